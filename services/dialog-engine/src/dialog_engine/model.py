@@ -1,0 +1,275 @@
+"""What the engine talks about: messages, what a model streams, and what a user sees. Closed unions: `match` them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from plugins_contract.catalogue import ToolEntry
+from plugins_contract.outcomes import ToolOutcome
+
+# --- A conversation, as it is stored and as it is sent to a model ---------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call that a model asked for.
+
+    `tool_call_id` is the provider's, unique within one assistant message only; `correlation_id` is ours. `arguments`
+    is the text the model wrote, whatever it is worth.
+    """
+
+    tool_call_id: str
+    correlation_id: str
+    name: str
+    arguments: str
+    extra: Mapping[str, Any] | None = None
+    """What the provider wants echoed with the call, such as a thought signature."""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemMessage:
+    """Instructions to the model."""
+
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """What the user wrote."""
+
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantMessage:
+    """What the model said; with `tool_calls` it waits for their results."""
+
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    interrupted: bool = False
+    """The user stopped it, or the model went away: `content` is what came before that."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMessage:
+    """The result of one tool call, in the words the model reads."""
+
+    tool_call_id: str
+    name: str
+    content: str
+
+
+Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One request to a model. `tools` empty means that it must answer in text."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolEntry, ...] = ()
+
+
+# --- What a model streams -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens, as the provider counts them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
+
+
+class FinishReason(StrEnum):
+    """Why a model stopped."""
+
+    STOP = "stop"
+    TOOL_CALLS = "tool_calls"
+    LENGTH = "length"
+    CONTENT_FILTER = "content_filter"
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """A piece of the model's reasoning."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallEvent:
+    """One complete tool call; `arguments` is the text the model wrote, `""` for none at all."""
+
+    tool_call_id: str
+    name: str
+    arguments: str
+    extra: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """Always the last event of a stream that ended well."""
+
+    finish_reason: FinishReason
+    usage: Usage = Usage()
+
+
+LLMEvent = TextDelta | ReasoningDelta | ToolCallEvent | StreamEnd
+
+
+# --- What a user sees of a turn -------------------------------------------------------------------------------------
+
+
+class ToolStatus(StrEnum):
+    """The steps of a tool call, as the user is told."""
+
+    PENDING = "pending"
+    QUEUED = "queued"
+    RUNNING = "running"
+    PROGRESS = "progress"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+    REFUSED = "refused"
+
+
+class DoneReason(StrEnum):
+    """Why a turn ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CONTENT_FILTER = "content_filter"
+    MAX_ROUNDS = "max_rounds"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """Always first."""
+
+    turn_id: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of the answer."""
+
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """A piece of the model's reasoning."""
+
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFinished:
+    """An assistant message is complete and stored; it replaces the pieces since the last one."""
+
+    message_id: int
+    message: AssistantMessage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStep:
+    """One step of one tool call. `details` holds what the protocol adds for this status, ready for JSON."""
+
+    status: ToolStatus
+    call: ToolCall
+    server: str
+    round: int
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class RoundComplete:
+    """Every call of the round is answered."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Drop the pieces since the last finished message: they will be made again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFailed:
+    """The turn could not go on. `code` is stable, `message` is for people."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Always last. `ttft_ms` is the time to the first token, None when no token came."""
+
+    turn_id: str
+    reason: DoneReason
+    usage: Usage
+    ttft_ms: int | None
+
+
+TurnEvent = TurnStarted | Text | Reasoning | MessageFinished | ToolStep | RoundComplete | Reset | TurnFailed | Done
+
+
+# --- What becomes of a tool call ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CallQueued:
+    """The request is on the stream; `position` requests were before it, None when that is not known."""
+
+    correlation_id: str
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallRunning:
+    """A worker has begun; `attempt` counts from 1."""
+
+    correlation_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallProgressed:
+    """The tool says how far it is."""
+
+    correlation_id: str
+    progress: float
+    total: float | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallAnswered:
+    """The terminal answer."""
+
+    correlation_id: str
+    outcome: ToolOutcome
+
+
+CallUpdate = CallQueued | CallRunning | CallProgressed | CallAnswered

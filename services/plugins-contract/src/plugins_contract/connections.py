@@ -1,0 +1,56 @@
+"""Redis clients with settings that are safe for streams.
+
+The library's defaults retry blindly: a retried XADD whose reply was lost makes two entries, a retried XREADGROUP
+leaves phantom entries in our own pending list. Here nothing is retried below us; the scripts are idempotent, and the
+loops that use them retry where they know it to be safe. Pools are small and wait for a free connection, so the number
+of connections is constant whatever the load.
+"""
+
+from typing import Any
+
+from redis import Redis as SyncRedis
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.retry import Retry as SyncRetry
+
+CONNECT_TIMEOUT = 3.0
+COMMAND_TIMEOUT = 5.0
+
+
+def command_client(url: str, *, connections: int = 4) -> "Redis":
+    """A client for commands that answer at once. Replies are bytes.
+
+    Raises:
+        ValueError: the URL's scheme is not one of redis, rediss, unix.
+    """
+    return _client(url, connections=connections, socket_timeout=COMMAND_TIMEOUT)
+
+
+def blocking_client(url: str, *, block_seconds: float) -> "Redis":
+    """A client with one connection for a loop that blocks up to `block_seconds` in each command."""
+    return _client(url, connections=1, socket_timeout=block_seconds + COMMAND_TIMEOUT)
+
+
+def thread_client(url: str) -> SyncRedis:
+    """A blocking client with a connection of its own, for use in one thread."""
+    return SyncRedis.from_url(
+        url,
+        socket_timeout=COMMAND_TIMEOUT,
+        socket_connect_timeout=CONNECT_TIMEOUT,
+        retry=SyncRetry(NoBackoff(), 0),
+        socket_keepalive=True,
+        single_connection_client=True,
+    )
+
+
+def _client(url: str, *, connections: int, socket_timeout: float) -> "Redis":
+    options: dict[str, Any] = {
+        "max_connections": connections,
+        "timeout": None,
+        "socket_timeout": socket_timeout,
+        "socket_connect_timeout": CONNECT_TIMEOUT,
+        "socket_keepalive": True,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    return Redis(connection_pool=BlockingConnectionPool.from_url(url, **options))

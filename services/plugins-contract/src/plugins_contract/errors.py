@@ -1,0 +1,27 @@
+"""Error codes that travel in outcomes, to the model, to the browser and to metrics."""
+
+from enum import StrEnum
+
+
+class ErrorCode(StrEnum):
+    """Why a tool call did not succeed. Stable: clients and dashboards match on these words."""
+
+    TOOL_NOT_FOUND = "TOOL_NOT_FOUND"
+    TOOL_EXECUTION_FAILED = "TOOL_EXECUTION_FAILED"
+    """The tool ran and said that it failed."""
+    RESOURCE_NOT_FOUND = "RESOURCE_NOT_FOUND"
+    PROMPT_NOT_FOUND = "PROMPT_NOT_FOUND"
+    MODEL_ERROR = "MODEL_ERROR"
+    NETWORK_ERROR = "NETWORK_ERROR"
+    """The MCP server could not be reached; the call was not executed, or was safe to give up."""
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+    TIMEOUT = "TIMEOUT"
+    CANCELLED = "CANCELLED"
+    OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
+    """The call was started and nobody can tell whether it took effect. Never retried silently."""
+    INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
+    DISABLED = "DISABLED"
+    OVERLOADED = "OVERLOADED"
+    LOST = "LOST"
+    """The request vanished from the stream (a flush, a trim, a failover) before it was executed."""

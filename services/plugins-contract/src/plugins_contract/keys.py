@@ -1,0 +1,75 @@
+"""Every name that Callstream uses in Redis, with its owner and its lifetime.
+
+| key | kind | written by | lifetime |
+|---|---|---|---|
+| `events.plugins` | stream + group `plugins-workers` | engine (ENQUEUE) | permanent; an entry goes with its call |
+| `events.plugins.dead` | stream, about 10,000 entries | workers | permanent |
+| `plugins.calls:<correlationId>` | hash | ledger scripts | 24 h after its end |
+| `rpc.plugins.responses:<correlationId>` | stream | ledger scripts | 15 min after its end |
+| `rpc.plugins.mailbox:<engineId>` | stream, about 4,096 entries | ledger scripts | 24 h after its last entry |
+| `plugins.control` | pub/sub channel | engine, workers | nothing stored |
+| `plugins.catalog` | set of server names | workers | permanent |
+| `plugins.catalog:<server>` | hash | workers | 7 days after the last heartbeat |
+| `dialog.turns:<turnId>` | stream | the engine that runs the turn | 24 h after its last entry |
+| `events.ltm`, `events.analytics` | streams, about 100,000 entries | engine (relay) | permanent |
+"""
+
+from dataclasses import dataclass
+
+GROUP = "plugins-workers"
+"""The one consumer group of `events.plugins`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Names under an optional prefix.
+
+    On Redis Cluster the scripts touch several keys at once: give a prefix with a hash tag (`{callstream}:`), so that
+    all of them live in one slot.
+    """
+
+    prefix: str = ""
+
+    @property
+    def requests(self) -> str:
+        """The stream of tool call requests. Never trimmed by length: that would drop work not done yet."""
+        return f"{self.prefix}events.plugins"
+
+    @property
+    def dead(self) -> str:
+        """What could not be handled, with the reason."""
+        return f"{self.prefix}events.plugins.dead"
+
+    def call(self, correlation_id: str) -> str:
+        """The ledger entry of one call."""
+        return f"{self.prefix}plugins.calls:{correlation_id}"
+
+    def response(self, correlation_id: str) -> str:
+        """The response channel of one call: what happened, in order, then exactly one result."""
+        return f"{self.prefix}rpc.plugins.responses:{correlation_id}"
+
+    def mailbox(self, engine_id: str) -> str:
+        """The doorbell of one engine replica."""
+        return f"{self.prefix}rpc.plugins.mailbox:{engine_id}"
+
+    @property
+    def control(self) -> str:
+        """Pub/sub: cancel requests and catalogue changes. Losing one costs latency only."""
+        return f"{self.prefix}plugins.control"
+
+    @property
+    def catalogue(self) -> str:
+        """The set of servers that have a catalogue entry."""
+        return f"{self.prefix}plugins.catalog"
+
+    def catalogue_of(self, server: str) -> str:
+        """What one MCP server offers, with a heartbeat field per worker."""
+        return f"{self.prefix}plugins.catalog:{server}"
+
+    def turn(self, turn_id: str) -> str:
+        """The user-visible log of one turn."""
+        return f"{self.prefix}dialog.turns:{turn_id}"
+
+    def route(self, stream: str) -> str:
+        """A stream named by an outbox route, such as `events.ltm`."""
+        return f"{self.prefix}{stream}"

@@ -1,0 +1,23 @@
+-- ENQUEUE: create the ledger entry and put the request on the stream, once.
+-- KEYS call, requests
+-- ARGV id, argumentsHash, event, deadline, executionClass, backlogLimit (0: none)
+-- -> {'QUEUED', entry, backlog} | {'EXISTS', entry} | {'FINISHED', reply} | {'CONFLICT'} | {'OVERLOADED', backlog}
+local call, requests = KEYS[1], KEYS[2]
+local id, hash, event, deadline, class, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
+
+local known = redis.call('HMGET', call, 'state', 'hash', 'entry', 'reply')
+if known[1] then
+  -- An empty hash is a call that was cancelled before it came here.
+  if known[2] ~= '' and known[2] ~= hash then return {'CONFLICT'} end
+  if TERMINAL[known[1]] then return {'FINISHED', known[4]} end
+  return {'EXISTS', known[3]}
+end
+
+local backlog = redis.call('XLEN', requests)
+if limit > 0 and backlog >= limit then return {'OVERLOADED', backlog} end
+
+local entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested', 'correlationId', id, 'event', event)
+redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class,
+  'deadline', deadline, 'fence', 0, 'starts', 0, 'publishedAt', now_ms())
+redis.call('PEXPIREAT', call, tonumber(deadline) + 86400000)
+return {'QUEUED', entry, backlog}

@@ -1,0 +1,15 @@
+-- RELEASE: give a call back that was provably not sent, without counting the attempt; another worker finds it at once.
+-- KEYS call, requests
+-- ARGV group, consumer, entry, fence, leaseMs
+-- -> {'OK'} | {'STALE'}
+local call, requests = KEYS[1], KEYS[2]
+local group, consumer, entry = ARGV[1], ARGV[2], ARGV[3]
+
+local known = redis.call('HMGET', call, 'state', 'fence')
+if known[1] ~= 'started' or known[2] ~= ARGV[4] then return {'STALE'} end
+if pending_owner(requests, group, entry) ~= consumer then return {'STALE'} end
+redis.call('HINCRBY', call, 'starts', -1)
+redis.call('HSET', call, 'state', 'published')
+redis.call('HDEL', call, 'token', 'owner')
+redis.call('XCLAIM', requests, group, consumer, 0, entry, 'IDLE', tonumber(ARGV[5]) + 1, 'JUSTID')
+return {'OK'}

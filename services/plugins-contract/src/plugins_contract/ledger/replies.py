@@ -1,0 +1,126 @@
+"""What the ledger scripts answer, as closed unions: match on them."""
+
+from dataclasses import dataclass
+
+from plugins_contract.outcomes import CallState, ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """ENQUEUE: the request is on the stream; `backlog` requests were there before it."""
+
+    entry: str
+    backlog: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyQueued:
+    """ENQUEUE: the same request was put there before, and is not finished."""
+
+    entry: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyFinished:
+    """ENQUEUE, CANCEL: the call has its outcome."""
+
+    outcome: ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """ENQUEUE: another request bears this correlation id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overloaded:
+    """ENQUEUE: the backlog is at its limit; nothing was written."""
+
+    backlog: int
+
+
+Enqueued = Queued | AlreadyQueued | AlreadyFinished | Conflict | Overloaded
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """START: it is ours to run, under this fence; `starts` counts this one."""
+
+    fence: int
+    starts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """START: somebody began it and is gone, and it must not run twice. COMPLETE it as unknown, under this fence."""
+
+    fence: int
+    starts: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledBefore:
+    """START: its cancellation was asked for while somebody ran it who is gone. COMPLETE it as cancelled."""
+
+    fence: int
+    starts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """START: it was begun as often as is allowed. COMPLETE it as dead."""
+
+    fence: int
+    starts: int
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToDo:
+    """START: another worker has it, it is finished, or its deadline passed. `why` is for logs."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoLedger:
+    """START: the ledger does not know this call; nobody can tell what became of it before."""
+
+
+Started = Run | Abandoned | CancelledBefore | Exhausted | NothingToDo | NoLedger
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """COMPLETE: written; this was the terminal answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """COMPLETE, RENEW, PROGRESS, RELEASE: the call belongs to somebody else by now. Nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """COMPLETE: the call was terminal already."""
+
+    state: CallState
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """RENEW: the lease runs again from now."""
+
+    cancel_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """CANCEL: a worker is at it and was told."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledAtOnce:
+    """CANCEL: it had not begun and never will."""
+
+
+Cancelled = CancelledAtOnce | CancelRequested | AlreadyFinished

@@ -1,0 +1,63 @@
+"""The Lua files of this package, loaded once and run by hash."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Protocol
+
+from redis.exceptions import NoScriptError
+
+Arg = str | bytes | int
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One script: its text and the SHA-1 by which the server knows it."""
+
+    name: str
+    text: str
+    sha: str
+
+
+@cache
+def load(name: str) -> Script:
+    """The script `<name>.lua`, with the shared part in front."""
+    folder = files(__package__ or __name__)
+    text = (folder / "common.lua").read_text() + (folder / f"{name}.lua").read_text()
+    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+class AsyncCommands(Protocol):
+    """The part of an asyncio Redis client that scripts need."""
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Send one command."""
+        ...
+
+
+class SyncCommands(Protocol):
+    """The part of a blocking Redis client that scripts need."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Send one command."""
+        ...
+
+
+async def run(redis: AsyncCommands, name: str, keys: Sequence[str], args: Sequence[Arg]) -> list[Any]:
+    """Run a script; a server that does not know it yet is sent the text."""
+    script = load(name)
+    try:
+        return await redis.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+    except NoScriptError:
+        return await redis.execute_command("EVAL", script.text, len(keys), *keys, *args)
+
+
+def run_sync(redis: SyncCommands, name: str, keys: Sequence[str], args: Sequence[Arg]) -> list[Any]:
+    """The same from a thread."""
+    script = load(name)
+    try:
+        return redis.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+    except NoScriptError:
+        return redis.execute_command("EVAL", script.text, len(keys), *keys, *args)

@@ -1,0 +1,80 @@
+"""The request that travels on `events.plugins`."""
+
+import hashlib
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+EVENT_TYPE = "PluginToolCallRequested"
+EVENT_VERSION = 1
+
+
+class ExecutionClass(StrEnum):
+    """Whether a call may run again after it was started. Frozen when the call is requested."""
+
+    REPEATABLE = "repeatable"
+    """Read-only or idempotent by annotation of a trusted server, or so configured."""
+    ONCE = "once"
+    """The default: annotations of a server that is not trusted mean nothing."""
+
+
+class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One tool call, as committed to the outbox. Times are Unix milliseconds on the clock of Redis.
+
+    `arguments` is a JSON object that fits the tool's schema. `tool_call_id` is the provider's id and unique only
+    within its assistant message; `correlation_id` is ours and unique for ever.
+    """
+
+    event_type: str = EVENT_TYPE
+    event_version: int = EVENT_VERSION
+    correlation_id: str
+    session_id: str
+    turn_id: str
+    turn: int
+    tool_call_id: str
+    tool_name: str
+    server: str
+    tool: str
+    arguments: dict[str, Any]
+    response_channel: str
+    mailbox: str
+    deadline: int
+    execution_class: ExecutionClass
+    subject: str
+    traceparent: str | None = None
+
+
+class UnsupportedEventError(ValueError):
+    """A request that this release cannot read: not JSON, a field missing or of a wrong type, another version."""
+
+
+_decoder = msgspec.json.Decoder(ToolCallRequested)
+
+
+def encode_request(request: ToolCallRequested) -> bytes:
+    """The request as JSON."""
+    return msgspec.json.encode(request)
+
+
+def decode_request(data: bytes) -> ToolCallRequested:
+    """The request in `data`.
+
+    Raises:
+        UnsupportedEventError: it names the field that is wrong.
+    """
+    try:
+        request = _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise UnsupportedEventError(f"not a {EVENT_TYPE} event: {error}") from error
+    if request.event_type != EVENT_TYPE:
+        raise UnsupportedEventError(f"eventType is {request.event_type!r}, expected {EVENT_TYPE!r}")
+    if request.event_version != EVENT_VERSION:
+        raise UnsupportedEventError(f"eventVersion is {request.event_version}, this release reads {EVENT_VERSION}")
+    return request
+
+
+def arguments_hash(tool_name: str, arguments: dict[str, Any]) -> str:
+    """What tells a repeated request from another request under the same correlation id."""
+    canonical = msgspec.json.encode([tool_name, arguments], order="deterministic")
+    return hashlib.sha256(canonical).hexdigest()
