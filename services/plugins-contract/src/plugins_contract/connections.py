@@ -53,4 +53,5 @@ def _client(url: str, *, connections: int, socket_timeout: float) -> "Redis":
         "socket_keepalive": True,
         "retry": Retry(NoBackoff(), 0),
     }
-    return Redis(connection_pool=BlockingConnectionPool.from_url(url, **options))
+    # from_pool: the client owns its pool, so that aclose() closes the connections.
+    return Redis.from_pool(BlockingConnectionPool.from_url(url, **options))

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 GROUP = "plugins-workers"
 """The one consumer group of `events.plugins`."""
+ROUTED = ("events.ltm", "events.analytics")
+"""The streams, beside `events.plugins`, that outbox routes may name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +75,9 @@ class Keys:
     def route(self, stream: str) -> str:
         """A stream named by an outbox route, such as `events.ltm`."""
         return f"{self.prefix}{stream}"
+
+    @property
+    def permanent(self) -> frozenset[str]:
+        """The keys that stay for ever. Every other key has a TTL."""
+        routes = (self.route(stream) for stream in ROUTED)
+        return frozenset({self.requests, self.dead, self.catalogue, *routes})

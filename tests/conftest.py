@@ -1,0 +1,83 @@
+"""Fixtures for every kind of test.
+
+Tests that ask for `redis_url` (or `redis`) get a real, empty server: the embedded Valkey, or with
+`@pytest.mark.every_redis` each kind in turn. What they leave behind must have a TTL.
+"""
+
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis as SyncRedis
+from redis.asyncio import Redis
+
+from plugins_contract.connections import command_client
+from plugins_contract.keys import Keys
+from tests.support.leaks import leaked_keys
+from tests.support.servers import KINDS, LocalServer, Servers, embedded_binary, missing
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "every_redis: runs on every kind of Redis server that can be had")
+
+
+def pytest_report_header() -> list[str]:
+    return [f"{kind}: {missing(kind) or 'available'}" for kind in KINDS]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "redis_kind" in metafunc.fixturenames and metafunc.definition.get_closest_marker("every_redis"):
+        metafunc.parametrize("redis_kind", KINDS)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"use_uvloop": False}
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Generator[Servers]:
+    servers = Servers(lambda kind: tmp_path_factory.mktemp(kind.replace(":", "-")))
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def redis_kind() -> str:
+    return "valkey"
+
+
+@pytest.fixture
+def redis_url(servers: Servers, redis_kind: str) -> Generator[str]:
+    """An empty server, shared in turn by all tests."""
+    url = servers.url(redis_kind)
+    with SyncRedis.from_url(url, socket_timeout=5) as client:
+        client.flushall()
+    yield url
+    leaked = leaked_keys(url)
+    assert not leaked, f"keys without a TTL that are not listed as permanent: {leaked}"
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncGenerator[Redis]:
+    """A client as the services make theirs; replies are bytes."""
+    client = command_client(redis_url)
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+def keys() -> Keys:
+    return Keys()
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Generator[LocalServer]:
+    """An embedded Valkey of this test's own: it may be killed and started again."""
+    folder = tmp_path / "valkey"
+    folder.mkdir()
+    server = LocalServer(embedded_binary(), folder)
+    server.start()
+    yield server
+    server.stop()

@@ -1,0 +1,1 @@
+"""What tests share: real servers, real processes, waiting by condition."""

@@ -1,0 +1,42 @@
+"""Waiting by condition with a bound: the only waiting that tests do."""
+
+import time
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from typing import Any, TypeVar
+
+import anyio
+
+T = TypeVar("T")
+
+POLL_SECONDS = 0.01
+
+
+async def wait_until(
+    condition: Callable[[], Awaitable[T]] | Callable[[], T], timeout: float = 10.0, *, what: str = "the condition"
+) -> T:
+    """Ask until the answer is truthy, and return it.
+
+    Raises:
+        TimeoutError: it was not within `timeout` seconds; the message carries `what` and the last answer.
+    """
+    ends_at = time.monotonic() + timeout
+    while True:
+        answer: Any = condition()
+        value: T = await answer if isawaitable(answer) else answer
+        if value:
+            return value
+        if time.monotonic() > ends_at:
+            raise TimeoutError(f"{what} did not hold within {timeout} s; last answer: {value!r}")
+        await anyio.sleep(POLL_SECONDS)
+
+
+def wait_until_blocking(condition: Callable[[], T], timeout: float = 10.0, *, what: str = "the condition") -> T:
+    """The same outside an event loop."""
+    ends_at = time.monotonic() + timeout
+    while True:
+        if value := condition():
+            return value
+        if time.monotonic() > ends_at:
+            raise TimeoutError(f"{what} did not hold within {timeout} s; last answer: {value!r}")
+        time.sleep(POLL_SECONDS)
