@@ -65,10 +65,30 @@ Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """One exchange: a user's message and all that answers it.
+
+    `epoch` counts the lives of the turn: it rises each time a process takes the turn up. `rounds` is how many rounds
+    of tool calls its earlier lives have committed.
+    """
+
+    turn_id: str
+    session_id: str
+    subject: str
+    epoch: int = 1
+    rounds: int = 0
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One request to a model. `tools` empty means that it must answer in text."""
+    """One request to a model. `tools` empty means that it must answer in text.
+
+    `turn` says on whose behalf: tool calls are made in its name.
+    """
 
     messages: tuple[Message, ...]
+    turn: Turn
     tools: tuple[ToolEntry, ...] = ()
 
 
@@ -93,6 +113,8 @@ class FinishReason(StrEnum):
     TOOL_CALLS = "tool_calls"
     LENGTH = "length"
     CONTENT_FILTER = "content_filter"
+    MAX_ROUNDS = "max_rounds"
+    """Only from a client that is enhanced with tools: this is the last answer, made without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,20 +190,6 @@ class TurnStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """A piece of the answer."""
-
-    delta: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reasoning:
-    """A piece of the model's reasoning."""
-
-    delta: str
-
-
-@dataclass(frozen=True, slots=True)
 class MessageFinished:
     """An assistant message is complete and stored; it replaces the pieces since the last one."""
 
@@ -232,7 +240,13 @@ class Done:
     ttft_ms: int | None
 
 
-TurnEvent = TurnStarted | Text | Reasoning | MessageFinished | ToolStep | RoundComplete | Reset | TurnFailed | Done
+TurnEvent = (
+    TurnStarted | TextDelta | ReasoningDelta | MessageFinished | ToolStep | RoundComplete | Reset | TurnFailed | Done
+)
+"""Everything a user is told about a turn."""
+
+ChatEvent = LLMEvent | MessageFinished | ToolStep | RoundComplete
+"""What a chat stream yields: a plain model the LLM events only, one enhanced with tools the steps of its calls too."""
 
 
 # --- What becomes of a tool call ------------------------------------------------------------------------------------

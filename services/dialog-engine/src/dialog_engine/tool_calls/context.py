@@ -1,0 +1,42 @@
+"""What flows through the pipeline: one frozen value per turn; each processor returns the next."""
+
+from dataclasses import dataclass
+
+from dialog_engine.model import FinishReason, Message, ToolCall, Turn, Usage
+from dialog_engine.sideband import Reply, SideBand
+from dialog_engine.tool_calls.ports import StreamChat
+from plugins_contract.catalogue import ToolEntry
+from plugins_contract.outcomes import ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """A tool call of this round with its terminal outcome."""
+
+    call: ToolCall
+    outcome: ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How the conversation with the model ended."""
+
+    finish_reason: FinishReason
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class TurnContext:
+    """The state of one turn between two processors. `depth` counts the rounds of tool calls that are behind it."""
+
+    turn: Turn
+    llm: StreamChat
+    band: SideBand
+    messages: tuple[Message, ...]
+    tools: tuple[ToolEntry, ...] = ()
+    depth: int = 0
+    reply: Reply = Reply()
+    calls: tuple[ToolCall, ...] = ()
+    results: tuple[CallResult, ...] = ()
+    usage: Usage = Usage()
+    answer: Answer | None = None

@@ -1,0 +1,59 @@
+"""The story of a turn: prepare once, then rounds of model and tools until there is an answer."""
+
+from typing import Protocol
+
+from dialog_engine.tool_calls.context import Answer, TurnContext
+from dialog_engine.tool_calls.ports import CallStore, ToolCalls, ToolSource
+from dialog_engine.tool_calls.processors.conversation_entry import ConversationEntry
+from dialog_engine.tool_calls.processors.recursive import Recursive
+from dialog_engine.tool_calls.processors.result_formatting import ResultFormatting
+from dialog_engine.tool_calls.processors.start_side_band import StartSideBand
+from dialog_engine.tool_calls.processors.tool_call_extractor import ToolCallExtractor
+from dialog_engine.tool_calls.processors.tool_execution import ToolExecution
+from dialog_engine.tool_calls.processors.tool_preparation import ToolPreparation
+
+
+class Processor(Protocol):
+    """One step. It holds no state of a turn: everything is in the context."""
+
+    async def process(self, ctx: TurnContext) -> TurnContext:
+        """The context after this step."""
+        ...
+
+
+class Pipeline:
+    """Processors in order."""
+
+    def __init__(self, prepare: tuple[Processor, ...], rounds: tuple[Processor, ...]) -> None:
+        self._prepare = prepare
+        self._rounds = rounds
+
+    async def run(self, ctx: TurnContext) -> Answer:
+        """Take the turn to its answer.
+
+        Raises:
+            LLMError: the model could not be reached or refused.
+            StorageUnavailableError: a round or a result could not be committed.
+        """
+        for processor in self._prepare:
+            ctx = await processor.process(ctx)
+        while ctx.answer is None:
+            for processor in self._rounds:
+                ctx = await processor.process(ctx)
+        return ctx.answer
+
+
+def standard_pipeline(
+    *, source: ToolSource, store: CallStore, calls: ToolCalls, system_prompt: str, max_rounds: int
+) -> Pipeline:
+    """The pipeline of the product. At most `max_rounds` rounds of tool calls, then a last answer without tools."""
+    return Pipeline(
+        prepare=(ToolPreparation(source), ConversationEntry(system_prompt)),
+        rounds=(
+            StartSideBand(max_rounds),
+            ToolCallExtractor(max_rounds),
+            ToolExecution(source, store, calls),
+            ResultFormatting(),
+            Recursive(max_rounds),
+        ),
+    )

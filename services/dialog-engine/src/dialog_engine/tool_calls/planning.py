@@ -1,0 +1,95 @@
+"""Decide what is to be done with a tool call before anything travels: find the tool, read and check the arguments."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+import msgspec
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from jsonschema.exceptions import best_match as _best_match  # pyright: ignore[reportUnknownVariableType]
+from referencing import Registry
+
+from dialog_engine.model import ToolCall
+from dialog_engine.tool_calls.ports import ToolSource
+from plugins_contract.catalogue import ToolEntry
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """The call fits its tool and can be requested."""
+
+    call: ToolCall
+    tool: ToolEntry
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Unrunnable:
+    """The call is answered here and now."""
+
+    call: ToolCall
+    outcome: ToolOutcome
+
+
+def plan(call: ToolCall, source: ToolSource) -> Runnable | Unrunnable:
+    """What to do with `call`."""
+    tool = source.find(call.name)
+    if isinstance(tool, ToolError):
+        return Unrunnable(call, ToolOutcome(CallState.FAILED, error=tool))
+    arguments = read_arguments(call.arguments)
+    if isinstance(arguments, str):
+        return _invalid(call, arguments)
+    complaint = check(tool, arguments)
+    return _invalid(call, complaint) if complaint else Runnable(call, tool, arguments)
+
+
+def read_arguments(text: str) -> dict[str, Any] | str:
+    """The arguments in the model's text, or what is wrong with it. No text at all means no arguments."""
+    if not text.strip():
+        return {}
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        return f"the arguments are not valid JSON: {error}. Send one JSON object."
+    if not isinstance(value, dict):
+        return f"the arguments must be one JSON object, not {_json_type(value)}."
+    return cast("dict[str, Any]", value)
+
+
+def check(tool: ToolEntry, arguments: dict[str, Any]) -> str | None:
+    """How `arguments` break the schema of `tool`, or None. The text names the field."""
+    error: ValidationError | None = _best_match(
+        _validator(msgspec.json.encode(tool.input_schema)).iter_errors(arguments)
+    )
+    return None if error is None else f"{_path(error)}: {error.message[:500]}"
+
+
+@lru_cache(maxsize=1024)
+def _validator(schema: bytes) -> Draft202012Validator:
+    # An empty registry: a schema must never make us fetch something.
+    return Draft202012Validator(msgspec.json.decode(schema), registry=Registry())
+
+
+def _path(error: ValidationError) -> str:
+    return error.json_path.removeprefix("$").removeprefix(".") or "arguments"
+
+
+def _invalid(call: ToolCall, complaint: str) -> Unrunnable:
+    return Unrunnable(call, ToolOutcome.failure(CallState.FAILED, ErrorCode.INVALID_ARGUMENTS, complaint))
+
+
+def _json_type(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case list():
+            return "an array"
+        case str():
+            return "a string"
+        case _:
+            return "a number"

@@ -1,0 +1,22 @@
+"""Step 6, each round: the results in the words the model reads."""
+
+from dataclasses import replace
+
+from dialog_engine.model import AssistantMessage, ToolMessage
+from dialog_engine.tool_calls import views
+from dialog_engine.tool_calls.context import TurnContext
+
+
+class ResultFormatting:
+    """Puts the assistant's message and, right behind it, one result per call into the conversation."""
+
+    async def process(self, ctx: TurnContext) -> TurnContext:
+        """Adds the messages of this round."""
+        if not ctx.calls:
+            return ctx
+        said = AssistantMessage(ctx.reply.text, ctx.calls, ctx.reply.reasoning)
+        results = (
+            ToolMessage(result.call.tool_call_id, result.call.name, views.for_model(result.outcome))
+            for result in ctx.results
+        )
+        return replace(ctx, messages=(*ctx.messages, said, *results))

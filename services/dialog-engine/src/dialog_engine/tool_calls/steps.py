@@ -1,0 +1,54 @@
+"""The steps of a tool call, as the user is told of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dialog_engine.model import (
+    CallAnswered,
+    CallProgressed,
+    CallQueued,
+    CallRunning,
+    CallUpdate,
+    ToolCall,
+    ToolStatus,
+    ToolStep,
+    Turn,
+)
+from dialog_engine.tool_calls import views
+from plugins_contract.outcomes import ToolOutcome
+
+
+class Steps:
+    """Makes the steps of the calls of one round. `servers` maps correlation ids to the servers that run them."""
+
+    def __init__(self, turn: Turn, round_number: int, servers: Mapping[str, str]) -> None:
+        self._turn = turn
+        self._round = round_number
+        self._servers = servers
+
+    def pending(self, call: ToolCall, title: str | None) -> ToolStep:
+        """The model asked for it, and it is committed."""
+        details: dict[str, Any] = {"arguments": views.shown_arguments(call)}
+        if title:
+            details["title"] = title
+        return self._step(call, ToolStatus.PENDING, details)
+
+    def update(self, call: ToolCall, update: CallUpdate) -> ToolStep:
+        """Something became of it."""
+        match update:
+            case CallQueued(position=position):
+                return self._step(call, ToolStatus.QUEUED, {} if position is None else {"position": position})
+            case CallRunning(attempt=attempt):
+                return self._step(call, ToolStatus.RUNNING, {"attempt": attempt})
+            case CallProgressed(_, progress, total, message):
+                return self._step(call, ToolStatus.PROGRESS, views.progress_details(progress, total, message))
+            case CallAnswered(outcome=outcome):
+                return self.finished(call, outcome)
+
+    def finished(self, call: ToolCall, outcome: ToolOutcome) -> ToolStep:
+        """Its last step."""
+        details = views.outcome_details(self._turn.turn_id, call.correlation_id, outcome)
+        return self._step(call, views.status_of(outcome), details)
+
+    def _step(self, call: ToolCall, status: ToolStatus, details: Mapping[str, Any]) -> ToolStep:
+        return ToolStep(status, call, self._servers.get(call.correlation_id, ""), self._round, details)

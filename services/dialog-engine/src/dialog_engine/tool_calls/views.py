@@ -1,0 +1,98 @@
+"""How calls and outcomes are shown: to users as JSON-ready values, to models as text. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dialog_engine.model import ToolCall, ToolStatus
+from dialog_engine.tool_calls.planning import read_arguments
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallState, LinkBlock, MediaBlock, TextBlock, ToolOutcome
+
+MAX_SHOWN = 4_000
+"""Characters of a result that a user is shown; the model gets all of it."""
+
+_NOT_EXECUTED = {ErrorCode.DISABLED, ErrorCode.OVERLOADED}
+
+
+def status_of(outcome: ToolOutcome) -> ToolStatus:
+    """The last step of a call with this outcome."""
+    code = outcome.error.code if outcome.error else None
+    match outcome.state:
+        case CallState.SUCCEEDED:
+            return ToolStatus.SUCCEEDED
+        case CallState.UNKNOWN:
+            return ToolStatus.UNKNOWN
+        case CallState.CANCELLED:
+            return ToolStatus.CANCELLED
+        case CallState.EXPIRED:
+            return ToolStatus.TIMEOUT
+        case _ if code is ErrorCode.TIMEOUT:
+            return ToolStatus.TIMEOUT
+        case _ if code in _NOT_EXECUTED:
+            return ToolStatus.REFUSED
+        case _:
+            return ToolStatus.FAILED
+
+
+def shown_arguments(call: ToolCall) -> dict[str, Any]:
+    """The arguments as an object; text that is none is shown as it stands."""
+    arguments = read_arguments(call.arguments)
+    return {"": call.arguments} if isinstance(arguments, str) else arguments
+
+
+def outcome_details(turn_id: str, correlation_id: str, outcome: ToolOutcome) -> dict[str, Any]:
+    """What the protocol adds to the last step of a call."""
+    details: dict[str, Any] = {"durationMs": outcome.duration_ms}
+    if outcome.error is not None:
+        details["error"] = {"code": outcome.error.code, "message": outcome.error.message}
+    if outcome.state is CallState.SUCCEEDED:
+        text = _text(outcome)
+        details["result"] = {
+            "text": text[:MAX_SHOWN],
+            "truncated": outcome.truncated or len(text) > MAX_SHOWN,
+            "media": [
+                {"mimeType": block.mime_type, "url": f"/v1/turns/{turn_id}/tool-calls/{correlation_id}/content/{n}"}
+                for n, block in enumerate(outcome.content)
+                if isinstance(block, MediaBlock)
+            ],
+        }
+    return details
+
+
+def for_model(outcome: ToolOutcome) -> str:
+    """The result in the words the model reads. It is always told the truth, and never an empty text."""
+    if outcome.error is None:
+        return _text(outcome) or "The tool returned nothing."
+    match outcome.state:
+        case CallState.UNKNOWN:
+            advice = " It may or may not have taken effect. Do not repeat it on your own: tell the user."
+        case _:
+            advice = ""
+    return f"Error {outcome.error.code}: {outcome.error.message}{advice}"
+
+
+def _text(outcome: ToolOutcome) -> str:
+    parts: list[str] = []
+    for block in outcome.content:
+        match block:
+            case TextBlock(text):
+                parts.append(text)
+            case MediaBlock(mime_type):
+                parts.append(f"[{mime_type}, shown to the user]")
+            case LinkBlock(uri, name):
+                parts.append(f"[{name}]({uri})")
+    if not parts and outcome.structured is not None:
+        parts.append(msgspec.json.encode(outcome.structured).decode())
+    return "\n".join(parts)
+
+
+def progress_details(progress: float, total: float | None, message: str | None) -> Mapping[str, Any]:
+    """What the protocol adds to a progress step."""
+    details: dict[str, Any] = {"progress": progress}
+    if total is not None:
+        details["total"] = total
+    if message:
+        details["message"] = message
+    return details
