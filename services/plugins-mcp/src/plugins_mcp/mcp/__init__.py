@@ -1,0 +1,32 @@
+"""MCP servers as this worker uses them: configured, connected, listed and called.
+
+Knows nothing of Redis, leases or the ledger. What lies above needs only the names exported here.
+"""
+
+from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
+from plugins_mcp.mcp.content import to_outcome
+from plugins_mcp.mcp.pool import McpServers, ServerHealth
+from plugins_mcp.mcp.server import McpServer
+from plugins_mcp.mcp.servers_file import ServersFile, read_servers_file, single_server
+from plugins_mcp.mcp.spec import BrokenServer, ServerOptions, ServerSpec, ToolOptions
+
+__all__ = [
+    "Ambiguous",
+    "Answered",
+    "BrokenServer",
+    "CallResult",
+    "McpServer",
+    "McpServers",
+    "NotSent",
+    "Rejected",
+    "RetryLater",
+    "ServerHealth",
+    "ServerOptions",
+    "ServerSpec",
+    "ServersFile",
+    "TimedOut",
+    "ToolOptions",
+    "read_servers_file",
+    "single_server",
+    "to_outcome",
+]
