@@ -26,7 +26,7 @@ end
 local function forget_entry(requests, group, entry)
   if entry and entry ~= '' then
     redis.pcall('XACK', requests, group, entry)
-    redis.call('XDEL', requests, entry)
+    redis.pcall('XDEL', requests, entry)
   end
 end
 

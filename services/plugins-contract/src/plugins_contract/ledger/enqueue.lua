@@ -19,5 +19,5 @@ if limit > 0 and backlog >= limit then return {'OVERLOADED', backlog} end
 local entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested', 'correlationId', id, 'event', event)
 redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class,
   'deadline', deadline, 'fence', 0, 'starts', 0, 'publishedAt', now_ms())
-redis.call('PEXPIREAT', call, tonumber(deadline) + 86400000)
+redis.call('PEXPIREAT', call, math.max(tonumber(deadline), now_ms()) + 86400000)
 return {'QUEUED', entry, backlog}

@@ -7,6 +7,8 @@ local group, consumer, entry = ARGV[1], ARGV[2], ARGV[3]
 
 local known = redis.call('HMGET', call, 'state', 'fence', 'cancel')
 if known[1] ~= 'started' or known[2] ~= ARGV[4] then return {'STALE'} end
-if pending_owner(requests, group, entry) ~= consumer then return {'STALE'} end
-redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID')
+local owner = pending_owner(requests, group, entry)
+if owner and owner ~= consumer then return {'STALE'} end
+-- Nobody's: the request or the group vanished under a running call. By its fence it is still ours to complete.
+if owner then redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID') end
 return {'OK', known[3] and 1 or 0}

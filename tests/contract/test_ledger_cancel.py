@@ -1,0 +1,100 @@
+"""CANCEL: at once before a call has begun, on request while it runs, too late when it is finished."""
+
+import pytest
+
+from plugins_contract.ledger import replies
+from plugins_contract.outcomes import CallFinished, CallState
+from tests.support.ledger import CANCELLED, DONE, EXPIRED, Bench
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+
+
+async def test_a_call_that_nobody_started_ends_at_once(bench: Bench) -> None:
+    request = await bench.request()
+    await bench.engine.enqueue(request)
+
+    assert await bench.cancel(request) == replies.CancelledAtOnce()
+    assert (await bench.ledger(request))["state"] == "cancelled"
+    assert await bench.channel(request) == [CallFinished(CANCELLED)]
+    assert await bench.backlog() == 0
+
+
+async def test_a_call_that_was_read_and_not_started_ends_at_once(bench: Bench) -> None:
+    await bench.engine.enqueue(await bench.request())
+    delivery = await bench.deliver()
+
+    assert await bench.cancel(delivery.request) == replies.CancelledAtOnce()
+    assert await bench.start(delivery) == replies.NothingToDo("it is cancelled already")
+    assert (await bench.backlog(), await bench.pending()) == (0, [])
+
+
+async def test_a_call_that_was_not_enqueued_yet_leaves_a_tombstone(bench: Bench) -> None:
+    request = await bench.request()
+
+    assert await bench.cancel(request) == replies.CancelledAtOnce()
+    assert await bench.channel(request) == [CallFinished(CANCELLED)]
+    assert await bench.engine.enqueue(request) == replies.AlreadyFinished(CANCELLED)
+
+
+async def test_of_a_running_call_the_end_is_asked_for(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+
+    assert await bench.cancel(delivery.request) == replies.CancelRequested()
+    assert (await bench.ledger(delivery.request))["state"] == "started"
+    assert len(await bench.pending()) == 1
+    assert await bench.worker.complete(delivery, fence, CANCELLED) == replies.Completed()
+
+
+async def test_the_worker_is_told_at_once(bench: Bench) -> None:
+    delivery, _ = await bench.running()
+    listener = bench.redis.pubsub()
+    await listener.subscribe(bench.keys.control)
+    await wait_until(lambda: listener.get_message(timeout=1), what="the subscription")
+
+    await bench.cancel(delivery.request)
+
+    message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1))
+    assert message["data"] == b'{"kind":"cancel"}'
+    await listener.aclose()
+
+
+async def test_a_running_call_may_succeed_all_the_same(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.cancel(delivery.request)
+
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+    assert await bench.cancel(delivery.request) == replies.AlreadyFinished(DONE)
+
+
+async def test_a_finished_call_stays_as_it_is(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.complete(delivery, fence, DONE)
+
+    assert await bench.cancel(delivery.request) == replies.AlreadyFinished(DONE)
+    assert (await bench.ledger(delivery.request))["state"] == "succeeded"
+    assert CallFinished(CANCELLED) not in await bench.channel(delivery.request)
+
+
+async def test_a_second_cancellation_is_answered_with_the_first(bench: Bench) -> None:
+    request = await bench.request()
+    await bench.engine.enqueue(request)
+    await bench.cancel(request)
+
+    assert await bench.cancel(request) == replies.AlreadyFinished(CANCELLED)
+    assert await bench.channel(request) == [CallFinished(CANCELLED)]
+
+
+async def test_an_engine_that_gave_up_waiting_leaves_its_own_state(bench: Bench) -> None:
+    request = await bench.request()
+    await bench.engine.enqueue(request)
+
+    assert await bench.cancel(request, EXPIRED) == replies.CancelledAtOnce()
+    assert (await bench.ledger(request))["state"] == CallState.EXPIRED
+
+
+async def test_a_tombstone_has_a_lifetime(bench: Bench) -> None:
+    request = await bench.request()
+    await bench.cancel(request)
+
+    assert 0 < await bench.command("TTL", bench.keys.call(request.correlation_id)) <= 24 * 3600

@@ -1,0 +1,197 @@
+"""COMPLETE, PROGRESS and BURY: the one terminal answer, and what goes with it."""
+
+import msgspec
+import pytest
+
+from plugins_contract.errors import ErrorCode
+from plugins_contract.ledger import decode_reply, encode_reply, replies
+from plugins_contract.messages import decode_request
+from plugins_contract.outcomes import CallFinished, CallProgress, CallStarted, CallState, ToolOutcome
+from tests.support.ledger import DONE, ENGINE, LEASE_MS, UNKNOWN, Bench, answered
+
+pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+
+INLINE_BYTES = 16 * 1024
+EXHAUSTED = ToolOutcome.failure(CallState.DEAD, ErrorCode.NETWORK_ERROR, "It was tried three times.")
+
+
+def outcome_of(size: int) -> ToolOutcome:
+    """An outcome whose terminal reply is `size` bytes long."""
+    frame = len(encode_reply(CallFinished(answered(""))))
+    return answered("x" * (size - frame))
+
+
+async def test_the_outcome_goes_to_the_ledger_the_channel_and_the_doorbell(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+
+    ledger = await bench.ledger(delivery.request)
+    assert ledger["state"] == "succeeded"
+    assert decode_reply(ledger["reply"].encode()) == CallFinished(DONE)
+    assert await bench.channel(delivery.request) == [CallStarted(attempt=1), CallFinished(DONE)]
+    call, payload = (await bench.mailbox())[-1]
+    assert (call, decode_reply(payload)) == (delivery.request.correlation_id, CallFinished(DONE))
+
+
+@pytest.mark.parametrize("state", [state for state in CallState if state.terminal])
+async def test_every_terminal_state_is_kept_as_it_is(bench: Bench, state: CallState) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.complete(delivery, fence, msgspec.structs.replace(DONE, state=state))
+
+    assert (await bench.ledger(delivery.request))["state"] == state
+    assert await bench.start(delivery) == replies.NothingToDo(f"it is {state} already")
+
+
+async def test_the_request_goes_with_its_call(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    assert (await bench.backlog(), len(await bench.pending())) == (1, 1)
+
+    await bench.worker.complete(delivery, fence, DONE)
+
+    assert (await bench.backlog(), await bench.pending()) == (0, [])
+
+
+async def test_a_second_completion_changes_nothing(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.complete(delivery, fence, DONE)
+
+    assert await bench.worker.complete(delivery, fence, UNKNOWN) == replies.Duplicate(CallState.SUCCEEDED)
+    assert (await bench.ledger(delivery.request))["state"] == "succeeded"
+    assert (await bench.channel(delivery.request)).count(CallFinished(DONE)) == 1
+    assert CallFinished(UNKNOWN) not in await bench.channel(delivery.request)
+
+
+async def test_only_the_current_fence_completes(bench: Bench) -> None:
+    delivery, stale_fence = await bench.running("repeatable")
+    taken = await bench.claim(delivery, "b")
+    fence = await bench.run(taken)
+
+    assert await bench.worker.complete(delivery, stale_fence, answered("stale")) == replies.Stale()
+    assert (await bench.ledger(delivery.request))["state"] == "started"
+    assert len(await bench.pending()) == 1
+    assert await bench.worker.complete(taken, fence, DONE) == replies.Completed()
+
+
+async def test_a_worker_that_lost_the_entry_completes_while_nobody_started_it_again(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
+    taken = await bench.claim(delivery, "b")
+
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+    assert await bench.start(taken) == replies.NothingToDo("it is succeeded already")
+
+
+async def test_an_abandoned_call_ends_as_unknown_and_its_old_worker_is_too_late(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
+    taken = await bench.claim(delivery, "b")
+    assert await bench.start(taken) == replies.Abandoned(fence + 1, starts=1)
+
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Stale()
+    assert await bench.worker.complete(taken, fence + 1, UNKNOWN) == replies.Completed()
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Duplicate(CallState.UNKNOWN)
+
+
+async def test_a_result_in_hand_is_written_even_when_the_ledger_is_gone(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.redis.flushall()
+
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Duplicate(CallState.SUCCEEDED)
+    assert await bench.channel(delivery.request) == [CallFinished(DONE)]
+
+
+async def test_everything_of_a_finished_call_has_a_lifetime(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.complete(delivery, fence, DONE)
+
+    lifetimes = {
+        bench.keys.call(delivery.request.correlation_id): 24 * 3600,
+        delivery.request.response_channel: 15 * 60,
+        bench.keys.mailbox(ENGINE): 24 * 3600,
+    }
+    for key, seconds in lifetimes.items():
+        assert seconds - 5 <= await bench.command("TTL", key) <= seconds, key
+
+
+@pytest.mark.parametrize(("size", "inline"), [(INLINE_BYTES, True), (INLINE_BYTES + 1, False)])
+async def test_the_doorbell_carries_the_payload_up_to_16_kib(bench: Bench, size: int, inline: bool) -> None:
+    delivery, fence = await bench.running()
+    outcome = outcome_of(size)
+    await bench.worker.complete(delivery, fence, outcome)
+
+    payload = encode_reply(CallFinished(outcome))
+    assert len(payload) == size
+    assert (await bench.mailbox())[-1] == (delivery.request.correlation_id, payload if inline else b"")
+    assert (await bench.channel(delivery.request))[-1] == CallFinished(outcome)
+
+
+async def test_the_doorbell_is_trimmed(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    for step in range(5_000):
+        await bench.worker.progress(delivery.request, fence, CallProgress(step))
+
+    assert await bench.redis.xlen(bench.keys.mailbox(ENGINE)) < 4_500
+    assert await bench.redis.xlen(delivery.request.response_channel) < 500
+
+
+async def test_progress_of_the_current_fence_is_passed_on(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    step = CallProgress(1, 3, "one of three")
+
+    assert await bench.worker.progress(delivery.request, fence, step)
+    assert await bench.channel(delivery.request) == [CallStarted(attempt=1), step]
+    assert decode_reply((await bench.mailbox())[-1][1]) == step
+
+
+async def test_progress_under_an_old_fence_is_refused(bench: Bench) -> None:
+    delivery, fence = await bench.running("repeatable")
+    await bench.start(await bench.claim(delivery, "b"))
+
+    assert not await bench.worker.progress(delivery.request, fence, CallProgress(1))
+    assert CallProgress(1) not in await bench.channel(delivery.request)
+
+
+async def test_nothing_follows_the_terminal_entry(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.complete(delivery, fence, DONE)
+
+    assert not await bench.worker.progress(delivery.request, fence, CallProgress(1))
+    assert bench.renew(delivery, fence) == replies.Stale()
+    assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Stale()
+    assert (await bench.channel(delivery.request))[-1] == CallFinished(DONE)
+
+
+async def test_a_dead_letter_answers_its_caller_too(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.complete(delivery, fence, EXHAUSTED, dead_reason="3 attempts")
+
+    (letter,) = await bench.dead_letters()
+    assert decode_request(letter.pop("event").encode()) == delivery.request
+    assert letter == {
+        "reason": "3 attempts",
+        "correlationId": delivery.request.correlation_id,
+        "entry": delivery.entry,
+        "starts": "1",
+    }
+    assert (await bench.channel(delivery.request))[-1] == CallFinished(EXHAUSTED)
+
+
+async def test_a_stale_worker_writes_no_dead_letter(bench: Bench) -> None:
+    delivery, fence = await bench.running("repeatable")
+    await bench.start(await bench.claim(delivery, "b"))
+    await bench.worker.complete(delivery, fence, EXHAUSTED, dead_reason="3 attempts")
+
+    assert await bench.dead_letters() == []
+
+
+async def test_an_entry_that_cannot_be_read_is_buried_once(bench: Bench) -> None:
+    await bench.redis.xadd(bench.keys.requests, {"event": b"{"})
+    rows = await bench.redis.xreadgroup("plugins-workers", "a", {bench.keys.requests: ">"})
+    entry = rows[0][1][0][0].decode()
+
+    for _ in range(2):
+        await bench.worker.bury(entry, "not JSON", b"{")
+
+    (letter,) = await bench.dead_letters()
+    assert letter == {"reason": "not JSON", "correlationId": "", "entry": entry, "starts": "0", "event": "{"}
+    assert (await bench.backlog(), await bench.pending()) == (0, [])

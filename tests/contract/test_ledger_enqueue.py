@@ -1,0 +1,128 @@
+"""ENQUEUE: a request is on the stream once, however often the relay sends it."""
+
+import msgspec
+import pytest
+
+from plugins_contract.ledger import replies
+from plugins_contract.messages import ToolCallRequested, decode_request
+from tests.support.ledger import CANCELLED, DONE, MINUTE_MS, Bench
+
+pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+
+DAY_MS = 24 * 60 * MINUTE_MS
+
+
+async def test_puts_the_request_on_the_stream_as_it_was_given(bench: Bench) -> None:
+    request = await bench.request()
+
+    queued = await bench.engine.enqueue(request)
+
+    delivery = await bench.deliver()
+    assert queued == replies.Queued(delivery.entry, backlog=0)
+    assert delivery.request == request
+
+
+async def test_tells_how_many_requests_stand_before_it(bench: Bench) -> None:
+    await bench.engine.enqueue(await bench.request())
+
+    assert (await _queued(bench, await bench.request())).backlog == 1
+
+
+async def test_the_same_request_again_is_answered_with_the_first_entry(bench: Bench) -> None:
+    request = await bench.request()
+    first = await _queued(bench, request)
+
+    again = await bench.engine.enqueue(request)
+
+    assert again == replies.AlreadyQueued(first.entry)
+    assert await bench.backlog() == 1
+
+
+async def test_the_same_request_is_not_queued_again_while_it_runs(bench: Bench) -> None:
+    delivery, _ = await bench.running()
+
+    assert await bench.engine.enqueue(delivery.request) == replies.AlreadyQueued(delivery.entry)
+    assert await bench.backlog() == 1
+
+
+async def test_a_finished_call_is_answered_with_its_outcome(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.complete(delivery, fence, DONE)
+
+    assert await bench.engine.enqueue(delivery.request) == replies.AlreadyFinished(DONE)
+    assert await bench.backlog() == 0
+
+
+async def test_other_arguments_under_the_same_id_are_a_conflict(bench: Bench) -> None:
+    request = await bench.request()
+    await bench.engine.enqueue(request)
+
+    other = msgspec.structs.replace(request, arguments={"a": 2})
+
+    assert await bench.engine.enqueue(other) == replies.Conflict()
+    assert await bench.backlog() == 1
+    assert (await bench.deliver()).request == request
+
+
+async def test_the_order_of_arguments_does_not_matter(bench: Bench) -> None:
+    request = await bench.request()
+    first = await _queued(bench, request)
+
+    turned = msgspec.structs.replace(request, arguments=dict(reversed(request.arguments.items())))
+
+    assert await bench.engine.enqueue(turned) == replies.AlreadyQueued(first.entry)
+
+
+async def test_past_the_backlog_limit_nothing_is_written(bench: Bench) -> None:
+    await bench.engine.enqueue(await bench.request(), backlog_limit=1)
+    refused = await bench.request()
+
+    assert await bench.engine.enqueue(refused, backlog_limit=1) == replies.Overloaded(backlog=1)
+    assert await bench.backlog() == 1
+    assert await bench.ledger(refused) == {}
+
+
+async def test_the_backlog_limit_does_not_refuse_what_is_queued_already(bench: Bench) -> None:
+    request = await bench.request()
+    first = await _queued(bench, request)
+
+    assert await bench.engine.enqueue(request, backlog_limit=1) == replies.AlreadyQueued(first.entry)
+
+
+async def test_a_call_cancelled_before_it_came_is_never_queued(bench: Bench) -> None:
+    request = await bench.request()
+    await bench.cancel(request)
+
+    assert await bench.engine.enqueue(request) == replies.AlreadyFinished(CANCELLED)
+    assert await bench.backlog() == 0
+
+
+async def test_the_ledger_of_an_open_call_outlives_its_deadline_by_a_day(bench: Bench) -> None:
+    request = await bench.request()
+    await bench.engine.enqueue(request)
+
+    left = await bench.command("PTTL", bench.keys.call(request.correlation_id))
+    assert DAY_MS < left <= DAY_MS + MINUTE_MS
+
+
+async def test_a_request_that_comes_days_too_late_still_has_a_ledger(bench: Bench) -> None:
+    request = await bench.request(expires_in_ms=-3 * DAY_MS)
+    await bench.engine.enqueue(request)
+
+    assert (await bench.ledger(request))["state"] == "published"
+    assert await bench.start(await bench.deliver()) == replies.NothingToDo("its deadline has passed")
+
+
+async def test_the_stream_is_never_trimmed(bench: Bench) -> None:
+    requests = [await bench.request() for _ in range(300)]
+    for request in requests:
+        await bench.engine.enqueue(request)
+
+    rows = await bench.redis.xrange(bench.keys.requests)
+    assert [decode_request(fields[b"event"]) for _, fields in rows] == requests
+
+
+async def _queued(bench: Bench, request: ToolCallRequested) -> replies.Queued:
+    queued = await bench.engine.enqueue(request)
+    assert isinstance(queued, replies.Queued)
+    return queued

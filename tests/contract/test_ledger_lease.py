@@ -1,0 +1,150 @@
+"""RENEW and RELEASE: who holds a running call, and how it is given back."""
+
+import pytest
+
+from plugins_contract.keys import GROUP
+from plugins_contract.ledger import replies
+from tests.support.ledger import DONE, LEASE_MS, Bench
+
+pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+
+
+async def test_renewal_restarts_the_lease(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.age(delivery)
+
+    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
+    assert await bench.sweep("b") == []
+
+
+async def test_renewal_does_not_count_as_a_delivery(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    for _ in range(5):
+        bench.renew(delivery, fence)
+
+    assert [row.deliveries for row in await bench.pending()] == [1]
+
+
+async def test_renewal_brings_word_of_a_cancellation(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.cancel(delivery.request)
+
+    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=True)
+
+
+async def test_a_stalled_worker_that_wakes_up_cannot_steal_the_entry_back(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.claim(delivery, "b")
+
+    assert bench.renew(delivery, fence) == replies.Stale()
+    assert [row.consumer for row in await bench.pending()] == ["b"]
+
+
+async def test_a_stalled_worker_cannot_renew_what_another_one_started(bench: Bench) -> None:
+    delivery, fence = await bench.running("repeatable")
+    await bench.start(await bench.claim(delivery, "b"))
+    await bench.claim(delivery, "a")  # even if the entry comes back to it
+
+    assert bench.renew(delivery, fence) == replies.Stale()
+
+
+async def test_a_finished_call_is_not_renewed(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.complete(delivery, fence, DONE)
+
+    assert bench.renew(delivery, fence) == replies.Stale()
+
+
+async def test_a_call_without_a_ledger_is_not_renewed(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.redis.flushall()
+
+    assert bench.renew(delivery, fence) == replies.Stale()
+
+
+async def test_a_running_call_whose_request_vanished_is_still_ours(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.redis.xdel(bench.keys.requests, delivery.entry)
+
+    assert [bench.renew(delivery, fence) for _ in range(3)] == [replies.Renewed(cancel_requested=False)] * 3
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+    assert await bench.pending() == []
+
+
+async def test_a_running_call_whose_group_vanished_is_still_ours(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.redis.xgroup_destroy(bench.keys.requests, GROUP)
+
+    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+    assert await bench.backlog() == 0
+
+
+async def test_a_released_call_can_be_claimed_at_once(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+
+    assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Completed()
+    assert await bench.sweep("b") == [delivery.entry]
+
+
+async def test_a_released_once_call_runs_as_if_it_were_new(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
+    await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
+
+    started = await bench.start(await bench.claim(delivery, "b"), max_starts=1)
+
+    assert isinstance(started, replies.Run)
+    assert started.starts == 1
+    assert started.fence > fence
+
+
+async def test_who_gave_a_call_back_has_nothing_more_to_say_about_it(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
+
+    assert bench.renew(delivery, fence) == replies.Stale()
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Stale()
+    assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Stale()
+    assert (await bench.ledger(delivery.request))["starts"] == "0"
+
+
+async def test_a_call_under_another_fence_cannot_be_released(bench: Bench) -> None:
+    delivery, fence = await bench.running("repeatable")
+    await bench.start(await bench.claim(delivery, "b"))
+    await bench.claim(delivery, "a")
+
+    assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Stale()
+    assert (await bench.ledger(delivery.request))["starts"] == "2"
+
+
+async def test_a_call_that_another_worker_took_cannot_be_released(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.claim(delivery, "b")
+
+    assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Stale()
+    assert [row.consumer for row in await bench.pending()] == ["b"]
+
+
+async def test_an_abandoned_call_cannot_be_released_to_run_again(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
+    taken = await bench.claim(delivery, "b")
+    await bench.start(taken)
+
+    assert await bench.worker.release(taken, fence + 1, lease_ms=LEASE_MS) == replies.Stale()
+    assert (await bench.ledger(delivery.request))["state"] == "started"
+
+
+async def test_a_released_call_is_cancelled_at_once(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
+
+    assert await bench.cancel(delivery.request) == replies.CancelledAtOnce()
+    assert (await bench.backlog(), await bench.pending()) == (0, [])
+
+
+async def test_a_call_released_after_its_cancellation_was_asked_for_does_not_run(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.cancel(delivery.request)
+    await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
+
+    assert isinstance(await bench.start(await bench.claim(delivery, "b")), replies.CancelledBefore)

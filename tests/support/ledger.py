@@ -1,0 +1,177 @@
+"""A bench for the ledger: one engine, any number of consumers, and a look at everything the scripts wrote."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis import Redis as SyncRedis
+
+from plugins_contract.errors import ErrorCode
+from plugins_contract.ids import new_id
+from plugins_contract.keys import GROUP, Keys
+from plugins_contract.ledger import Delivery, EngineLedger, WorkerLedger, decode_reply, renew, replies
+from plugins_contract.messages import ExecutionClass, ToolCallRequested, decode_request
+from plugins_contract.outcomes import CallReply, CallState, TextBlock, ToolOutcome
+
+LEASE_MS = 10_000
+MAX_STARTS = 3
+MINUTE_MS = 60_000
+ENGINE = "engine-1"
+
+EXPIRED = ToolOutcome.failure(CallState.EXPIRED, ErrorCode.TIMEOUT, "The deadline passed before it could start.")
+CANCELLED = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "The user cancelled it.")
+UNKNOWN = ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, "The worker was lost while it ran.")
+
+
+def answered(text: str) -> ToolOutcome:
+    """The outcome of a call that succeeded."""
+    return ToolOutcome(state=CallState.SUCCEEDED, content=(TextBlock(text),), duration_ms=1, attempts=1)
+
+
+DONE = answered("done")
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """One row of the group's pending list."""
+
+    entry: str
+    consumer: str
+    idle_ms: int
+    deliveries: int
+
+
+@dataclass
+class Bench:
+    """Drives the ledger of one server as engine and as workers."""
+
+    redis: Any  # an asyncio client: its own types are too partial to be of use here
+    thread: SyncRedis
+    keys: Keys = field(default_factory=Keys)
+
+    @property
+    def engine(self) -> EngineLedger:
+        """The engine's side."""
+        return EngineLedger(self.redis, self.keys)
+
+    @property
+    def worker(self) -> WorkerLedger:
+        """The workers' side."""
+        return WorkerLedger(self.redis, self.keys)
+
+    async def now_ms(self) -> int:
+        """The time of Redis."""
+        seconds, microseconds = await self.command("TIME")
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+    async def command(self, *words: Any) -> Any:
+        """Any command."""
+        return await self.redis.execute_command(*words)
+
+    async def open(self) -> None:
+        """Make stream and group."""
+        await self.command("XGROUP", "CREATE", self.keys.requests, GROUP, "0", "MKSTREAM")
+
+    async def request(self, execution_class: str = "once", *, expires_in_ms: int = MINUTE_MS) -> ToolCallRequested:
+        """A new tool call that nobody has seen yet."""
+        correlation_id = new_id()
+        return ToolCallRequested(
+            correlation_id=correlation_id,
+            session_id="session",
+            turn_id="turn",
+            turn=1,
+            tool_call_id="call_1",
+            tool_name="demo__add",
+            server="demo",
+            tool="add",
+            arguments={"a": 1, "b": [2, 3]},
+            response_channel=self.keys.response(correlation_id),
+            mailbox=self.keys.mailbox(ENGINE),
+            deadline=await self.now_ms() + expires_in_ms,
+            execution_class=ExecutionClass(execution_class),
+            subject="somebody",
+        )
+
+    async def deliver(self, consumer: str = "a") -> Delivery:
+        """The next request of the stream, in the hands of `consumer`."""
+        rows = await self.redis.xreadgroup(GROUP, consumer, {self.keys.requests: ">"}, count=1)
+        entry, fields = rows[0][1][0]
+        return Delivery(decode_request(fields[b"event"]), entry.decode(), consumer, new_id())
+
+    async def claim(self, delivery: Delivery, consumer: str) -> Delivery:
+        """Another consumer takes the entry over, as a sweep does once the lease has run out."""
+        await self.redis.xclaim(self.keys.requests, GROUP, consumer, 0, [delivery.entry], justid=True)
+        return Delivery(delivery.request, delivery.entry, consumer, new_id())
+
+    async def age(self, delivery: Delivery, ms: int = 6 * LEASE_MS) -> None:
+        """Let the entry look as if its consumer had not been heard of for so long."""
+        entry, consumer = delivery.entry, delivery.consumer
+        await self.redis.xclaim(self.keys.requests, GROUP, consumer, 0, [entry], idle=ms, justid=True)
+
+    async def sweep(self, consumer: str) -> list[str]:
+        """The entries that a sweep for overdue leases hands to `consumer`."""
+        entries = await self.redis.xautoclaim(self.keys.requests, GROUP, consumer, LEASE_MS, justid=True)
+        return [entry.decode() for entry in entries]
+
+    async def start(self, delivery: Delivery, *, max_starts: int = MAX_STARTS) -> replies.Started:
+        """START."""
+        return await self.worker.start(delivery, max_starts=max_starts, expired=EXPIRED)
+
+    async def run(self, delivery: Delivery) -> int:
+        """START, which must say RUN; the fence."""
+        match await self.start(delivery):
+            case replies.Run(fence, _):
+                return fence
+            case other:
+                raise AssertionError(f"START said {other}")
+
+    async def running(self, execution_class: str = "once", consumer: str = "a") -> tuple[Delivery, int]:
+        """A new call that `consumer` has started, and its fence."""
+        await self.engine.enqueue(await self.request(execution_class))
+        delivery = await self.deliver(consumer)
+        return delivery, await self.run(delivery)
+
+    def renew(self, delivery: Delivery, fence: int) -> replies.Renewed | replies.Stale:
+        """RENEW, on the connection of a thread."""
+        correlation_id = delivery.request.correlation_id
+        return renew(self.thread, self.keys, correlation_id, delivery.entry, delivery.consumer, fence)
+
+    async def cancel(self, request: ToolCallRequested, outcome: ToolOutcome = CANCELLED) -> replies.Cancelled:
+        """CANCEL."""
+        return await self.engine.cancel(request.correlation_id, request.mailbox, outcome, b'{"kind":"cancel"}')
+
+    async def ledger(self, request: ToolCallRequested) -> dict[str, str]:
+        """The ledger entry of a call."""
+        fields: dict[bytes, bytes] = await self.redis.hgetall(self.keys.call(request.correlation_id))
+        return {name.decode(): value.decode() for name, value in fields.items()}
+
+    async def channel(self, request: ToolCallRequested) -> list[CallReply]:
+        """What the response channel of a call carries."""
+        rows = await self.redis.xrange(request.response_channel)
+        return [decode_reply(fields[b"reply"]) for _, fields in rows]
+
+    async def mailbox(self) -> list[tuple[str, bytes]]:
+        """The doorbell of the engine: correlation id and payload."""
+        rows = await self.redis.xrange(self.keys.mailbox(ENGINE))
+        return [(fields[b"id"].decode(), fields[b"reply"]) for _, fields in rows]
+
+    async def backlog(self) -> int:
+        """How many requests the stream holds."""
+        return await self.redis.xlen(self.keys.requests)
+
+    async def pending(self) -> list[Pending]:
+        """The group's pending list."""
+        rows = await self.redis.xpending_range(self.keys.requests, GROUP, "-", "+", 1000)
+        return [
+            Pending(
+                row["message_id"].decode(),
+                row["consumer"].decode(),
+                row["time_since_delivered"],
+                row["times_delivered"],
+            )
+            for row in rows
+        ]
+
+    async def dead_letters(self) -> list[dict[str, str]]:
+        """The dead letters."""
+        rows = await self.redis.xrange(self.keys.dead)
+        return [{name.decode(): value.decode() for name, value in fields.items()} for _, fields in rows]
