@@ -1,0 +1,134 @@
+"""Choosing among the offered tools, and filling in what their schemas ask for. Never a tool that was not offered."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from jsonschema import Draft202012Validator, SchemaError
+from referencing.exceptions import Unresolvable
+
+from examples.demo_model.conversation import Arguments, Tool, ToolUse
+
+ALIASES: dict[str, tuple[str, ...]] = {
+    "a": ("x", "left", "first"),
+    "b": ("y", "right", "second"),
+    "city": ("location", "place"),
+    "counter": ("counter_name", "name"),
+    "expression": ("expr", "formula"),
+    "kilobytes": ("size_kb", "kb"),
+    "motif": ("pattern", "subject", "prompt"),
+    "note": ("text", "content", "message"),
+    "seconds": ("duration", "duration_seconds"),
+    "text": ("message", "content"),
+    "timezone": ("time_zone", "tz"),
+}
+"""What else a parameter may be called that means the same."""
+
+
+def base_name(name: str) -> str:
+    """A tool's own name, without the server it comes from: `time__get_current_time` gives `get_current_time`."""
+    return name.rsplit("__", 1)[-1]
+
+
+def words(name: str) -> list[str]:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", base_name(name)).replace("_", " ").replace("-", " ").lower().split()
+
+
+def named(name: str, stems: Sequence[str]) -> bool:
+    """Whether the words of one of the stems stand in this tool's name."""
+    return any(_within(words(stem), words(name)) for stem in stems)
+
+
+class Toolbox:
+    """The tools of one request."""
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self._tools = tools
+
+    def use(self, stems: Sequence[str], needed: Mapping[str, Any], **hints: Any) -> ToolUse | None:
+        """A call of the best tool for one of the `stems` that can take every `needed` fact; hints go in if they fit."""
+        for tool in self._candidates(stems, by_description=bool(needed)):
+            arguments = fill(tool.parameters, needed, hints)
+            if arguments is not None:
+                return ToolUse(tool.name, arguments)
+        return None
+
+    def direct(self, name: str, arguments: Arguments) -> ToolUse | None:
+        """A call of the tool that has exactly this name, with exactly these arguments, if it accepts them."""
+        for tool in self._tools:
+            if name.lower() in (tool.name.lower(), base_name(tool.name).lower()) and accepts(
+                tool.parameters, arguments
+            ):
+                return ToolUse(tool.name, arguments)
+        return None
+
+    def _candidates(self, stems: Sequence[str], *, by_description: bool) -> Iterator[Tool]:
+        """Best first: the same name, then its words in the name, then in the description.
+
+        A description says too many things to choose by it alone: only where facts must fit the parameters as well.
+        """
+        for stem in stems:
+            yield from (tool for tool in self._tools if words(tool.name) == words(stem))
+        yield from (tool for tool in self._tools if named(tool.name, stems))
+        if by_description:
+            spoken = [" ".join(words(stem)) for stem in stems]
+            yield from (
+                tool for tool in self._tools if any(re.search(rf"\b{s}\b", tool.description.lower()) for s in spoken)
+            )
+
+
+def fill(schema: Mapping[str, Any], needed: Mapping[str, Any], hints: Mapping[str, Any]) -> Arguments | None:
+    """Arguments that satisfy the schema and carry every needed fact, or None. Nothing required is made up."""
+    if not _well_formed(schema):
+        return None
+    properties: dict[str, Any] = schema.get("properties", {})
+    arguments: Arguments = {}
+    for fact, value in (*needed.items(), *hints.items()):
+        name = next((name for name in (fact, *ALIASES.get(fact, ())) if name in properties), None)
+        if name is not None:
+            arguments[name] = suit(value, properties[name])
+        elif fact in needed:
+            return None
+    for name in schema.get("required", ()):
+        match properties.get(name):
+            case {"default": default} if name not in arguments:
+                arguments[name] = default
+            case _:
+                pass
+    if accepts(schema, arguments):
+        return arguments
+    return fill(schema, needed, {}) if hints else None
+
+
+def suit(value: Any, schema: Mapping[str, Any] | bool) -> Any:
+    """The value as this property wants it: its type, its limits, its spelling of a choice."""
+    if isinstance(schema, bool):
+        return value
+    for choice in schema.get("enum", ()):
+        if str(choice).lower() == str(value).lower():
+            return choice
+    types = {schema.get("type"), *(option.get("type") for option in schema.get("anyOf", ()))}
+    if isinstance(value, int | float) and types & {"integer", "number"}:
+        value = min(max(value, schema.get("minimum", value)), schema.get("maximum", value))
+        return int(value) if float(value).is_integer() else value
+    return str(value) if "string" in types else value
+
+
+def accepts(schema: Mapping[str, Any], arguments: Arguments) -> bool:
+    """Whether the arguments satisfy the schema; a schema that is broken accepts nothing."""
+    try:
+        return _well_formed(schema) and Draft202012Validator(schema).is_valid(arguments)
+    except Unresolvable:
+        return False
+
+
+def _well_formed(schema: Mapping[str, Any]) -> bool:
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError:
+        return False
+    return True
+
+
+def _within(part: Sequence[str], whole: Sequence[str]) -> bool:
+    return any(list(part) == list(whole[at : at + len(part)]) for at in range(len(whole) - len(part) + 1))

@@ -1,0 +1,264 @@
+"""The demo MCP server through the official client, over both transports, and together with the demo model."""
+
+import base64
+import json
+import struct
+import sys
+import zlib
+from collections import Counter
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, TextIO
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.types import CallToolResult, ImageContent, TextContent, TextResourceContents
+
+from examples.demo_model.conversation import Conversation, Outcome, Tool
+from examples.demo_model.script import plan
+from examples.demo_server.arithmetic import ArithmeticExpressionError, evaluate
+from examples.demo_server.effects import FIRST_NOTES, EffectLog
+from examples.demo_server.server import build_server
+from tests.support.processes import ROOT, Process, answers
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+COMMAND = [sys.executable, "-m", "examples.demo_server"]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Where the effects of this test's server go; the folder is not there yet."""
+    return tmp_path / "data" / "effects.log"
+
+
+@pytest.fixture
+def http_url(log: Path) -> Generator[str]:
+    process = Process([*COMMAND, "--port", "0"], env={"DEMO_EFFECT_LOG": str(log)})
+    try:
+        process.wait_ready(lambda: "/mcp\n" in process.output())
+        yield process.output().split(" on ")[-1].strip()
+    finally:
+        process.close()
+
+
+@pytest.fixture
+def stderr_file(tmp_path: Path) -> Generator[TextIO]:
+    with (tmp_path / "stderr.txt").open("w") as file:
+        yield file
+
+
+@pytest.fixture(params=["stdio", "streamable-http"])
+async def client(request: pytest.FixtureRequest, log: Path, stderr_file: TextIO) -> AsyncGenerator[Client]:
+    """A client of a demo server in a process of its own, over each transport in turn."""
+    python, *arguments = COMMAND
+    over_stdio = StdioServerParameters(
+        command=python, args=[*arguments, "--transport", "stdio"], env={"DEMO_EFFECT_LOG": str(log)}, cwd=ROOT
+    )
+    server = (
+        stdio_client(over_stdio, errlog=stderr_file)
+        if request.param == "stdio"
+        else str(request.getfixturevalue("http_url"))
+    )
+    async with Client(server) as client:
+        yield client
+
+
+@pytest.fixture
+def in_process(log: Path) -> AbstractAsyncContextManager[Client]:
+    return Client(build_server(EffectLog(log)))
+
+
+def text_of(result: CallToolResult) -> str:
+    return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+
+
+def effects(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+async def test_progress_is_reported_step_by_step(client: Client) -> None:
+    seen = list[tuple[float, float | None, str | None]]()
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, total, message))
+
+    result = await client.call_tool("slow_job", {"seconds": 0, "steps": 3}, progress_callback=note)
+    assert text_of(result) == "The slow job finished: 3 steps in 0 seconds."
+    await wait_until(lambda: len(seen) == 3)
+    assert sorted(seen) == [(float(step), 3.0, f"step {step} of 3 done") for step in (1, 2, 3)]
+
+
+async def test_a_cancel_reaches_the_slow_job(client: Client, log: Path) -> None:
+    def statuses() -> list[str]:
+        return [effect["status"] for effect in effects(log)]
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(client.call_tool, "slow_job", {"seconds": 600, "steps": 1, "token": "t"})
+        await wait_until(lambda: statuses() == ["started"])
+        tasks.cancel_scope.cancel()
+    await wait_until(lambda: statuses() == ["started", "cancelled"])
+
+
+async def test_every_increment_is_one_line_in_the_effect_log(client: Client, log: Path) -> None:
+    results = [await client.call_tool("increment_counter", {"token": token}) for token in ("a", "b", "b")]
+    assert [result.structured_content for result in results] == [{"counter": "demo", "value": n} for n in (1, 2, 3)]
+    assert [(effect["value"], effect["token"]) for effect in effects(log)] == [(1, "a"), (2, "b"), (3, "b")]
+    assert all(effect["effect"] == "increment_counter" and "time" in effect for effect in effects(log))
+
+
+async def test_a_picture_is_a_real_png(client: Client) -> None:
+    result = await client.call_tool("draw", {"motif": "rings", "size": 32})
+    [image] = [block for block in result.content if isinstance(block, ImageContent)]
+    assert image.mime_type == "image/png"
+    png = base64.b64decode(image.data)
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    assert struct.unpack(">II", png[16:24]) == (32, 32)
+    length = struct.unpack(">I", png[33:37])[0]
+    assert len(zlib.decompress(png[41 : 41 + length])) == 32 * (1 + 32 * 3)
+
+
+async def test_the_weather_is_structured_and_says_that_it_is_made_up(client: Client) -> None:
+    first, again = [await client.call_tool("weather", {"city": "Oslo"}) for _ in range(2)]
+    assert first.structured_content == again.structured_content
+    assert first.structured_content
+    assert first.structured_content["city"] == "Oslo"
+    assert "made-up" in first.structured_content["source"]
+
+
+async def test_a_failure_carries_its_reason(client: Client) -> None:
+    result = await client.call_tool("fail", {"reason": "the oven is cold"})
+    assert result.is_error
+    assert "Failed on purpose: the oven is cold" in text_of(result)
+
+
+async def test_a_large_result_has_the_wanted_size(client: Client) -> None:
+    assert len(text_of(await client.call_tool("large_result", {"kilobytes": 200}))) == 200 * 1024
+
+
+async def test_the_health_check_answers_over_http(http_url: str) -> None:
+    assert await anyio.to_thread.run_sync(answers, http_url.removesuffix("/mcp") + "/healthz")
+
+
+async def test_deleting_everything_deletes_the_notes_and_logs_it(
+    in_process: AbstractAsyncContextManager[Client], log: Path
+) -> None:
+    async with in_process as client:
+
+        async def notes() -> str:
+            [contents] = (await client.read_resource("demo://notes")).contents
+            assert isinstance(contents, TextResourceContents)
+            return contents.text
+
+        await client.call_tool("add_note", {"note": "Call home"})
+        assert await notes() == "\n".join(f"- {note}" for note in (*FIRST_NOTES, "Call home"))
+        deleted = await client.call_tool("delete_everything", {"token": "t"})
+        assert deleted.structured_content == {"deleted": 4}
+        assert await notes() == "(no notes)"
+    assert [effect["effect"] for effect in effects(log)] == ["add_note", "delete_everything"]
+    assert effects(log)[-1]["token"] == "t"
+
+
+async def test_the_prompt_asks_for_two_cities(in_process: AbstractAsyncContextManager[Client]) -> None:
+    async with in_process as client:
+        [prompt] = (await client.list_prompts()).prompts
+        [message] = (await client.get_prompt(prompt.name, {"one": "Oslo", "other": "Lima"})).messages
+    assert isinstance(message.content, TextContent)
+    assert "in Oslo and in Lima" in message.content.text
+
+
+async def test_the_annotations_tell_what_each_tool_does(in_process: AbstractAsyncContextManager[Client]) -> None:
+    async with in_process as client:
+        tools = (await client.list_tools()).tools
+    hints = {tool.name: tool.annotations for tool in tools if tool.annotations}
+    assert len(hints) == len(tools)
+    assert all(tool.title and tool.description for tool in tools)
+    writes = {name for name, hint in hints.items() if not hint.read_only_hint}
+    assert writes == {"increment_counter", "add_note", "delete_everything"}
+    assert not any(hints[name].idempotent_hint for name in writes)
+    assert [name for name, hint in hints.items() if hint.destructive_hint] == ["delete_everything"]
+
+
+def test_counters_live_in_the_log_which_servers_may_share(log: Path) -> None:
+    one, other = EffectLog(log), EffectLog(log)
+
+    def increment(effect_log: EffectLog) -> int:
+        effect = effect_log.record(
+            lambda state: {"effect": "increment_counter", "counter": "c", "value": state.counters["c"] + 1}
+        )
+        return effect["value"]
+
+    assert [increment(each) for each in (one, other, one, EffectLog(log))] == [1, 2, 3, 4]
+    log.unlink()
+    assert increment(one) == 1
+
+
+async def test_increments_at_the_same_time_each_get_a_number_of_their_own(
+    in_process: AbstractAsyncContextManager[Client], log: Path
+) -> None:
+    async with in_process as client, anyio.create_task_group() as tasks:
+        for _ in range(30):
+            tasks.start_soon(client.call_tool, "increment_counter", {})
+    assert [effect["value"] for effect in effects(log)] == list(range(1, 31))
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [("17 * 23 + 4", 395), ("-(2 + 3) ** 2", -25), ("7 / 2", 3.5), ("7 // 2 + 7 % 2", 4), ("2 ** 0.5", 2**0.5)],
+)
+def test_an_expression_has_its_value(expression: str, value: float) -> None:
+    assert evaluate(expression) == value
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("1 / 0", "division by zero"),
+        ("9 ** 9 ** 9", "too large"),
+        ("1e308 * 10", "too large"),
+        ("(-1) ** 0.5", "not a real number"),
+        ("2 +", "not an arithmetic expression"),
+        ("__import__('os')", "only numbers"),
+        ("True + 1", "only numbers"),
+        ("1j * 2", "only numbers"),
+        ("1" * 300, "longer than"),
+        ("*".join(["9**999"] * 20), "too large"),
+    ],
+)
+def test_what_is_no_arithmetic_is_refused_with_the_reason(expression: str, reason: str) -> None:
+    with pytest.raises(ArithmeticExpressionError, match=reason):
+        evaluate(expression)
+
+
+async def test_the_demo_model_can_use_every_tool_of_the_demo_server(
+    in_process: AbstractAsyncContextManager[Client],
+) -> None:
+    """Each tool is reached by a sentence, accepts the arguments the script makes, and its real result is told."""
+    told: dict[str, str] = {
+        "echo hello": "> hello",
+        "What is 17 * 23 + 4?": "**395**",
+        'call add {"a": 2, "b": 3}': "**5**",
+        "run a slow job for 0 seconds": "The slow job finished: 5 steps",
+        "draw me a picture": "motif 'sunset'",
+        "What is the weather in Oslo?": "made-up demo data",
+        "Call the failing tool": "Failed on purpose",
+        "Give me a large result of 3 KB": "**3,072** characters",
+        "Increment the counter": "is now **1**",
+        "Add a note: Call home": "Noted: Call home",
+        "Delete everything": "Deleted: **4** notes",
+    }
+    used = Counter[str]()
+    async with in_process as client:
+        offered = (await client.list_tools()).tools
+        tools = tuple(Tool(f"demo__{tool.name}", tool.description or "", tool.input_schema) for tool in offered)
+        for question, words in told.items():
+            [call] = plan(Conversation(question, tools=tools)).calls
+            result = await client.call_tool(call.name.removeprefix("demo__"), call.arguments)
+            used[call.name] += 1
+            outcome = Outcome(call.name, call.arguments, text_of(result))
+            assert words in plan(Conversation(question, ((outcome,),), tools)).text
+    assert set(used) == {tool.name for tool in tools}
