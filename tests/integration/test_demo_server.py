@@ -202,7 +202,7 @@ async def test_increments_at_the_same_time_each_get_a_number_of_their_own(
 ) -> None:
     async with in_process as client, anyio.create_task_group() as tasks:
         for _ in range(30):
-            tasks.start_soon(client.call_tool, "increment_counter", {})
+            tasks.start_soon(client.call_tool, "increment_counter", {"counter": "demo"})
     assert [effect["value"] for effect in effects(log)] == list(range(1, 31))
 
 

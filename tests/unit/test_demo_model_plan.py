@@ -182,7 +182,7 @@ def test_arguments_take_the_types_limits_and_choices_of_the_schema() -> None:
     hints = {"size": 8.0, "motif": "rings", "unknown": 1}
     assert fill(schema, {"text": 5}, hints) == {"text": "5", "size": 8, "motif": "Rings", "must": True}
     assert fill(schema, {"text": "a"}, {"motif": "cubes"}) == {"text": "a", "must": True}
-    assert fill(schema, {"other": "a"}, {}) is None
+    assert fill(schema, {"text": "a", "other": "a"}, {}) is None
 
 
 def test_the_answer_names_both_times_that_the_results_tell() -> None:
