@@ -1,0 +1,236 @@
+"""From decoded chunks to the model's events: which fragment belongs to which tool call, and when a call is complete.
+
+Providers disagree on every field of a streamed call. The rules here are pure; each has a file in `tests/corpus`.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+
+from dialog_engine.llm.arguments import is_complete, settle
+from dialog_engine.llm.wire import CallDelta, Chunk, Delta, FunctionDelta, TokenCount
+from dialog_engine.model import (
+    FinishReason,
+    LLMEvent,
+    ReasoningDelta,
+    StreamEnd,
+    TextDelta,
+    ToolCallEvent,
+    Usage,
+)
+
+_REASONS = {
+    "tool_calls": FinishReason.TOOL_CALLS,
+    "function_call": FinishReason.TOOL_CALLS,
+    "tool_use": FinishReason.TOOL_CALLS,
+    "length": FinishReason.LENGTH,
+    "max_tokens": FinishReason.LENGTH,
+    "model_length": FinishReason.LENGTH,
+    "content_filter": FinishReason.CONTENT_FILTER,
+    "safety": FinishReason.CONTENT_FILTER,
+    "sensitive": FinishReason.CONTENT_FILTER,
+}
+_CUT = (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
+
+
+def mint_call_id() -> str:
+    """An id for a call to which the provider gave none."""
+    return f"call_{secrets.token_hex(12)}"
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """One tool call as far as it has come. What is set once is never overwritten by later fragments."""
+
+    index: int | None
+    id: str = ""
+    name: str = ""
+    fragments: list[str] = field(default_factory=list[str])
+    extra: dict[str, Any] | None = None
+
+
+class MessageAssembler:
+    """Puts one assistant message together. Text and reasoning leave at once, tool calls at the end."""
+
+    def __init__(self, mint: Callable[[], str] = mint_call_id) -> None:
+        self._mint = mint
+        self._slots: list[_Slot] = []
+        self._current: _Slot | None = None
+        self._by_index: dict[int, _Slot] = {}
+        self._usage = Usage()
+        self.spoke = False
+        """Whether any text was said."""
+        self.finish_reason: str | None = None
+        """As the provider wrote it, None while it has not."""
+
+    def feed(self, chunk: Chunk) -> list[LLMEvent]:
+        """Take the next chunk; returns the text and reasoning it holds."""
+        events: list[LLMEvent] = []
+        if chunk.usage is not None:
+            self._count(chunk.usage)
+        for choice in chunk.choices or ():
+            if choice.delta is not None:
+                self._read(choice.delta, events)
+            if choice.message is not None:
+                self._read_whole(choice.message, events)
+            if choice.usage is not None:
+                self._count(choice.usage)
+            if choice.finish_reason:
+                self.finish_reason = choice.finish_reason
+        return events
+
+    def finish(self) -> list[LLMEvent]:
+        """The stream ended well: its tool calls in the order they first appeared, then StreamEnd.
+
+        A call that a length limit or a filter cut off is left out. What finish reason the provider gave counts less
+        than what calls there are.
+        """
+        reason = _REASONS.get((self.finish_reason or "").lower(), FinishReason.STOP)
+        events: list[LLMEvent] = list(self._calls(cut=reason in _CUT))
+        if events and reason not in _CUT:
+            reason = FinishReason.TOOL_CALLS
+        elif not events and reason is FinishReason.TOOL_CALLS:
+            reason = FinishReason.STOP
+        events.append(StreamEnd(reason, self._usage))
+        return events
+
+    def _read(self, delta: Delta, events: list[LLMEvent]) -> None:
+        if reasoning := delta.reasoning_content or delta.reasoning:
+            events.append(ReasoningDelta(reasoning))
+        if content := delta.content:
+            # A chunk of text is by far the most frequent.
+            said = (TextDelta(content),) if isinstance(content, str) else _parts(content)
+            events.extend(said)
+            self.spoke = True
+        if delta.refusal:
+            events.append(TextDelta(delta.refusal))
+            self.spoke = True
+        for call in delta.tool_calls or ():
+            self._add(call)
+        if delta.function_call is not None:
+            self._add(CallDelta(function=delta.function_call))
+
+    def _read_whole(self, message: Delta, events: list[LLMEvent]) -> None:
+        """A whole message is authoritative for its calls; its text counts only if none was streamed."""
+        if not self.spoke:
+            self._read(Delta(message.content, message.reasoning_content, message.reasoning, message.refusal), events)
+        calls = list(message.tool_calls or ())
+        if message.function_call is not None:
+            calls.append(CallDelta(function=message.function_call))
+        ids = {call.id for call in calls if call.id}
+        open_slots = list(self._slots)
+        for call in calls:
+            name = (call.function and call.function.name) or ""
+            slot = _first(slot for slot in open_slots if call.id and slot.id == call.id) or _first(
+                slot for slot in open_slots if slot.id not in ids and (slot.name == name or "" in (slot.name, name))
+            )
+            if slot is None:
+                slot = self._open(call.index)
+            else:
+                open_slots.remove(slot)
+            if _text(call.function):
+                slot.fragments.clear()
+            self._extend(slot, call)
+
+    def _add(self, call: CallDelta) -> None:
+        name = (call.function and call.function.name) or ""
+        slot = self._slot_for(call.index, call.id, name)
+        if slot is None or _opens_another(slot, call, name):
+            slot = self._open(call.index)
+        self._extend(slot, call)
+
+    def _slot_for(self, index: int | None, call_id: str | None, name: str) -> _Slot | None:
+        """The call that a fragment continues, unless it opens another in the same place."""
+        if call_id:
+            for slot in reversed(self._slots):
+                if slot.id == call_id and (index is None or slot.index in (None, index)):
+                    return slot
+        if index is None:
+            return self._current
+        if index in self._by_index:
+            return self._by_index[index]
+        # The index came later than the call.
+        last = self._current
+        return last if last is not None and last.index is None and not call_id and not name else None
+
+    def _open(self, index: int | None) -> _Slot:
+        slot = _Slot(index)
+        self._slots.append(slot)
+        return slot
+
+    def _extend(self, slot: _Slot, call: CallDelta) -> None:
+        self._current = slot
+        if call.index is not None:
+            slot.index = call.index if slot.index is None else slot.index
+            self._by_index[call.index] = slot
+        slot.id = slot.id or call.id or ""
+        if call.function is not None:
+            slot.name = slot.name or call.function.name or ""
+            if isinstance(call.function.arguments, dict):
+                slot.fragments.clear()
+            if text := _text(call.function):
+                slot.fragments.append(text)
+        if call.extra_content:
+            slot.extra = {"extra_content": call.extra_content}
+
+    def _calls(self, *, cut: bool) -> Iterator[ToolCallEvent]:
+        used: set[str] = set()
+        for slot in self._slots:
+            arguments = settle(slot.fragments)
+            partial = not is_complete(arguments) and (arguments != "" or slot is self._current)
+            if not slot.name or (cut and partial):
+                continue
+            call_id = slot.id if slot.id and slot.id not in used else self._mint()
+            used.add(call_id)
+            yield ToolCallEvent(call_id, slot.name, arguments, slot.extra)
+
+    def _count(self, tokens: TokenCount) -> None:
+        # Providers that count in several chunks repeat what they said before, or 0.
+        self._usage = Usage(
+            tokens.prompt_tokens or self._usage.input_tokens, tokens.completion_tokens or self._usage.output_tokens
+        )
+
+
+def _opens_another(slot: _Slot, call: CallDelta, name: str) -> bool:
+    """Whether a fragment that points at `slot` is the start of another call: all calls may come with the same index,
+    or with none."""
+    if call.id and slot.id:
+        # Some servers make up a new id for every fragment: only a name, or a call that is complete, is a new start.
+        return call.id != slot.id and (bool(name) or is_complete(settle(slot.fragments)))
+    if not name or not slot.name:
+        return False
+    arguments = settle(slot.fragments)
+    if name != slot.name:
+        return call.index is None or arguments == "" or is_complete(arguments)
+    text = _text(call.function)
+    return not slot.id and text not in ("", arguments) and is_complete(arguments)
+
+
+def _parts(content: list[dict[str, Any]]) -> Iterator[LLMEvent]:
+    """Content in parts, as Mistral's reasoning models send it."""
+    for part in content:
+        if thinking := part.get("thinking"):
+            thoughts = cast("list[object]", thinking) if isinstance(thinking, list) else [{"text": thinking}]
+            yield from (ReasoningDelta(text) for text in map(_text_of_part, thoughts) if text)
+        elif text := _text_of_part(part):
+            yield TextDelta(text)
+
+
+def _text_of_part(part: object) -> str:
+    match part:
+        case {"text": str(text)}:
+            return text
+        case _:
+            return ""
+
+
+def _text(function: FunctionDelta | None) -> str:
+    arguments = function and function.arguments
+    return msgspec.json.encode(arguments).decode() if isinstance(arguments, dict) else arguments or ""
+
+
+def _first(slots: Iterable[_Slot]) -> _Slot | None:
+    return next(iter(slots), None)

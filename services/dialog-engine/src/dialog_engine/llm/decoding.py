@@ -1,0 +1,93 @@
+"""From the bytes of an answer to the model's events. Pure: the transport is elsewhere."""
+
+from collections.abc import Iterable
+
+from dialog_engine.errors import LLMStreamBrokenError, LLMStreamEmptyError
+from dialog_engine.llm.assembly import MessageAssembler
+from dialog_engine.llm.failures import Failures
+from dialog_engine.llm.sse import SSEParser
+from dialog_engine.llm.wire import decode_chunk
+from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta
+
+_BROKEN_REASONS = ("error", "network_error", "insufficient_system_resource")
+"""Finish reasons by which providers say that the answer is not finished."""
+
+
+class AnswerDecoder:
+    """Reads one answer. `feed` its bytes, then `finish`; both raise LLMError for what the provider reports."""
+
+    def __init__(self, failures: Failures) -> None:
+        self._failures = failures
+        self._sse = SSEParser()
+        self._assembler = MessageAssembler()
+        self.done = False
+        """The provider said `[DONE]`: nothing more will come."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the message is whole, even if the connection breaks off now."""
+        return self.done or self._assembler.finish_reason is not None
+
+    def feed(self, read: bytes) -> list[LLMEvent]:
+        """The events of one network read of an event stream; adjacent deltas are merged."""
+        return self._events(self._sse.feed(read))
+
+    def feed_whole(self, body: bytes) -> list[LLMEvent]:
+        """The events of an answer that is one JSON document, from a gateway that does not stream."""
+        events = self._events((body,))
+        self.done = True
+        return events
+
+    def finish(self) -> list[LLMEvent]:
+        """The events at the end: tool calls, then StreamEnd.
+
+        Raises:
+            LLMStreamBrokenError: the answer is not whole.
+            LLMStreamEmptyError: it holds neither text nor calls, and no limit or filter explains that.
+        """
+        events = [] if self.done else self._events(self._sse.finish())
+        if not self.complete:
+            raise LLMStreamBrokenError("the model's stream broke off before its end")
+        if (self._assembler.finish_reason or "").lower() in _BROKEN_REASONS:
+            raise LLMStreamBrokenError("the model's provider gave up before the end of the answer")
+        ending = self._assembler.finish()
+        match ending:
+            case [StreamEnd(FinishReason.STOP)] if not self._assembler.spoke:
+                raise LLMStreamEmptyError("the model's answer holds neither text nor a tool call")
+            case _:
+                return events + ending
+
+    def _events(self, payloads: Iterable[bytes]) -> list[LLMEvent]:
+        events: list[LLMEvent] = []
+        for payload in payloads:
+            if payload.startswith(b"[DONE]"):
+                self.done = True
+                break
+            if payload and not payload.isspace():
+                self._take(payload, events)
+        return merged(events)
+
+    def _take(self, payload: bytes, events: list[LLMEvent]) -> None:
+        try:
+            chunk = decode_chunk(payload)
+        except ValueError as error:
+            if self.complete:
+                return
+            raise LLMStreamBrokenError("the model's provider sent something that is not JSON") from error
+        if chunk.error:
+            raise self._failures.of_object(chunk.error)
+        events += self._assembler.feed(chunk)
+
+
+def merged(events: list[LLMEvent]) -> list[LLMEvent]:
+    """The same with adjacent deltas of a kind made one: less work for everyone downstream."""
+    result: list[LLMEvent] = []
+    for event in events:
+        match (result[-1] if result else None, event):
+            case (TextDelta(before), TextDelta(text)):
+                result[-1] = TextDelta(before + text)
+            case (ReasoningDelta(before), ReasoningDelta(text)):
+                result[-1] = ReasoningDelta(before + text)
+            case _:
+                result.append(event)
+    return result

@@ -1,0 +1,145 @@
+"""The client for OpenAI and for every provider that speaks its chat completions."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AsyncExitStack, suppress
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import httpx2
+from openai import APIStatusError, AsyncAPIResponse, AsyncOpenAI, AsyncStream, Timeout, omit
+from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam, ChatCompletionToolUnionParam
+
+from dialog_engine.errors import ConfigurationError, LLMRequestError, LLMStreamBrokenError
+from dialog_engine.llm.decoding import AnswerDecoder
+from dialog_engine.llm.encoding import encode_messages, encode_tools, nine_characters
+from dialog_engine.llm.failures import Failures
+from dialog_engine.model import ChatRequest, LLMEvent
+
+OPENAI_URL = "https://api.openai.com/v1"
+_NO_KEY = "no-key"
+_DRAIN_SECONDS = 0.1
+
+_Response = AsyncAPIResponse[AsyncStream[ChatCompletionChunk]]
+
+
+class OpenAIChatClient:
+    """A chat model behind an OpenAI-compatible endpoint.
+
+    The SDK does transport, keys, retries and errors; the answer's bytes are decoded here, which is many times faster
+    than its models. Certificates are checked against the operating system's store. Owns its connections: `aclose` it.
+
+    `api_key` may be None with a `base_url` (local servers). `read_timeout_s` bounds the wait for the first byte and
+    every silence after it. `max_retries` counts retries before the first byte; after it nothing is retried.
+    `extra_body` is merged into every request, such as a temperature.
+
+    Raises:
+        ConfigurationError: neither a key nor a base URL.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None,
+        api_key: str | None,
+        model: str,
+        *,
+        connect_timeout_s: float = 10.0,
+        read_timeout_s: float = 120.0,
+        max_retries: int = 2,
+        extra_body: Mapping[str, Any] | None = None,
+        extra_headers: Mapping[str, str] | None = None,
+    ) -> None:
+        if not api_key and not base_url:
+            raise ConfigurationError("set OPENAI_API_KEY, or OPENAI_BASE_URL for a server that needs no key")
+        url = base_url or OPENAI_URL
+        self._model = model
+        self._extra_body = extra_body
+        self._failures = Failures(api_key or "")
+        self._call_id = nine_characters if (urlsplit(url).hostname or "").endswith("mistral.ai") else str
+        self._asks_for_usage = True
+        self._client = AsyncOpenAI(
+            api_key=api_key or _NO_KEY,
+            base_url=url,
+            timeout=Timeout(read_timeout_s, connect=connect_timeout_s),
+            max_retries=max_retries,
+            default_headers=extra_headers,
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections; streams that are still open break off."""
+        await self._client.close()
+
+    async def stream_chat(self, request: ChatRequest) -> AsyncGenerator[LLMEvent]:
+        """Stream the model's answer: text and reasoning as they come, tool calls at the end, StreamEnd last.
+
+        Closing the generator closes the stream at the provider.
+
+        Raises:
+            LLMError: the provider cannot be reached, refuses, breaks off, or answers nothing.
+        """
+        decoder = AnswerDecoder(self._failures)
+        async with AsyncExitStack() as stack:
+            with self._failures.translated():
+                response = await self._open(stack, request)
+                whole = await response.read() if _media_type(response) == "application/json" else None
+            if whole is not None:
+                for event in decoder.feed_whole(whole):
+                    yield event
+            reads = response.iter_bytes()
+            while not decoder.done and (read := await _read(reads, decoder)) is not None:
+                for event in decoder.feed(read):
+                    yield event
+            for event in decoder.finish():
+                yield event
+            if whole is None:
+                await _drain(reads)
+
+    async def _open(self, stack: AsyncExitStack, request: ChatRequest) -> _Response:
+        """Send the request, a second time if the provider does not know an option that can be done without."""
+        asks_for_usage = self._asks_for_usage
+        try:
+            response = await self._send(stack, request, asks_for_usage=asks_for_usage)
+        except APIStatusError as error:
+            if not asks_for_usage or error.status_code not in (400, 422) or "stream_options" not in str(error.body):
+                raise
+            self._asks_for_usage = False
+            response = await self._send(stack, request, asks_for_usage=False)
+        if _media_type(response) == "text/html":
+            raise LLMRequestError("the model's provider answered with a web page: is OPENAI_BASE_URL right?")
+        return response
+
+    async def _send(self, stack: AsyncExitStack, request: ChatRequest, *, asks_for_usage: bool) -> _Response:
+        messages = encode_messages(request.messages, call_id=self._call_id, reasoning_field="reasoning_content")
+        return await stack.enter_async_context(
+            self._client.chat.completions.with_streaming_response.create(
+                model=self._model,
+                messages=cast("list[ChatCompletionMessageParam]", messages),
+                tools=cast("list[ChatCompletionToolUnionParam]", encode_tools(request.tools)) or omit,
+                stream=True,
+                stream_options={"include_usage": True} if asks_for_usage else omit,
+                extra_body=self._extra_body,
+            )
+        )
+
+
+async def _read(reads: AsyncIterator[bytes], decoder: AnswerDecoder) -> bytes | None:
+    """The next bytes, None at the end. A connection that breaks once the message is whole has simply ended."""
+    try:
+        return await anext(reads, None)
+    except httpx2.HTTPError as error:
+        if decoder.complete:
+            return None
+        what = "fell silent" if isinstance(error, httpx2.TimeoutException) else "broke off"
+        raise LLMStreamBrokenError(f"the model's stream {what} before its end") from error
+
+
+async def _drain(reads: AsyncIterator[bytes]) -> None:
+    """Read to the end of the response, if it is near: only then can the connection be used again."""
+    with suppress(TimeoutError, httpx2.HTTPError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for _ in reads:
+                pass
+
+
+def _media_type(response: _Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
