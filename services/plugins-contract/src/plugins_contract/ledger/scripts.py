@@ -25,7 +25,11 @@ class Script:
 def load(name: str) -> Script:
     """The script `<name>.lua`, with the shared part in front."""
     folder = files(__package__ or __name__)
-    text = (folder / "common.lua").read_text() + (folder / f"{name}.lua").read_text()
+    return script(name, (folder / "common.lua").read_text() + (folder / f"{name}.lua").read_text())
+
+
+def script(name: str, text: str) -> Script:
+    """A script of this text."""
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 

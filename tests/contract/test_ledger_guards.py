@@ -1,0 +1,228 @@
+"""Every guard of the ledger scripts, taken out in turn: the test that watches over it must fail.
+
+A test here fails when a guard was reworded (say how it reads now) or when nothing notices that it is gone (write the
+test that does).
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+
+from plugins_contract.ledger import scripts
+from tests.contract import test_ledger_cancel as cancel
+from tests.contract import test_ledger_complete as complete
+from tests.contract import test_ledger_enqueue as enqueue
+from tests.contract import test_ledger_lease as lease
+from tests.contract import test_ledger_start as start
+from tests.support.ledger import Bench
+
+pytestmark = pytest.mark.anyio
+
+Scenario = Callable[[Bench], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`text`, in the script `script`, is what makes `scenario` hold; `without` stands there once it is gone."""
+
+    script: str
+    text: str
+    without: str
+    scenario: Scenario
+
+
+GUARDS = [
+    # ENQUEUE: once, only the same request, only what there is room for
+    Guard(
+        "enqueue",
+        "if known[1] then",
+        "if false then",
+        enqueue.test_the_same_request_again_is_answered_with_the_first_entry,
+    ),
+    Guard("enqueue", "known[2] ~= hash", "false", enqueue.test_other_arguments_under_the_same_id_are_a_conflict),
+    Guard("enqueue", "known[2] ~= '' and", "", enqueue.test_a_call_cancelled_before_it_came_is_never_queued),
+    Guard("enqueue", "if TERMINAL[known[1]]", "if false", enqueue.test_a_finished_call_is_answered_with_its_outcome),
+    Guard("enqueue", "backlog >= limit", "false", enqueue.test_past_the_backlog_limit_nothing_is_written),
+    Guard(
+        "enqueue",
+        "math.max(tonumber(deadline), now_ms())",
+        "tonumber(deadline)",
+        enqueue.test_a_request_that_comes_days_too_late_still_has_a_ledger,
+    ),
+    Guard(
+        "enqueue",
+        "redis.call('PEXPIREAT'",
+        "local _ = tostring('PEXPIREAT'",
+        enqueue.test_the_ledger_of_an_open_call_outlives_its_deadline_by_a_day,
+    ),
+    Guard(
+        "enqueue",
+        "'XADD', requests, '*'",
+        "'XADD', requests, 'MAXLEN', '~', 10, '*'",
+        enqueue.test_the_stream_is_never_trimmed,
+    ),
+    # START: the owner, once per delivery, in time, as often as the execution class allows
+    Guard(
+        "start", "if TERMINAL[state]", "if false", start.test_a_finished_call_is_not_run_and_its_answer_is_sent_again
+    ),
+    Guard(
+        "start", "  ring(mailbox, id, known[8])", "", start.test_a_finished_call_is_not_run_and_its_answer_is_sent_again
+    ),
+    Guard(
+        "start",
+        "pending_owner(requests, group, entry) ~= consumer",
+        "false",
+        start.test_only_the_owner_of_the_entry_may_start_it,
+    ),
+    Guard("start", "if known[6] == token", "if false", start.test_the_same_token_again_gets_the_same_answer),
+    Guard("start", "'token', token,", "", start.test_an_abandoned_call_is_abandoned_for_the_same_token_again),
+    Guard("start", "if known[9] ~= entry", "if false", start.test_a_second_entry_of_the_same_call_is_dropped),
+    Guard(
+        "start",
+        "redis.call('HINCRBY', call, 'fence', 1)",
+        "tonumber(known[4])",
+        complete.test_only_the_current_fence_completes,
+    ),
+    Guard(
+        "start",
+        "redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID')",
+        "",
+        start.test_the_lease_runs_from_the_start,
+    ),
+    Guard(
+        "start",
+        "if state == 'started' and class ~= 'repeatable'",
+        "if false",
+        start.test_a_once_call_that_was_started_is_never_run_again,
+    ),
+    Guard("start", "if known[10]", "if false", start.test_a_repeatable_call_whose_end_was_asked_for_is_not_run_again),
+    Guard("start", "if starts >= max_starts", "if false", start.test_a_repeatable_call_runs_as_often_as_is_allowed),
+    Guard("start", "if now_ms() >= deadline", "if false", start.test_past_its_deadline_a_call_is_answered_and_not_run),
+    Guard(
+        "start",
+        "redis.call('PEXPIREAT', channel, deadline + 86400000)",
+        "",
+        start.test_the_channel_of_a_running_call_has_a_lifetime,
+    ),
+    # RENEW: only the current holder
+    Guard("renew", "known[2] ~= ARGV[4]", "false", lease.test_a_stalled_worker_cannot_renew_what_another_one_started),
+    Guard("renew", "known[1] ~= 'started'", "false", lease.test_a_finished_call_is_not_renewed),
+    Guard(
+        "renew",
+        "if owner and owner ~= consumer",
+        "if false",
+        lease.test_a_stalled_worker_that_wakes_up_cannot_steal_the_entry_back,
+    ),
+    Guard("renew", "if owner and owner", "if owner", lease.test_a_running_call_whose_request_vanished_is_still_ours),
+    Guard(
+        "renew",
+        "if owner then redis.call('XCLAIM'",
+        "if false then redis.call('XCLAIM'",
+        lease.test_renewal_restarts_the_lease,
+    ),
+    Guard("renew", "'JUSTID'", "'FORCE'", lease.test_renewal_does_not_count_as_a_delivery),
+    Guard("renew", "known[3] and 1 or 0", "0", lease.test_renewal_brings_word_of_a_cancellation),
+    # RELEASE: only the current runner, without counting, claimable at once
+    Guard("release", "known[2] ~= ARGV[4]", "false", lease.test_a_call_under_another_fence_cannot_be_released),
+    Guard("release", "known[3] ~= 'RUN'", "false", lease.test_an_abandoned_call_cannot_be_released_to_run_again),
+    Guard(
+        "release",
+        "pending_owner(requests, group, entry) ~= consumer",
+        "false",
+        lease.test_a_call_that_another_worker_took_cannot_be_released,
+    ),
+    Guard(
+        "release",
+        "redis.call('HINCRBY', call, 'starts', -1)",
+        "",
+        lease.test_a_released_once_call_runs_as_if_it_were_new,
+    ),
+    Guard(
+        "release",
+        "redis.call('HINCRBY', call, 'fence', 1)",
+        "",
+        lease.test_who_gave_a_call_back_has_nothing_more_to_say_about_it,
+    ),
+    Guard(
+        "release",
+        "redis.call('XCLAIM'",
+        "local _ = tostring('XCLAIM'",
+        lease.test_a_released_call_can_be_claimed_at_once,
+    ),
+    # COMPLETE: once, only under the current fence, everything in one step
+    Guard("complete", "TERMINAL[known[1]]", "false", complete.test_a_second_completion_changes_nothing),
+    Guard("complete", "known[2] ~= fence", "false", complete.test_only_the_current_fence_completes),
+    Guard(
+        "complete",
+        "if known[1] and known[2]",
+        "if known[2]",
+        complete.test_a_result_in_hand_is_written_even_when_the_ledger_is_gone,
+    ),
+    Guard("complete", "if reason ~= ''", "if false", complete.test_a_dead_letter_answers_its_caller_too),
+    Guard(
+        "common", "    redis.pcall('XACK', requests, group, entry)", "", complete.test_the_request_goes_with_its_call
+    ),
+    Guard("common", "    redis.pcall('XDEL', requests, entry)", "", complete.test_the_request_goes_with_its_call),
+    Guard(
+        "common", "  redis.call('EXPIRE', call, 86400)", "", complete.test_everything_of_a_finished_call_has_a_lifetime
+    ),
+    Guard(
+        "common", "  redis.call('EXPIRE', channel, 900)", "", complete.test_everything_of_a_finished_call_has_a_lifetime
+    ),
+    Guard(
+        "common",
+        "  redis.call('EXPIRE', mailbox, 86400)",
+        "",
+        complete.test_everything_of_a_finished_call_has_a_lifetime,
+    ),
+    Guard(
+        "common",
+        "  ring(mailbox, id, reply)",
+        "",
+        complete.test_the_outcome_goes_to_the_ledger_the_channel_and_the_doorbell,
+    ),
+    Guard("common", "'XADD', mailbox, 'MAXLEN', '~', 4096,", "'XADD', mailbox,", complete.test_the_doorbell_is_trimmed),
+    # PROGRESS, BURY
+    Guard("progress", "known[2] ~= ARGV[2]", "false", complete.test_progress_under_an_old_fence_is_refused),
+    Guard("progress", "known[1] ~= 'started'", "false", complete.test_nothing_follows_the_terminal_entry),
+    Guard(
+        "bury",
+        "if not pending_owner(KEYS[1], ARGV[1], ARGV[2])",
+        "if false",
+        complete.test_an_entry_that_cannot_be_read_is_buried_once,
+    ),
+    # CANCEL: at once only what has not begun, never what is finished, and the relay finds the mark
+    Guard("cancel", "if TERMINAL[known[1]]", "if false", cancel.test_a_finished_call_stays_as_it_is),
+    Guard("cancel", "if known[1] == 'published'", "if true", cancel.test_of_a_running_call_the_end_is_asked_for),
+    Guard("cancel", "if known[1] == 'published'", "if false", cancel.test_a_call_that_nobody_started_ends_at_once),
+    Guard(
+        "cancel",
+        "  redis.call('HSET', call, 'hash', '', 'fence', 0, 'starts', 0)",
+        "",
+        cancel.test_a_call_that_was_not_enqueued_yet_leaves_a_tombstone,
+    ),
+    Guard("cancel", "redis.call('HSET', call, 'cancel', 1)", "", lease.test_renewal_brings_word_of_a_cancellation),
+    Guard("cancel", "redis.call('PUBLISH', ARGV[5], ARGV[6])", "", cancel.test_the_worker_is_told_at_once),
+]
+
+
+def named(guard: Guard) -> str:
+    return f"{guard.script}: {guard.text.strip()}"
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=named)
+async def test_without_the_guard_its_test_fails(guard: Guard, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = scripts.load
+
+    def crippled(name: str) -> scripts.Script:
+        whole = shipped(name)
+        if guard.script not in (name, "common"):
+            return whole
+        assert whole.text.count(guard.text) == 1, "this guard reads differently by now"
+        return scripts.script(name, whole.text.replace(guard.text, guard.without))
+
+    monkeypatch.setattr(scripts, "load", crippled)
+    with pytest.raises((AssertionError, TimeoutError)):
+        await guard.scenario(bench)
+    await bench.redis.flushall()  # a crippled script may well leave keys behind
