@@ -1,0 +1,88 @@
+"""A history that every provider accepts, from whatever crashes, cancellations and providers left behind.
+
+One call without its result makes every later request of the session fail, so this runs before each of them.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage
+
+UNKNOWN_OUTCOME = (
+    "The result of this call is not known: it was interrupted before a result was recorded. It may or may not have "
+    "taken effect. Do not assume either; check first if repeating it could do harm."
+)
+"""What the model reads in place of a result that is missing."""
+
+MAX_CALL_ID_CHARACTERS = 40
+"""The longest tool call id that OpenAI takes back."""
+
+_Place = tuple[int, int]
+"""One tool call: the position of its message, and its own in that message."""
+
+
+def normalise(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The same conversation, such that:
+
+    - each assistant message with tool calls is followed at once by one result per call, in their order;
+    - no other tool results are left, and no assistant message that says and asks nothing;
+    - tool call ids are unique in the whole history: an id that a provider used again gets a suffix, with its result.
+
+    Normalising twice changes nothing more. Messages added at the end do not change what came before them.
+    """
+    results = _results(messages)
+    return tuple(_normalised(messages, results, _Ids()))
+
+
+def _normalised(messages: Sequence[Message], results: dict[_Place, ToolMessage], ids: "_Ids") -> Iterator[Message]:
+    for position, message in enumerate(messages):
+        match message:
+            case ToolMessage():
+                pass
+            case AssistantMessage(tool_calls=()):
+                if message.content.strip():
+                    yield message
+            case AssistantMessage(tool_calls=calls):
+                renamed = tuple(ids.unique(call) for call in calls)
+                yield replace(message, tool_calls=renamed)
+                for number, call in enumerate(renamed):
+                    result = results.get((position, number))
+                    content = UNKNOWN_OUTCOME if result is None else result.content
+                    yield ToolMessage(call.tool_call_id, call.name, content)
+            case _:
+                yield message
+
+
+def _results(messages: Sequence[Message]) -> dict[_Place, ToolMessage]:
+    """The result of each call: the first with its id after it, before the id is used again."""
+    waiting: dict[str, deque[_Place]] = {}
+    results: dict[_Place, ToolMessage] = {}
+    for position, message in enumerate(messages):
+        match message:
+            case AssistantMessage(tool_calls=calls):
+                fresh: dict[str, deque[_Place]] = {}
+                for number, call in enumerate(calls):
+                    fresh.setdefault(call.tool_call_id, deque()).append((position, number))
+                waiting |= fresh
+            case ToolMessage(tool_call_id) if waiting.get(tool_call_id):
+                results[waiting[tool_call_id].popleft()] = message
+            case _:
+                pass
+    return results
+
+
+class _Ids:
+    """Gives each call an id of its own. The first user of an id keeps it."""
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+
+    def unique(self, call: ToolCall) -> ToolCall:
+        call_id, number = call.tool_call_id, 1
+        while not call_id or call_id in self._used:
+            number += 1
+            suffix = f"_{number}"
+            call_id = (call.tool_call_id or "call")[: MAX_CALL_ID_CHARACTERS - len(suffix)] + suffix
+        self._used.add(call_id)
+        return call if call_id == call.tool_call_id else replace(call, tool_call_id=call_id)

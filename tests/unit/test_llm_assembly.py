@@ -1,0 +1,217 @@
+"""Which fragment belongs to which call: one file of `tests/corpus` per habit of a provider, and the general law."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dialog_engine.errors import LLMStreamBrokenError, LLMStreamEmptyError
+from dialog_engine.llm.assembly import MessageAssembler
+from dialog_engine.llm.decoding import AnswerDecoder, merged
+from dialog_engine.llm.failures import Failures
+from dialog_engine.llm.wire import CallDelta, Choice, Chunk, Delta, FunctionDelta
+from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent, Usage
+
+CORPUS = sorted((Path(__file__).parent.parent / "corpus").glob("*.json"))
+
+QUIRKS = {
+    "index missing",
+    "every call has index 0",
+    "fragments interleaved between calls",
+    "id or name empty or null on later chunks",
+    "arguments resent cumulatively",
+    "full resend or duplicate chunk",
+    "a valid JSON prefix arrives early",
+    "a final message repeats authoritative arguments",
+    'arguments ""',
+    "finish_reason disagrees with the calls",
+    "finish_reason length or content_filter in a call",
+    "choices [], delta missing, usage-only chunk",
+    "text and calls mixed",
+    "legacy function_call",
+    "ids missing or not unique",
+    "reasoning under several names",
+    "provider extras",
+    "fields of the wrong type",
+    "a refusal instead of content",
+    "no finish_reason before [DONE]",
+    "a call without a name",
+}
+
+
+def load(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_a_provider_is_understood(path: Path) -> None:
+    case = load(path)
+    decoder = AnswerDecoder(Failures())
+    events: list[LLMEvent] = []
+    for chunk in case["chunks"]:
+        events += decoder.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+    events += decoder.feed(b"data: [DONE]\n\n")
+    events += decoder.finish()
+
+    given_ids = {event["call"]["id"] for event in case["events"] if "call" in event}
+    assert [as_written(event, given_ids) for event in merged(events)] == case["events"]
+    ids = [event.tool_call_id for event in events if isinstance(event, ToolCallEvent)]
+    assert len(set(ids)) == len(ids)
+
+
+def test_every_quirk_has_a_file() -> None:
+    assert {load(path)["quirk"] for path in CORPUS} == QUIRKS
+
+
+def as_written(event: LLMEvent, given_ids: set[str]) -> dict[str, Any]:
+    """An event as the corpus writes it; `*` stands for an id that was minted."""
+    match event:
+        case TextDelta(text):
+            return {"text": text}
+        case ReasoningDelta(text):
+            return {"reasoning": text}
+        case ToolCallEvent(call_id, name, arguments, extra):
+            call = {"id": call_id if call_id in given_ids else "*", "name": name, "arguments": arguments}
+            return {"call": call | ({"extra": extra} if extra else {})}
+        case StreamEnd(reason, Usage(0, 0)):
+            return {"end": str(reason)}
+        case StreamEnd(reason, usage):
+            return {"end": str(reason), "usage": [usage.input_tokens, usage.output_tokens]}
+
+
+# --- The law: however complete arguments are cut and interleaved, the same calls come out ----------------------------
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text('ab{}[]":,\\ é\n'),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "{", "", '"', "b"]), inner),
+    max_leaves=6,
+)
+arguments = st.dictionaries(st.sampled_from(["a", "{", "", '"', "b"]), json_values).map(
+    lambda value: msgspec.json.encode(value).decode()
+)
+
+
+@st.composite
+def fragmented(draw: st.DrawFn) -> tuple[list[str], list[tuple[int, str]]]:
+    """Arguments of some calls, and (call, fragment) pairs of all of them in an interleaved order."""
+    texts = draw(st.lists(arguments, min_size=1, max_size=4))
+    queues: list[list[tuple[int, str]]] = []
+    for call, text in enumerate(texts):
+        cuts = sorted(draw(st.sets(st.integers(0, len(text)), max_size=6)))
+        bounds = [0, *cuts, len(text)]
+        queues.append([(call, text[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)])
+    order: list[tuple[int, str]] = []
+    while queue := [queue for queue in queues if queue]:
+        order.append(draw(st.sampled_from(queue)).pop(0))
+    return texts, order
+
+
+@given(fragmented(), st.booleans())
+def test_cutting_and_interleaving_changes_no_call(
+    case: tuple[list[str], list[tuple[int, str]]], has_index: bool
+) -> None:
+    texts, order = case
+    assembler = MessageAssembler()
+    seen: list[int] = []
+    for call, fragment in order:
+        first = call not in seen
+        if first:
+            seen.append(call)
+        # Without an index every fragment carries the id, otherwise only the first does.
+        call_id = f"id{call}" if first or not has_index else None
+        function = FunctionDelta("tool" if first else None, fragment)
+        delta = CallDelta(call if has_index else None, call_id, function)
+        assert assembler.feed(Chunk([Choice(Delta(tool_calls=[delta]))])) == []
+    *calls, end = assembler.finish()
+
+    assert calls == [ToolCallEvent(f"id{call}", "tool", texts[call]) for call in seen]
+    assert end == StreamEnd(FinishReason.TOOL_CALLS)
+
+
+@given(arguments, st.sets(st.integers(1, 200), max_size=5))
+def test_resending_cumulatively_changes_no_call(text: str, cuts: set[int]) -> None:
+    assembler = MessageAssembler()
+    for cut in [*sorted(cut for cut in cuts if cut < len(text)), len(text), len(text)]:
+        delta = CallDelta(0, "a", FunctionDelta("tool", text[:cut]))
+        assembler.feed(Chunk([Choice(Delta(tool_calls=[delta]))]))
+
+    assert assembler.finish()[0] == ToolCallEvent("a", "tool", text)
+
+
+# --- How an answer ends ----------------------------------------------------------------------------------------------
+
+TEXT = b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n'
+FINISH = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
+
+
+def decode(*reads: bytes) -> list[LLMEvent]:
+    decoder = AnswerDecoder(Failures())
+    return [event for read in reads for event in decoder.feed(read)] + decoder.finish()
+
+
+def test_a_finish_reason_ends_an_answer_without_done() -> None:
+    assert decode(TEXT, FINISH) == [TextDelta("Hi"), StreamEnd(FinishReason.STOP)]
+
+
+def test_done_ends_an_answer_without_a_finish_reason_or_a_last_newline() -> None:
+    assert decode(TEXT, b"data:[DONE]") == [TextDelta("Hi"), StreamEnd(FinishReason.STOP)]
+
+
+def test_an_answer_with_neither_is_broken() -> None:
+    with pytest.raises(LLMStreamBrokenError):
+        decode(TEXT)
+
+
+def test_no_call_leaves_a_broken_stream() -> None:
+    decoder = AnswerDecoder(Failures())
+    call = b'{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]}}]}'
+    assert decoder.feed(b"data: " + call + b"\n\n") == []
+    with pytest.raises(LLMStreamBrokenError):
+        decoder.finish()
+
+
+@pytest.mark.parametrize("reason", ["error", "network_error", "insufficient_system_resource"])
+def test_a_provider_that_gives_up_breaks_the_answer(reason: str) -> None:
+    with pytest.raises(LLMStreamBrokenError):
+        decode(TEXT, FINISH.replace(b"stop", reason.encode()))
+
+
+def test_an_answer_of_nothing_is_empty() -> None:
+    with pytest.raises(LLMStreamEmptyError):
+        decode(FINISH, b"data: [DONE]\n\n")
+
+
+def test_reasoning_alone_is_an_empty_answer() -> None:
+    with pytest.raises(LLMStreamEmptyError):
+        decode(TEXT.replace(b"content", b"reasoning"), FINISH)
+
+
+def test_a_limit_explains_an_answer_of_nothing() -> None:
+    assert decode(FINISH.replace(b"stop", b"length")) == [StreamEnd(FinishReason.LENGTH)]
+
+
+def test_what_is_not_json_breaks_the_answer_rather_than_lose_a_piece_of_it() -> None:
+    with pytest.raises(LLMStreamBrokenError):
+        decode(TEXT, b'data: {"choices":[{"delta":\n\n', FINISH)
+
+
+def test_keep_alives_are_no_content() -> None:
+    assert decode(b": ping\n\n", b"data:\n\n", b"data: \n\n", b"data: null\n\n", TEXT, FINISH)[0] == TextDelta("Hi")
+
+
+def test_half_a_surrogate_pair_does_not_reach_anyone() -> None:
+    events = decode(TEXT.replace(b"Hi", b"\\ud83d"), TEXT.replace(b"Hi", b"\\ud83d\\ude00"), FINISH)
+    assert events[:2] == [TextDelta("?"), TextDelta("\N{GRINNING FACE}")]
+
+
+def test_deltas_of_one_read_are_merged_in_order() -> None:
+    reasoning = TEXT.replace(b"content", b"reasoning")
+    assert decode(reasoning * 2 + TEXT * 3 + reasoning, FINISH)[:3] == [
+        ReasoningDelta("HiHi"),
+        TextDelta("HiHiHi"),
+        ReasoningDelta("Hi"),
+    ]

@@ -1,0 +1,90 @@
+"""What a request looks like to a provider."""
+
+from typing import Any
+
+import pytest
+
+from dialog_engine.llm.encoding import encode_messages, encode_tools, nine_characters
+from dialog_engine.model import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
+from plugins_contract.catalogue import ToolEntry
+
+
+def call(arguments: str = '{"x":1}', extra: dict[str, Any] | None = None) -> ToolCall:
+    return ToolCall("a", "correlation", "clock__now", arguments, extra)
+
+
+def test_a_conversation_is_encoded_in_the_roles_of_the_protocol() -> None:
+    messages = (
+        SystemMessage("Be brief."),
+        UserMessage("What time is it?"),
+        AssistantMessage("Let me see.", (call(),)),
+        ToolMessage("a", "clock__now", "noon"),
+        AssistantMessage("Noon."),
+    )
+    function = {"name": "clock__now", "arguments": '{"x":1}'}
+    assert encode_messages(messages) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "What time is it?"},
+        {
+            "role": "assistant",
+            "content": "Let me see.",
+            "tool_calls": [{"id": "a", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": "a", "name": "clock__now", "content": "noon"},
+        {"role": "assistant", "content": "Noon."},
+    ]
+
+
+def test_content_is_null_only_where_calls_take_its_place() -> None:
+    with_calls, without = encode_messages([AssistantMessage("", (call(),)), AssistantMessage("")])
+    assert with_calls["content"] is None
+    assert without["content"] == ""
+
+
+@pytest.mark.parametrize("arguments", ["", " ", '{"x": oops', "[1]", "null", '"text"', '{"x":1}{"x":1}', "[" * 9999])
+def test_arguments_that_are_no_json_object_are_sent_as_an_empty_one(arguments: str) -> None:
+    (message,) = encode_messages([AssistantMessage("", (call(arguments),))])
+    assert message["tool_calls"][0]["function"]["arguments"] == "{}"
+
+
+def test_extras_of_a_call_are_echoed_and_never_displace_its_own_fields() -> None:
+    extra = {"extra_content": {"google": {"thought_signature": "c2ln"}}, "id": "other"}
+    (message,) = encode_messages([AssistantMessage("", (call(extra=extra),))])
+    assert message["tool_calls"][0]["extra_content"] == extra["extra_content"]
+    assert message["tool_calls"][0]["id"] == "a"
+
+
+def test_reasoning_goes_back_with_calls_only() -> None:
+    messages = [AssistantMessage("", (call(),), reasoning="hm"), AssistantMessage("Hi", reasoning="hm")]
+    with_calls, without = encode_messages(messages, reasoning_field="reasoning_content")
+    assert with_calls["reasoning_content"] == "hm"
+    assert "reasoning_content" not in without
+    assert "hm" not in str(encode_messages(messages))
+
+
+def test_a_call_and_its_result_keep_the_same_id_when_ids_are_mapped() -> None:
+    messages = [AssistantMessage("", (call(),)), ToolMessage("a", "clock__now", "noon")]
+    assistant, result = encode_messages(messages, call_id=nine_characters)
+    assert assistant["tool_calls"][0]["id"] == result["tool_call_id"] == nine_characters("a")
+
+
+def test_ids_for_mistral_are_nine_letters_and_digits() -> None:
+    assert nine_characters("D681PevKs") == "D681PevKs"
+    mapped = [nine_characters(text) for text in ("call_1", "call_2", "D681PevKs_2")]
+    assert all(len(text) == 9 and text.isalnum() for text in mapped)
+    assert len(set(mapped)) == 3
+
+
+def test_a_tool_is_a_function_with_its_schema() -> None:
+    schema = {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}
+    tool = ToolEntry(name="clock__now", server="clock", tool="now", description="The time", input_schema=schema)
+    assert encode_tools([tool]) == [
+        {"type": "function", "function": {"name": "clock__now", "description": "The time", "parameters": schema}}
+    ]
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "object"}])
+def test_a_schema_without_properties_gets_an_empty_set_of_them(schema: dict[str, Any]) -> None:
+    tool = ToolEntry(name="clock__now", server="clock", tool="now", input_schema=schema)
+    (function,) = encode_tools([tool])
+    assert function["function"]["parameters"] == {"type": "object", "properties": {}}
