@@ -7,6 +7,7 @@ on it and nothing is left to the reading of error texts.
 from dataclasses import dataclass
 
 from mcp.types import CallToolResult
+
 from plugins_contract.errors import ErrorCode
 
 

@@ -1,10 +1,11 @@
 """All configured MCP servers."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from plugins_contract.catalogue import ServerCatalogue, ServerState
-from plugins_mcp.mcp.server import McpServer
+from plugins_mcp.mcp.server import McpServer, Pace
 from plugins_mcp.mcp.spec import BrokenServer, ServerSpec
 
 
@@ -25,28 +26,41 @@ class McpServers:
         broken: Iterable[BrokenServer] = (),
         *,
         changed: Callable[[str], None] = lambda server: None,
-    ) -> None: ...
+        pace: Pace | None = None,
+    ) -> None:
+        """`changed` is called with a server's name after its state or its catalogue changed; it must not block."""
+        self._servers = {spec.name: McpServer(spec, changed=changed, pace=pace) for spec in specs}
+        self._broken = {server.name: server for server in broken}
+        self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         """Run the owner tasks of all servers until `stop`, or for ever."""
-        raise NotImplementedError
+        async with asyncio.TaskGroup() as owners:
+            for name, server in self._servers.items():
+                owners.create_task(server.run(), name=f"mcp-servers:{name}")
+            await self._stopping.wait()
 
     def stop(self) -> None:
         """Let `run` close every connection and return."""
-        raise NotImplementedError
+        self._stopping.set()
+        for server in self._servers.values():
+            server.stop()
 
     async def tried(self) -> None:
         """Wait until every server has been connected or has failed once."""
-        raise NotImplementedError
+        for server in self._servers.values():
+            await server.tried.wait()
 
     def get(self, server: str) -> McpServer | None:
         """The server of that name, or None when it is not configured or not usable."""
-        raise NotImplementedError
+        return self._servers.get(server)
 
     def catalogues(self) -> Mapping[str, ServerCatalogue]:
         """What each server that was ever connected offers, by its name."""
-        raise NotImplementedError
+        return {name: server.catalogue for name, server in self._servers.items() if server.catalogue is not None}
 
     def health(self) -> Mapping[str, ServerHealth]:
         """Every configured server, the broken and disabled ones included."""
-        raise NotImplementedError
+        usable = {name: ServerHealth(server.state, server.last_error) for name, server in self._servers.items()}
+        unusable = {name: ServerHealth(ServerState.DISABLED, server.reason) for name, server in self._broken.items()}
+        return usable | unusable

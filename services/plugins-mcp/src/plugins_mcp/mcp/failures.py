@@ -1,0 +1,42 @@
+"""Failures to connect or to list, in one line for people."""
+
+from typing import cast
+
+import httpx2
+from mcp import MCPError
+from pydantic import ValidationError
+
+EXPECTED = (MCPError, OSError, TimeoutError, httpx2.HTTPError, httpx2.StreamError, ValidationError)
+"""What a server that is down, slow or broken makes the SDK raise."""
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    """The errors in an exception group, which is how most of them come, or the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        inside = cast("tuple[BaseException, ...]", error.exceptions)
+        return [leaf for inner in inside for leaf in leaves(inner)]
+    return [error]
+
+
+def expected(error: BaseException) -> bool:
+    """Whether it is the server's doing, rather than a mistake of ours."""
+    return all(isinstance(leaf, EXPECTED) for leaf in leaves(error))
+
+
+def describe(error: BaseException) -> str:
+    """What went wrong. May contain secrets of the server: redact it."""
+    return "; ".join(dict.fromkeys(_one(leaf) for leaf in leaves(error)))
+
+
+def _one(error: BaseException) -> str:
+    match error:
+        case MCPError():
+            return error.message
+        case httpx2.HTTPStatusError():
+            return f"HTTP {error.response.status_code}"
+        case ValidationError():
+            return f"the server sent a {error.title} that is not valid MCP"
+        case TimeoutError():
+            return "no answer in time"
+        case _:
+            return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

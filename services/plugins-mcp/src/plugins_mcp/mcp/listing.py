@@ -1,0 +1,194 @@
+"""What a server offers, as the catalogue says it: names, execution classes, and what is left out and why. Pure."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from jsonschema import Draft202012Validator, SchemaError
+from mcp import types as sdk
+from pydantic import ValidationError
+
+from plugins_contract.catalogue import PromptEntry, Quarantined, ResourceEntry, ServerCatalogue, ToolEntry
+from plugins_contract.messages import ExecutionClass
+from plugins_contract.names import exposed_name
+from plugins_mcp.mcp.spec import ServerOptions, ServerSpec
+
+MAX_SCHEMA_BYTES = 32 * 1024
+MAX_SCHEMA_DEPTH = 64
+MAX_DESCRIPTION_CHARS = 4096
+
+
+@dataclass(frozen=True)
+class Offers:
+    """All that one server listed. `malformed` are tools that the SDK could not even have read."""
+
+    info: sdk.Implementation | None = None
+    instructions: str | None = None
+    tools: tuple[sdk.Tool, ...] = ()
+    malformed: tuple[Quarantined, ...] = ()
+    resources: tuple[sdk.Resource, ...] = ()
+    templates: tuple[sdk.ResourceTemplate, ...] = ()
+    prompts: tuple[sdk.Prompt, ...] = ()
+
+
+def set_aside_malformed(result: dict[str, Any]) -> list[Quarantined]:
+    """Take the tools that the SDK would not read out of a raw `tools/list` result, which is changed in place.
+
+    The SDK refuses a whole listing for one such tool. Output schemas are dropped: with them the SDK throws away the
+    answer of a tool that ran and does not keep to its own schema, and then nobody knows that it ran.
+    """
+    tools = result.get("tools")
+    if not isinstance(tools, list):
+        return []
+    kept: list[Any] = []
+    aside: list[Quarantined] = []
+    for tool in cast("list[Any]", tools):
+        if isinstance(tool, dict):
+            cast("dict[str, Any]", tool).pop("outputSchema", None)
+        if reason := _malformed(tool):
+            name = cast("dict[str, Any]", tool).get("name") if isinstance(tool, dict) else None
+            aside.append(Quarantined(tool=str(name), reason=reason))
+        else:
+            kept.append(tool)
+    result["tools"] = kept
+    return aside
+
+
+def to_catalogue(spec: ServerSpec, offers: Offers) -> ServerCatalogue:
+    """What the server offers to models; equal offers give equal catalogues."""
+    entries: list[ToolEntry] = []
+    quarantined = list(offers.malformed)
+    times = Counter(tool.name for tool in offers.tools)
+    for tool in offers.tools:
+        if spec.options.tool(tool.name).disabled:
+            continue
+        if reason := "listed more than once" if times[tool.name] > 1 else _unusable(tool):
+            quarantined.append(Quarantined(tool=tool.name, reason=reason))
+        else:
+            entries.append(_entry(spec, tool))
+    return ServerCatalogue(
+        server=spec.name,
+        title=(offers.info.title or offers.info.name) if offers.info else None,
+        version=offers.info.version if offers.info else None,
+        instructions=offers.instructions,
+        tools=tuple(sorted(entries, key=lambda entry: entry.name)),
+        quarantined=tuple(dict.fromkeys(quarantined)),
+        resources=_resources(offers),
+        prompts=tuple(
+            PromptEntry(
+                name=prompt.name,
+                description=prompt.description or "",
+                arguments=tuple(argument.name for argument in prompt.arguments or ()),
+            )
+            for prompt in offers.prompts
+        ),
+    )
+
+
+def execution_class(options: ServerOptions, tool: str, annotations: sdk.ToolAnnotations | None) -> ExecutionClass:
+    """Whether a tool may run twice. The operator has the last word; annotations count only for a trusted server."""
+    configured = options.tool(tool).execution_class
+    if configured is not None:
+        return configured
+    says_so = annotations is not None and (annotations.read_only_hint is True or annotations.idempotent_hint is True)
+    return ExecutionClass.REPEATABLE if options.trust and says_so else ExecutionClass.ONCE
+
+
+def _entry(spec: ServerSpec, tool: sdk.Tool) -> ToolEntry:
+    annotations = tool.annotations
+    return ToolEntry(
+        name=exposed_name(spec.name, tool.name),
+        server=spec.name,
+        tool=tool.name,
+        title=tool.title or (annotations.title if annotations else None),
+        description=_trimmed(tool.description or ""),
+        input_schema=tool.input_schema,
+        annotations=annotations.model_dump(by_alias=True, exclude_none=True, mode="json") if annotations else {},
+        execution_class=execution_class(spec.options, tool.name, annotations),
+        timeout_ms=spec.options.tool(tool.name).timeout_ms or spec.options.timeout_ms,
+    )
+
+
+def _resources(offers: Offers) -> tuple[ResourceEntry, ...]:
+    plain = (
+        ResourceEntry(uri=item.uri, name=item.name, description=item.description or "", mime_type=item.mime_type)
+        for item in offers.resources
+    )
+    families = (
+        ResourceEntry(
+            uri=item.uri_template,
+            name=item.name,
+            description=item.description or "",
+            mime_type=item.mime_type,
+            template=True,
+        )
+        for item in offers.templates
+    )
+    return (*plain, *families)
+
+
+def _trimmed(text: str) -> str:
+    return text if len(text) <= MAX_DESCRIPTION_CHARS else text[: MAX_DESCRIPTION_CHARS - 1] + "…"
+
+
+def _malformed(tool: Any) -> str | None:
+    try:
+        schema = sdk.Tool.model_validate(tool, by_name=False).input_schema
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"malformed: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    return None if schema.get("type") == "object" else "the input schema is not of type object"
+
+
+def _unusable(tool: sdk.Tool) -> str | None:
+    if not tool.name:
+        return "it has no name"
+    if tool.execution is not None and tool.execution.task_support == "required":
+        return "it runs as an MCP task only, which is not supported"
+    schema = tool.input_schema
+    if schema.get("type") != "object":
+        return "the input schema is not of type object"
+    size = len(json.dumps(schema, ensure_ascii=False).encode())
+    if size > MAX_SCHEMA_BYTES:
+        return f"the input schema is too large: {size} bytes of {MAX_SCHEMA_BYTES}"
+    for depth, key, value in _members(schema):
+        if depth > MAX_SCHEMA_DEPTH:
+            return f"the input schema is nested more than {MAX_SCHEMA_DEPTH} deep"
+        if key in ("$ref", "$dynamicRef") and isinstance(value, str) and not _resolves(schema, value):
+            return f"the input schema refers to {value[:200]!r}, which is not within it"
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        return f"the input schema is not valid JSON Schema: {error.message[:200]}"
+    return None
+
+
+def _members(schema: dict[str, Any]) -> Iterator[tuple[int, str, Any]]:
+    """Every key and value in the schema with its depth, without recursion: depth is what is being checked."""
+    waiting: list[tuple[int, Any]] = [(1, schema)]
+    while waiting:
+        depth, node = waiting.pop()
+        if isinstance(node, dict):
+            for key, value in cast("dict[str, Any]", node).items():
+                yield depth, key, value
+                waiting.append((depth + 1, value))
+        elif isinstance(node, list):
+            waiting += ((depth + 1, value) for value in cast("list[Any]", node))
+
+
+def _resolves(schema: dict[str, Any], reference: str) -> bool:
+    if not reference.startswith("#"):
+        return False
+    if not reference.startswith("#/"):
+        return True  # the schema itself, or an anchor in it
+    node: Any = schema
+    for part in reference[2:].split("/"):
+        if not isinstance(node, dict):
+            return False
+        key = part.replace("~1", "/").replace("~0", "~")
+        if key not in node:
+            return False
+        node = cast("dict[str, Any]", node)[key]
+    return True

@@ -1,0 +1,173 @@
+"""One server's entry in the file: from the many spellings in use to a `ServerSpec`. Pure."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+
+from plugins_contract.messages import ExecutionClass
+from plugins_mcp.mcp.fields import FieldError, a_bool, a_count, a_string, an_object, only, string_map, strings
+from plugins_mcp.mcp.interpolation import Interpolator
+from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, Sse, Stdio, ToolOptions, Transport
+
+OPTIONS = "callstream"
+_KINDS = {
+    "stdio": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "streamable_http": "http",
+    "streamableHttp": "http",
+    "sse": "sse",
+}
+_URLS = ("url", "httpUrl", "serverUrl")
+_STDIO = frozenset({"command", "args", "env", "cwd"})
+_REMOTE = frozenset({*_URLS, "headers"})
+_COMMON = frozenset({"type", "transport", "disabled", "enabled", OPTIONS})
+_SHORTEST_SECRET = 4
+"""Shorter values are left alone: blotting out every "1" would make errors unreadable and hide nothing."""
+
+
+def is_disabled(entry: Any) -> bool:
+    """Whether the entry says that the server is not to be used, before anything else in it is looked at."""
+    fields = an_object(entry, "the entry")
+    return a_bool(fields.get("disabled", False), "disabled") or not a_bool(fields.get("enabled", True), "enabled")
+
+
+def parse_entry(name: str, entry: Any, environment: Mapping[str, str]) -> tuple[ServerSpec, tuple[str, ...]]:
+    """The server in `entry`, and remarks about fields that are ignored.
+
+    Raises:
+        FieldError: a field is wrong; it is named.
+        UndefinedVariableError: a variable has no value; it is named.
+    """
+    fields = an_object(entry, "the entry")
+    fill = Interpolator(environment)
+    kind = _kind(fields)
+    transport = _stdio(fields, fill) if kind == "stdio" else _remote(kind, fields, fill)
+    used = _COMMON | (_STDIO if kind == "stdio" else _REMOTE)
+    remarks = tuple(f"ignored the field {key!r}" for key in fields if key not in used)
+    return spec_of(name, transport, _options(fields.get(OPTIONS, {})), fill.used), remarks
+
+
+def spec_of(
+    name: str, transport: Transport, options: ServerOptions | None = None, more_secrets: set[str] | None = None
+) -> ServerSpec:
+    """A spec that knows which of its values are secret."""
+    secrets = _secrets(transport) | (more_secrets or set())
+    shown = frozenset(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
+    return ServerSpec(name, transport, options or ServerOptions(), shown)
+
+
+def http_transport(kind: str, url: str, headers: Mapping[str, str]) -> Http | Sse:
+    """A remote transport.
+
+    Raises:
+        FieldError: the address or a header cannot be used.
+    """
+    parts = _split(url)
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise FieldError("url must be an address that begins with http:// or https://")
+    for key, value in headers.items():
+        if not (key + value).isprintable() or not (key + value).isascii():
+            raise FieldError(f"headers.{key!r} has characters that a header cannot carry")
+    return (Sse if kind == "sse" else Http)(url, MappingProxyType(dict(headers)))
+
+
+def _kind(fields: Mapping[str, Any]) -> str:
+    for key in ("type", "transport"):
+        if key in fields:
+            spelled = a_string(fields[key], key)
+            if spelled not in _KINDS:
+                raise FieldError(f"{key} must be one of {', '.join(_KINDS)}")
+            return _KINDS[spelled]
+    if "command" in fields:
+        return "stdio"
+    if any(key in fields for key in _URLS):
+        return "http"
+    raise FieldError("needs either command (a local server) or url (a remote one)")
+
+
+def _stdio(fields: Mapping[str, Any], fill: Callable[[str], str]) -> Stdio:
+    if "command" not in fields:
+        raise FieldError("command is missing")
+    env = string_map(fields.get("env", {}), "env")
+    return Stdio(
+        command=fill(a_string(fields["command"], "command")),
+        args=tuple(fill(arg) for arg in strings(fields.get("args", []), "args")),
+        env=MappingProxyType({key: fill(value) for key, value in env.items()}),
+        cwd=fill(a_string(fields["cwd"], "cwd")) if fields.get("cwd") is not None else None,
+    )
+
+
+def _remote(kind: str, fields: Mapping[str, Any], fill: Callable[[str], str]) -> Http | Sse:
+    key = next((key for key in _URLS if key in fields), None)
+    if key is None:
+        raise FieldError("url is missing")
+    headers = string_map(fields.get("headers", {}), "headers")
+    return http_transport(
+        kind, fill(a_string(fields[key], key)), {name: fill(value) for name, value in headers.items()}
+    )
+
+
+def _options(value: Any) -> ServerOptions:
+    fields = an_object(value, OPTIONS)
+    known = {"trust", "timeoutMs", "connectTimeoutMs", "concurrency", "protocol", "tools"}
+    only(fields, known, OPTIONS)
+    tools = an_object(fields.get("tools", {}), f"{OPTIONS}.tools")
+    default = ServerOptions()
+    return ServerOptions(
+        trust=a_bool(fields.get("trust", False), f"{OPTIONS}.trust"),
+        timeout_ms=_milliseconds(fields, "timeoutMs", OPTIONS),
+        connect_timeout_ms=_milliseconds(fields, "connectTimeoutMs", OPTIONS) or default.connect_timeout_ms,
+        concurrency=a_count(fields.get("concurrency", default.concurrency), f"{OPTIONS}.concurrency"),
+        protocol=_protocol(fields.get("protocol", default.protocol)),
+        tools=MappingProxyType({tool: _tool_options(entry, tool) for tool, entry in tools.items()}),
+    )
+
+
+def _tool_options(value: Any, tool: str) -> ToolOptions:
+    where = f"{OPTIONS}.tools.{tool}"
+    fields = an_object(value, where)
+    only(fields, {"timeoutMs", "executionClass", "disabled"}, where)
+    spelled = fields.get("executionClass")
+    if spelled is not None and spelled not in tuple(ExecutionClass):
+        raise FieldError(f"{where}.executionClass must be one of {', '.join(ExecutionClass)}")
+    return ToolOptions(
+        timeout_ms=_milliseconds(fields, "timeoutMs", where),
+        execution_class=ExecutionClass(spelled) if spelled is not None else None,
+        disabled=a_bool(fields.get("disabled", False), f"{where}.disabled"),
+    )
+
+
+def _milliseconds(fields: Mapping[str, Any], key: str, where: str) -> int | None:
+    return a_count(fields[key], f"{where}.{key}") if fields.get(key) is not None else None
+
+
+def _protocol(value: Any) -> str:
+    where = f"{OPTIONS}.protocol"
+    version = a_string(value, where)
+    if version in HANDSHAKE_PROTOCOL_VERSIONS:
+        return "legacy"
+    if version not in ("auto", "legacy", *MODERN_PROTOCOL_VERSIONS):
+        raise FieldError(f"{where} must be auto, legacy or one of {', '.join(MODERN_PROTOCOL_VERSIONS)}")
+    return version
+
+
+def _secrets(transport: Transport) -> set[str]:
+    if isinstance(transport, Stdio):
+        return set(transport.env.values())
+    # "Bearer abc" is secret as a whole, and so is "abc" where somebody else prints it without the scheme.
+    values = {part for value in transport.headers.values() for part in (value, value.rpartition(" ")[2])}
+    parts = urlsplit(transport.url)
+    return values | {value for _, value in parse_qsl(parts.query)} | {parts.password or "", parts.query}
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # reading it is what checks it
+    except ValueError:
+        return None
+    return parts
