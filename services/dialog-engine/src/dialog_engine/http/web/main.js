@@ -1,0 +1,147 @@
+/** Puts the page together: who calls whom, and what is drawn when. */
+
+import { Api, isAbort } from "./api.js";
+import { Chat } from "./chat.js";
+import { byId, h } from "./dom.js";
+import { MarkdownQueue } from "./markdown.js";
+import { SessionList } from "./sessions.js";
+import { announcements, statusLine } from "./status.js";
+import { Store } from "./store.js";
+import { ComposerView } from "./view-composer.js";
+import { ConversationView } from "./view-conversation.js";
+import { confirmDelete, Keys } from "./view-dialogs.js";
+import { NoticeView } from "./view-notice.js";
+import { ScrollView } from "./view-scroll.js";
+import { SidebarView } from "./view-sidebar.js";
+
+const SPOKEN_KEPT = 10;
+
+const store = new Store();
+const notice = new NoticeView();
+const keys = new Keys(() => (byId("forget-key").hidden = keys.current() === null));
+const api = new Api(keys);
+const sessions = new SessionList(api, draw);
+const chat = new Chat({ api, store, onError: showError, onSessions: refreshSessions });
+
+const scroll = new ScrollView();
+const composer = new ComposerView({ onSend: send, onStop: () => chat.stop() });
+const conversation = new ConversationView(byId("conversation"), { markdown: new MarkdownQueue(api.markdown), media: api.media });
+const sidebar = new SidebarView({ onDelete: deleteSession, onNew: startAnew, onMore: () => sessions.more().catch(showError) });
+
+function showError(error) {
+  if (!isAbort(error)) notice.show(error);
+}
+
+/** The list is a convenience: when it cannot be fetched, what is there stays until the next occasion. */
+function refreshSessions() {
+  sessions.refresh().catch(() => {});
+}
+
+function send(text) {
+  notice.hide();
+  scroll.follow();
+  return chat.send(text, () => composer.restore(text));
+}
+
+function startAnew() {
+  notice.hide();
+  chat.clear();
+  composer.focus();
+}
+
+async function deleteSession(session) {
+  if (!(await confirmDelete(session.title))) return;
+  await chat.delete(session.sessionId);
+  composer.focus();
+}
+
+// ── The address: `#/s/<sessionId>`, so that a reload and the back button find the conversation again ──
+
+const addressed = () => decodeURIComponent(location.hash.match(/^#\/s\/(.+)$/)?.[1] ?? "") || null;
+
+function followAddress() {
+  const sessionId = addressed();
+  if (sessionId === store.state.sessionId) return;
+  notice.hide();
+  scroll.follow();
+  if (sessionId) chat.open(sessionId);
+  else chat.clear();
+}
+
+function writeAddress({ sessionId }) {
+  if (sessionId === addressed()) return;
+  history.pushState(null, "", sessionId ? `#/s/${encodeURIComponent(sessionId)}` : location.pathname);
+}
+
+// ── Drawing: at most once per frame ──
+
+let frame = 0;
+
+function draw() {
+  frame ||= requestAnimationFrame(() => {
+    frame = 0;
+    const { state } = store;
+    conversation.update(state);
+    composer.update(state);
+    sidebar.update(sessions.all, state.sessionId);
+    drawSurroundings(state);
+  });
+}
+
+function drawSurroundings(state) {
+  const empty = state.items.length === 0 && state.phase === "idle";
+  const title = sessions.titleOf(state.sessionId) || state.title;
+  byId("empty").hidden = !empty;
+  byId("title").textContent = title || "New conversation";
+  document.title = title ? `${title} · Callstream` : "Callstream";
+  byId("status").textContent = statusLine(state);
+  byId("status").dataset.state = state.connection === "reconnecting" ? "reconnecting" : state.phase;
+}
+
+/** Says something to screen readers: they speak what is added to the live region. */
+function announce(text) {
+  const live = byId("live");
+  live.append(h("p", {}, text));
+  while (live.children.length > SPOKEN_KEPT) live.firstElementChild.remove();
+}
+
+async function drawAbout() {
+  const { model, version } = await api.about();
+  byId("model").textContent = model.scripted ? "Scripted demo model" : model.label || model.id;
+  byId("model").classList.toggle("scripted", model.scripted);
+  byId("model").hidden = false;
+  byId("scripted").hidden = !model.scripted;
+  byId("version").textContent = version;
+}
+
+store.subscribe((state, before) => {
+  writeAddress(state);
+  announcements(before, state).forEach(announce);
+  draw();
+});
+
+byId("empty").addEventListener("click", ({ target }) => {
+  const suggestion = target.closest("[data-suggestion]");
+  if (suggestion) {
+    composer.focus();
+    send(suggestion.textContent.trim());
+  }
+});
+byId("forget-key").addEventListener("click", () => keys.forget());
+byId("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address belongs to the conversation
+  composer.focus();
+});
+addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
+  if (!sidebar.close()) chat.stop();
+});
+addEventListener("popstate", followAddress);
+addEventListener("focus", refreshSessions);
+
+byId("forget-key").hidden = keys.current() === null;
+draw();
+followAddress();
+sessions.refresh().catch(showError);
+drawAbout().catch(showError);
+if (!matchMedia("(pointer: coarse)").matches) composer.focus();

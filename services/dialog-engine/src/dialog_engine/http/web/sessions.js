@@ -1,0 +1,33 @@
+/** The list of past conversations, newest first, as far as it was fetched. */
+
+export class SessionList {
+  all = [];
+  #api;
+  #onChange;
+
+  constructor(api, onChange) {
+    this.#api = api;
+    this.#onChange = onChange;
+  }
+
+  titleOf(sessionId) {
+    return this.all.find((session) => session.sessionId === sessionId)?.title ?? "";
+  }
+
+  /** Fetches the newest again. What was fetched of older ones is dropped, so that a deleted one never stays. */
+  async refresh() {
+    this.#set((await this.#api.sessions()).sessions);
+  }
+
+  /** Adds the next page of older conversations. */
+  async more() {
+    const { sessions } = await this.#api.sessions(this.all.at(-1)?.updatedAt);
+    const known = new Set(this.all.map(({ sessionId }) => sessionId));
+    this.#set([...this.all, ...sessions.filter(({ sessionId }) => !known.has(sessionId))]);
+  }
+
+  #set(sessions) {
+    this.all = sessions;
+    this.#onChange();
+  }
+}

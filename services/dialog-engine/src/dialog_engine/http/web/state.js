@@ -1,0 +1,164 @@
+/**
+ * What the page shows, as a pure function of what happened: `reduce(state, action) -> state`.
+ *
+ * `items` is the conversation from top to bottom; each has a `key` that never changes and a `kind`:
+ *   user      {text}
+ *   reasoning {text, open}
+ *   answer    {text, open, turnId}            `open` while pieces still arrive
+ *   tool      {call}                          a card, see `callFrom`
+ *   error     {code, message}
+ *   note      {reason}                        why an answer ended early
+ * An item that did not change is the same object, so a view may compare by identity.
+ */
+
+import { compareIds } from "./event-id.js";
+
+export const ENDED = new Set(["succeeded", "failed", "timeout", "cancelled", "unknown", "refused"]);
+
+export const initial = Object.freeze({
+  sessionId: null,
+  title: "",
+  phase: "idle", // idle | loading | sending | running
+  connection: "live", // live | reconnecting
+  items: [],
+  turn: null, // {turnId, lastEventId, stopping} while one runs
+  outcome: null, // {reason, usage, ttftMs} of the turn that ended last
+  made: 0, // how many items were ever made: the source of keys
+});
+
+const IDLE = { phase: "idle", connection: "live", turn: null };
+
+export function reduce(state, action) {
+  switch (action.type) {
+    case "cleared":
+      return blank(state);
+    case "loading":
+      return { ...blank(state), sessionId: action.sessionId, phase: "loading" };
+    case "loaded":
+      return fromHistory(blank(state), action.history);
+    case "submitted":
+      return add({ ...state, phase: "sending", outcome: null }, { kind: "user", text: action.text });
+    case "named": // a new conversation has its id
+      return { ...state, sessionId: action.sessionId };
+    case "rejected": // the message was not accepted: it goes back to where it was written
+      return { ...state, phase: "idle", items: state.items.slice(0, -1) };
+    case "attached":
+      return { ...state, phase: "running", outcome: null, turn: begin(action.turnId) };
+    case "detached": // the turn can be followed no longer
+      return { ...close(state), ...IDLE };
+    case "connection":
+      return state.connection === action.connection ? state : { ...state, connection: action.connection };
+    case "stopping":
+      return state.turn ? { ...state, turn: { ...state.turn, stopping: action.stopping } } : state;
+    case "event":
+      return onEvent(state, action.event);
+    default:
+      throw new Error(`unknown action ${action.type}`);
+  }
+}
+
+/** Nothing on the screen. The count goes on, so that no two items ever share a key. */
+const blank = ({ made }) => ({ ...initial, made });
+
+const begin = (turnId) => ({ turnId, lastEventId: null, stopping: false });
+
+/** One event of the running turn. An id that was seen already changes nothing: a replay never shows anything twice. */
+function onEvent(state, { id, type, data }) {
+  const { turn } = state;
+  if (!turn || (id && turn.lastEventId && compareIds(id, turn.lastEventId) <= 0)) return state;
+  const next = { ...state, turn: { ...turn, lastEventId: id ?? turn.lastEventId } };
+  switch (type) {
+    case "text":
+      return append(next, "answer", data.delta);
+    case "reasoning":
+      return append(next, "reasoning", data.delta);
+    case "message":
+      return onMessage(next, data);
+    case "control":
+      return data.type === "tool" ? onTool(next, data) : next;
+    case "reset":
+      return { ...next, items: next.items.filter((item) => !item.open) };
+    case "error":
+      return add(next, { kind: "error", code: data.code, message: data.message });
+    case "done":
+      return onDone(next, data);
+    default: // a newer server may say more than this page knows
+      return next;
+  }
+}
+
+function append(state, kind, delta) {
+  const at = state.items.findLastIndex((item) => item.kind === kind && item.open);
+  if (at < 0) return add(state, { kind, text: delta, open: true, turnId: state.turn.turnId });
+  return replace(state, at, { text: state.items[at].text + delta });
+}
+
+/** A finished assistant message: its content replaces the open text, and stands above the cards of its calls. */
+function onMessage(state, { content, toolCalls = [] }) {
+  const at = state.items.findIndex((item) => item.kind === "answer" && item.open);
+  if (at >= 0 && content) return close(replace(state, at, { text: content }));
+  const closed = close(at < 0 ? state : { ...state, items: state.items.toSpliced(at, 1) });
+  if (!content) return closed;
+  const calls = new Set(toolCalls.map(callKey));
+  const card = closed.items.findIndex((item) => calls.has(item.callKey));
+  const answer = { kind: "answer", text: content, open: false, turnId: state.turn.turnId };
+  return add(closed, answer, card < 0 ? closed.items.length : card);
+}
+
+function onTool(state, data) {
+  const key = callKey(data);
+  const at = state.items.findIndex((item) => item.callKey === key);
+  if (at < 0) return add(state, { kind: "tool", callKey: key, call: callFrom({}, data) });
+  const { call } = state.items[at];
+  return ENDED.has(call.status) ? state : replace(state, at, { call: callFrom(call, data) });
+}
+
+/** What a card shows, after one more step. Progress belongs to the attempt that is running. */
+function callFrom(call, { type, ...step }) {
+  const running = step.status === "progress";
+  const progress = running ? { value: step.progress, total: step.total, message: step.message } : null;
+  return { ...call, ...step, status: running ? "running" : step.status, progress };
+}
+
+const callKey = ({ correlationId, round, toolCallId }) => correlationId ?? `${round}/${toolCallId}`;
+
+function onDone(state, { reason, usage, ttftMs }) {
+  const items = state.items.map((item) => (item.kind === "tool" ? { ...item, call: settled(item.call) } : item));
+  const ended = { ...close({ ...state, items }), ...IDLE, outcome: { reason, usage, ttftMs } };
+  return reason === "stop" || reason === "error" ? ended : add(ended, { kind: "note", reason });
+}
+
+/** No call is left looking busy once its turn has ended. */
+const settled = (call) =>
+  ENDED.has(call.status)
+    ? call
+    : { ...call, status: "unknown", progress: null, error: { message: "The turn ended before this call was answered." } };
+
+function close(state) {
+  return { ...state, items: state.items.map((item) => (item.open ? { ...item, open: false } : item)) };
+}
+
+function add(state, item, at = state.items.length) {
+  const made = state.made + 1;
+  return { ...state, made, items: state.items.toSpliced(at, 0, { key: `item-${made}`, ...item }) };
+}
+
+function replace(state, at, changes) {
+  return { ...state, items: state.items.with(at, { ...state.items[at], ...changes }) };
+}
+
+/** Stored messages as items. What the running turn said is left out: its events tell it again from the start. */
+function fromHistory(state, { sessionId, title, runningTurnId, messages }) {
+  const told = messages.filter((message) => message.role === "user" || message.turnId !== runningTurnId);
+  return told.flatMap(itemsOf).reduce((sofar, item) => add(sofar, item), { ...state, sessionId, title: title ?? "" });
+}
+
+function itemsOf({ role, content, turnId, toolCalls = [], interrupted }) {
+  if (role === "user") return [{ kind: "user", text: content }];
+  if (role !== "assistant") return [];
+  return [
+    ...(content ? [{ kind: "answer", text: content, open: false, turnId }] : []),
+    ...toolCalls.map((call) => ({ kind: "tool", callKey: callKey(call), call: { progress: null, past: true, ...call } })),
+    ...(interrupted ? [{ kind: "note", reason: "interrupted" }] : []),
+  ];
+}

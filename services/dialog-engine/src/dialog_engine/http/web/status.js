@@ -1,0 +1,67 @@
+/** The state in words: one line for the eye, and sparse announcements for a screen reader. Pure functions. */
+
+import { ENDED } from "./state.js";
+
+export const toolLabel = ({ title, toolName = "" }) => title || toolName.split("__").at(-1) || "tool";
+
+export const TOOL_STATUS = {
+  pending: "Waiting",
+  queued: "Queued",
+  running: "Running",
+  succeeded: "Succeeded",
+  failed: "Failed",
+  timeout: "Timed out",
+  cancelled: "Cancelled",
+  unknown: "Outcome unknown",
+  refused: "Refused",
+};
+
+export const NOTES = {
+  cancelled: "You stopped this answer.",
+  interrupted: "This answer was interrupted.",
+  length: "The answer was cut at the model's length limit.",
+  content_filter: "The provider's content filter ended this answer.",
+  max_rounds: "The limit of tool rounds was reached, so the model answered with what it had.",
+};
+
+/** What is going on right now; empty when nothing is. */
+export function statusLine({ phase, connection, turn, items }) {
+  if (phase === "loading") return "Loading the conversation…";
+  if (phase === "sending") return "Sending…";
+  if (phase !== "running") return "";
+  if (connection === "reconnecting") return "Reconnecting…";
+  if (turn.stopping) return "Stopping…";
+  const calls = items.filter((item) => item.kind === "tool" && !ENDED.has(item.call.status)).map((item) => item.call);
+  if (calls.length > 1) return `Running ${calls.length} tools…`;
+  if (calls.length) return calls[0].status === "running" ? `Running ${toolLabel(calls[0])}…` : `Waiting for ${toolLabel(calls[0])}…`;
+  return items.at(-1)?.kind === "answer" && items.at(-1).open ? "Writing…" : "Thinking…";
+}
+
+/** What changed between two states that is worth hearing; never single words of an answer. */
+export function announcements(before, after) {
+  if (before.sessionId !== after.sessionId && after.phase !== "running") return [];
+  const spoken = [];
+  if (before.phase !== "running" && after.phase === "running") spoken.push("The answer is being written.");
+  if (before.connection !== after.connection && after.phase === "running")
+    spoken.push(after.connection === "live" ? "Connected again." : "Connection lost. Reconnecting.");
+  const known = new Map(before.items.map((item) => [item.key, item]));
+  for (const item of after.items) {
+    const earlier = known.get(item.key);
+    if (item.kind === "tool" && !item.call.past && item.call.status !== earlier?.call.status) spoken.push(toolSentence(item.call));
+    if (item.kind === "error" && !earlier) spoken.push(`Error: ${item.message}`);
+  }
+  if (before.phase === "running" && after.outcome && !before.outcome)
+    spoken.push(after.outcome.reason === "cancelled" ? "The answer was stopped." : "The answer is finished.");
+  return spoken;
+}
+
+function toolSentence(call) {
+  const code = call.error?.code ? `, ${call.error.code}` : "";
+  return `Tool ${toolLabel(call)}: ${TOOL_STATUS[call.status] ?? call.status}${code}.`;
+}
+
+export function duration(ms) {
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
+}

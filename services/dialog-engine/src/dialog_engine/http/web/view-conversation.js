@@ -1,0 +1,93 @@
+/** The conversation from top to bottom: one view per item, kept as long as its item. */
+
+import { h, icon } from "./dom.js";
+import { duration, NOTES } from "./status.js";
+import { AnswerView } from "./view-answer.js";
+import { ToolView } from "./view-tool.js";
+
+export class ConversationView {
+  #list;
+  #views = new Map(); // item key -> {view, item}
+  #make;
+
+  /** `list` is the element that holds the items. */
+  constructor(list, { markdown, media }) {
+    this.#list = list;
+    this.#make = {
+      user: () => new UserView(),
+      reasoning: () => new ReasoningView(),
+      answer: () => new AnswerView(markdown),
+      tool: () => new ToolView(media),
+      error: () => new ErrorView(),
+      note: () => new NoteView(),
+    };
+  }
+
+  update({ items, outcome }) {
+    const views = new Map();
+    for (const item of items) views.set(item.key, this.#viewOf(item));
+    for (const [key, { view }] of this.#views) if (!views.has(key)) view.element.remove();
+    this.#views = views;
+    [...views.values()].forEach(({ view }, index) => {
+      if (this.#list.children[index] !== view.element) this.#list.insertBefore(view.element, this.#list.children[index] ?? null);
+    });
+    this.#showOutcome(outcome);
+  }
+
+  #viewOf(item) {
+    const known = this.#views.get(item.key);
+    if (known?.item === item) return known;
+    const view = known?.view ?? this.#make[item.kind]();
+    view.update(item);
+    return { view, item };
+  }
+
+  #showOutcome(outcome) {
+    this.#list.nextElementSibling.textContent = outcome ? facts(outcome) : "";
+  }
+}
+
+function facts({ usage, ttftMs }) {
+  const said = [];
+  if (Number.isFinite(ttftMs)) said.push(`First word after ${duration(ttftMs)}`);
+  if (usage?.outputTokens) said.push(`${usage.inputTokens ?? 0} tokens in, ${usage.outputTokens} out`);
+  return said.join(" · ");
+}
+
+class UserView {
+  #text = h("div", { class: "bubble", dir: "auto" });
+  element = h("article", { class: "user", "aria-label": "You", "data-testid": "message-user" }, this.#text);
+
+  update({ text }) {
+    this.#text.textContent = text;
+  }
+}
+
+class ReasoningView {
+  #text = h("p", { dir: "auto" });
+  #summary = h("summary", {}, "Reasoning");
+  element = h("details", { class: "reasoning", "data-testid": "reasoning" }, this.#summary, this.#text);
+
+  update({ text }) {
+    this.#text.textContent = text;
+  }
+}
+
+class ErrorView {
+  #code = h("code", { class: "chip bad", "data-testid": "turn-error-code" });
+  #text = h("p", {});
+  element = h("div", { class: "turn-error", "data-testid": "turn-error" }, icon("alert"), h("div", {}, this.#text, this.#code));
+
+  update({ code, message }) {
+    this.#code.textContent = code;
+    this.#text.textContent = message;
+  }
+}
+
+class NoteView {
+  element = h("p", { class: "note", "data-testid": "turn-note" });
+
+  update({ reason }) {
+    this.element.textContent = NOTES[reason] ?? `The answer ended early: ${reason}.`;
+  }
+}

@@ -1,0 +1,101 @@
+/** The list of conversations: beside the page where there is room, else a drawer over it. */
+
+import { byId, h, icon } from "./dom.js";
+
+const NARROW = matchMedia("(max-width: 52rem)");
+const PAGE = 50; // how many the server sends at once
+
+export class SidebarView {
+  #onDelete;
+  #list = byId("sessions");
+  #more = byId("sessions-more");
+  #sidebar = byId("sidebar");
+  #toggle = byId("sidebar-toggle");
+  #main = byId("main");
+  #open = false;
+  #shown = {};
+
+  /** `onDelete(session)`, `onNew()` and `onMore()` are called for the user's wishes. */
+  constructor({ onDelete, onNew, onMore }) {
+    this.#onDelete = onDelete;
+    this.#more.addEventListener("click", onMore);
+    this.#toggle.addEventListener("click", () => this.#setOpen(!this.#open));
+    byId("backdrop").addEventListener("click", () => this.close());
+    byId("new-conversation").addEventListener("click", () => {
+      this.close();
+      onNew();
+    });
+    this.#list.addEventListener("click", (event) => event.target.closest("a") && this.close());
+    NARROW.addEventListener("change", () => this.#setOpen(false));
+    this.#setOpen(false);
+  }
+
+  /** Closes the drawer; true if it was open. */
+  close() {
+    const wasOpen = this.#open;
+    if (wasOpen) this.#setOpen(false);
+    return wasOpen;
+  }
+
+  #setOpen(open) {
+    const moved = open !== this.#open;
+    this.#open = open && NARROW.matches;
+    document.body.classList.toggle("drawer-open", this.#open);
+    this.#toggle.setAttribute("aria-expanded", String(this.#open));
+    this.#sidebar.inert = NARROW.matches && !this.#open;
+    this.#main.inert = this.#open;
+    if (moved && this.#open) byId("new-conversation").focus();
+    else if (moved && NARROW.matches) this.#toggle.focus();
+  }
+
+  update(sessions, currentId) {
+    if (this.#shown.sessions === sessions && this.#shown.currentId === currentId) return;
+    this.#shown = { sessions, currentId };
+    const focused = this.#list.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
+    this.#list.replaceChildren(...sessions.map((session) => this.#entry(session, session.sessionId === currentId)));
+    if (focused) this.#list.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
+    byId("sessions-empty").hidden = sessions.length > 0;
+    this.#more.hidden = sessions.length === 0 || sessions.length % PAGE !== 0;
+  }
+
+  #entry(session, current) {
+    const { sessionId, title, runningTurnId, updatedAt } = session;
+    const name = title || "New conversation";
+    return h(
+      "li",
+      { class: "session", "data-testid": "session-item" },
+      h(
+        "a",
+        { href: `#/s/${encodeURIComponent(sessionId)}`, "aria-current": current ? "page" : null, "data-focus": `open-${sessionId}` },
+        h("bdi", { class: "session-title" }, name),
+        h("span", { class: "session-when" }, runningTurnId ? "Answering…" : ago(updatedAt)),
+      ),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "quiet session-delete",
+          "aria-label": `Delete “${name}”`,
+          "data-testid": "session-delete",
+          "data-focus": `delete-${sessionId}`,
+          onclick: () => this.#onDelete(session),
+        },
+        icon("trash"),
+      ),
+    );
+  }
+}
+
+const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "long" });
+const UNITS = [
+  ["day", 86_400],
+  ["hour", 3_600],
+  ["minute", 60],
+];
+
+function ago(timestamp) {
+  const seconds = (Date.now() - Date.parse(timestamp)) / 1000;
+  if (Number.isNaN(seconds)) return "";
+  const unit = UNITS.find(([, length]) => seconds >= length);
+  return unit ? RELATIVE.format(-Math.floor(seconds / unit[1]), unit[0]) : "Just now";
+}

@@ -1,0 +1,97 @@
+"""The chat page as its user sees it: what can be found on it and done with it, by any test and against any engine."""
+
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from playwright.sync_api import ConsoleMessage, Dialog, Error, Locator, Page, Request, Response, expect
+
+# The browser itself writes a console error for every answer that is not a success, and for every broken connection.
+_NETWORK_LOG = "Failed to load resource"
+
+
+@dataclass
+class Watch:
+    """What must not happen on a page, whatever the test does."""
+
+    host: str
+    violations: list[str] = field(default_factory=list[str])
+
+    def attach(self, page: Page) -> None:
+        page.add_init_script(
+            "addEventListener('securitypolicyviolation', e => console.error('CSP', e.violatedDirective, e.blockedURI))"
+        )
+        page.on("console", self._on_console)
+        page.on("pageerror", self._on_error)
+        page.on("dialog", self._on_dialog)
+        page.on("request", self._on_request)
+
+    def assert_clean(self) -> None:
+        assert not self.violations, self.violations
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"} and not message.text.startswith(_NETWORK_LOG):
+            self.violations.append(f"console {message.type}: {message.text}")
+
+    def _on_error(self, error: Error) -> None:
+        self.violations.append(f"uncaught: {error}")
+
+    def _on_dialog(self, dialog: Dialog) -> None:
+        self.violations.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _on_request(self, request: Request) -> None:
+        parts = urlsplit(request.url)
+        if parts.scheme not in {"blob", "data"} and parts.netloc != self.host:
+            self.violations.append(f"request to another host: {request.url}")
+
+
+class ChatPage:
+    """The page object. Locators are properties, wishes are methods."""
+
+    def __init__(self, page: Page, base_url: str) -> None:
+        self.page = page
+        self.base_url = base_url
+        self.input = page.get_by_label("Message", exact=True)
+        self.send = page.get_by_role("button", name="Send")
+        self.stop = page.get_by_role("button", name="Stop")
+        self.status = page.get_by_test_id("status")
+        self.live = page.get_by_test_id("live")
+        self.notice = page.get_by_test_id("notice")
+        self.empty = page.get_by_test_id("empty-state")
+        self.suggestions = page.get_by_test_id("suggestion")
+        self.questions = page.get_by_test_id("message-user")
+        self.answers = page.get_by_test_id("message-text")
+        self.cards = page.get_by_test_id("tool-card")
+        self.sessions = page.get_by_test_id("session-item")
+        self.key_dialog = page.get_by_test_id("key-dialog")
+        self.confirm_dialog = page.get_by_test_id("confirm-dialog")
+
+    def open(self, session_id: str | None = None) -> Response | None:
+        return self.page.goto(f"{self.base_url}/" + (f"#/s/{session_id}" if session_id else ""))
+
+    def ask(self, text: str) -> None:
+        self.input.fill(text)
+        self.input.press("Enter")
+
+    def card(self, call: str) -> "Card":
+        """The card of the only call of this tool (its full name)."""
+        return Card(self.page.locator(f'[data-testid="tool-card"][data-tool="{call}"]'))
+
+    def expect_idle(self) -> None:
+        """No turn runs, and everything is drawn."""
+        expect(self.stop).to_be_hidden()
+        expect(self.status).to_be_empty()
+
+
+@dataclass(frozen=True)
+class Card:
+    """The card of one tool call."""
+
+    root: Locator
+
+    def expect_status(self, status: str) -> None:
+        expect(self.root).to_have_attribute("data-status", status)
+
+    def part(self, name: str) -> Locator:
+        """One of: name, status, duration, progress, message, args, result, error, error-code, image."""
+        return self.root.get_by_test_id(f"tool-{name}")

@@ -1,0 +1,85 @@
+"""The browser, and a chat page in it.
+
+A module that wants the page of another engine overrides the fixture `base_url`; everything else stays as it is.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.e2e.chat_page import ChatPage, Watch
+from tests.e2e.scripted_engine import ScriptedEngine, serving
+
+_NAMES = ("chromium", "google-chrome", "chromium-browser")
+_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-background-networking",
+    "--disable-gpu",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+# Playwright's event loop occupies the thread for as long as it lives. One per module, so that it never meets the loop
+# of an asynchronous test in another one.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, once per module. `CHROMIUM` names another binary."""
+    binary = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
+    if binary is None:
+        pytest.skip("needs Chromium: install it, or name its binary in CHROMIUM")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=binary, args=_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def engine() -> ScriptedEngine:
+    """The stand-in's state; configure it before the page is opened."""
+    return ScriptedEngine()
+
+
+@pytest.fixture
+def base_url(engine: ScriptedEngine) -> Iterator[str]:
+    """Where the page under test is served."""
+    with serving(engine) as url:
+        yield url
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """A fresh profile with a desktop's window."""
+    context = browser.new_context(
+        viewport={"width": 1200, "height": 800}, color_scheme="light", reduced_motion="reduce"
+    )
+    context.set_default_timeout(10_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def watch(base_url: str) -> Iterator[Watch]:
+    """Fails its test for a console error, a dialog, a policy violation or a request to another host."""
+    watch = Watch(urlsplit(base_url).netloc)
+    yield watch
+    watch.assert_clean()
+
+
+@pytest.fixture
+def page(context: BrowserContext, watch: Watch) -> Page:
+    """A tab under watch."""
+    page = context.new_page()
+    watch.attach(page)
+    return page
+
+
+@pytest.fixture
+def chat(page: Page, base_url: str) -> ChatPage:
+    """The chat page, not yet opened."""
+    return ChatPage(page, base_url)

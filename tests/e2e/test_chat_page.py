@@ -1,0 +1,311 @@
+"""The chat page as its user meets it: asking, watching tools, stopping, coming back."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.e2e.chat_page import ChatPage
+from tests.e2e.scripted_engine import ScriptedEngine
+from tests.e2e.scripts import Call, Say, Wait, answer, done, message, text
+
+pytestmark = pytest.mark.browser
+
+SLOW = "Run a slow job for 5 seconds"
+
+
+def test_the_empty_page_says_that_the_model_is_scripted_and_offers_things_to_try(chat: ChatPage) -> None:
+    chat.open()
+    expect(chat.page.get_by_test_id("scripted-banner")).to_contain_text("Scripted demo model")
+    expect(chat.page.get_by_test_id("model-label")).to_have_text("Scripted demo model")
+    expect(chat.suggestions).to_have_count(4)
+    expect(chat.input).to_be_focused()
+
+
+def test_a_suggestion_is_asked_and_its_tool_calls_are_shown_with_their_results(chat: ChatPage) -> None:
+    chat.open()
+    chat.suggestions.filter(has_text="Tokyo").click()
+    chat.expect_idle()
+    expect(chat.empty).to_be_hidden()
+    expect(chat.questions).to_have_text("What time is it in Tokyo and in Paris?")
+    expect(chat.cards).to_have_count(2)
+    first = chat.cards.first
+    expect(first).to_have_attribute("data-status", "succeeded")
+    expect(first.get_by_test_id("tool-name")).to_have_text("get_current_time")
+    expect(first.get_by_test_id("tool-args")).to_have_text('{ "timezone": "Asia/Tokyo" }')
+    expect(first.get_by_test_id("tool-result")).to_contain_text('"datetime": "2026-11-21T19:00:00+09:00"')
+    expect(first.get_by_test_id("tool-duration")).to_have_text("38 ms")
+    expect(chat.answers).to_have_count(2)
+    expect(chat.answers.last.locator("td").first).to_have_text("Tokyo")
+    expect(chat.answers.last.locator("strong")).to_have_text("eight hours ahead")
+
+
+def test_an_answer_appears_while_it_is_written(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = [
+        *text("First **words**"),
+        Wait("more"),
+        *text(" and the rest."),
+        message("First **words** and the rest."),
+        done(),
+    ]
+    chat.open()
+    chat.ask("go")
+    expect(chat.answers).to_have_text("First words")
+    expect(chat.answers.locator("strong")).to_have_text("words")
+    expect(chat.status).to_have_text("Writing…")
+    engine.open_gate("more")
+    expect(chat.answers).to_have_text("First words and the rest.")
+    chat.expect_idle()
+
+
+def test_a_tool_card_goes_from_pending_over_running_with_progress_to_succeeded(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    call = Call("demo__job", "job", {"steps": 4})
+    engine.scripts["go"] = [
+        call.pending(),
+        Wait("queue"),
+        call.step("queued"),
+        Wait("run"),
+        call.step("running", attempt=1),
+        Wait("progress"),
+        call.step("progress", progress=1, total=4, message="One of four"),
+        Wait("end"),
+        call.succeeded("All four.", took=1500),
+        *answer("Done."),
+        done(),
+    ]
+    chat.open()
+    chat.ask("go")
+    card = chat.card("demo__job")
+    card.expect_status("pending")
+    expect(chat.status).to_have_text("Waiting for job…")
+    engine.open_gate("queue")
+    card.expect_status("queued")
+    engine.open_gate("run")
+    card.expect_status("running")
+    expect(card.part("status")).to_have_text("Running")
+    expect(card.part("progress")).to_have_js_property("position", -1)
+    engine.open_gate("progress")
+    expect(card.part("message")).to_have_text("One of four")
+    expect(card.part("progress")).to_have_js_property("position", 0.25)
+    engine.open_gate("end")
+    card.expect_status("succeeded")
+    expect(card.part("progress")).to_be_hidden()
+    expect(card.part("duration")).to_have_text("1.5 s")
+    expect(card.part("result")).to_have_text("All four.")
+
+
+def test_a_failed_call_shows_its_code_and_the_turn_goes_on(chat: ChatPage) -> None:
+    chat.open()
+    chat.suggestions.filter(has_text="failing").click()
+    card = chat.card("demo__fail")
+    card.expect_status("failed")
+    expect(card.part("error-code")).to_have_text("TOOL_EXECUTION_FAILED")
+    expect(card.part("error")).to_contain_text("because it was asked to")
+    expect(chat.answers.last).to_contain_text("Nothing else was changed.")
+
+
+def test_an_unknown_outcome_is_said_plainly(chat: ChatPage, engine: ScriptedEngine) -> None:
+    call = Call("bank__pay", "pay")
+    engine.scripts["go"] = [*call.announced(), call.ended("unknown", "OUTCOME_UNKNOWN", "The worker was lost."), done()]
+    chat.open()
+    chat.ask("go")
+    expect(chat.card("bank__pay").part("status")).to_have_text("Outcome unknown")
+
+
+def test_stop_asks_the_engine_and_the_cards_say_what_happened(chat: ChatPage, engine: ScriptedEngine) -> None:
+    chat.open()
+    chat.ask(SLOW)
+    card = chat.card("demo__slow_job")
+    card.expect_status("running")
+    chat.stop.click()
+    card.expect_status("cancelled")
+    expect(card.part("error-code")).to_have_text("CANCELLED")
+    expect(chat.page.get_by_test_id("turn-note")).to_have_text("You stopped this answer.")
+    chat.expect_idle()
+    assert len(engine.cancels) == 1
+
+
+def test_what_was_written_before_a_stop_stays(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = [*text("Half of"), Wait("never"), *text(" it")]
+    chat.open()
+    chat.ask("go")
+    expect(chat.answers).to_have_text("Half of")
+    chat.stop.click()
+    chat.expect_idle()
+    expect(chat.answers).to_have_text("Half of")
+    chat.page.reload()
+    expect(chat.answers).to_have_text("Half of")
+    expect(chat.page.get_by_test_id("turn-note")).to_have_text("This answer was interrupted.")
+
+
+def test_a_model_error_is_shown_with_its_code(chat: ChatPage, engine: ScriptedEngine) -> None:
+    failure = Say("error", {"code": "MODEL_ERROR", "message": "The model cannot be reached."})
+    engine.scripts["go"] = [failure, done("error")]
+    chat.open()
+    chat.ask("go")
+    expect(chat.page.get_by_test_id("turn-error")).to_contain_text("The model cannot be reached.")
+    expect(chat.page.get_by_test_id("turn-error-code")).to_have_text("MODEL_ERROR")
+    chat.expect_idle()
+
+
+def test_an_image_of_a_result_is_shown(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.api_key = "secret"  # an image element could not send it
+    call = Call("charts__plot", "plot")
+    media = [{"mimeType": "image/png", "url": "/v1/turns/t/tool-calls/plot/content/0"}]
+    engine.scripts["go"] = [*call.announced(), call.succeeded("", media), done()]
+    chat.open()
+    give_key(chat, "secret")
+    chat.ask("go")
+    image = chat.card("charts__plot").part("image")
+    expect(image).to_have_js_property("naturalWidth", 1)
+    expect(image).to_have_attribute("src", re.compile("^blob:"))
+
+
+def test_an_image_from_elsewhere_is_never_fetched(chat: ChatPage, engine: ScriptedEngine) -> None:
+    call = Call("charts__plot", "plot")
+    media = [{"mimeType": "image/png", "url": "https://evil.example/v1/turns/x.png"}]
+    engine.scripts["go"] = [*call.announced(), call.succeeded("", media), done()]
+    chat.open()
+    chat.ask("go")
+    expect(chat.card("charts__plot").root).to_contain_text("The image could not be loaded.")
+
+
+def test_a_refused_message_names_the_field_and_gives_the_text_back(chat: ChatPage) -> None:
+    chat.open()
+    chat.ask("x" * 2001)
+    expect(chat.notice).to_contain_text("The request is not valid.")
+    expect(chat.page.get_by_test_id("notice-field")).to_have_text("message String should have at most 2000 characters")
+    expect(chat.questions).to_have_count(0)
+    expect(chat.input).to_have_value("x" * 2001)
+    chat.page.get_by_test_id("notice-dismiss").click()
+    expect(chat.notice).to_be_hidden()
+
+
+def test_a_conversation_that_is_busy_elsewhere_is_joined(chat: ChatPage, engine: ScriptedEngine) -> None:
+    chat.open()
+    chat.ask("What is 17 * 23 + 4?")
+    chat.expect_idle()
+    session_id = chat.page.url.rpartition("/")[2]
+    elsewhere = chat.page.request.post(f"{chat.base_url}/v1/sessions/{session_id}/turns", data={"message": SLOW})
+    assert elsewhere.ok
+    chat.ask("And now?")
+    expect(chat.notice).to_contain_text("TURN_RUNNING")
+    chat.card("demo__slow_job").expect_status("running")
+    expect(chat.input).to_have_value("And now?")
+    engine.open_gate("job")
+    expect(chat.answers.last).to_have_text("The slow job is finished.")
+    expect(chat.questions).to_have_text(["What is 17 * 23 + 4?", SLOW])
+
+
+def test_a_message_whose_answer_was_lost_on_the_way_is_not_sent_twice(chat: ChatPage) -> None:
+    def lose_the_answer(route: Route) -> None:
+        route.fetch()
+        route.abort()
+
+    chat.open()
+    chat.page.route("**/v1/chat", lose_the_answer, times=1)
+    chat.ask("What is 17 * 23 + 4?")
+    expect(chat.answers).to_have_text("17 * 23 + 4 = 395")
+    expect(chat.questions).to_have_count(1)
+    expect(chat.notice).to_be_hidden()
+
+
+def test_an_unreachable_server_is_said_so_and_the_text_is_kept(chat: ChatPage) -> None:
+    chat.open()
+    expect(chat.page.get_by_test_id("model-label")).to_be_visible()
+    chat.page.route("**/v1/**", lambda route: route.abort())
+    chat.ask("Hello?")
+    expect(chat.notice).to_contain_text("The server cannot be reached.")
+    expect(chat.input).to_have_value("Hello?")
+
+
+def test_past_conversations_are_listed_opened_and_deleted_after_a_question(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    engine.store("About outboxes", ("How?", "Like **this**."))
+    engine.store("About leases", ("Why?", "Because."))
+    chat.open()
+    expect(chat.sessions).to_have_count(2)
+    chat.page.get_by_role("link", name="About outboxes").click()
+    expect(chat.answers.locator("strong")).to_have_text("this")
+    expect(chat.page.get_by_role("heading", level=1)).to_have_text("About outboxes")
+
+    chat.page.get_by_role("button", name="Delete “About outboxes”").click()
+    chat.page.get_by_test_id("confirm-cancel").click()
+    expect(chat.sessions).to_have_count(2)
+    chat.page.get_by_role("button", name="Delete “About outboxes”").click()
+    expect(chat.confirm_dialog).to_contain_text("About outboxes")
+    chat.page.get_by_test_id("confirm-delete").click()
+    expect(chat.sessions).to_have_count(1)
+    expect(chat.empty).to_be_visible()
+
+
+def test_the_back_button_returns_to_the_conversation_before(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.store("About outboxes", ("How?", "Like this."))
+    engine.store("About leases", ("Why?", "Because."))
+    chat.open()
+    chat.page.get_by_role("link", name="About outboxes").click()
+    expect(chat.answers).to_have_text("Like this.")
+    chat.page.get_by_role("link", name="About leases").click()
+    expect(chat.answers).to_have_text("Because.")
+    chat.page.go_back()
+    expect(chat.answers).to_have_text("Like this.")
+    chat.page.get_by_test_id("new-conversation").click()
+    expect(chat.empty).to_be_visible()
+
+
+def test_a_conversation_that_does_not_exist_is_said_so(chat: ChatPage) -> None:
+    chat.open("nowhere")
+    expect(chat.notice).to_contain_text("There is no such conversation.")
+    expect(chat.empty).to_be_visible()
+
+
+def test_a_new_conversation_can_begin_while_another_goes_on(chat: ChatPage, engine: ScriptedEngine) -> None:
+    chat.open()
+    chat.ask(SLOW)
+    chat.card("demo__slow_job").expect_status("running")
+    chat.page.get_by_test_id("new-conversation").click()
+    expect(chat.cards).to_have_count(0)
+    expect(chat.sessions).to_contain_text("Answering…")
+    chat.ask("What is 17 * 23 + 4?")
+    expect(chat.answers).to_have_text("17 * 23 + 4 = 395")
+    engine.open_gate("job")
+    chat.page.get_by_role("link", name=SLOW).click()
+    expect(chat.answers).to_have_text("The slow job is finished.")
+
+
+def test_the_api_key_is_asked_for_and_asked_again_until_it_fits(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.api_key = "secret"
+    engine.store("About outboxes", ("How?", "Like this."))
+    chat.open()
+    expect(chat.key_dialog).to_be_visible()
+    expect(chat.page.get_by_test_id("key-rejected")).to_be_hidden()
+    give_key(chat, "wrong")
+    expect(chat.page.get_by_test_id("key-rejected")).to_be_visible()
+    give_key(chat, "secret")
+    expect(chat.key_dialog).to_be_hidden()
+    expect(chat.sessions).to_have_count(1)
+    chat.ask("What is 17 * 23 + 4?")
+    expect(chat.answers.locator("strong")).to_have_text("395")
+    chat.page.reload()
+    expect(chat.answers.locator("strong")).to_have_text("395")
+    chat.page.get_by_test_id("forget-key").click()
+    assert stored_key(chat.page) is None
+
+
+def test_without_a_key_the_page_says_what_is_missing(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.api_key = "secret"
+    chat.open()
+    chat.key_dialog.get_by_role("button", name="Not now").click()
+    expect(chat.notice).to_contain_text("An API key is needed.")
+
+
+def give_key(chat: ChatPage, key: str) -> None:
+    chat.page.get_by_test_id("key-input").fill(key)
+    chat.page.get_by_test_id("key-submit").click()
+
+
+def stored_key(page: Page) -> str | None:
+    return page.evaluate("sessionStorage.getItem('callstream.key')")

@@ -1,0 +1,263 @@
+"""The page for everybody: keyboard, screen reader, small screens, light and dark, and a reader's peace."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from tests.e2e.chat_page import ChatPage
+from tests.e2e.scripted_engine import ScriptedEngine
+from tests.e2e.scripts import Call, Wait, answer, done, message, text
+
+pytestmark = pytest.mark.browser
+
+SLOW = "Run a slow job for 5 seconds"
+LONG_WORD = "Donaudampfschifffahrtsgesellschaftskapitänsmütze" * 4
+WIDE = f"| {'| '.join(['column'] * 12)}|\n{'|---' * 12}|\n{'| value ' * 12}|\n\n```\n{'x' * 300}\n```\n\n{LONG_WORD}"
+PARAGRAPHS = "\n\n".join(f"Paragraph {number}." for number in range(60))
+
+
+def test_everything_can_be_done_with_the_keyboard(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.store("About outboxes", ("How?", "Like this."))
+    keyboard = chat.page.keyboard
+    chat.open()
+    expect(chat.sessions).to_have_count(1)
+    expect(chat.input).to_be_focused()
+
+    keyboard.type("one")
+    keyboard.press("Shift+Enter")
+    keyboard.type("two")
+    expect(chat.input).to_have_value("one\ntwo")
+    keyboard.press("Control+A")
+    keyboard.type(SLOW)
+    keyboard.press("Enter")
+    chat.card("demo__slow_job").expect_status("running")
+    expect(chat.input).to_have_value("")
+    keyboard.press("Escape")
+    chat.card("demo__slow_job").expect_status("cancelled")
+    chat.expect_idle()
+
+    chat.page.get_by_role("link", name="About outboxes").focus()
+    keyboard.press("Enter")
+    expect(chat.answers).to_have_text("Like this.")
+    keyboard.press("Tab")
+    expect(chat.page.get_by_role("button", name="Delete “About outboxes”")).to_be_focused()
+    keyboard.press("Enter")
+    expect(chat.confirm_dialog).to_be_visible()
+    keyboard.press("Escape")
+    expect(chat.confirm_dialog).to_be_hidden()
+    keyboard.press("Enter")
+    keyboard.press("Tab")
+    expect(chat.page.get_by_test_id("confirm-delete")).to_be_focused()
+    keyboard.press("Enter")
+    expect(chat.sessions).to_have_count(1)
+    expect(chat.input).to_be_focused()
+
+
+def test_the_first_tab_stop_skips_to_the_message_box(chat: ChatPage, engine: ScriptedEngine) -> None:
+    session = engine.store("About outboxes", ("How?", "Like this."))
+    chat.open(session.session_id)
+    expect(chat.answers).to_have_text("Like this.")
+    chat.page.locator("body").evaluate("body => { document.activeElement.blur(); body.tabIndex = -1; body.focus() }")
+    chat.page.keyboard.press("Tab")
+    expect(chat.page.get_by_role("link", name="Skip to the message box")).to_be_focused()
+    chat.page.keyboard.press("Enter")
+    expect(chat.input).to_be_focused()
+    expect(chat.answers).to_have_text("Like this.")
+
+
+def test_focus_can_be_seen(chat: ChatPage) -> None:
+    chat.open()
+    chat.page.keyboard.press("Shift+Tab")
+    focused = chat.page.locator(":focus-visible")
+    expect(focused).to_have_count(1)
+    expect(focused).to_have_css("outline-style", "solid")
+
+
+def test_a_screen_reader_hears_what_happens_and_not_each_word(chat: ChatPage, engine: ScriptedEngine) -> None:
+    call = Call("demo__job", "job")
+    engine.scripts["go"] = [
+        *call.announced(),
+        call.ended("failed", "TIMEOUT", "Too slow."),
+        *answer("Some ", "words ", "of ", "the ", "answer."),
+        done(),
+    ]
+    chat.open()
+    chat.ask("go")
+    expect(chat.live).to_have_attribute("aria-live", "polite")
+    expect(chat.live).to_contain_text("Tool job: Failed, TIMEOUT.")
+    expect(chat.live).to_contain_text("The answer is finished.")
+    expect(chat.live).not_to_contain_text("words")
+    expect(chat.page.get_by_role("log", name="Conversation")).to_have_attribute("aria-live", "off")
+
+
+def test_every_control_has_a_name(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = [*answer("```python\nprint()\n```"), done()]
+    chat.open()
+    chat.ask("go")
+    chat.expect_idle()
+    expect(chat.page.get_by_test_id("copy-code")).to_be_visible()
+    for control in chat.page.locator("button:visible, a:visible, input:visible, textarea:visible").all():
+        expect(control).to_have_accessible_name(re.compile(r"\S"))
+
+
+def test_the_dark_theme_follows_the_system_and_the_choice_outlives_a_reload(chat: ChatPage) -> None:
+    page = chat.page
+    page.emulate_media(color_scheme="dark")
+    chat.open()
+    expect(page.locator("html")).to_have_css("background-color", "rgb(22, 23, 26)")
+    page.get_by_role("button", name="Use the light theme").click()
+    expect(page.locator("html")).to_have_css("background-color", "rgb(252, 252, 251)")
+    page.reload()
+    expect(page.locator("html")).to_have_css("background-color", "rgb(252, 252, 251)")
+    page.get_by_role("button", name="Use the dark theme").click()
+    page.emulate_media(color_scheme="light")
+    expect(page.locator("html")).to_have_css("background-color", "rgb(22, 23, 26)")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_enough_contrast(chat: ChatPage, engine: ScriptedEngine, scheme: str) -> None:
+    good, bad, lost = Call("a__good", "good"), Call("a__bad", "bad"), Call("a__lost", "lost")
+    engine.scripts["go"] = [
+        *good.announced(),
+        *bad.announced(),
+        *lost.announced(),
+        good.succeeded("fine"),
+        bad.ended("failed", "TIMEOUT", "Too slow."),
+        lost.ended("unknown", "OUTCOME_UNKNOWN", "The worker was lost."),
+        *answer("A [link](https://a.example), `code`\n\n> and a quote."),
+        done("length"),
+    ]
+    chat.page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    chat.open()
+    expect(chat.page.get_by_test_id("scripted-banner")).to_be_visible()
+    assert poor_contrasts(chat.page) == []
+    chat.ask("go")
+    chat.expect_idle()
+    expect(chat.answers.locator("blockquote")).to_be_visible()
+    assert poor_contrasts(chat.page) == []
+
+
+def test_code_can_be_copied(chat: ChatPage, context: BrowserContext, engine: ScriptedEngine) -> None:
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    engine.scripts["go"] = [*answer("Try\n\n```python\nprint(1)\n```"), done()]
+    chat.open()
+    chat.ask("go")
+    chat.page.get_by_test_id("copy-code").click()
+    expect(chat.page.get_by_test_id("copy-code")).to_have_text("Copied")
+    assert chat.page.evaluate("navigator.clipboard.readText()") == "print(1)\n"
+    chat.page.get_by_test_id("copy-answer").click()
+    expect(chat.page.get_by_test_id("copy-answer")).to_have_text("Copied")
+    assert chat.page.evaluate("navigator.clipboard.readText()") == "Try\n\n```python\nprint(1)\n```"
+
+
+def test_the_newest_words_stay_in_sight(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = [*answer(PARAGRAPHS), done()]
+    chat.open()
+    chat.ask("go")
+    chat.expect_idle()
+    expect(chat.answers.get_by_text("Paragraph 59.")).to_be_in_viewport()
+    expect(chat.page.get_by_test_id("jump")).to_be_hidden()
+
+
+def test_whoever_scrolls_up_is_left_in_peace_until_they_come_back(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = [
+        *text(PARAGRAPHS),
+        Wait("more"),
+        *text("\n\nThe end."),
+        message(f"{PARAGRAPHS}\n\nThe end."),
+        done(),
+    ]
+    chat.open()
+    chat.ask("go")
+    expect(chat.answers.get_by_text("Paragraph 59.")).to_be_in_viewport()
+    chat.answers.hover()
+    chat.page.mouse.wheel(0, -100_000)
+    expect(chat.answers.get_by_text("Paragraph 0.")).to_be_in_viewport()
+    engine.open_gate("more")
+    chat.expect_idle()
+    expect(chat.answers.get_by_text("The end.")).to_be_visible()
+    expect(chat.answers.get_by_text("Paragraph 0.")).to_be_in_viewport()
+    chat.page.get_by_test_id("jump").click()
+    expect(chat.answers.get_by_text("The end.")).to_be_in_viewport()
+
+
+class TestOnAPhone:
+    @pytest.fixture
+    def context(self, browser: Browser) -> Iterator[BrowserContext]:
+        context = browser.new_context(viewport={"width": 360, "height": 740}, has_touch=True, reduced_motion="reduce")
+        context.set_default_timeout(10_000)
+        yield context
+        context.close()
+
+    def test_nothing_is_wider_than_the_screen(self, chat: ChatPage, engine: ScriptedEngine) -> None:
+        call = Call(f"server__{LONG_WORD}", "wide", {"x": LONG_WORD}, LONG_WORD)
+        engine.scripts["go"] = [*call.announced(), call.ended("failed", "TIMEOUT", LONG_WORD), *answer(WIDE), done()]
+        chat.open()
+        expect(chat.page.get_by_test_id("scripted-banner")).to_be_visible()
+        assert overflow(chat.page) == []
+        chat.ask("go")
+        chat.expect_idle()
+        expect(chat.page.locator(".wide")).to_be_visible()
+        assert overflow(chat.page) == []
+        chat.ask(LONG_WORD * 20)
+        expect(chat.notice).to_be_visible()
+        assert overflow(chat.page) == []
+
+    def test_the_conversations_are_in_a_drawer(self, chat: ChatPage, engine: ScriptedEngine) -> None:
+        engine.store("About outboxes", ("How?", "Like this."))
+        chat.open()
+        sidebar, toggle = chat.page.get_by_test_id("sidebar"), chat.page.get_by_test_id("sidebar-toggle")
+        expect(sidebar).not_to_be_in_viewport()
+        toggle.tap()
+        expect(toggle).to_have_attribute("aria-expanded", "true")
+        expect(chat.page.get_by_test_id("session-delete")).to_be_in_viewport()
+        chat.page.keyboard.press("Escape")
+        expect(sidebar).not_to_be_in_viewport()
+        expect(toggle).to_be_focused()
+        toggle.tap()
+        chat.page.get_by_role("link", name="About outboxes").tap()
+        expect(chat.answers).to_have_text("Like this.")
+        expect(sidebar).not_to_be_in_viewport()
+
+
+def overflow(page: Page) -> list[str]:
+    """What scrolls sideways although it should not: the page, or the conversation as a whole."""
+    return page.evaluate(
+        """() => [document.documentElement, document.body, document.getElementById('scroller'),
+                  document.getElementById('column'), ...document.querySelectorAll('.tool, .answer, .user, .notice')]
+            .filter(element => element.scrollWidth > element.clientWidth + 1)
+            .map(element => `${element.tagName}#${element.id}.${element.className}`)"""
+    )
+
+
+def poor_contrasts(page: Page) -> list[str]:
+    """Visible texts whose contrast with what is behind them is below 4.5 to 1 (WCAG AA)."""
+    return page.evaluate(
+        """() => {
+            const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
+            const paint = (colours) => {
+                canvas.clearRect(0, 0, 1, 1);
+                for (const colour of colours) { canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); }
+                return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+            };
+            const light = (rgb) => {
+                const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+                const [r, g, b] = rgb.map((v) => linear(v / 255));
+                return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+            };
+            const poor = [];
+            const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+            while (texts.nextNode()) {
+                const element = texts.currentNode.parentElement;
+                if (!texts.currentNode.data.trim() || !element.checkVisibility({ opacityProperty: true })) continue;
+                const behind = [];
+                for (let at = element; at; at = at.parentElement) behind.unshift(getComputedStyle(at).backgroundColor);
+                const back = light(paint(behind)), front = light(paint([...behind, getComputedStyle(element).color]));
+                const ratio = (Math.max(back, front) + 0.05) / (Math.min(back, front) + 0.05);
+                if (ratio < 4.5) poor.push(`${ratio.toFixed(2)} ${texts.currentNode.data.trim().slice(0, 40)}`);
+            }
+            return poor;
+        }"""
+    )

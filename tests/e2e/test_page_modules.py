@@ -1,0 +1,143 @@
+"""The page's pure modules, in the browser that runs them: the parser of event streams, and the order of things."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e.chat_page import ChatPage
+
+pytestmark = pytest.mark.browser
+
+PARSE = """async (chunks) => {
+    const { SseParser } = await import('/assets/sse.js');
+    const parser = new SseParser();
+    return chunks.flatMap((chunk) => parser.push(chunk));
+}"""
+PARSE_EVERY_CUT = """async (text) => {
+    const { SseParser } = await import('/assets/sse.js');
+    const parse = (...chunks) => {
+        const parser = new SseParser();
+        return JSON.stringify(chunks.flatMap((chunk) => parser.push(chunk)));
+    };
+    const whole = parse(text);
+    const differs = (at) => parse(text.slice(0, at), text.slice(at)) !== whole;
+    return [parse(...text) === whole, [...text].map((_, at) => at).filter(differs)];
+}"""
+REDUCE = """async (actions) => {
+    const { initial, reduce } = await import('/assets/state.js');
+    return actions.reduce(reduce, initial);
+}"""
+
+
+def parse(chat: ChatPage, *chunks: str) -> list[tuple[str | None, str, str]]:
+    chat.open()
+    events = chat.page.evaluate(PARSE, list(chunks))
+    return [(event["id"], event["type"], event["data"]) for event in events]
+
+
+def reduce(chat: ChatPage, *actions: dict[str, Any]) -> dict[str, Any]:
+    chat.open()
+    expect(chat.empty).to_be_visible()
+    return chat.page.evaluate(REDUCE, list(actions))
+
+
+def event(event_id: str, kind: str, **data: Any) -> dict[str, Any]:
+    return {"type": "event", "event": {"id": event_id, "type": kind, "data": data}}
+
+
+def texts(state: dict[str, Any]) -> Sequence[str]:
+    return [item["text"] for item in state["items"] if item["kind"] == "answer"]
+
+
+ATTACHED = {"type": "attached", "turnId": "t1"}
+
+
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [
+        ("id: 1-1\nevent: text\ndata: {}\n\n", [("1-1", "text", "{}")]),
+        ("data: a\r\ndata: b\r\n\r\n", [(None, "message", "a\nb")]),
+        ("data: a\rdata:b\r\r", [(None, "message", "a\nb")]),
+        (": ping\n\n: ping\n\ndata:  two spaces\n\n", [(None, "message", " two spaces")]),
+        ("data\n\n", [(None, "message", "")]),
+        ("id: 7\n\ndata: after an id alone\n\n", [(None, "message", "after an id alone")]),
+        ("retry: 10\nunknown: x\ndata: a\n\n", [(None, "message", "a")]),
+        ("data: never finished\n", []),
+    ],
+)
+def test_the_parser_reads_the_event_stream_format(
+    chat: ChatPage, stream: str, expected: list[tuple[str | None, str, str]]
+) -> None:
+    assert parse(chat, stream) == expected
+
+
+def test_the_parser_does_not_care_where_the_network_cuts(chat: ChatPage) -> None:
+    chat.open()
+    stream = (
+        ': ping\r\n\r\nid: 1-1\r\nevent: text\r\ndata: {"delta": "häß"}\r\n\r\nid: 1-2\ndata: a\ndata: b\n\ndata: c\r\r'
+    )
+    one_by_one, cuts = chat.page.evaluate(PARSE_EVERY_CUT, stream)
+    assert one_by_one
+    assert cuts == []
+
+
+def test_an_event_that_was_seen_is_not_applied_again(chat: ChatPage) -> None:
+    first, second = event("1-1", "text", delta="a"), event("1-2", "text", delta="b")
+    assert texts(reduce(chat, ATTACHED, first, second, first, second, event("1-10", "text", delta="c"))) == ["abc"]
+
+
+def test_a_later_epoch_comes_after_every_number_of_an_earlier_one(chat: ChatPage) -> None:
+    state = reduce(chat, ATTACHED, event("1-900", "text", delta="a"), event("2-1", "text", delta="b"))
+    assert texts(state) == ["ab"]
+    stale = reduce(chat, ATTACHED, event("2-1", "text", delta="b"), event("1-900", "text", delta="a"))
+    assert texts(stale) == ["b"]
+
+
+def test_a_call_that_has_ended_is_not_woken_by_a_late_step(chat: ChatPage) -> None:
+    call = {"type": "tool", "correlationId": "c", "toolName": "t"}
+    state = reduce(
+        chat,
+        ATTACHED,
+        event("1-1", "control", **call, status="succeeded"),
+        event("1-2", "control", **call, status="running"),
+    )
+    assert [item["call"]["status"] for item in state["items"]] == ["succeeded"]
+
+
+def test_a_message_without_pieces_stands_above_the_cards_of_its_calls(chat: ChatPage) -> None:
+    state = reduce(
+        chat,
+        ATTACHED,
+        event("1-1", "control", type="tool", correlationId="c", toolName="t", status="pending"),
+        event("1-2", "message", content="I will call it.", toolCalls=[{"correlationId": "c"}]),
+    )
+    assert [item["kind"] for item in state["items"]] == ["answer", "tool"]
+
+
+def test_no_call_looks_busy_after_its_turn_has_ended(chat: ChatPage) -> None:
+    state = reduce(
+        chat,
+        ATTACHED,
+        event("1-1", "control", type="tool", correlationId="c", toolName="t", status="running"),
+        event("1-2", "done", reason="stop"),
+    )
+    assert [item["call"]["status"] for item in state["items"]] == ["unknown"]
+    assert state["phase"] == "idle"
+
+
+def test_a_message_that_was_refused_is_taken_off_the_screen(chat: ChatPage) -> None:
+    state = reduce(chat, {"type": "submitted", "text": "hello"}, {"type": "rejected"})
+    assert (state["items"], state["phase"]) == ([], "idle")
+
+
+def test_the_delay_between_attempts_grows_to_a_limit_and_is_never_the_same_for_all(chat: ChatPage) -> None:
+    chat.open()
+    delays = chat.page.evaluate(
+        """async () => {
+            const { backOff } = await import('/assets/follow.js');
+            return [0, 1, 2, 3, 20].map((attempt) => [backOff(attempt, () => 0), backOff(attempt, () => 1)]);
+        }"""
+    )
+    assert delays == [[200, 400], [400, 800], [800, 1600], [1600, 3200], [7500, 15000]]

@@ -1,0 +1,129 @@
+"""The chat page's files, and the limits of the Markdown renderer behind it."""
+
+import re
+from importlib import resources
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from dialog_engine.http.page import MAX_CHARACTERS, MAX_TEXTS, markdown_router, page_router
+
+
+@pytest.fixture
+def client() -> TestClient:
+    app = FastAPI()
+    app.include_router(page_router())
+    app.include_router(markdown_router())
+    return TestClient(app)
+
+
+def test_the_page_is_served_under_a_policy_that_lets_it_run_its_own_files_only(client: TestClient) -> None:
+    answer = client.get("/")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    policy = dict(rule.split(" ", 1) for rule in answer.headers["content-security-policy"].split("; "))
+    assert policy == {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self' data: blob:",
+        "connect-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+        "require-trusted-types-for": "'script'",
+        "trusted-types": "callstream",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "media_type"),
+    [
+        ("main.js", "text/javascript; charset=utf-8"),
+        ("app.css", "text/css; charset=utf-8"),
+        ("favicon.svg", "image/svg+xml"),
+    ],
+)
+def test_an_asset_has_its_media_type_and_nobody_guesses_another(client: TestClient, name: str, media_type: str) -> None:
+    answer = client.get(f"/assets/{name}")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == media_type
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_an_asset_is_asked_for_again_and_sent_only_when_it_changed(client: TestClient) -> None:
+    first = client.get("/assets/main.js")
+    assert first.headers["cache-control"] == "no-cache"
+    again = client.get("/assets/main.js", headers={"If-None-Match": f'"other", W/{first.headers["etag"]}'})
+    assert again.status_code == 304
+    assert again.content == b""
+    assert again.headers["etag"] == first.headers["etag"]
+    assert client.get("/assets/main.js", headers={"If-None-Match": '"other"'}).status_code == 200
+
+
+def test_a_head_request_gets_the_headers_alone(client: TestClient) -> None:
+    answer = client.head("/")
+    assert answer.status_code == 200
+    assert answer.content == b""
+    assert int(answer.headers["content-length"]) > 0
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["..%2Fpage.py", "%2e%2e%2fpage.py", "%2e%2e", "nothing.js", "main.js%00", "%2Fetc%2Fpasswd", "web%2Fmain.js"],
+)
+def test_nothing_outside_the_page_can_be_reached(client: TestClient, path: str) -> None:
+    assert client.get(f"/assets/{path}").status_code == 404
+
+
+def test_every_file_that_the_page_names_is_there(client: TestClient) -> None:
+    for path in set(re.findall(r'(?:src|href)="(/[^"]+)"', client.get("/").text)):
+        assert client.get(path).status_code == 200, path
+
+
+def test_every_module_imports_modules_that_are_there(client: TestClient) -> None:
+    modules = [file for file in (resources.files("dialog_engine.http") / "web").iterdir() if file.name.endswith(".js")]
+    assert modules
+    for module in modules:
+        for name in re.findall(r'from "\./([^"]+)"', module.read_text()):
+            assert client.get(f"/assets/{name}").status_code == 200, f"{module.name} imports {name}"
+
+
+def test_the_page_runs_no_inline_code_and_has_no_inline_style(client: TestClient) -> None:
+    page = client.get("/").text
+    assert not re.findall(r"<script(?![^>]*\bsrc=)", page)
+    assert not re.findall(r"\s(?:on\w+|style)=", page)
+    assert "<style" not in page
+
+
+def test_markdown_comes_back_in_the_order_in_which_it_was_sent(client: TestClient) -> None:
+    answer = client.post("/ui/markdown", json={"texts": ["*a*", "**b**"]})
+    assert answer.json() == {"html": ["<p><em>a</em></p>\n", "<p><strong>b</strong></p>\n"]}
+
+
+@pytest.mark.parametrize(
+    "request_body",
+    [
+        {"texts": ["a"] * (MAX_TEXTS + 1)},
+        {"texts": ["a" * (MAX_CHARACTERS // 2), "b" * (MAX_CHARACTERS // 2 + 1)]},
+        {"texts": ["a"], "more": 1},
+        {"texts": "a"},
+        {},
+    ],
+    ids=["too many texts", "too many characters", "an unknown field", "not a list", "nothing"],
+)
+def test_markdown_beyond_the_limits_is_refused(client: TestClient, request_body: object) -> None:
+    assert client.post("/ui/markdown", json=request_body).status_code == 422
+
+
+def test_markdown_at_the_limits_is_rendered(client: TestClient) -> None:
+    assert len(client.post("/ui/markdown", json={"texts": ["a"] * MAX_TEXTS}).json()["html"]) == MAX_TEXTS
+    assert client.post("/ui/markdown", json={"texts": ["a" * MAX_CHARACTERS]}).status_code == 200
+
+
+def test_half_a_character_in_the_json_breaks_nothing(client: TestClient) -> None:
+    half = client.post("/ui/markdown", content=r'{"texts": ["\ud83d"]}', headers={"Content-Type": "application/json"})
+    assert half.json() == {"html": ["<p>\N{REPLACEMENT CHARACTER}</p>\n"]}
