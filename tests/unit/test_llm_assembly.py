@@ -1,5 +1,6 @@
 """Which fragment belongs to which call: one file of `tests/corpus` per habit of a provider, and the general law."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ def fragmented(draw: st.DrawFn) -> tuple[list[str], list[tuple[int, str]]]:
     for call, text in enumerate(texts):
         cuts = sorted(draw(st.sets(st.integers(0, len(text)), max_size=6)))
         bounds = [0, *cuts, len(text)]
-        queues.append([(call, text[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)])
+        queues.append([(call, text[a:b]) for a, b in itertools.pairwise(bounds)])
     order: list[tuple[int, str]] = []
     while queue := [queue for queue in queues if queue]:
         order.append(draw(st.sampled_from(queue)).pop(0))

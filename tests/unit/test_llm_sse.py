@@ -1,5 +1,7 @@
 """Event streams come apart the same way wherever the network cuts them."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,7 +56,7 @@ streams = st.lists(st.tuples(lines, st.sampled_from([b"\n", b"\r\n", b"\r"])), m
 def test_cutting_a_stream_changes_no_payload(bom: bytes, stream: bytes, cuts: list[int]) -> None:
     stream = bom + stream
     bounds = [0, *sorted(cut for cut in cuts if cut <= len(stream)), len(stream)]
-    reads = [stream[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    reads = [stream[a:b] for a, b in itertools.pairwise(bounds)]
     assert parse(*reads) == parse(stream) == by_the_book(stream)
 
 

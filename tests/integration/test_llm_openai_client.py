@@ -1,0 +1,514 @@
+"""The client against a provider on a real connection: what it sends, how answers end, and how they fail."""
+
+import asyncio
+import json
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dialog_engine.errors import (
+    ConfigurationError,
+    LLMAuthenticationError,
+    LLMError,
+    LLMRateLimitedError,
+    LLMRequestError,
+    LLMStreamBrokenError,
+    LLMStreamEmptyError,
+    LLMUnavailableError,
+)
+from dialog_engine.llm.openai_client import OpenAIChatClient
+from dialog_engine.model import (
+    ChatRequest,
+    FinishReason,
+    LLMEvent,
+    StreamEnd,
+    TextDelta,
+    ToolCallEvent,
+    Turn,
+    Usage,
+    UserMessage,
+)
+from plugins_contract.catalogue import ToolEntry
+
+pytestmark = pytest.mark.anyio
+
+KEY = "hunter2hunter2"
+TURN = Turn("turn", "session", "subject")
+REQUEST = ChatRequest((UserMessage("Hi"),), TURN)
+TOOL = ToolEntry(name="clock__now", server="clock", tool="now", input_schema={"type": "object", "properties": {}})
+
+SSE = "text/event-stream; charset=utf-8"
+DONE = b"data: [DONE]\n\n"
+
+
+def sse(*chunks: dict[str, Any]) -> bytes:
+    return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
+
+
+def text(content: str, finish_reason: str | None = None) -> bytes:
+    return sse({"choices": [{"delta": {"content": content}, "finish_reason": finish_reason}]})
+
+
+HELLO = text("Hel") + text("lo") + text("", "stop") + DONE
+HELLO_EVENTS = [TextDelta("Hello"), StreamEnd(FinishReason.STOP)]
+
+
+class Exchange:
+    """One request and its answer, byte by byte as the test wants it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def start(self, status: int = 200, content_type: str = SSE, **headers: str) -> None:
+        fields = {"content-type": content_type, "transfer-encoding": "chunked"} | headers
+        lines = [f"HTTP/1.1 {status} -", *(f"{name.replace('_', '-')}: {value}" for name, value in fields.items())]
+        self._writer.write("\r\n".join([*lines, "", ""]).encode())
+        await self._writer.drain()
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(b"%x\r\n%b\r\n" % (len(data), data))
+        await self._writer.drain()
+
+    async def end(self) -> None:
+        self._writer.write(b"0\r\n\r\n")
+        await self._writer.drain()
+
+    async def until_closed(self) -> None:
+        """The client is gone."""
+        with suppress(ConnectionError):
+            assert await self._reader.read(1) == b""
+
+
+Script = Callable[[Exchange], Awaitable[None]]
+
+
+class Provider:
+    """Answers requests by `scripts`, one after the other; the last one for all that follow."""
+
+    def __init__(self) -> None:
+        self.scripts: list[Script] = [answer(HELLO)]
+        self.requests: list[dict[str, Any]] = []
+        self.heads: list[str] = []
+        self.connections = 0
+        self.url = ""
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
+                self.heads.append(head)
+                self.requests.append(json.loads(await reader.readexactly(length)))
+                script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
+                await script(Exchange(reader, writer))
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+class CutError(ConnectionError):
+    """Raised by a script to drop the connection."""
+
+
+def answer(*reads: bytes, status: int = 200, content_type: str = SSE, cut: bool = False, **headers: str) -> Script:
+    async def script(exchange: Exchange) -> None:
+        await exchange.start(status, content_type, **headers)
+        for read in reads:
+            await exchange.send(read)
+        if cut:
+            raise CutError
+        await exchange.end()
+
+    return script
+
+
+def refusal(status: int, body: object = None) -> Script:
+    return answer(json.dumps(body).encode(), status=status, content_type="application/json", retry_after_ms="1")
+
+
+@pytest.fixture
+async def provider() -> AsyncGenerator[Provider]:
+    provider = Provider()
+    async with await asyncio.start_server(provider.connected, "127.0.0.1", 0) as server:
+        provider.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        yield provider
+
+
+@pytest.fixture
+async def client(provider: Provider) -> AsyncGenerator[OpenAIChatClient]:
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, read_timeout_s=30)
+    yield client
+    await client.aclose()
+
+
+async def ask(client: OpenAIChatClient, request: ChatRequest = REQUEST) -> list[LLMEvent]:
+    return [event async for event in client.stream_chat(request)]
+
+
+def joined(events: list[LLMEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+# --- What is sent ----------------------------------------------------------------------------------------------------
+
+
+async def test_the_request_carries_the_key_the_model_and_the_history(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    assert await ask(client) == HELLO_EVENTS
+    assert f"authorization: bearer {KEY}" in provider.heads[0]
+    assert provider.requests == [
+        {
+            "model": "model",
+            "messages": [{"role": "user", "content": "Hi"}],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+    ]
+
+
+async def test_tools_are_offered_as_functions(provider: Provider, client: OpenAIChatClient) -> None:
+    await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,)))
+    assert provider.requests[0]["tools"][0]["function"]["name"] == "clock__now"
+
+
+async def test_a_local_server_needs_no_key(provider: Provider) -> None:
+    client = OpenAIChatClient(provider.url, None, "model", extra_body={"temperature": 0}, extra_headers={"x-app": "1"})
+    assert await ask(client) == HELLO_EVENTS
+    assert provider.requests[0]["temperature"] == 0
+    assert "x-app: 1" in provider.heads[0]
+    await client.aclose()
+
+
+def test_neither_key_nor_url_is_a_mistake_in_the_settings() -> None:
+    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
+        OpenAIChatClient(None, None, "model")
+
+
+async def test_a_provider_that_does_not_know_stream_options_is_asked_without_from_then_on(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    complaint = refusal(400, {"error": {"message": "Unrecognized request argument supplied: stream_options"}})
+    provider.scripts.insert(0, complaint)
+    assert await ask(client) == HELLO_EVENTS
+    assert await ask(client) == HELLO_EVENTS
+    assert ["stream_options" in request for request in provider.requests] == [True, False, False]
+
+
+async def test_another_complaint_is_not_asked_again(provider: Provider, client: OpenAIChatClient) -> None:
+    provider.scripts = [refusal(400, {"error": {"message": "too long"}})]
+    with pytest.raises(LLMRequestError, match="too long"):
+        await ask(client)
+    assert len(provider.requests) == 1
+
+
+# --- How an answer comes ---------------------------------------------------------------------------------------------
+
+
+async def test_text_arrives_before_the_answer_ends(provider: Provider, client: OpenAIChatClient) -> None:
+    seen = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.start()
+        await exchange.send(text("Hel"))
+        await seen.wait()
+        await exchange.send(text("lo", "stop") + DONE)
+        await exchange.end()
+
+    provider.scripts = [script]
+    events: list[LLMEvent] = []
+    async for event in client.stream_chat(REQUEST):
+        events.append(event)
+        seen.set()
+    assert events == [TextDelta("Hel"), TextDelta("lo"), StreamEnd(FinishReason.STOP)]
+
+
+async def test_an_answer_of_calls_alone_is_no_error(provider: Provider, client: OpenAIChatClient) -> None:
+    start = {"index": 0, "id": "a", "function": {"name": "clock__now", "arguments": ""}}
+    provider.scripts = [
+        answer(
+            sse({"choices": [{"delta": {"tool_calls": [start]}}]}),
+            sse({"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}}]}),
+            sse({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}),
+            sse({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3}}) + DONE,
+        )
+    ]
+    assert await ask(client) == [
+        ToolCallEvent("a", "clock__now", "{}"),
+        StreamEnd(FinishReason.TOOL_CALLS, Usage(5, 3)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        HELLO.replace(b"\n", b"\r\n"),
+        HELLO.replace(b"\n", b"\r"),
+        HELLO.replace(b": ", b":"),
+        HELLO.removesuffix(b"\n\n"),
+        HELLO.removesuffix(DONE),
+        HELLO.replace(b"data: [DONE]", b": ping\n\ndata: [DONE]"),
+    ],
+)
+async def test_a_stream_may_be_written_and_cut_in_any_way(
+    provider: Provider, client: OpenAIChatClient, stream: bytes
+) -> None:
+    provider.scripts = [answer(*(stream[at : at + 7] for at in range(0, len(stream), 7)))]
+    events = await ask(client)
+    assert joined(events) == "Hello"
+    assert events[-1] == StreamEnd(FinishReason.STOP)
+
+
+async def test_an_answer_that_is_not_streamed_is_read_all_the_same(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    message = {"role": "assistant", "content": "Hello"}
+    usage = {"prompt_tokens": 5, "completion_tokens": 3}
+    body = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
+    provider.scripts = [answer(json.dumps(body, indent=1).encode(), content_type="application/json")]
+    assert await ask(client) == [TextDelta("Hello"), StreamEnd(FinishReason.STOP, Usage(5, 3))]
+
+
+async def test_a_connection_is_used_again(provider: Provider, client: OpenAIChatClient) -> None:
+    for _ in range(3):
+        assert await ask(client) == HELLO_EVENTS
+    assert (provider.connections, len(provider.requests)) == (1, 3)
+
+
+async def test_a_provider_that_keeps_the_stream_open_after_done_does_not_hold_the_answer(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    closed = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.start()
+        await exchange.send(HELLO)
+        await exchange.until_closed()
+        closed.set()
+
+    provider.scripts = [script]
+    assert await ask(client) == HELLO_EVENTS
+    await asyncio.wait_for(closed.wait(), 5)
+
+
+# --- How an answer is stopped ----------------------------------------------------------------------------------------
+
+
+async def test_closing_the_generator_closes_the_stream_at_the_provider(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    closed = asyncio.Event()
+    provider.scripts = [endless(closed)]
+    async with aclosing(client.stream_chat(REQUEST)) as events:
+        assert await anext(events) == TextDelta("Hel")
+    await asyncio.wait_for(closed.wait(), 5)
+
+
+async def test_cancelling_the_reader_closes_the_stream_at_the_provider(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    closed, seen = asyncio.Event(), asyncio.Event()
+    provider.scripts = [endless(closed)]
+
+    async def read() -> None:
+        async with aclosing(client.stream_chat(REQUEST)) as events:
+            async for _ in events:
+                seen.set()
+
+    reader = asyncio.create_task(read())
+    await asyncio.wait_for(seen.wait(), 5)
+    reader.cancel()
+    await asyncio.wait_for(closed.wait(), 5)
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+
+
+async def test_cancelling_before_the_first_byte_closes_the_request(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    asked, closed = asyncio.Event(), asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        asked.set()
+        await exchange.until_closed()
+        closed.set()
+
+    provider.scripts = [script]
+    reader = asyncio.create_task(ask(client))
+    await asyncio.wait_for(asked.wait(), 5)
+    reader.cancel()
+    await asyncio.wait_for(closed.wait(), 5)
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+
+
+def endless(closed: asyncio.Event) -> Script:
+    async def script(exchange: Exchange) -> None:
+        await exchange.start()
+        await exchange.send(text("Hel"))
+        await exchange.until_closed()
+        closed.set()
+
+    return script
+
+
+# --- How it fails ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, LLMRequestError),
+        (401, LLMAuthenticationError),
+        (402, LLMRequestError),
+        (403, LLMAuthenticationError),
+        (404, LLMRequestError),
+        (408, LLMUnavailableError),
+        (422, LLMRequestError),
+        (429, LLMRateLimitedError),
+        (500, LLMUnavailableError),
+        (503, LLMUnavailableError),
+    ],
+)
+async def test_a_status_gets_its_name_and_keeps_the_providers_words(
+    provider: Provider, client: OpenAIChatClient, status: int, kind: type[LLMError]
+) -> None:
+    provider.scripts = [refusal(status, {"error": {"message": f"because of {KEY} " + "x" * 1000}})]
+    with pytest.raises(LLMError) as caught:
+        await ask(client)
+    assert type(caught.value) is kind
+    assert "because of ***" in str(caught.value)
+    assert KEY not in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+async def test_an_error_page_is_not_repeated_to_the_user(provider: Provider, client: OpenAIChatClient) -> None:
+    provider.scripts = [answer(b"<html>Bad gateway</html>", status=502, content_type="text/html")]
+    with pytest.raises(LLMUnavailableError) as caught:
+        await ask(client)
+    assert "html" not in str(caught.value)
+
+
+async def test_a_web_page_instead_of_a_stream_is_a_wrong_url(provider: Provider, client: OpenAIChatClient) -> None:
+    provider.scripts = [answer(b"<html>Welcome</html>", content_type="text/html")]
+    with pytest.raises(LLMRequestError, match="OPENAI_BASE_URL"):
+        await ask(client)
+
+
+async def test_before_the_first_byte_it_is_tried_again(provider: Provider) -> None:
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=2)
+    provider.scripts = [refusal(503), refusal(429), answer(HELLO)]
+    assert await ask(client) == HELLO_EVENTS
+    assert len(provider.requests) == 3
+    await client.aclose()
+
+
+async def test_after_the_first_byte_it_is_not_tried_again(provider: Provider) -> None:
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=2)
+    provider.scripts = [answer(text("Hel"), cut=True), answer(HELLO)]
+    with pytest.raises(LLMStreamBrokenError):
+        await ask(client)
+    assert len(provider.requests) == 1
+    await client.aclose()
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["connection broken", "response ended"])
+async def test_a_stream_that_breaks_off_is_an_error_after_its_text(
+    provider: Provider, client: OpenAIChatClient, cut: bool
+) -> None:
+    provider.scripts = [answer(text("Hel"), b"data: {", cut=cut)]
+    async with aclosing(client.stream_chat(REQUEST)) as events:
+        assert await anext(events) == TextDelta("Hel")
+        with pytest.raises(LLMStreamBrokenError):
+            await anext(events)
+
+
+async def test_a_connection_that_breaks_after_the_finish_reason_does_no_harm(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    provider.scripts = [answer(text("Hello", "stop"), cut=True)]
+    assert await ask(client) == HELLO_EVENTS
+
+
+async def test_an_error_inside_the_stream_gets_its_name(provider: Provider, client: OpenAIChatClient) -> None:
+    provider.scripts = [answer(text("Hel"), sse({"error": {"code": 429, "message": f"slow down, {KEY}"}}))]
+    with pytest.raises(LLMRateLimitedError, match=r"slow down, \*\*\*"):
+        await ask(client)
+
+
+async def test_an_answer_of_nothing_is_an_error(provider: Provider, client: OpenAIChatClient) -> None:
+    provider.scripts = [answer(text("", "stop") + DONE)]
+    with pytest.raises(LLMStreamEmptyError):
+        await ask(client)
+
+
+async def test_a_provider_that_does_not_begin_is_given_up(provider: Provider) -> None:
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, read_timeout_s=0.05)
+    provider.scripts = [Exchange.until_closed]
+    with pytest.raises(LLMUnavailableError, match="in time"):
+        await ask(client)
+    await client.aclose()
+
+
+async def test_a_provider_that_falls_silent_is_given_up(provider: Provider) -> None:
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, read_timeout_s=0.2)
+    provider.scripts = [endless(asyncio.Event())]
+    with pytest.raises(LLMStreamBrokenError, match="fell silent"):
+        await ask(client)
+    await client.aclose()
+
+
+async def test_nobody_at_the_address_is_unavailable(unused_tcp_url: str) -> None:
+    client = OpenAIChatClient(unused_tcp_url, KEY, "model", max_retries=0)
+    with pytest.raises(LLMUnavailableError) as caught:
+        await ask(client)
+    assert "hunter2" not in str(caught.value)
+    await client.aclose()
+
+
+async def test_certificates_are_checked_against_the_systems_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, server_context = own_authority(tmp_path)
+    provider = Provider()
+    async with await asyncio.start_server(provider.connected, "127.0.0.1", 0, ssl=server_context) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        stranger = OpenAIChatClient(url, KEY, "model", max_retries=0)
+        with pytest.raises(LLMUnavailableError):
+            await ask(stranger)
+        await stranger.aclose()
+
+        monkeypatch.setenv("SSL_CERT_FILE", str(store))
+        member = OpenAIChatClient(url, KEY, "model", max_retries=0)
+        assert await ask(member) == HELLO_EVENTS
+        await member.aclose()
+
+
+def own_authority(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """A store with a certificate for 127.0.0.1 that no one else trusts, and a server's side of it."""
+    if (openssl := shutil.which("openssl")) is None:
+        pytest.skip("needs openssl to make a certificate")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    command = (
+        f"{openssl} req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=callstream"
+    )
+    options = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*command.split(), *options], check=True, capture_output=True, timeout=30)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    return certificate, context
+
+
+@pytest.fixture
+async def unused_tcp_url() -> str:
+    async with await asyncio.start_server(Provider().connected, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+    return f"http://user:{KEY}@127.0.0.1:{port}/v1"
