@@ -1,6 +1,8 @@
 """From the bytes of an answer to the model's events. Pure: the transport is elsewhere."""
 
 from collections.abc import Iterable
+from itertools import groupby
+from typing import cast
 
 from dialog_engine.errors import LLMStreamBrokenError, LLMStreamEmptyError
 from dialog_engine.llm.assembly import MessageAssembler
@@ -81,13 +83,12 @@ class AnswerDecoder:
 
 def merged(events: list[LLMEvent]) -> list[LLMEvent]:
     """The same with adjacent deltas of a kind made one: less work for everyone downstream."""
+    if len(events) < 2:
+        return events
     result: list[LLMEvent] = []
-    for event in events:
-        match (result[-1] if result else None, event):
-            case (TextDelta(before), TextDelta(text)):
-                result[-1] = TextDelta(before + text)
-            case (ReasoningDelta(before), ReasoningDelta(text)):
-                result[-1] = ReasoningDelta(before + text)
-            case _:
-                result.append(event)
+    for kind, group in groupby(events, type):
+        if kind is TextDelta or kind is ReasoningDelta:
+            result.append(kind("".join(event.text for event in cast("Iterable[TextDelta | ReasoningDelta]", group))))
+        else:
+            result.extend(group)
     return result
