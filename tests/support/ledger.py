@@ -91,16 +91,24 @@ class Bench:
             subject="somebody",
         )
 
-    async def deliver(self, consumer: str = "a") -> Delivery:
-        """The next request of the stream, in the hands of `consumer`."""
+    async def next_delivery(self, consumer: str) -> Delivery | None:
+        """The next request of the stream that nobody has, in the hands of `consumer`."""
         rows = await self.redis.xreadgroup(GROUP, consumer, {self.keys.requests: ">"}, count=1)
-        entry, fields = rows[0][1][0]
-        return Delivery(decode_request(fields[b"event"]), entry.decode(), consumer, new_id())
+        return _delivery(rows[0][1], consumer) if rows else None
+
+    async def deliver(self, consumer: str = "a") -> Delivery:
+        """The same where there must be one."""
+        delivery = await self.next_delivery(consumer)
+        assert delivery, "nothing to read"
+        return delivery
+
+    async def claim_entry(self, entry: str, consumer: str) -> Delivery:
+        """Another consumer takes an entry over, as a sweep does once the lease has run out."""
+        return _delivery(await self.redis.xclaim(self.keys.requests, GROUP, consumer, 0, [entry]), consumer)
 
     async def claim(self, delivery: Delivery, consumer: str) -> Delivery:
-        """Another consumer takes the entry over, as a sweep does once the lease has run out."""
-        await self.redis.xclaim(self.keys.requests, GROUP, consumer, 0, [delivery.entry], justid=True)
-        return Delivery(delivery.request, delivery.entry, consumer, new_id())
+        """The same with a delivery."""
+        return await self.claim_entry(delivery.entry, consumer)
 
     async def age(self, delivery: Delivery, ms: int = 6 * LEASE_MS) -> None:
         """Let the entry look as if its consumer had not been heard of for so long."""
@@ -175,3 +183,8 @@ class Bench:
         """The dead letters."""
         rows = await self.redis.xrange(self.keys.dead)
         return [{name.decode(): value.decode() for name, value in fields.items()} for _, fields in rows]
+
+
+def _delivery(rows: list[tuple[bytes, dict[bytes, bytes]]], consumer: str) -> Delivery:
+    ((entry, fields),) = rows
+    return Delivery(decode_request(fields[b"event"]), entry.decode(), consumer, new_id())
