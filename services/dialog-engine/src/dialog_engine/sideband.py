@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 from dialog_engine.errors import LLMStreamBrokenError
 from dialog_engine.model import (
@@ -46,11 +47,6 @@ class SideBand:
         self._events.append(event)
         self._grown.set()
 
-    def close(self) -> None:
-        """No more events: the iteration ends after those that are there."""
-        self._closed = True
-        self._grown.set()
-
     async def fork(self, stream: AsyncGenerator[ChatEvent]) -> Reply:
         """Read the model's stream to its end; the user sees the text meanwhile.
 
@@ -81,6 +77,21 @@ class SideBand:
             raise LLMStreamBrokenError("the model's stream stopped before its end")
         return Reply("".join(text), "".join(reasoning), tuple(calls), end.finish_reason, end.usage)
 
+    async def carry(self, work: asyncio.Task[Any]) -> AsyncGenerator[ChatEvent]:
+        """The events of `work`, which emits into this band, until it ends; closing the generator ends it.
+
+        Raises:
+            Exception: what `work` raises, after its last event.
+        """
+        work.add_done_callback(lambda _: self._close())
+        try:
+            async for event in self:
+                yield event
+            await work
+        finally:
+            work.cancel()
+            await asyncio.wait([work])
+
     async def __aiter__(self) -> AsyncIterator[ChatEvent]:
         while True:
             while self._events:
@@ -89,3 +100,7 @@ class SideBand:
                 return
             self._grown.clear()
             await self._grown.wait()
+
+    def _close(self) -> None:
+        self._closed = True
+        self._grown.set()

@@ -12,6 +12,9 @@ from redis import Redis as SyncRedis
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry as SyncRetry
 
 CONNECT_TIMEOUT = 3.0
@@ -55,3 +58,18 @@ def _client(url: str, *, connections: int, socket_timeout: float) -> "Redis":
     }
     # from_pool: the client owns its pool, so that aclose() closes the connections.
     return Redis.from_pool(BlockingConnectionPool.from_url(url, **options))
+
+
+_OUTAGE_PREFIXES = (
+    "MISCONF", "OOM", "READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "TRYAGAIN", "NOAUTH", "NOPERM",
+)  # fmt: skip
+
+
+def is_outage(error: Exception) -> bool:
+    """Whether `error` says that Redis cannot serve now, as opposed to: this command is wrong.
+
+    A full disk answers MISCONF to every write: that is an outage too, and nothing is wrong with what was sent.
+    """
+    if isinstance(error, (RedisConnectionError, RedisTimeoutError, OSError)):
+        return True
+    return isinstance(error, ResponseError) and str(error).startswith(_OUTAGE_PREFIXES)

@@ -1,0 +1,1 @@
+"""HTTP and SSE: routes turn requests into calls of `chat`, and frames of a turn's log into events."""

@@ -1,0 +1,1 @@
+"""One SQLite file: what was said, what is running, and the outbox. Together in one transaction where they belong so."""

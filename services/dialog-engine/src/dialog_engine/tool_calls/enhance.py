@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from dialog_engine.model import ChatEvent, ChatRequest, StreamEnd
 from dialog_engine.sideband import SideBand
@@ -17,14 +18,10 @@ def enhance(llm: StreamChat, pipeline: Pipeline) -> StreamChat:
         band = SideBand()
         ctx = TurnContext(turn=request.turn, llm=llm, band=band, messages=request.messages, depth=request.turn.rounds)
         work = asyncio.create_task(pipeline.run(ctx), name=f"pipeline of turn {request.turn.turn_id}")
-        work.add_done_callback(lambda _: band.close())
-        try:
-            async for event in band:
+        async with aclosing(band.carry(work)) as events:
+            async for event in events:
                 yield event
-            answer = await work
-            yield StreamEnd(answer.finish_reason, answer.usage)
-        finally:
-            work.cancel()
-            await asyncio.wait([work])
+        answer = work.result()
+        yield StreamEnd(answer.finish_reason, answer.usage)
 
     return stream_chat

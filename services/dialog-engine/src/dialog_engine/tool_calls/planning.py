@@ -7,7 +7,6 @@ from typing import Any, cast
 import msgspec
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
-from jsonschema.exceptions import best_match as _best_match  # pyright: ignore[reportUnknownVariableType]
 from referencing import Registry
 
 from dialog_engine.model import ToolCall
@@ -61,9 +60,7 @@ def read_arguments(text: str) -> dict[str, Any] | str:
 
 def check(tool: ToolEntry, arguments: dict[str, Any]) -> str | None:
     """How `arguments` break the schema of `tool`, or None. The text names the field."""
-    error: ValidationError | None = _best_match(
-        _validator(msgspec.json.encode(tool.input_schema)).iter_errors(arguments)
-    )
+    error = next(_validator(msgspec.json.encode(tool.input_schema)).iter_errors(arguments), None)
     return None if error is None else f"{_path(error)}: {error.message[:500]}"
 
 

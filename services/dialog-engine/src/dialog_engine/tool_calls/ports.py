@@ -1,6 +1,6 @@
 """What the pipeline needs from the world. Adapters elsewhere name these as their bases."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from dialog_engine.model import AssistantMessage, CallUpdate, ChatEvent, ChatRequest, ToolCall, Turn
@@ -35,10 +35,16 @@ class ToolSource(Protocol):
 class CallStore(Protocol):
     """Where rounds and results are committed."""
 
-    async def add_round(self, turn: Turn, message: AssistantMessage, requests: Sequence[ToolCallRequested]) -> int:
+    async def add_round(
+        self,
+        turn: Turn,
+        message: AssistantMessage,
+        requests: Sequence[ToolCallRequested],
+        answered: Mapping[str, ToolOutcome],
+    ) -> int:
         """Commit the assistant's message with its calls and an outbox row per request, all or nothing.
 
-        Returns the message's id.
+        `answered` holds, by correlation id, the outcomes of the calls that are not requested. Returns the message's id.
         """
         ...
 
@@ -56,4 +62,12 @@ class ToolCalls(Protocol):
 
     def run(self, requests: Sequence[ToolCallRequested]) -> AsyncIterator[CallUpdate]:
         """See committed requests through: what becomes of each, until every one is answered."""
+        ...
+
+    async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
+        """End committed requests on the user's behalf: what really became of each, by correlation id.
+
+        What was not begun never will be. What was is cancelled at the MCP server; when no worker answers in time its
+        outcome is unknown, and said to be so.
+        """
         ...

@@ -1,11 +1,12 @@
 /** One turn's events, whatever the connection does. */
 
-import { ApiError, isAbort } from "./api.js";
-import { readEvents } from "./sse.js";
+import { ApiError } from "./api.js";
+import { readEvents, StreamBroken } from "./sse.js";
 
 const IDLE_MS = 45_000; // three of the server's pings
 const FIRST_DELAY_MS = 400;
 const LONGEST_DELAY_MS = 15_000;
+const PASSING = new Set([0, 408, 429]); // not reached, too slow, too many
 
 /**
  * Follows a turn to its end and says how it went: "done" when its last event was seen, "gone" when the server has
@@ -13,7 +14,7 @@ const LONGEST_DELAY_MS = 15_000;
  *
  * `response` is an open stream to begin with, or null. A stream that breaks is asked for again after the last event id,
  * with exponential back-off, for as long as `signal` allows. Throws an ApiError when the server refuses, AbortError
- * when `signal` fires.
+ * when `signal` fires, and whatever `onEvent` throws.
  */
 export async function follow({ api, turnId, response, lastEventId = null, signal, onEvent, onConnection }) {
   for (let attempt = 0; ; attempt += 1) {
@@ -29,9 +30,8 @@ export async function follow({ api, turnId, response, lastEventId = null, signal
       }
     } catch (error) {
       signal.throwIfAborted();
-      if (isAbort(error)) throw error;
       if (error instanceof ApiError && error.status === 404) return "gone";
-      if (error instanceof ApiError && !isPassing(error.status)) throw error;
+      if (!isPassing(error)) throw error;
     }
     response = null;
     onConnection("reconnecting");
@@ -39,7 +39,9 @@ export async function follow({ api, turnId, response, lastEventId = null, signal
   }
 }
 
-const isPassing = (status) => status === 0 || status === 408 || status === 429 || status >= 500;
+/** Whether trying again may help. An error of the page itself is not such a one, and must come to light. */
+const isPassing = (error) =>
+  error instanceof StreamBroken || (error instanceof ApiError && (PASSING.has(error.status) || error.status >= 500));
 
 /** Half of the delay is fixed and half is random, so that many pages do not come back at the same instant. */
 export const backOff = (attempt, random = Math.random) =>

@@ -1,6 +1,6 @@
 /** Puts the page together: who calls whom, and what is drawn when. */
 
-import { Api, isAbort } from "./api.js";
+import { Api, ApiError, isAbort } from "./api.js";
 import { Chat } from "./chat.js";
 import { byId, h } from "./dom.js";
 import { MarkdownQueue } from "./markdown.js";
@@ -29,7 +29,9 @@ const conversation = new ConversationView(byId("conversation"), { markdown: new 
 const sidebar = new SidebarView({ onDelete: deleteSession, onNew: startAnew, onMore: () => sessions.more().catch(showError) });
 
 function showError(error) {
-  if (!isAbort(error)) notice.show(error);
+  if (isAbort(error)) return;
+  if (!(error instanceof ApiError)) console.error(error);
+  notice.show(error);
 }
 
 /** The list is a convenience: when it cannot be fetched, what is there stays until the next occasion. */

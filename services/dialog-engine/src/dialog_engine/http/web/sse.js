@@ -40,9 +40,13 @@ export class SseParser {
 
 const blank = () => ({ id: null, type: "", data: [] });
 
+/** The connection broke, or nothing came for so long that it must have. */
+export class StreamBroken extends Error {}
+
 /**
  * The events of a response as they arrive, with `data` parsed from JSON.
- * Ends when the server closes the stream; throws when it breaks, or when nothing, not even a ping, came for `idleMs`.
+ * Ends when the server closes the stream; throws StreamBroken when it breaks, or when nothing, not even a ping, came
+ * for `idleMs`.
  */
 export async function* readEvents(response, idleMs) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -65,6 +69,8 @@ async function within(ms, promise) {
   });
   try {
     return await Promise.race([promise, limit]);
+  } catch (cause) {
+    throw new StreamBroken("the stream broke", { cause });
   } finally {
     clearTimeout(timer);
   }

@@ -29,18 +29,16 @@ class ToolExecution:
             if isinstance(p, Runnable)
         ]
         message = AssistantMessage(ctx.reply.text, ctx.calls, ctx.reply.reasoning)
-        message_id = await self._store.add_round(ctx.turn, message, [open_call.request for open_call in open_calls])
+        unrunnable = {p.call.correlation_id: p.outcome for p in plans if isinstance(p, Unrunnable)}
+        message_id = await self._store.add_round(ctx.turn, message, [o.request for o in open_calls], unrunnable)
 
         ctx.band.emit(MessageFinished(message_id, message))
         steps = Steps(ctx.turn, ctx.depth + 1, {o.call.correlation_id: o.request.server for o in open_calls})
         for p in plans:
             ctx.band.emit(steps.pending(p.call, p.tool.title if isinstance(p, Runnable) else None))
+            if isinstance(p, Unrunnable):
+                ctx.band.emit(steps.finished(p.call, p.outcome))
 
-        unrunnable = {p.call.correlation_id: p.outcome for p in plans if isinstance(p, Unrunnable)}
-        for call in ctx.calls:
-            if outcome := unrunnable.get(call.correlation_id):
-                await self._store.add_result(ctx.turn, call, outcome)
-                ctx.band.emit(steps.finished(call, outcome))
         outcomes = unrunnable | await see_through(
             ctx.turn, open_calls, steps=steps, store=self._store, calls=self._calls, emit=ctx.band.emit
         )

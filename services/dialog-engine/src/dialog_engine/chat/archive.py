@@ -1,0 +1,87 @@
+"""What is kept of conversations, as it is read back."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dialog_engine.model import ToolCall, TurnFailed, Usage
+from plugins_contract.outcomes import ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """One conversation. Times are Unix milliseconds."""
+
+    session_id: str
+    title: str
+    created_at: int
+    updated_at: int
+    running_turn_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """A tool call and its outcome; None while it is open."""
+
+    call: ToolCall
+    server: str
+    outcome: ToolOutcome | None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRecord:
+    """A message of a user or of the assistant, with its tool calls."""
+
+    message_id: int
+    turn_id: str
+    role: str
+    content: str
+    interrupted: bool
+    created_at: int
+    calls: tuple[CallRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecord:
+    """One turn. `status` is running, done, cancelled or failed."""
+
+    turn_id: str
+    session_id: str
+    status: str
+    reason: str | None
+    usage: Usage
+    ttft_ms: int | None
+    failure: TurnFailed | None
+    created_at: int
+    finished_at: int | None
+
+
+class Sessions(Protocol):
+    """The sessions of a subject. A session of somebody else does not exist: SessionNotFoundError."""
+
+    async def create(self, subject: str) -> str:
+        """A new, empty session. Returns its id."""
+        ...
+
+    async def list(self, subject: str, *, limit: int, before: int | None) -> list[SessionRecord]:
+        """The newest first; with `before`, those last changed before that time in Unix milliseconds."""
+        ...
+
+    async def delete(self, subject: str, session_id: str) -> None:
+        """Forget the session and all that was said in it. Raises TurnRunningError while a turn runs."""
+        ...
+
+
+class Archive(Protocol):
+    """What was said. What belongs to somebody else does not exist: SessionNotFoundError, TurnNotFoundError."""
+
+    async def transcript(self, subject: str, session_id: str) -> tuple[SessionRecord, list[MessageRecord]]:
+        """The session and its messages, oldest first."""
+        ...
+
+    async def turn(self, subject: str, turn_id: str) -> TurnRecord:
+        """One turn."""
+        ...
+
+    async def outcome(self, subject: str, turn_id: str, correlation_id: str) -> ToolOutcome | None:
+        """The outcome of one call of the turn; None when there is none (yet)."""
+        ...

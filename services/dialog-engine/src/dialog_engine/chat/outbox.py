@@ -1,0 +1,32 @@
+"""The outbox: events that are committed and not yet where they belong. Storage keeps it, the relay empties it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """An event on its way. `attempts` counts failed publications."""
+
+    seq: int
+    event_type: str
+    event_id: str
+    payload: bytes
+    attempts: int = 0
+
+
+class Outbox(Protocol):
+    """The rows that wait."""
+
+    async def waiting(self, limit: int) -> Sequence[OutboxRow]:
+        """The oldest rows that are not published and whose time to try has come."""
+        ...
+
+    async def published(self, rows: Sequence[OutboxRow]) -> None:
+        """They are where they belong. A tool call's row stays, marked, until the call is answered."""
+        ...
+
+    async def postpone(self, row: OutboxRow, error: str, retry_in_ms: int) -> None:
+        """This row could not be published; others are not held up by it."""
+        ...

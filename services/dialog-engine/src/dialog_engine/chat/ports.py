@@ -1,0 +1,63 @@
+"""What a running turn needs from the world."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from dialog_engine.model import AssistantMessage, Done, Message, Turn, TurnEvent, TurnFailed
+from dialog_engine.tool_calls.rounds import OpenCall
+
+
+class TurnStore(Protocol):
+    """Where turns begin and end, durably."""
+
+    async def begin(self, subject: str, session_id: str | None, text: str, traceparent: str | None) -> Turn:
+        """Commit the user's message and a running turn; without a session, in a new one.
+
+        Raises:
+            SessionNotFoundError: there is no such session for this subject.
+            TurnRunningError: the session has a running turn.
+            StorageUnavailableError: nothing can be committed now.
+        """
+        ...
+
+    async def finish(
+        self, turn: Turn, message: AssistantMessage | None, done: Done, failure: TurnFailed | None
+    ) -> int | None:
+        """Commit the end of the turn with its last message. Returns the message's id."""
+        ...
+
+    async def adopt_unfinished(self) -> Sequence[Turn]:
+        """Turns that an earlier life of this engine left running, each with its epoch raised."""
+        ...
+
+
+class History(Protocol):
+    """What was said in a session so far."""
+
+    async def messages(self, session_id: str) -> Sequence[Message]:
+        """Every message, oldest first; a tool call without an outcome has no result."""
+        ...
+
+    async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
+        """Committed calls of the turn that have no outcome yet."""
+        ...
+
+
+class TurnLog(Protocol):
+    """The user-visible log of one turn, written by its owner only."""
+
+    def append(self, event: TurnEvent) -> None:
+        """Add an event; clients that follow see it at once."""
+        ...
+
+    async def close(self) -> None:
+        """No more events; wait, bounded, until they are stored."""
+        ...
+
+
+class TurnLogs(Protocol):
+    """Makes the logs of the turns that run here."""
+
+    def open(self, turn: Turn) -> TurnLog:
+        """The log of `turn` in its present epoch."""
+        ...

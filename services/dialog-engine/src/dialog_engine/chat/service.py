@@ -1,0 +1,193 @@
+"""What happens in a turn, from the user's message to the last event."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from dialog_engine.chat.history import window
+from dialog_engine.chat.normalise import normalise
+from dialog_engine.chat.ports import History, TurnStore
+from dialog_engine.errors import LLMError
+from dialog_engine.model import (
+    AssistantMessage,
+    ChatEvent,
+    ChatRequest,
+    Done,
+    DoneReason,
+    FinishReason,
+    MessageFinished,
+    ReasoningDelta,
+    Reset,
+    RoundComplete,
+    StreamEnd,
+    TextDelta,
+    ToolCallEvent,
+    ToolStep,
+    Turn,
+    TurnEvent,
+    TurnFailed,
+    TurnStarted,
+    Usage,
+)
+from dialog_engine.sideband import SideBand
+from dialog_engine.tool_calls.ports import CallStore, StreamChat, ToolCalls
+from dialog_engine.tool_calls.rounds import see_through
+from dialog_engine.tool_calls.steps import Steps
+
+
+@dataclass(slots=True)
+class Draft:
+    """The message that is being made, and what is known of the turn's cost so far. One turn writes it."""
+
+    started: float = field(default_factory=time.monotonic)
+    text: list[str] = field(default_factory=list[str])
+    reasoning: list[str] = field(default_factory=list[str])
+    round: int = 1
+    usage: Usage = Usage()
+    ttft_ms: int | None = None
+
+    def follow(self, event: ChatEvent) -> None:
+        """Take account of `event`."""
+        match event:
+            case TextDelta(piece):
+                self.text.append(piece)
+                self._first_token()
+            case ReasoningDelta(piece):
+                self.reasoning.append(piece)
+                self._first_token()
+            case MessageFinished():
+                self.text.clear()
+                self.reasoning.clear()
+            case ToolStep(round=number):
+                self.round = number
+            case StreamEnd(usage=usage):
+                self.usage = usage
+            case RoundComplete() | ToolCallEvent():
+                pass
+
+    def message(self, *, interrupted: bool) -> AssistantMessage | None:
+        """The message as it stands; None when nothing was said."""
+        text = "".join(self.text)
+        if not text and interrupted:
+            return None
+        return AssistantMessage(text, reasoning="".join(self.reasoning), interrupted=interrupted)
+
+    def _first_token(self) -> None:
+        if self.ttft_ms is None:
+            self.ttft_ms = round((time.monotonic() - self.started) * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """How much of a session a model is shown."""
+
+    max_messages: int
+    max_tokens: int
+
+
+class ChatService:
+    """Answers users. `llm` is a chat client enhanced with tools."""
+
+    def __init__(
+        self, llm: StreamChat, *, turns: TurnStore, history: History, store: CallStore, calls: ToolCalls, memory: Memory
+    ) -> None:
+        self._llm = llm
+        self._turns = turns
+        self._history = history
+        self._store = store
+        self._calls = calls
+        self._memory = memory
+
+    async def stream_reply(self, turn: Turn, draft: Draft) -> AsyncGenerator[TurnEvent]:
+        """Everything the user sees of `turn`, in order; what is shown as finished is committed before.
+
+        A turn that an earlier life left unfinished goes on where it was: finished tools are not run again, pending
+        ones are waited for, a message that was cut is made again.
+        """
+        yield TurnStarted(turn.turn_id, turn.session_id)
+        if turn.epoch > 1:
+            yield Reset("the engine was restarted")
+        failure: TurnFailed | None = None
+        reason = DoneReason.STOP
+        try:
+            async with aclosing(self._conversation(turn)) as events:
+                async for event in events:
+                    draft.follow(event)
+                    match event:
+                        case StreamEnd(finish_reason=finish):
+                            reason = _done_reason(finish)
+                        case ToolCallEvent():
+                            pass
+                        case _:
+                            yield event
+        except LLMError as error:
+            failure = TurnFailed(error.code, str(error))
+            reason = DoneReason.ERROR
+        async for event in self._end(turn, draft, reason, failure):
+            yield event
+
+    async def stop(self, turn: Turn, draft: Draft) -> AsyncGenerator[TurnEvent]:
+        """End a turn whose `stream_reply` was cut by its user: each open call's truth, the partial text, the end."""
+        open_calls = await self._history.open_calls(turn)
+        steps = Steps(turn, draft.round, {o.call.correlation_id: o.request.server for o in open_calls})
+        outcomes = await self._calls.cancel([open_call.request for open_call in open_calls])
+        for open_call in open_calls:
+            outcome = outcomes[open_call.call.correlation_id]
+            await self._store.add_result(turn, open_call.call, outcome)
+            yield steps.finished(open_call.call, outcome)
+        async for event in self._end(turn, draft, DoneReason.CANCELLED, None):
+            yield event
+
+    async def fail(self, turn: Turn, draft: Draft, failure: TurnFailed) -> AsyncGenerator[TurnEvent]:
+        """End a turn that cannot go on."""
+        async for event in self._end(turn, draft, DoneReason.ERROR, failure):
+            yield event
+
+    async def _conversation(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
+        async with aclosing(self._calls_left_open(turn)) as events:
+            async for event in events:
+                yield event
+        said = await self._history.messages(turn.session_id)
+        remembered = window(said, max_messages=self._memory.max_messages, max_tokens=self._memory.max_tokens)
+        async with aclosing(self._llm(ChatRequest(normalise(remembered), turn))) as events:
+            async for event in events:
+                yield event
+
+    async def _calls_left_open(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
+        open_calls = await self._history.open_calls(turn) if turn.rounds else ()
+        if not open_calls:
+            return
+        steps = Steps(turn, turn.rounds, {o.call.correlation_id: o.request.server for o in open_calls})
+        band = SideBand()
+        waiting = see_through(turn, open_calls, steps=steps, store=self._store, calls=self._calls, emit=band.emit)
+        work = asyncio.create_task(waiting, name=f"open calls of turn {turn.turn_id}")
+        async with aclosing(band.carry(work)) as events:
+            async for event in events:
+                yield event
+        yield RoundComplete(turn.rounds)
+
+    async def _end(
+        self, turn: Turn, draft: Draft, reason: DoneReason, failure: TurnFailed | None
+    ) -> AsyncGenerator[TurnEvent]:
+        message = draft.message(interrupted=reason in (DoneReason.CANCELLED, DoneReason.ERROR))
+        done = Done(turn.turn_id, reason, draft.usage, draft.ttft_ms)
+        message_id = await self._turns.finish(turn, message, done, failure)
+        if message is not None and message_id is not None:
+            yield MessageFinished(message_id, message)
+        if failure is not None:
+            yield failure
+        yield done
+
+
+def _done_reason(finish: FinishReason) -> DoneReason:
+    match finish:
+        case FinishReason.LENGTH:
+            return DoneReason.LENGTH
+        case FinishReason.CONTENT_FILTER:
+            return DoneReason.CONTENT_FILTER
+        case FinishReason.MAX_ROUNDS:
+            return DoneReason.MAX_ROUNDS
+        case FinishReason.STOP | FinishReason.TOOL_CALLS:
+            return DoneReason.STOP

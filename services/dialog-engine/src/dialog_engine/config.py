@@ -1,0 +1,121 @@
+"""Settings of the engine, from the environment, `.env` and files of secrets. A bad value stops the start."""
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from dialog_engine.errors import ConfigurationError
+from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
+
+SECRETS_DIR = Path("/run/secrets")
+
+DEFAULT_PROMPT = (
+    "You are a helpful assistant. Use the tools you are given when they help, say so when one failed, and never claim"
+    " a result that no tool gave you."
+)
+
+
+def _redis_url(url: str) -> str:
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("must begin with redis://, rediss:// or unix://")
+    return url
+
+
+RedisUrl = Annotated[str, AfterValidator(_redis_url)]
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. Each name is that of its environment variable, in lower case."""
+
+    model_config = SettingsConfigDict(
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
+    )
+
+    host: str = Field("127.0.0.1", description="Address to listen on. Other than loopback needs API_KEYS.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on.")
+    api_keys: Annotated[dict[str, SecretStr], NoDecode] = Field(
+        default_factory=dict,
+        description="Who may use the API: name:key,name:key. Sessions belong to the name. Empty: loopback only.",
+    )
+    outbox_path: Path = Field(
+        Path(".data/dialog-engine.sqlite3"), description="The SQLite file: history, turns and outbox."
+    )
+    redis_url: RedisUrl = Field("redis://127.0.0.1:6379/0", description="Redis or Valkey, 7.0 or newer.")
+    redis_key_prefix: str = Field("", description="Put before every key; with a hash tag for Redis Cluster.")
+    outbox_routes: dict[str, str] = Field(
+        default_factory=dict, description="JSON: event type to stream, added to the routes that are built in."
+    )
+
+    openai_api_key: SecretStr | None = Field(None, description="Key of the model's provider.")
+    openai_base_url: str | None = Field(None, description="Any OpenAI-compatible server; unset is OpenAI itself.")
+    openai_model: str = Field("gpt-4.1-mini", min_length=1, description="The model's name.")
+    model_label: str | None = Field(None, description="How the chat page names the model; unset is its name.")
+    model_scripted: bool = Field(False, description="Say on the chat page that the model is a script, not an AI.")
+    model_timeout_seconds: float = Field(120, gt=0, description="Longest silence of the model's stream.")
+    system_prompt: str = Field(DEFAULT_PROMPT, description="Instructions in front of every conversation.")
+    history_max_messages: int = Field(60, ge=1, description="Messages of a session that the model is shown.")
+    history_max_tokens: int = Field(24_000, ge=100, description="Tokens of a session that the model is shown.")
+    max_message_chars: int = Field(100_000, ge=1, description="Longest message a user may send.")
+
+    enable_mcp: bool = Field(True, description="Offer tools. When false every tool call is answered DISABLED.")
+    mcp_request_timeout_ms: int = Field(
+        30_000, ge=100, description="Total time of a tool call, unless its server's configuration says otherwise."
+    )
+    mcp_max_tool_rounds: int = Field(5, ge=1, le=100, description="Rounds of tool calls before the last answer.")
+    max_backlog: int = Field(10_000, ge=0, description="Waiting tool calls above which new ones are refused; 0: never.")
+
+    shutdown_grace_seconds: float = Field(5, ge=0, description="How long running turns may go on after SIGTERM.")
+    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="How much to log.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_api_keys(cls, values: dict[str, object]) -> dict[str, object]:
+        keys = values.get("api_keys")
+        if not isinstance(keys, str):
+            return values
+        pairs = [pair.strip().partition(":") for pair in keys.split(",") if pair.strip()]
+        if any(not name or not key for name, _, key in pairs):
+            raise ValueError("API_KEYS must be name:key,name:key")
+        if len({name for name, _, _ in pairs}) != len(pairs):
+            raise ValueError("API_KEYS names somebody twice")
+        return values | {"api_keys": {name: key for name, _, key in pairs}}
+
+    @model_validator(mode="after")
+    def _be_safe(self) -> Self:
+        if not self.api_keys and not is_loopback(self.host):
+            raise ValueError(f"HOST {self.host} is open to others: set API_KEYS, or HOST=127.0.0.1")
+        if self.openai_api_key is None and self.openai_base_url is None:
+            raise ValueError("OPENAI_API_KEY or OPENAI_BASE_URL must be set: there is no model otherwise")
+        if TOOL_CALL_REQUESTED in self.outbox_routes:
+            raise ValueError(f"OUTBOX_ROUTES cannot move {TOOL_CALL_REQUESTED}: workers read events.plugins only")
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reachable from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def load_settings() -> Settings:
+    """The settings.
+
+    Raises:
+        ConfigurationError: it names every setting that is wrong, and no value of a secret.
+    """
+    try:
+        return Settings()  # pyright: ignore[reportCallIssue]  # its values come from the environment
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(map(str, e['loc'])).upper()}: {e['msg']}".removeprefix(": ").replace("Value error, ", "")
+            for e in error.errors(include_input=False, include_url=False)
+        ]
+        raise ConfigurationError("\n".join(problems)) from None

@@ -1,0 +1,149 @@
+"""Turns: begin one, follow it, look at it, stop it."""
+
+import re
+from collections.abc import AsyncGenerator
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from dialog_engine.chat.frames import START, Cursor, Frame, LogGoneError
+from dialog_engine.errors import TurnNotFoundError
+from dialog_engine.http import snapshot, views
+from dialog_engine.http.auth import Subject
+from dialog_engine.http.problems import ProblemError
+from dialog_engine.http.services import Engine, Services
+from dialog_engine.http.sse import event_stream
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+router = APIRouter(prefix="/v1", tags=["turns"])
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, strict=True)
+
+
+class TurnRequest(_Body):
+    """A user's message."""
+
+    message: Annotated[str, AfterValidator(_not_blank), Field(description="What the user says.")]
+
+
+class ChatRequest(TurnRequest):
+    """A user's message, in a session or in a new one."""
+
+    session_id: Annotated[str | None, Field(min_length=1, max_length=100)] = None
+
+
+@router.post("/chat")
+async def chat(body: ChatRequest, engine: Engine, subject: Subject, request: Request) -> Response:
+    """Begin a turn and stream its events."""
+    _check_length(body.message, engine)
+    turn = await engine.turns.start(subject, body.session_id, body.message, _traceparent(request))
+    headers = {"X-Session-Id": turn.session_id, "X-Turn-Id": turn.turn_id}
+    return event_stream(engine.frames.follow(turn.turn_id), headers)
+
+
+@router.post("/sessions/{session_id}/turns", status_code=HTTPStatus.ACCEPTED)
+async def begin_turn(
+    session_id: str, body: TurnRequest, engine: Engine, subject: Subject, request: Request
+) -> dict[str, str]:
+    """Begin a turn; its events can be had from `eventsUrl`."""
+    _check_length(body.message, engine)
+    turn = await engine.turns.start(subject, session_id, body.message, _traceparent(request))
+    return {
+        "sessionId": turn.session_id,
+        "turnId": turn.turn_id,
+        "eventsUrl": f"/v1/turns/{turn.turn_id}/events",
+    }
+
+
+@router.get("/turns/{turn_id}/events")
+async def events(
+    turn_id: str,
+    engine: Engine,
+    subject: Subject,
+    last_event_id: Annotated[str | None, Header()] = None,
+    after: Annotated[str | None, Query()] = None,
+) -> Response:
+    """The turn's events, from the start or after the last one that was seen; live while it runs."""
+    cursor = _cursor("Last-Event-ID", last_event_id) or _cursor("after", after) or START
+    record = await engine.archive.turn(subject, turn_id)
+    frames = engine.frames.follow(turn_id, cursor)
+    if record.status == "running":
+        return event_stream(frames)
+    try:
+        first = await anext(frames, None)
+    except LogGoneError:
+        # The log of a turn is kept for a day; what was said in it is kept for good.
+        if cursor != START:
+            return Response(status_code=HTTPStatus.NO_CONTENT)
+        session, messages = await engine.archive.transcript(subject, record.session_id)
+        return event_stream(snapshot.frames(record, session, messages))
+    if first is None:
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+    return event_stream(_with_first(first, frames))
+
+
+@router.get("/turns/{turn_id}")
+async def turn(turn_id: str, engine: Engine, subject: Subject) -> dict[str, object]:
+    """How a turn is doing, or how it ended."""
+    return views.turn(await engine.archive.turn(subject, turn_id))
+
+
+@router.post("/turns/{turn_id}/cancel", status_code=HTTPStatus.ACCEPTED)
+async def cancel(turn_id: str, engine: Engine, subject: Subject) -> dict[str, str]:
+    """Stop a turn: the model's stream, and every tool call of it."""
+    await engine.archive.turn(subject, turn_id)
+    await engine.turns.cancel(turn_id)
+    return {"turnId": turn_id, "status": (await engine.archive.turn(subject, turn_id)).status}
+
+
+@router.get("/turns/{turn_id}/tool-calls/{correlation_id}/content/{number}")
+async def content(turn_id: str, correlation_id: str, number: int, engine: Engine, subject: Subject) -> Response:
+    """An image or a sound of a tool's result."""
+    outcome = await engine.archive.outcome(subject, turn_id, correlation_id)
+    media = views.media(outcome, number)
+    if media is None:
+        raise TurnNotFoundError(f"there is no content {number} in the result of call {correlation_id}")
+    return media
+
+
+def _check_length(message: str, engine: Services) -> None:
+    if len(message) > engine.max_message_chars:
+        raise ProblemError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            "MESSAGE_TOO_LONG",
+            f"may have {engine.max_message_chars} characters at most, this one has {len(message)}",
+            field="message",
+        )
+
+
+def _traceparent(request: Request) -> str | None:
+    """The caller's trace (W3C Trace Context), if the header is one."""
+    value = request.headers.get("traceparent", "")
+    return value if _TRACEPARENT.fullmatch(value) else None
+
+
+def _cursor(field: str, text: str | None) -> Cursor | None:
+    if not text:
+        return None
+    try:
+        return Cursor.parse(text)
+    except ValueError as error:
+        raise ProblemError(HTTPStatus.BAD_REQUEST, "INVALID_CURSOR", str(error), field=field) from None
+
+
+async def _with_first(first: Frame, rest: AsyncGenerator[Frame]) -> AsyncGenerator[Frame]:
+    yield first
+    async for frame in rest:
+        yield frame

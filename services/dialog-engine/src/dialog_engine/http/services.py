@@ -1,0 +1,55 @@
+"""What the HTTP layer is given by the wiring."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from dialog_engine.chat.archive import Archive, Sessions
+from dialog_engine.chat.frames import TurnFrames
+from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.tool_calls.directory import ToolDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the engine says about itself."""
+
+    version: str
+    model: str
+    model_label: str
+    scripted: bool
+    mcp_enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether requests can be served. `parts` says how each part is."""
+
+    ready: bool
+    degraded: bool
+    parts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything that routes use."""
+
+    about: About
+    turns: RunningTurns
+    sessions: Sessions
+    archive: Archive
+    frames: TurnFrames
+    tools: ToolDirectory
+    readiness: Callable[[], Awaitable[Readiness]]
+    metrics: Callable[[], Awaitable[bytes]]
+    max_message_chars: int
+
+
+def services_of(request: Request) -> Services:
+    """The services, from the typed state that the app's lifespan yields."""
+    return request.state.services
+
+
+Engine = Annotated[Services, Depends(services_of)]

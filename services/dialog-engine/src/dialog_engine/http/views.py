@@ -1,0 +1,142 @@
+"""Records as the JSON of the protocol. Pure."""
+
+import base64
+import binascii
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import Response
+
+from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionRecord, TurnRecord
+from dialog_engine.chat.events import usage_view
+from dialog_engine.model import ToolStatus
+from dialog_engine.tool_calls.directory import ServerView
+from dialog_engine.tool_calls.views import outcome_details, shown_arguments, status_of
+from plugins_contract.outcomes import MediaBlock, ToolOutcome
+
+
+def timestamp(milliseconds: int | None) -> str | None:
+    """Unix milliseconds as RFC 3339 text."""
+    if milliseconds is None:
+        return None
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def session(record: SessionRecord) -> dict[str, Any]:
+    """A session in a list."""
+    return {
+        "sessionId": record.session_id,
+        "title": record.title,
+        "createdAt": timestamp(record.created_at),
+        "updatedAt": timestamp(record.updated_at),
+        "runningTurnId": record.running_turn_id,
+    }
+
+
+def transcript(record: SessionRecord, messages: list[MessageRecord]) -> dict[str, Any]:
+    """A session with all that was said in it."""
+    return {
+        "sessionId": record.session_id,
+        "title": record.title,
+        "runningTurnId": record.running_turn_id,
+        "messages": [message(each) for each in messages],
+    }
+
+
+def message(record: MessageRecord) -> dict[str, Any]:
+    """One message."""
+    return {
+        "messageId": record.message_id,
+        "turnId": record.turn_id,
+        "role": record.role,
+        "content": record.content,
+        "interrupted": record.interrupted,
+        "createdAt": timestamp(record.created_at),
+        "toolCalls": [_call(record.turn_id, call) for call in record.calls],
+    }
+
+
+def turn(record: TurnRecord) -> dict[str, Any]:
+    """A turn."""
+    data: dict[str, Any] = {
+        "turnId": record.turn_id,
+        "sessionId": record.session_id,
+        "status": record.status,
+        "reason": record.reason,
+        "usage": usage_view(record.usage),
+        "ttftMs": record.ttft_ms,
+        "createdAt": timestamp(record.created_at),
+        "finishedAt": timestamp(record.finished_at),
+    }
+    if record.failure is not None:
+        data["error"] = {"code": record.failure.code, "message": record.failure.message}
+    return data
+
+
+def server(view: ServerView) -> dict[str, Any]:
+    """An MCP server with its tools, and those that were left out."""
+    catalogue = view.catalogue
+    return {
+        "server": catalogue.server,
+        "title": catalogue.title,
+        "state": view.state,
+        "error": view.error,
+        "workers": view.workers,
+        "tools": [
+            {
+                "name": tool.name,
+                "tool": tool.tool,
+                "title": tool.title,
+                "description": tool.description,
+                "inputSchema": tool.input_schema,
+                "annotations": tool.annotations,
+                "executionClass": tool.execution_class,
+                "timeoutMs": tool.timeout_ms,
+            }
+            for tool in catalogue.tools
+        ],
+        "quarantined": [{"tool": each.tool, "reason": each.reason} for each in catalogue.quarantined],
+        "resources": [{"uri": each.uri, "name": each.name, "template": each.template} for each in catalogue.resources],
+        "prompts": [{"name": each.name, "description": each.description} for each in catalogue.prompts],
+    }
+
+
+def media(outcome: ToolOutcome | None, number: int) -> Response | None:
+    """Block `number` of the outcome as its bytes; None when there is no such image or sound.
+
+    What a tool made is not trusted: nothing in it may run (an SVG can hold scripts), and what is neither picture nor
+    sound is a download.
+    """
+    if outcome is None or not 0 <= number < len(outcome.content):
+        return None
+    block = outcome.content[number]
+    if not isinstance(block, MediaBlock):
+        return None
+    try:
+        data = base64.b64decode(block.data, validate=True)
+    except binascii.Error:
+        return None
+    shown = block.mime_type.startswith(("image/", "audio/"))
+    headers = {
+        "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "private, max-age=86400",
+        "Content-Disposition": "inline" if shown else "attachment",
+    }
+    return Response(data, media_type=block.mime_type if shown else "application/octet-stream", headers=headers)
+
+
+def _call(turn_id: str, record: CallRecord) -> dict[str, Any]:
+    call = record.call
+    data: dict[str, Any] = {
+        "toolCallId": call.tool_call_id,
+        "correlationId": call.correlation_id,
+        "toolName": call.name,
+        "server": record.server,
+        "arguments": shown_arguments(call),
+    }
+    if record.outcome is None:
+        return data | {"status": ToolStatus.PENDING}
+    details = outcome_details(turn_id, call.correlation_id, record.outcome)
+    return data | {"status": status_of(record.outcome)} | details

@@ -1,0 +1,60 @@
+"""Every metric of the engine, declared once."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+FIRST_TOKEN_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96)
+TOOL_CALL_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+
+
+class Metrics:
+    """The engine's metrics in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+
+        # Turns, by how they ended: stop, length, max_rounds, cancelled, error, …
+        self.turns = Counter("dialog_turns", "Turns that ended.", ["reason"], registry=registry)
+        # Turns that run now.
+        self.turns_running = Gauge("dialog_turns_running", "Turns that run now.", registry=registry)
+        # Tool calls as the user saw them end; the sum over `status` is the number of calls.
+        self.tool_calls = Counter("dialog_tool_calls", "Tool calls that ended.", ["tool", "status"], registry=registry)
+        # From the commit of a call to its answer: what the user waits for.
+        self.tool_call_seconds = Histogram(
+            "dialog_tool_call_seconds",
+            "Time from the commit of a tool call to its answer.",
+            ["tool"],
+            registry=registry,
+            buckets=TOOL_CALL_BUCKETS,
+        )
+        # Requests to the model: ok, or the code of the error.
+        self.llm_requests = Counter("dialog_llm_requests", "Requests to the model.", ["outcome"], registry=registry)
+        # From a request to the model to its first token.
+        self.llm_first_token = Histogram(
+            "dialog_llm_first_token_seconds",
+            "Time to the model's first token.",
+            registry=registry,
+            buckets=FIRST_TOKEN_BUCKETS,
+        )
+        # Tokens as the provider counts them, by direction: input, output.
+        self.llm_tokens = Counter("dialog_llm_tokens", "Tokens.", ["direction"], registry=registry)
+        # Outbox rows that are not published, and how long the oldest has waited: it rises while Redis is away.
+        self.outbox_rows = Gauge("dialog_outbox_rows", "Outbox rows not published yet.", registry=registry)
+        self.outbox_oldest = Gauge(
+            "dialog_outbox_oldest_seconds", "Age of the oldest unpublished outbox row.", registry=registry
+        )
+        # 1 while Redis answers.
+        self.redis_up = Gauge("dialog_redis_up", "Whether Redis answers.", registry=registry)
+        # The request stream, seen from the engine: a worker's own view vanishes with the worker.
+        stream = ["stream", "group"]
+        self.lag = Gauge("callstream_stream_lag", "Requests that no worker has taken.", stream, registry=registry)
+        self.pending = Gauge("callstream_stream_pending", "Requests in workers' hands.", stream, registry=registry)
+        self.oldest_pending = Gauge(
+            "callstream_stream_oldest_pending_seconds",
+            "Time since the lease of the oldest pending request was renewed.",
+            stream,
+            registry=registry,
+        )
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self.registry)

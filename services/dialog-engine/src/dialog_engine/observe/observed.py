@@ -1,0 +1,94 @@
+"""Wrappers of ports that count what passes through them."""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from dialog_engine.chat.ports import TurnLog, TurnLogs
+from dialog_engine.errors import LLMError
+from dialog_engine.model import (
+    ChatEvent,
+    ChatRequest,
+    Done,
+    ReasoningDelta,
+    StreamEnd,
+    TextDelta,
+    ToolCallEvent,
+    ToolStatus,
+    ToolStep,
+    Turn,
+    TurnEvent,
+)
+from dialog_engine.observe.metrics import Metrics
+from dialog_engine.tool_calls.ports import StreamChat
+
+_LAST_STEPS = frozenset(ToolStatus) - {
+    ToolStatus.PENDING,
+    ToolStatus.QUEUED,
+    ToolStatus.RUNNING,
+    ToolStatus.PROGRESS,
+}
+
+
+def observed_llm(llm: StreamChat, metrics: Metrics) -> StreamChat:
+    """`llm`, counted."""
+
+    async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+        started = time.monotonic()
+        outcome = "abandoned"  # unless the stream is read to its end
+        first = True
+        try:
+            async with aclosing(llm(request)) as events:
+                async for event in events:
+                    if first and isinstance(event, (TextDelta, ReasoningDelta, ToolCallEvent)):
+                        metrics.llm_first_token.observe(time.monotonic() - started)
+                        first = False
+                    elif isinstance(event, StreamEnd):
+                        metrics.llm_tokens.labels("input").inc(event.usage.input_tokens)
+                        metrics.llm_tokens.labels("output").inc(event.usage.output_tokens)
+                        outcome = "ok"
+                    yield event
+        except LLMError as error:
+            outcome = error.code
+            raise
+        finally:
+            metrics.llm_requests.labels(outcome).inc()
+
+    return stream_chat
+
+
+class ObservedLogs(TurnLogs):
+    """Logs that count the turns and tool calls written into them."""
+
+    def __init__(self, logs: TurnLogs, metrics: Metrics) -> None:
+        self._logs = logs
+        self._metrics = metrics
+
+    def open(self, turn: Turn) -> TurnLog:
+        self._metrics.turns_running.inc()
+        return _ObservedLog(self._logs.open(turn), self._metrics)
+
+
+class _ObservedLog(TurnLog):
+    def __init__(self, log: TurnLog, metrics: Metrics) -> None:
+        self._log = log
+        self._metrics = metrics
+        self._pending: dict[str, float] = {}
+
+    def append(self, event: TurnEvent) -> None:
+        match event:
+            case ToolStep(status=ToolStatus.PENDING):
+                self._pending[event.call.correlation_id] = time.monotonic()
+            case ToolStep() if event.status in _LAST_STEPS:
+                self._metrics.tool_calls.labels(event.call.name, event.status).inc()
+                if started := self._pending.pop(event.call.correlation_id, None):
+                    self._metrics.tool_call_seconds.labels(event.call.name).observe(time.monotonic() - started)
+            case Done():
+                self._metrics.turns.labels(event.reason).inc()
+            case _:
+                pass
+        self._log.append(event)
+
+    async def close(self) -> None:
+        self._metrics.turns_running.dec()
+        await self._log.close()

@@ -1,0 +1,168 @@
+"""What was said, read back: for the model, for users, and the sessions it belongs to."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from dialog_engine.chat.archive import Archive, CallRecord, MessageRecord, SessionRecord, Sessions, TurnRecord
+from dialog_engine.chat.ports import History
+from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError, TurnRunningError
+from dialog_engine.model import (
+    AssistantMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+    Turn,
+    TurnFailed,
+    Usage,
+    UserMessage,
+)
+from dialog_engine.storage.calls import SqliteCalls
+from dialog_engine.storage.database import Database, Row, Transaction
+from dialog_engine.storage.turns import add_session
+from dialog_engine.tool_calls.rounds import OpenCall
+from dialog_engine.tool_calls.views import for_model
+from plugins_contract.ids import new_id
+from plugins_contract.outcomes import ToolOutcome
+
+_SESSION = (
+    "SELECT s.session_id, s.title, s.created_at, s.updated_at,"
+    " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running') FROM sessions s"
+)
+_MESSAGES = (
+    "SELECT m.message_id, m.turn_id, m.role, m.content, m.reasoning, m.interrupted, m.created_at,"
+    " c.tool_call_id, c.correlation_id, c.name, c.arguments, c.extra, c.server, c.outcome"
+    " FROM messages m LEFT JOIN tool_calls c ON c.message_id = m.message_id"
+    " WHERE m.session_id = ? ORDER BY m.message_id, c.ordinal"
+)
+
+
+class SqliteSessions(Sessions):
+    """The sessions of this engine."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(self, subject: str) -> str:
+        session_id = new_id()
+
+        async def unit(tx: Transaction) -> None:
+            await add_session(tx, session_id, subject, "")
+
+        await self._database.write(unit)
+        return session_id
+
+    async def list(self, subject: str, *, limit: int, before: int | None) -> list[SessionRecord]:
+        rows = await self._database.read(
+            f"{_SESSION} WHERE s.subject = ? AND s.updated_at < ? ORDER BY s.updated_at DESC LIMIT ?",
+            subject,
+            before if before is not None else 2**62,
+            limit,
+        )
+        return [SessionRecord(*row) for row in rows]
+
+    async def delete(self, subject: str, session_id: str) -> None:
+        async def unit(tx: Transaction) -> None:
+            running = await tx.execute(
+                "SELECT turn_id FROM turns JOIN sessions USING (session_id)"
+                " WHERE session_id = ? AND subject = ? AND status = 'running'",
+                session_id,
+                subject,
+            )
+            if running:
+                raise TurnRunningError(running[0][0])
+            if not await tx.execute(
+                "DELETE FROM sessions WHERE session_id = ? AND subject = ? RETURNING 1", session_id, subject
+            ):
+                raise SessionNotFoundError(f"there is no session {session_id}")
+
+        await self._database.write(unit)
+
+
+class SqliteArchive(Archive, History):
+    """Everything that was said, as the model and as users see it."""
+
+    def __init__(self, database: Database, calls: SqliteCalls) -> None:
+        self._database = database
+        self._calls = calls
+
+    async def transcript(self, subject: str, session_id: str) -> tuple[SessionRecord, list[MessageRecord]]:
+        sessions = await self._database.read(
+            f"{_SESSION} WHERE s.session_id = ? AND s.subject = ?", session_id, subject
+        )
+        if not sessions:
+            raise SessionNotFoundError(f"there is no session {session_id}")
+        rows = await self._database.read(_MESSAGES, session_id)
+        return SessionRecord(*sessions[0]), [_message_record(head, calls) for head, calls in _by_message(rows)]
+
+    async def turn(self, subject: str, turn_id: str) -> TurnRecord:
+        rows = await self._database.read(
+            "SELECT turn_id, session_id, status, reason, input_tokens, output_tokens, ttft_ms, error_code,"
+            " error_message, t.created_at, finished_at FROM turns t JOIN sessions s USING (session_id)"
+            " WHERE turn_id = ? AND subject = ?",
+            turn_id,
+            subject,
+        )
+        if not rows:
+            raise TurnNotFoundError(f"there is no turn {turn_id}")
+        found, session_id, status, reason, inputs, outputs, ttft_ms, code, message, created_at, finished_at = rows[0]
+        failure = TurnFailed(code, message) if code else None
+        return TurnRecord(
+            found, session_id, status, reason, Usage(inputs, outputs), ttft_ms, failure, created_at, finished_at
+        )
+
+    async def outcome(self, subject: str, turn_id: str, correlation_id: str) -> ToolOutcome | None:
+        await self.turn(subject, turn_id)
+        rows = await self._database.read(
+            "SELECT outcome FROM tool_calls WHERE turn_id = ? AND correlation_id = ?", turn_id, correlation_id
+        )
+        return _outcome(rows[0][0]) if rows else None
+
+    async def messages(self, session_id: str) -> list[Message]:
+        messages: list[Message] = []
+        for head, calls in _by_message(await self._database.read(_MESSAGES, session_id)):
+            _, _, role, content, reasoning, interrupted, _ = head
+            if role == "user":
+                messages.append(UserMessage(content))
+                continue
+            tool_calls = tuple(record.call for record in calls)
+            messages.append(AssistantMessage(content, tool_calls, reasoning, bool(interrupted)))
+            messages.extend(
+                ToolMessage(record.call.tool_call_id, record.call.name, for_model(record.outcome))
+                for record in calls
+                if record.outcome is not None
+            )
+        return messages
+
+    async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
+        return await self._calls.open_calls(turn)
+
+
+def _by_message(rows: Iterable[Row]) -> Iterable[tuple[Row, list[CallRecord]]]:
+    """The columns of each message, with its calls."""
+    for head, group in groupby(rows, key=lambda row: row[:7]):
+        yield head, [_call_record(*row[7:]) for row in group if row[8] is not None]
+
+
+def _call_record(
+    tool_call_id: str,
+    correlation_id: str,
+    name: str,
+    arguments: str,
+    extra: bytes | None,
+    server: str,
+    outcome: bytes | None,
+) -> CallRecord:
+    call = ToolCall(tool_call_id, correlation_id, name, arguments, msgspec.json.decode(extra) if extra else None)
+    return CallRecord(call, server, _outcome(outcome))
+
+
+def _message_record(head: Row, calls: list[CallRecord]) -> MessageRecord:
+    message_id, turn_id, role, content, _, interrupted, created_at = head
+    return MessageRecord(message_id, turn_id, role, content, bool(interrupted), created_at, tuple(calls))
+
+
+def _outcome(data: Any) -> ToolOutcome | None:
+    return None if data is None else msgspec.json.decode(data, type=ToolOutcome)

@@ -1,0 +1,68 @@
+"""The outbox table."""
+
+from collections.abc import Sequence
+
+from dialog_engine.chat.outbox import Outbox, OutboxRow
+from dialog_engine.storage.database import Database, Transaction, now_ms
+from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
+
+
+async def add_event(tx: Transaction, event_type: str, event_id: str, payload: bytes) -> OutboxRow:
+    """Put an event into the outbox as part of a transaction."""
+    [(seq,)] = await tx.execute(
+        "INSERT INTO outbox (event_type, event_id, payload, created_at) VALUES (?, ?, ?, ?) RETURNING seq",
+        event_type,
+        event_id,
+        payload,
+        now_ms(),
+    )
+    return OutboxRow(seq, event_type, event_id, payload)
+
+
+class SqliteOutbox(Outbox):
+    """The outbox of this engine."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def waiting(self, limit: int) -> Sequence[OutboxRow]:
+        rows = await self._database.read(
+            "SELECT seq, event_type, event_id, payload, attempts FROM outbox"
+            " WHERE published_at IS NULL AND next_at <= ? ORDER BY next_at, seq LIMIT ?",
+            now_ms(),
+            limit,
+        )
+        return [OutboxRow(*row) for row in rows]
+
+    async def published(self, rows: Sequence[OutboxRow]) -> None:
+        async def unit(tx: Transaction) -> None:
+            calls = [(now_ms(), row.seq) for row in rows if row.event_type == TOOL_CALL_REQUESTED]
+            facts = [(row.seq,) for row in rows if row.event_type != TOOL_CALL_REQUESTED]
+            if calls:
+                await tx.execute_many("UPDATE outbox SET published_at = ?, error = NULL WHERE seq = ?", calls)
+            if facts:
+                await tx.execute_many("DELETE FROM outbox WHERE seq = ?", facts)
+
+        await self._database.write(unit)
+
+    async def postpone(self, row: OutboxRow, error: str, retry_in_ms: int) -> None:
+        async def unit(tx: Transaction) -> None:
+            await tx.execute(
+                "UPDATE outbox SET attempts = attempts + 1, error = ?, next_at = ? WHERE seq = ?",
+                error,
+                now_ms() + retry_in_ms,
+                row.seq,
+            )
+
+        await self._database.write(unit)
+
+    async def event_types(self) -> frozenset[str]:
+        """The types of the rows that are there; a start with one that has no route must fail."""
+        return frozenset(row[0] for row in await self._database.read("SELECT DISTINCT event_type FROM outbox"))
+
+    async def backlog(self) -> tuple[int, int]:
+        """How many rows are not published, and the age of the oldest in milliseconds (0 when there is none)."""
+        [(count, oldest)] = await self._database.read(
+            "SELECT count(*), min(created_at) FROM outbox WHERE published_at IS NULL"
+        )
+        return count, max(0, now_ms() - oldest) if count else 0

@@ -1,0 +1,79 @@
+-- Times are Unix milliseconds. JSON is stored as it travels.
+
+CREATE TABLE IF NOT EXISTS meta (
+    key   TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE IF NOT EXISTS sessions (
+    session_id TEXT PRIMARY KEY,
+    subject    TEXT NOT NULL,
+    title      TEXT NOT NULL DEFAULT '',
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS sessions_by_subject ON sessions (subject, updated_at);
+
+CREATE TABLE IF NOT EXISTS turns (
+    turn_id       TEXT PRIMARY KEY,
+    session_id    TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE,
+    status        TEXT NOT NULL CHECK (status IN ('running', 'done', 'cancelled', 'failed')),
+    epoch         INTEGER NOT NULL DEFAULT 1,
+    rounds        INTEGER NOT NULL DEFAULT 0,
+    reason        TEXT,
+    input_tokens  INTEGER NOT NULL DEFAULT 0,
+    output_tokens INTEGER NOT NULL DEFAULT 0,
+    ttft_ms       INTEGER,
+    error_code    TEXT,
+    error_message TEXT,
+    traceparent   TEXT,
+    created_at    INTEGER NOT NULL,
+    finished_at   INTEGER
+) STRICT;
+-- One turn at a time per session: held by the database, not by a check before it.
+CREATE UNIQUE INDEX IF NOT EXISTS one_running_turn ON turns (session_id) WHERE status = 'running';
+CREATE INDEX IF NOT EXISTS turns_by_session ON turns (session_id);
+
+CREATE TABLE IF NOT EXISTS messages (
+    message_id  INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id  TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE,
+    turn_id     TEXT NOT NULL REFERENCES turns ON DELETE CASCADE,
+    role        TEXT NOT NULL CHECK (role IN ('user', 'assistant')),
+    content     TEXT NOT NULL,
+    reasoning   TEXT NOT NULL DEFAULT '',
+    interrupted INTEGER NOT NULL DEFAULT 0,
+    created_at  INTEGER NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS messages_by_session ON messages (session_id, message_id);
+
+CREATE TABLE IF NOT EXISTS tool_calls (
+    correlation_id TEXT PRIMARY KEY,
+    message_id     INTEGER NOT NULL REFERENCES messages ON DELETE CASCADE,
+    turn_id        TEXT NOT NULL REFERENCES turns ON DELETE CASCADE,
+    ordinal        INTEGER NOT NULL,
+    tool_call_id   TEXT NOT NULL,
+    name           TEXT NOT NULL,
+    server         TEXT NOT NULL,
+    arguments      TEXT NOT NULL,
+    extra          BLOB,
+    outcome        BLOB,
+    created_at     INTEGER NOT NULL,
+    answered_at    INTEGER
+) STRICT;
+CREATE INDEX IF NOT EXISTS tool_calls_by_message ON tool_calls (message_id, ordinal);
+CREATE INDEX IF NOT EXISTS tool_calls_by_turn ON tool_calls (turn_id);
+
+-- A fact's row goes when it is published; a tool call's row stays until the call is answered (invariant I8).
+CREATE TABLE IF NOT EXISTS outbox (
+    seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+    event_type   TEXT NOT NULL,
+    event_id     TEXT NOT NULL,
+    payload      BLOB NOT NULL,
+    created_at   INTEGER NOT NULL,
+    published_at INTEGER,
+    attempts     INTEGER NOT NULL DEFAULT 0,
+    next_at      INTEGER NOT NULL DEFAULT 0,
+    error        TEXT,
+    UNIQUE (event_type, event_id)
+) STRICT;
+CREATE INDEX IF NOT EXISTS outbox_waiting ON outbox (next_at, seq) WHERE published_at IS NULL;

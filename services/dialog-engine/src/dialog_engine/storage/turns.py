@@ -1,0 +1,157 @@
+"""Turns: they begin with the user's message and end with their last one, each in one transaction."""
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from dialog_engine.chat import facts
+from dialog_engine.chat.outbox import OutboxRow
+from dialog_engine.chat.ports import TurnStore
+from dialog_engine.errors import SessionNotFoundError, TurnRunningError
+from dialog_engine.model import AssistantMessage, Done, DoneReason, Turn, TurnFailed
+from dialog_engine.storage.calls import OfferRows, insert_message
+from dialog_engine.storage.database import Database, Transaction, now_ms
+from dialog_engine.storage.outbox import add_event
+from plugins_contract.ids import new_id
+
+TITLE_LENGTH = 80
+
+
+class SqliteTurns(TurnStore):
+    """The turns of this engine."""
+
+    def __init__(self, database: Database, offer: OfferRows) -> None:
+        self._database = database
+        self._offer = offer
+
+    async def begin(self, subject: str, session_id: str | None, text: str, traceparent: str | None) -> Turn:
+        turn = Turn(new_id(), session_id or new_id(), subject, traceparent=traceparent)
+
+        async def unit(tx: Transaction) -> None:
+            if session_id is None:
+                await add_session(tx, turn.session_id, subject, text)
+            else:
+                await _touch_session(tx, session_id, subject, text)
+            await tx.execute(
+                "INSERT INTO turns (turn_id, session_id, status, traceparent, created_at)"
+                " VALUES (?, ?, 'running', ?, ?)",
+                turn.turn_id,
+                turn.session_id,
+                traceparent,
+                now_ms(),
+            )
+            await insert_message(tx, turn, "user", AssistantMessage(text))
+
+        try:
+            await self._database.write(unit)
+        except sqlite3.IntegrityError as error:
+            # Only the unique index on running turns can refuse: the ids are new.
+            [(running,)] = await self._database.read(
+                "SELECT turn_id FROM turns WHERE session_id = ? ORDER BY status = 'running' DESC, created_at DESC"
+                " LIMIT 1",
+                turn.session_id,
+            )
+            raise TurnRunningError(running) from error
+        return turn
+
+    async def finish(
+        self, turn: Turn, message: AssistantMessage | None, done: Done, failure: TurnFailed | None
+    ) -> int | None:
+        async def unit(tx: Transaction) -> tuple[int | None, OutboxRow | None]:
+            ended = await tx.execute(
+                "UPDATE turns SET status = ?, reason = ?, input_tokens = ?, output_tokens = ?, ttft_ms = ?,"
+                " error_code = ?, error_message = ?, finished_at = ?"
+                " WHERE turn_id = ? AND epoch = ? AND status = 'running' RETURNING 1",
+                _status(done.reason),
+                done.reason,
+                done.usage.input_tokens,
+                done.usage.output_tokens,
+                done.ttft_ms,
+                failure.code if failure else None,
+                failure.message if failure else None,
+                now_ms(),
+                turn.turn_id,
+                turn.epoch,
+            )
+            if not ended:
+                return None, None
+            message_id = await insert_message(tx, turn, "assistant", message) if message else None
+            await tx.execute("UPDATE sessions SET updated_at = ? WHERE session_id = ?", now_ms(), turn.session_id)
+            payload = msgspec.json.encode(await _fact(tx, turn, message, done))
+            return message_id, await add_event(tx, facts.TURN_FINISHED, turn.turn_id, payload)
+
+        message_id, row = await self._database.write(unit)
+        if row is not None:
+            self._offer([row])
+        return message_id
+
+    async def adopt_unfinished(self) -> Sequence[Turn]:
+        async def unit(tx: Transaction) -> list[Turn]:
+            rows = await tx.execute(
+                "UPDATE turns SET epoch = epoch + 1 WHERE status = 'running'"
+                " RETURNING turn_id, session_id, epoch, rounds, traceparent"
+            )
+            turns: list[Turn] = []
+            for turn_id, session_id, epoch, rounds, traceparent in rows:
+                [(subject,)] = await tx.execute("SELECT subject FROM sessions WHERE session_id = ?", session_id)
+                turns.append(Turn(turn_id, session_id, subject, epoch, rounds, traceparent))
+            return turns
+
+        return await self._database.write(unit)
+
+
+async def add_session(tx: Transaction, session_id: str, subject: str, first_message: str) -> None:
+    """Make a session, titled after the first message."""
+    await tx.execute(
+        "INSERT INTO sessions (session_id, subject, title, created_at, updated_at) VALUES (?, ?, ?, ?, ?)",
+        session_id,
+        subject,
+        _title(first_message),
+        now_ms(),
+        now_ms(),
+    )
+
+
+async def _touch_session(tx: Transaction, session_id: str, subject: str, text: str) -> None:
+    found = await tx.execute(
+        "UPDATE sessions SET updated_at = ?, title = CASE title WHEN '' THEN ? ELSE title END"
+        " WHERE session_id = ? AND subject = ? RETURNING 1",
+        now_ms(),
+        _title(text),
+        session_id,
+        subject,
+    )
+    if not found:
+        raise SessionNotFoundError(f"there is no session {session_id}")
+
+
+async def _fact(tx: Transaction, turn: Turn, message: AssistantMessage | None, done: Done) -> facts.TurnFinished:
+    [(user_message,)] = await tx.execute(
+        "SELECT content FROM messages WHERE turn_id = ? AND role = 'user' ORDER BY message_id LIMIT 1", turn.turn_id
+    )
+    return facts.TurnFinished(
+        turn_id=turn.turn_id,
+        session_id=turn.session_id,
+        subject=turn.subject,
+        reason=done.reason,
+        usage=facts.Usage(done.usage.input_tokens, done.usage.output_tokens),
+        user_message=user_message,
+        assistant_message=message.content if message else "",
+        at=now_ms(),
+    )
+
+
+def _status(reason: DoneReason) -> str:
+    match reason:
+        case DoneReason.CANCELLED:
+            return "cancelled"
+        case DoneReason.ERROR:
+            return "failed"
+        case _:
+            return "done"
+
+
+def _title(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= TITLE_LENGTH else words[: TITLE_LENGTH - 1].rstrip() + "…"

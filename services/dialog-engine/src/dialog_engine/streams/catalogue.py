@@ -1,0 +1,149 @@
+"""The tools there are, as workers publish them. The engine itself never talks to an MCP server."""
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+
+from dialog_engine.tool_calls.directory import ServerView, ToolDirectory
+from plugins_contract.catalogue import (
+    HEARTBEAT_SECONDS,
+    HEARTBEAT_STALE_MS,
+    ServerCatalogue,
+    ServerHeartbeat,
+    ServerState,
+    ToolEntry,
+)
+from plugins_contract.clock import Clock
+from plugins_contract.connections import is_outage
+from plugins_contract.errors import ErrorCode
+from plugins_contract.keys import Keys
+from plugins_contract.outcomes import ToolError
+
+log = logging.getLogger(__name__)
+
+LISTEN_SECONDS = 30.0
+
+
+class CatalogueReader(ToolDirectory):
+    """Keeps a copy of the catalogue. While Redis or all workers are away the last copy stands: calls wait for them."""
+
+    def __init__(self, redis: Redis, announcements: Redis, keys: Keys, clock: Clock) -> None:
+        self._redis = redis
+        self._announcements = announcements
+        self._keys = keys
+        self._clock = clock
+        self._servers: tuple[ServerView, ...] = ()
+        self._tools: dict[str, ToolEntry] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def servers(self) -> tuple[ServerView, ...]:
+        return self._servers
+
+    @property
+    def workers(self) -> int:
+        return max((server.workers for server in self._servers), default=0)
+
+    def tools(self) -> tuple[ToolEntry, ...]:
+        return tuple(self._tools.values())
+
+    def find(self, name: str) -> ToolEntry | ToolError:
+        tool = self._tools.get(name)
+        if tool is not None:
+            return tool
+        known = ", ".join(sorted(self._tools)[:50]) or "none at the moment"
+        return ToolError(ErrorCode.TOOL_NOT_FOUND, f"there is no tool {name[:100]!r}. Tools: {known}")
+
+    async def run(self) -> None:
+        """Follow the catalogue, for ever: at every change that is announced, and every few seconds without."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._listen(), name="catalogue announcements")
+            tasks.create_task(self._refresh_often(), name="catalogue")
+
+    async def refresh(self) -> None:
+        """Read the catalogue now. Raises what redis raises."""
+        names = sorted(name.decode() for name in await _all(self._redis.smembers(self._keys.catalogue)))
+        pipeline = self._redis.pipeline(transaction=False)
+        for name in names:
+            pipeline.hgetall(self._keys.catalogue_of(name))
+        hashes = await pipeline.execute()
+        views = [view for fields in hashes if (view := self._view(fields)) is not None]
+        if any(view.workers for view in views):
+            # Workers report, and this one is not in their configuration any more.
+            views = [view for view in views if view.workers]
+        self._servers = tuple(views)
+        self._tools = {
+            tool.name: tool for view in views if view.state is not ServerState.DISABLED for tool in view.catalogue.tools
+        }
+
+    def _view(self, fields: dict[bytes, bytes]) -> ServerView | None:
+        if b"catalogue" not in fields:
+            return None
+        reports = (value for key, value in fields.items() if key.startswith(b"worker:"))
+        oldest = self._clock.now_ms() - HEARTBEAT_STALE_MS
+        beats = [beat for value in reports if (beat := _heartbeat(value)).at > oldest]
+        catalogue = msgspec.json.decode(fields[b"catalogue"], type=ServerCatalogue)
+        ready = any(beat.state is ServerState.READY for beat in beats)
+        latest = max(beats, key=lambda beat: beat.at, default=None)
+        state = ServerState.READY if ready else latest.state if latest else ServerState.FAILED
+        error = None if ready else latest.error if latest else "no worker reports"
+        return ServerView(catalogue, state, error, len(beats))
+
+    async def _refresh_often(self) -> None:
+        while True:
+            try:
+                await self.refresh()
+            except Exception as error:
+                if not is_outage(error):
+                    log.exception("the catalogue cannot be read")
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass  # nothing was announced, or the announcement was lost
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async with self._announcements.pubsub() as pubsub:
+                    await pubsub.subscribe(self._keys.control)
+                    self._changed.set()
+                    while True:
+                        message = await _all(pubsub.get_message(ignore_subscribe_messages=True, timeout=LISTEN_SECONDS))
+                        if message and b'"catalogue"' in message["data"]:
+                            self._changed.set()
+            except Exception as error:
+                if not is_outage(error):
+                    log.exception("catalogue announcements cannot be heard")
+                await asyncio.sleep(1.0)
+
+
+class DisabledTools(ToolDirectory):
+    """ENABLE_MCP=false: nothing is offered, and every call is answered so."""
+
+    @property
+    def servers(self) -> tuple[ServerView, ...]:
+        return ()
+
+    @property
+    def workers(self) -> int:
+        return 0
+
+    def tools(self) -> tuple[ToolEntry, ...]:
+        return ()
+
+    def find(self, name: str) -> ToolEntry | ToolError:
+        return ToolError(ErrorCode.DISABLED, "tools are switched off here (ENABLE_MCP=false)")
+
+
+def _heartbeat(data: bytes) -> ServerHeartbeat:
+    return msgspec.json.decode(data, type=ServerHeartbeat)
+
+
+async def _all(answer: Any) -> Any:
+    """redis-py types some commands as either awaitable or not."""
+    return await answer

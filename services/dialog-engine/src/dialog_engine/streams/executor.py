@@ -1,0 +1,192 @@
+"""Durable execution of tool calls: makes the requests, waits for their replies, keeps their deadlines."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dialog_engine.model import CallAnswered, CallProgressed, CallQueued, CallRunning, CallUpdate, ToolCall, Turn
+from dialog_engine.streams.mailbox import Mailbox
+from dialog_engine.tool_calls.ports import ToolCalls
+from plugins_contract.catalogue import ToolEntry
+from plugins_contract.clock import Clock
+from plugins_contract.connections import is_outage
+from plugins_contract.errors import ErrorCode
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import EngineLedger
+from plugins_contract.ledger.replies import (
+    AlreadyFinished,
+    AlreadyQueued,
+    CancelledAtOnce,
+    CancelRequested,
+    Conflict,
+    Enqueued,
+    Overloaded,
+    Queued,
+)
+from plugins_contract.messages import ToolCallRequested
+from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted, CallState, ToolOutcome
+
+log = logging.getLogger(__name__)
+
+GRACE_SECONDS = 2.0
+"""How long after a deadline the worker's own answer is waited for."""
+CANCEL_SECONDS = 3.0
+"""How long a worker has to say what became of a call that the user stopped."""
+ASK_SECONDS = 2.0
+"""How long the ledger has to answer when a call is given up."""
+
+
+class CallExecutor(ToolCalls):
+    """The tool calls of one engine."""
+
+    def __init__(
+        self, ledger: EngineLedger, mailbox: Mailbox, keys: Keys, clock: Clock, *, default_timeout_ms: int
+    ) -> None:
+        self._ledger = ledger
+        self._mailbox = mailbox
+        self._keys = keys
+        self._clock = clock
+        self._default_timeout_ms = default_timeout_ms
+        self._inboxes: dict[str, Callable[[CallUpdate], None]] = {}
+
+    def request(self, turn: Turn, call: ToolCall, tool: ToolEntry, arguments: dict[str, Any]) -> ToolCallRequested:
+        return ToolCallRequested(
+            correlation_id=call.correlation_id,
+            session_id=turn.session_id,
+            turn_id=turn.turn_id,
+            turn=turn.epoch,
+            tool_call_id=call.tool_call_id,
+            tool_name=call.name,
+            server=tool.server,
+            tool=tool.tool,
+            arguments=arguments,
+            response_channel=self._keys.response(call.correlation_id),
+            mailbox=self._mailbox.key,
+            deadline=self._clock.now_ms() + (tool.timeout_ms or self._default_timeout_ms),
+            execution_class=tool.execution_class,
+            subject=turn.subject,
+            traceparent=turn.traceparent,
+        )
+
+    async def run(self, requests: Sequence[ToolCallRequested]) -> AsyncGenerator[CallUpdate]:
+        # There is no await between the commit of the requests and this subscription, so no reply is missed.
+        inbox: asyncio.Queue[CallUpdate] = asyncio.Queue()
+        waiting = {request.correlation_id: request for request in requests}
+        self._inboxes.update(dict.fromkeys(waiting, inbox.put_nowait))
+        try:
+            with self._mailbox.subscribed(waiting, lambda i, reply: inbox.put_nowait(_update(i, reply))):
+                while waiting:
+                    update = await self._next(inbox, waiting)
+                    if update.correlation_id not in waiting:
+                        continue
+                    if isinstance(update, CallAnswered):
+                        del waiting[update.correlation_id]
+                    yield update
+        finally:
+            for request in requests:
+                self._inboxes.pop(request.correlation_id, None)
+
+    async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
+        inbox: asyncio.Queue[CallUpdate] = asyncio.Queue()
+        outcomes: dict[str, ToolOutcome] = {}
+        ids = [request.correlation_id for request in requests]
+        with self._mailbox.subscribed(ids, lambda i, reply: inbox.put_nowait(_update(i, reply))):
+            stopped = await asyncio.gather(*(self._end(request, _cancelled()) for request in requests))
+            outcomes |= {i: outcome for i, outcome in zip(ids, stopped, strict=True) if outcome is not None}
+            try:
+                async with asyncio.timeout(CANCEL_SECONDS):
+                    while len(outcomes) < len(ids):
+                        update = await inbox.get()
+                        if isinstance(update, CallAnswered):
+                            outcomes[update.correlation_id] = update.outcome
+            except TimeoutError:
+                pass  # what is missing is unknown, and said to be
+        return {i: outcomes.get(i, _unknown_after_stop()) for i in ids}
+
+    def on_enqueued(self, correlation_id: str, answer: Enqueued) -> None:
+        """What the ledger said to a request: the relay's listener."""
+        deliver = self._inboxes.get(correlation_id)
+        if deliver is None:
+            return
+        match answer:
+            case Queued(backlog=backlog):
+                deliver(CallQueued(correlation_id, backlog))
+            case AlreadyQueued():
+                deliver(CallQueued(correlation_id))
+            case AlreadyFinished(outcome):
+                deliver(CallAnswered(correlation_id, outcome))
+            case Overloaded(backlog):
+                message = f"{backlog} tool calls are waiting already; try again later"
+                outcome = ToolOutcome.failure(CallState.FAILED, ErrorCode.OVERLOADED, message)
+                deliver(CallAnswered(correlation_id, outcome))
+            case Conflict():
+                message = "another request has this correlation id"
+                outcome = ToolOutcome.failure(CallState.FAILED, ErrorCode.UNKNOWN_ERROR, message)
+                deliver(CallAnswered(correlation_id, outcome))
+
+    async def _next(self, inbox: "asyncio.Queue[CallUpdate]", waiting: Mapping[str, ToolCallRequested]) -> CallUpdate:
+        """The next update, or the answer to the first call whose time is up."""
+        first = min(waiting.values(), key=lambda request: request.deadline)
+        left = (first.deadline - self._clock.now_ms()) / 1000 + GRACE_SECONDS
+        try:
+            async with asyncio.timeout(max(0.0, left)):
+                return await inbox.get()
+        except TimeoutError:
+            outcome = await self._end(first, _expired())
+            return CallAnswered(first.correlation_id, outcome or _silent())
+
+    async def _end(self, request: ToolCallRequested, outcome: ToolOutcome) -> ToolOutcome | None:
+        """End a call with `outcome` if it has not begun. Returns what became of it; None while a worker is at it."""
+        control = msgspec.json.encode({"kind": "cancel", "correlationId": request.correlation_id})
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                answer = await self._ledger.cancel(request.correlation_id, request.mailbox, outcome, control)
+        except Exception as error:
+            if not is_outage(error):
+                log.exception("call %s cannot be ended", request.correlation_id)
+            return _unreachable(outcome)
+        match answer:
+            case CancelledAtOnce():
+                return outcome
+            case CancelRequested():
+                return None
+            case AlreadyFinished(finished):
+                return finished
+
+
+def _update(correlation_id: str, reply: CallReply) -> CallUpdate:
+    match reply:
+        case CallStarted(attempt):
+            return CallRunning(correlation_id, attempt)
+        case CallProgress(progress, total, message):
+            return CallProgressed(correlation_id, progress, total, message)
+        case CallFinished(outcome):
+            return CallAnswered(correlation_id, outcome)
+
+
+def _cancelled() -> ToolOutcome:
+    return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "the user stopped it before it began")
+
+
+def _expired() -> ToolOutcome:
+    return ToolOutcome.failure(CallState.EXPIRED, ErrorCode.TIMEOUT, "no worker took it up in time; it was not run")
+
+
+def _silent() -> ToolOutcome:
+    message = "it was begun and did not answer in time; it may have taken effect"
+    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.TIMEOUT, message)
+
+
+def _unreachable(wanted: ToolOutcome) -> ToolOutcome:
+    message = "the tool service cannot be reached; whether the call was run is not known"
+    if wanted.state is CallState.EXPIRED:
+        return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.TIMEOUT, message)
+    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)
+
+
+def _unknown_after_stop() -> ToolOutcome:
+    message = "the user stopped it while it ran, and its server has not said what became of it"
+    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)

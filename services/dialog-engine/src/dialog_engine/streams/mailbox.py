@@ -1,0 +1,146 @@
+"""The engine's mailbox: one reader for the replies to all its calls, however many wait.
+
+Each call has a durable response channel; the mailbox is only the doorbell, with small payloads inside. A ring that was
+lost is made good by a sweep over the ledger, so a reply is late by seconds at most, never lost.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+
+from plugins_contract.connections import is_outage
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import decode_reply
+from plugins_contract.outcomes import CallFinished, CallReply
+
+log = logging.getLogger(__name__)
+
+BLOCK_SECONDS = 5.0
+SWEEP_SECONDS = 2.5
+QUIET_SECONDS = 2.5
+"""A call that was not heard of for this long is looked up in the ledger."""
+BATCH = 256
+
+Deliver = Callable[[str, CallReply], None]
+"""Takes a reply to the call with this correlation id. It must not wait."""
+
+
+class Mailbox:
+    """Reads the mailbox of one engine. `blocking` has a connection of its own; `redis` is shared."""
+
+    def __init__(self, blocking: Redis, redis: Redis, keys: Keys, engine_id: str) -> None:
+        self._blocking = blocking
+        self._redis = redis
+        self._keys = keys
+        self.key = keys.mailbox(engine_id)
+        self._waiting: dict[str, Deliver] = {}
+        self._heard: dict[str, float] = {}
+        self._last = ""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @contextlib.contextmanager
+    def subscribed(self, correlation_ids: Iterable[str], deliver: Deliver) -> Generator[None]:
+        """Deliver replies to these calls while the context is open. What came before is found by the sweep."""
+        ids = list(correlation_ids)
+        self._waiting.update(dict.fromkeys(ids, deliver))
+        self._heard.update(dict.fromkeys(ids, asyncio.get_running_loop().time()))
+        try:
+            yield
+        finally:
+            for correlation_id in ids:
+                self._waiting.pop(correlation_id, None)
+                self._heard.pop(correlation_id, None)
+
+    async def run(self) -> None:
+        """Read and sweep, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._read(), name="mailbox reader")
+            tasks.create_task(self._sweep(), name="mailbox sweep")
+
+    async def check(self, correlation_ids: Iterable[str]) -> None:
+        """Look these calls up in the ledger now, and deliver what is finished."""
+        ids = [correlation_id for correlation_id in correlation_ids if correlation_id in self._waiting]
+        for at in range(0, len(ids), BATCH):
+            part = ids[at : at + BATCH]
+            pipeline = self._redis.pipeline(transaction=False)
+            for correlation_id in part:
+                pipeline.hget(self._keys.call(correlation_id), "reply")
+            for correlation_id, data in zip(part, await pipeline.execute(), strict=True):
+                if data:
+                    self._deliver(correlation_id, data)
+
+    async def _read(self) -> None:
+        pause = 0.0
+        while True:
+            try:
+                await self._read_some()
+                pause = 0.0
+            except Exception as error:
+                if not is_outage(error):
+                    log.exception("the mailbox cannot be read")
+                pause = min(max(pause * 2, 0.1), 2.0)
+                await asyncio.sleep(pause)
+                # A mailbox that was lost and made anew counts from wherever its clock stands: ask for its newest id.
+                self._last = ""
+
+    async def _read_some(self) -> None:
+        if not self._last:
+            newest: Any = await self._redis.xrevrange(self.key, count=1)
+            self._last = newest[0][0].decode() if newest else "0-0"
+            await self.check(list(self._waiting))
+        answer: Any = await self._blocking.xread({self.key: self._last}, count=BATCH, block=int(BLOCK_SECONDS * 1000))
+        for entries in _streams(answer):
+            for entry_id, fields in entries:
+                self._last = entry_id.decode()
+                await self._ring(fields[b"id"].decode(), fields[b"reply"])
+
+    async def _ring(self, correlation_id: str, data: bytes) -> None:
+        if correlation_id not in self._waiting:
+            return
+        if data:
+            self._deliver(correlation_id, data)
+        else:
+            await self.check([correlation_id])
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            quiet = [i for i, heard in self._heard.items() if heard < loop.time() - QUIET_SECONDS]
+            try:
+                await self.check(quiet)
+            except Exception as error:
+                if not is_outage(error):
+                    log.exception("the ledger cannot be swept")
+
+    def _deliver(self, correlation_id: str, data: bytes) -> None:
+        deliver = self._waiting.get(correlation_id)
+        if deliver is None:
+            return
+        self._heard[correlation_id] = asyncio.get_running_loop().time()
+        try:
+            reply = decode_reply(data)
+        except msgspec.DecodeError:
+            log.exception("reply to call %s cannot be read", correlation_id)
+            return
+        deliver(correlation_id, reply)
+        if isinstance(reply, CallFinished):
+            self._waiting.pop(correlation_id, None)
+            self._heard.pop(correlation_id, None)
+
+
+def _streams(answer: Any) -> list[Any]:
+    """The entries per stream of an XREAD answer, which is a dict on RESP3 and a list of pairs on RESP2."""
+    if not answer:
+        return []
+    if isinstance(answer, dict):
+        values: Any = answer.values()  # pyright: ignore[reportUnknownVariableType]
+        return [entries for groups in values for entries in groups]
+    return [entries for _, entries in answer]

@@ -1,0 +1,31 @@
+"""The tools there are, with the servers they come from."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dialog_engine.tool_calls.ports import ToolSource
+from plugins_contract.catalogue import ServerCatalogue, ServerState
+
+
+@dataclass(frozen=True, slots=True)
+class ServerView:
+    """One MCP server as the engine knows it. `workers` is how many workers have it in their configuration now."""
+
+    catalogue: ServerCatalogue
+    state: ServerState
+    error: str | None
+    workers: int
+
+
+class ToolDirectory(ToolSource, Protocol):
+    """What the engine knows about tools, for people to look at."""
+
+    @property
+    def servers(self) -> tuple[ServerView, ...]:
+        """Every server that is in use, in the order of their names."""
+        ...
+
+    @property
+    def workers(self) -> int:
+        """How many workers report: the most that any one server has."""
+        ...

@@ -1,0 +1,205 @@
+"""Puts the engine together: builds, owns and unwinds everything, in one place."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from redis.asyncio import Redis
+
+from dialog_engine.chat.facts import DEFAULT_ROUTES, EVENT_TYPES
+from dialog_engine.chat.service import ChatService, Memory
+from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.config import Settings
+from dialog_engine.errors import StorageUnavailableError
+from dialog_engine.http.app import State, create_app
+from dialog_engine.http.auth import Authenticator
+from dialog_engine.http.services import About, Readiness, Services
+from dialog_engine.llm.openai_client import OpenAIChatClient
+from dialog_engine.observe.metrics import Metrics
+from dialog_engine.observe.observed import ObservedLogs, observed_llm
+from dialog_engine.storage.archive import SqliteArchive, SqliteSessions
+from dialog_engine.storage.calls import SqliteCalls
+from dialog_engine.storage.database import Database, open_database
+from dialog_engine.storage.meta import engine_id
+from dialog_engine.storage.outbox import SqliteOutbox
+from dialog_engine.storage.turns import SqliteTurns
+from dialog_engine.streams.catalogue import LISTEN_SECONDS, CatalogueReader, DisabledTools
+from dialog_engine.streams.executor import CallExecutor
+from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.streams.relay import Relay, check_routes
+from dialog_engine.streams.turn_logs import RedisTurnLogs
+from dialog_engine.streams.watch import RedisWatch
+from dialog_engine.tool_calls.directory import ToolDirectory
+from dialog_engine.tool_calls.enhance import enhance
+from dialog_engine.tool_calls.pipeline import standard_pipeline
+from plugins_contract.backlog import read_backlog
+from plugins_contract.clock import RedisClock
+from plugins_contract.connections import blocking_client, command_client, is_outage
+from plugins_contract.keys import GROUP, Keys
+from plugins_contract.ledger import EngineLedger
+
+log = logging.getLogger(__name__)
+
+VERSION = version("dialog-engine")
+RESTART_SECONDS = 1.0
+
+
+def build_app(settings: Settings) -> FastAPI:
+    """The ASGI application; what it needs is built when it starts and unwound when it stops."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[State]:
+        async with run_engine(settings) as services:
+            yield {"services": services}
+
+    return create_app(lifespan, Authenticator(settings.api_keys), version=VERSION, loopback_only=not settings.api_keys)
+
+
+@contextlib.asynccontextmanager
+async def run_engine(settings: Settings) -> AsyncGenerator[Services]:
+    """A running engine.
+
+    Raises:
+        ConfigurationError, StorageUnavailableError: it cannot start; the text says why.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        keys = Keys(settings.redis_key_prefix)
+        clock = RedisClock()
+        metrics = Metrics()
+        redis = await _closing(stack, command_client(settings.redis_url))
+        mail = await _closing(stack, blocking_client(settings.redis_url, block_seconds=BLOCK_SECONDS))
+        announcements = await _closing(stack, blocking_client(settings.redis_url, block_seconds=LISTEN_SECONDS))
+        database = await stack.enter_async_context(open_database(settings.outbox_path))
+        outbox = SqliteOutbox(database)
+        routes = DEFAULT_ROUTES | settings.outbox_routes
+        check_routes(EVENT_TYPES | await outbox.event_types(), routes)
+
+        ledger = EngineLedger(redis, keys)
+        mailbox = Mailbox(mail, redis, keys, await engine_id(database))
+        executor = CallExecutor(ledger, mailbox, keys, clock, default_timeout_ms=settings.mcp_request_timeout_ms)
+        relay = Relay(outbox, redis, ledger, keys, routes, executor.on_enqueued, settings.max_backlog)
+        logs = RedisTurnLogs(redis, keys)
+        watch = RedisWatch(redis, clock)
+        catalogue = CatalogueReader(redis, announcements, keys, clock)
+        tools: ToolDirectory = catalogue if settings.enable_mcp else DisabledTools()
+
+        calls = SqliteCalls(database, relay.offer)
+        turn_store = SqliteTurns(database, relay.offer)
+        archive = SqliteArchive(database, calls)
+        pipeline = standard_pipeline(
+            source=tools,
+            store=calls,
+            calls=executor,
+            system_prompt=settings.system_prompt,
+            max_rounds=settings.mcp_max_tool_rounds,
+        )
+        client = await stack.enter_async_context(contextlib.aclosing(_llm(settings)))
+        service = ChatService(
+            enhance(observed_llm(client.stream_chat, metrics), pipeline),
+            turns=turn_store,
+            history=archive,
+            store=calls,
+            calls=executor,
+            memory=Memory(settings.history_max_messages, settings.history_max_tokens),
+        )
+        turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics))
+
+        loops = [watch.run, mailbox.run, relay.run, logs.run]
+        await stack.enter_async_context(_kept_running(*loops, *([catalogue.run] if settings.enable_mcp else [])))
+        await watch.ask()
+        if watch.available and settings.enable_mcp:
+            await catalogue.refresh()
+        stack.push_async_callback(turns.close, settings.shutdown_grace_seconds)
+        await turns.resume()
+        yield Services(
+            about=_about(settings),
+            turns=turns,
+            sessions=SqliteSessions(database),
+            archive=archive,
+            frames=logs,
+            tools=tools,
+            readiness=lambda: _readiness(database, watch, tools, outbox, settings),
+            metrics=lambda: _metrics(metrics, outbox, watch, redis, keys),
+            max_message_chars=settings.max_message_chars,
+        )
+
+
+def _llm(settings: Settings) -> OpenAIChatClient:
+    key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else None
+    return OpenAIChatClient(
+        settings.openai_base_url, key, settings.openai_model, read_timeout_s=settings.model_timeout_seconds
+    )
+
+
+async def _closing(stack: contextlib.AsyncExitStack, redis: Redis) -> Redis:
+    stack.push_async_callback(redis.aclose)
+    return redis
+
+
+@contextlib.asynccontextmanager
+async def _kept_running(*loops: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
+    """Run loops that never end; one that fails is logged and begun again."""
+
+    async def keep(run: Callable[[], Awaitable[None]], name: str) -> None:
+        while True:
+            try:
+                await run()
+            except Exception:
+                log.exception("%s failed and is begun again", name)
+            await asyncio.sleep(RESTART_SECONDS)
+
+    names = [getattr(run, "__qualname__", repr(run)) for run in loops]
+    tasks = [asyncio.create_task(keep(run, name), name=name) for run, name in zip(loops, names, strict=True)]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+def _about(settings: Settings) -> About:
+    label = settings.model_label or settings.openai_model
+    return About(VERSION, settings.openai_model, label, settings.model_scripted, settings.enable_mcp)
+
+
+async def _readiness(
+    database: Database, watch: RedisWatch, tools: ToolDirectory, outbox: SqliteOutbox, settings: Settings
+) -> Readiness:
+    try:
+        await database.read("SELECT 1")
+        waiting, oldest_ms = await outbox.backlog()
+        storage = "ok"
+    except StorageUnavailableError as error:
+        waiting, oldest_ms, storage = 0, 0, str(error)
+    workers = tools.workers if settings.enable_mcp else None
+    parts = {
+        "storage": storage,
+        "redis": "ok" if watch.available else "unavailable",
+        "workers": workers,
+        "tools": len(tools.tools()),
+        "outbox": {"waiting": waiting, "oldestMs": oldest_ms},
+    }
+    return Readiness(storage == "ok", not watch.available or workers == 0, parts)
+
+
+async def _metrics(metrics: Metrics, outbox: SqliteOutbox, watch: RedisWatch, redis: Redis, keys: Keys) -> bytes:
+    """The metrics, with what is measured at the time of the scrape."""
+    with contextlib.suppress(StorageUnavailableError):
+        waiting, oldest_ms = await outbox.backlog()
+        metrics.outbox_rows.set(waiting)
+        metrics.outbox_oldest.set(oldest_ms / 1000)
+    metrics.redis_up.set(watch.available)
+    try:
+        backlog = await read_backlog(redis, keys)
+    except Exception as error:
+        if not is_outage(error):
+            raise
+        return metrics.text()
+    metrics.lag.labels(keys.requests, GROUP).set(backlog.lag)
+    metrics.pending.labels(keys.requests, GROUP).set(backlog.pending)
+    metrics.oldest_pending.labels(keys.requests, GROUP).set(backlog.oldest_pending_seconds)
+    return metrics.text()
