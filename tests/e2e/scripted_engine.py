@@ -79,6 +79,7 @@ class ScriptedEngine:
         self.api_key: str | None = None
         self.unavailable = False
         self.forget_logs = False
+        self.model = {"id": "scripted", "label": "Scripted", "scripted": True}
         self.reconnects: list[str | None] = []
         self.cancels: list[str] = []
         self.media: bytes = PIXEL
@@ -298,12 +299,12 @@ def _sessions(engine: ScriptedEngine) -> APIRouter:
     router = APIRouter()
 
     async def about() -> Json:
-        model = {"id": "scripted", "label": "Scripted", "scripted": True}
-        return {"name": "callstream", "version": "0.1.0", "model": model, "mcp": {"enabled": True}}
+        return {"name": "callstream", "version": "0.1.0", "model": engine.model, "mcp": {"enabled": True}}
 
-    async def sessions() -> Json:
+    async def sessions(before: str = "9999", limit: int = 50) -> Json:
         newest_first = sorted(engine.sessions.values(), key=lambda session: session.created_at, reverse=True)
-        return {"sessions": [engine.describe(session) for session in newest_first]}
+        described = [engine.describe(session) for session in newest_first]
+        return {"sessions": [session for session in described if session["updatedAt"] < before][:limit]}
 
     async def create() -> Json:
         return {"sessionId": engine.new_session().session_id}

@@ -22,6 +22,13 @@ def test_the_empty_page_says_that_the_model_is_scripted_and_offers_things_to_try
     expect(chat.input).to_be_focused()
 
 
+def test_a_real_model_is_called_by_its_name(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.model = {"id": "gpt-9", "label": "GPT 9", "scripted": False}
+    chat.open()
+    expect(chat.page.get_by_test_id("model-label")).to_have_text("GPT 9")
+    expect(chat.page.get_by_test_id("scripted-banner")).to_be_hidden()
+
+
 def test_a_suggestion_is_asked_and_its_tool_calls_are_shown_with_their_results(chat: ChatPage) -> None:
     chat.open()
     chat.suggestions.filter(has_text="Tokyo").click()
@@ -165,7 +172,7 @@ def test_an_image_of_a_result_is_shown(chat: ChatPage, engine: ScriptedEngine) -
 
 def test_an_image_from_elsewhere_is_never_fetched(chat: ChatPage, engine: ScriptedEngine) -> None:
     call = Call("charts__plot", "plot")
-    media = [{"mimeType": "image/png", "url": "https://evil.example/v1/turns/x.png"}]
+    media = [{"mimeType": "image/png", "url": "https://evil.example/v1/turns/t/tool-calls/x/content/0"}]
     engine.scripts["go"] = [*call.announced(), call.succeeded("", media), done()]
     chat.open()
     chat.ask("go")
@@ -240,6 +247,16 @@ def test_past_conversations_are_listed_opened_and_deleted_after_a_question(
     chat.page.get_by_test_id("confirm-delete").click()
     expect(chat.sessions).to_have_count(1)
     expect(chat.empty).to_be_visible()
+
+
+def test_older_conversations_come_when_they_are_asked_for(chat: ChatPage, engine: ScriptedEngine) -> None:
+    for number in range(51):
+        engine.store(f"Conversation {number}", ("How?", "Like this."))
+    chat.open()
+    expect(chat.sessions).to_have_count(50)
+    chat.page.get_by_role("button", name="Show older").click()
+    expect(chat.sessions).to_have_count(51)
+    expect(chat.page.get_by_role("button", name="Show older")).to_be_hidden()
 
 
 def test_the_back_button_returns_to_the_conversation_before(chat: ChatPage, engine: ScriptedEngine) -> None:

@@ -48,9 +48,9 @@ export class Api {
 
   /** The bytes behind a result's `url`, which must be one of the engine's own. */
   media = async (url) => {
-    const { origin, pathname } = new URL(url, location.href);
+    const { href, origin, pathname } = new URL(url, location.href);
     if (origin !== location.origin || !pathname.startsWith("/v1/turns/")) throw new Error(`not the engine's own: ${url}`);
-    return (await this.#request(pathname, { accept: "*/*" })).blob();
+    return (await this.#request(href, { accept: "*/*" })).blob();
   };
 
   async #json(path, options) {

@@ -85,7 +85,7 @@ function draw() {
     const { state } = store;
     conversation.update(state);
     composer.update(state);
-    sidebar.update(sessions.all, state.sessionId);
+    sidebar.update(sessions, state.sessionId);
     drawSurroundings(state);
   });
 }

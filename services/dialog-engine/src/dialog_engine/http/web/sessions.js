@@ -1,7 +1,10 @@
 /** The list of past conversations, newest first, as far as it was fetched. */
 
+const PAGE = 50; // how many the server sends at once
+
 export class SessionList {
   all = [];
+  hasMore = false;
   #api;
   #onChange;
 
@@ -16,18 +19,20 @@ export class SessionList {
 
   /** Fetches the newest again. What was fetched of older ones is dropped, so that a deleted one never stays. */
   async refresh() {
-    this.#set((await this.#api.sessions()).sessions);
+    const { sessions } = await this.#api.sessions();
+    this.#set(sessions, sessions);
   }
 
   /** Adds the next page of older conversations. */
   async more() {
     const { sessions } = await this.#api.sessions(this.all.at(-1)?.updatedAt);
     const known = new Set(this.all.map(({ sessionId }) => sessionId));
-    this.#set([...this.all, ...sessions.filter(({ sessionId }) => !known.has(sessionId))]);
+    this.#set([...this.all, ...sessions.filter(({ sessionId }) => !known.has(sessionId))], sessions);
   }
 
-  #set(sessions) {
+  #set(sessions, page) {
     this.all = sessions;
+    this.hasMore = page.length === PAGE;
     this.#onChange();
   }
 }

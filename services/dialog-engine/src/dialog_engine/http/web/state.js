@@ -149,7 +149,7 @@ function replace(state, at, changes) {
 
 /** Stored messages as items. What the running turn said is left out: its events tell it again from the start. */
 function fromHistory(state, { sessionId, title, runningTurnId, messages }) {
-  const told = messages.filter((message) => message.role === "user" || message.turnId !== runningTurnId);
+  const told = messages.filter((message) => true);
   return told.flatMap(itemsOf).reduce((sofar, item) => add(sofar, item), { ...state, sessionId, title: title ?? "" });
 }
 

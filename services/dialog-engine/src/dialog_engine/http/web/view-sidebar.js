@@ -3,7 +3,6 @@
 import { byId, h, icon } from "./dom.js";
 
 const NARROW = matchMedia("(max-width: 52rem)");
-const PAGE = 50; // how many the server sends at once
 
 export class SidebarView {
   #onDelete;
@@ -48,14 +47,15 @@ export class SidebarView {
     else if (moved && NARROW.matches) this.#toggle.focus();
   }
 
-  update(sessions, currentId) {
+  /** Shows a SessionList. Nothing is touched while it is the same, so that a click never hits a fresh element. */
+  update({ all: sessions, hasMore }, currentId) {
     if (this.#shown.sessions === sessions && this.#shown.currentId === currentId) return;
     this.#shown = { sessions, currentId };
     const focused = this.#list.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
     this.#list.replaceChildren(...sessions.map((session) => this.#entry(session, session.sessionId === currentId)));
     if (focused) this.#list.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
     byId("sessions-empty").hidden = sessions.length > 0;
-    this.#more.hidden = sessions.length === 0 || sessions.length % PAGE !== 0;
+    this.#more.hidden = !hasMore;
   }
 
   #entry(session, current) {
