@@ -15,3 +15,7 @@ class ServersFileError(PluginsMcpError):
         self.path = path
         self.where = where
         self.fix = fix
+
+
+class SettingsError(PluginsMcpError):
+    """A setting is wrong; the text names it and says what to do."""

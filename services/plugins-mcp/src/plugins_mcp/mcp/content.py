@@ -70,7 +70,7 @@ def _blocks(content: Sequence[McpBlock]) -> tuple[list[ContentBlock], bool]:
     room = MAX_MEDIA_BYTES
     for block in (ours for theirs in content for ours in _translated(theirs)):
         if isinstance(block, MediaBlock):
-            size = len(block.data) * 3 // 4
+            size = len(block.data) * 3 // 4 - block.data[-2:].count("=")
             if size > room:
                 blocks.append(TextBlock(f"[{block.mime_type} of {size} bytes left out: too large]"))
                 continue

@@ -17,6 +17,9 @@ from plugins_mcp.mcp.http_answers import HttpAnswer, json_rpc_error, judge, sess
 
 log = logging.getLogger(__name__)
 
+TALKATIVE_LOGGERS = ("httpcore2", "httpx2", "mcp")
+"""Below WARNING these tell addresses with their keys, session ids and contents: wiring keeps them at WARNING."""
+
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
 """A larger answer is not read to its end."""
 CONNECT_SECONDS = 30.0

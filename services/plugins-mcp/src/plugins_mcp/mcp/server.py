@@ -112,8 +112,11 @@ class McpServer:
             return TimedOut(sent=flight.sent)
         if isinstance(result, Answered) and result.result.is_error and not self._lists(tool):
             result = Rejected(ErrorCode.TOOL_NOT_FOUND, f"the server has no tool {tool!r}")
-        if isinstance(result, NotSent | Rejected):
-            self._stale.set()  # find out whether the server is gone, or offers something else now
+        match result:
+            case NotSent() | Rejected(code=ErrorCode.TOOL_NOT_FOUND):
+                self._stale.set()  # find out whether the server is gone, or offers something else now
+            case _:
+                pass
         return self._redacted(result)
 
     def _lists(self, tool: str) -> bool:

@@ -1,0 +1,97 @@
+"""MCP servers for the tests, well-behaved and not, and what it takes to use them."""
+
+import asyncio
+import os
+import shutil
+import socket
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from plugins_contract.catalogue import ServerState
+from plugins_mcp.mcp.server import McpServer, Pace
+from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, Sse, Stdio
+from tests.support.processes import ROOT, Process, running
+from tests.support.waiting import wait_until
+
+DEMO = ROOT / "tests" / "integration" / "servers" / "demo.py"
+QUICK = Pace(first_delay=0.05, longest_delay=0.2, relist_gap=0.01, drain=1.0)
+
+
+def demo_stdio(trace: Path, *, name: str = "demo", **options: object) -> ServerSpec:
+    """The demo server as a child process."""
+    child = Stdio(sys.executable, (str(DEMO), "stdio"), env={"TRACE": str(trace)})
+    return ServerSpec(name, child, ServerOptions(**options))  # type: ignore[arg-type]
+
+
+def script(source: str, **options: object) -> ServerSpec:
+    """A server that is a few lines of Python speaking JSON lines."""
+    return ServerSpec("script", Stdio(sys.executable, ("-c", source)), ServerOptions(**options))  # type: ignore[arg-type]
+
+
+def remote(url: str, *, headers: Mapping[str, str] | None = None, sse: bool = False, **options: object) -> ServerSpec:
+    """A server at an address."""
+    transport = (Sse if sse else Http)(url, headers or {})
+    return ServerSpec("remote", transport, ServerOptions(**options))  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def connected(spec: ServerSpec, pace: Pace = QUICK) -> AsyncGenerator[McpServer]:
+    """A server whose owner runs for as long as the block, entered once it is ready."""
+    async with owned(spec, pace) as server:
+        await wait_until(lambda: ready(server), what=f"readiness of {spec.name} ({server.last_error})")
+        yield server
+
+
+@asynccontextmanager
+async def owned(spec: ServerSpec, pace: Pace = QUICK) -> AsyncGenerator[McpServer]:
+    """A server whose owner runs for as long as the block, whatever becomes of it."""
+    server = McpServer(spec, pace=pace)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.run())
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+def ready(server: McpServer) -> bool:
+    return server.state is ServerState.READY
+
+
+def tool_names(server: McpServer) -> list[str]:
+    return [tool.tool for tool in server.catalogue.tools] if server.catalogue else []
+
+
+@asynccontextmanager
+async def demo_over_http(kind: str, port: int, trace: Path) -> AsyncGenerator[Process]:
+    """The demo server on a port, entered once it accepts connections."""
+    async with running([sys.executable, DEMO, kind, str(port)], env={"TRACE": str(trace)}) as process:
+        await wait_until(lambda: process.ready(lambda: accepts(port)), what=f"a listener on {port}")
+        yield process
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def traced(trace: Path) -> list[str]:
+    """What the demo server has traced so far."""
+    return trace.read_text().splitlines() if trace.exists() else []
+
+
+def everything_server() -> str:
+    """The path of npm's `server-everything`, or skip the test."""
+    path = os.environ.get("EVERYTHING_SERVER", "")
+    if shutil.which("node") is None:
+        pytest.skip("needs node")
+    if not Path(path).is_file():
+        pytest.skip("needs EVERYTHING_SERVER: the dist/index.js of @modelcontextprotocol/server-everything")
+    return path

@@ -1,0 +1,405 @@
+"""Calls over HTTP: what each kind of answer and each kind of failure says about the call, and about its neighbours."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plugins_contract.catalogue import ServerState
+from plugins_contract.errors import ErrorCode
+from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
+from tests.integration.servers import (
+    QUICK,
+    connected,
+    demo_over_http,
+    demo_stdio,
+    owned,
+    ready,
+    remote,
+    tool_names,
+    traced,
+)
+from tests.integration.servers.scripted import LEGACY, MODERN, Behaviour, Request, ScriptedServer, scripted
+from tests.support.processes import free_port
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+ERAS = [MODERN, LEGACY]
+
+
+def status(code: int, body: bytes = b"", kind: str = "text/plain", **headers: str) -> Behaviour:
+    async def behave(request: Request) -> None:
+        await request.respond(code, body, kind, **headers)
+
+    return behave
+
+
+def error(code: int, message: str, http: int = 200) -> Behaviour:
+    async def behave(request: Request) -> None:
+        await request.error(code, message, http)
+
+    return behave
+
+
+async def cut_before_the_head(request: Request) -> None:
+    await request.hang_up()
+
+
+async def cut_within_json(request: Request) -> None:
+    await request.raw(b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 999\r\n\r\n{"jsonrpc"')
+    await request.hang_up()
+
+
+async def cut_within_events(request: Request) -> None:
+    await request.event_stream()
+    await request.event(
+        b'{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}}'
+    )
+    await request.hang_up()
+
+
+async def end_events_without_an_answer(request: Request) -> None:
+    await request.event_stream()
+    await request.raw(b"0\r\n\r\n")
+
+
+async def answer_in_events_with_nonsense(request: Request) -> None:
+    await request.event_stream()
+    await request.event(b"nonsense")
+    await request.raw(b"0\r\n\r\n")
+
+
+async def answer_too_large(request: Request) -> None:
+    await request.text("x" * 20_000)
+
+
+async def answer_too_large_in_events(request: Request) -> None:
+    await request.event_stream()
+    await request.event(request.envelope(result={"content": [{"type": "text", "text": "x" * 20_000}]}))
+    await request.raw(b"0\r\n\r\n")
+
+
+async def answer(request: Request) -> None:
+    await request.text("fine")
+
+
+async def answer_without_content(request: Request) -> None:
+    await request.result({"content": 5})
+
+
+async def never(request: Request) -> None:
+    await request.gone.wait()
+
+
+FATES: list[tuple[str, Behaviour, CallResult | type[CallResult]]] = [
+    ("401", status(401), Rejected(ErrorCode.PERMISSION_DENIED, "HTTP 401")),
+    ("403", error(-32000, "no scope", 403), Rejected(ErrorCode.PERMISSION_DENIED, "HTTP 403: no scope")),
+    ("429", status(429, retry_after="7"), RetryLater("HTTP 429", 7.0)),
+    ("503", status(503), RetryLater("HTTP 503", None)),
+    ("404", status(405), Rejected),
+    ("413", status(413), Rejected),
+    ("500", status(500, b"oops"), Ambiguous("HTTP 500")),
+    ("502", status(502), Ambiguous("HTTP 502")),
+    ("500 with an error", error(-32603, "broken", 500), Rejected(ErrorCode.TOOL_EXECUTION_FAILED, "broken")),
+    ("202", status(202, kind=""), Ambiguous),
+    ("a web page", status(200, b"<html>", "text/html"), Ambiguous),
+    ("a redirect elsewhere", status(307, location="http://example.com/"), Rejected),
+    ("cut before the head", cut_before_the_head, Ambiguous),
+    ("cut within JSON", cut_within_json, Ambiguous),
+    ("cut within events", cut_within_events, Ambiguous),
+    ("no answer in events", end_events_without_an_answer, Ambiguous),
+    ("nonsense in events", answer_in_events_with_nonsense, Ambiguous),
+    ("nonsense as JSON", status(200, b"nonsense", "application/json"), Ambiguous),
+    ("not a result", answer_without_content, Ambiguous),
+    ("too large", answer_too_large, Ambiguous),
+    ("too large in events", answer_too_large_in_events, Ambiguous),
+    ("unknown tool", error(-32602, "Unknown tool: x"), Rejected(ErrorCode.TOOL_NOT_FOUND, "Unknown tool: x")),
+    ("no such method", error(-32601, "what?"), Rejected(ErrorCode.TOOL_NOT_FOUND, "what?")),
+    ("bad arguments", error(-32602, "a is missing"), Rejected(ErrorCode.INVALID_ARGUMENTS, "a is missing")),
+    # Codes that the SDK uses for its own troubles mean nothing when a healthy server sends them.
+    ("-32000", error(-32000, "tired"), Rejected(ErrorCode.TOOL_EXECUTION_FAILED, "tired")),
+    ("-32001", error(-32001, "slow"), Rejected(ErrorCode.TOOL_EXECUTION_FAILED, "slow")),
+    ("-32600", error(-32600, "odd"), Rejected(ErrorCode.TOOL_EXECUTION_FAILED, "odd")),
+    ("-32099", error(-32099, "forged"), Rejected(ErrorCode.TOOL_EXECUTION_FAILED, "forged")),
+]
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(("behaviour", "fate"), [case[1:] for case in FATES], ids=[case[0] for case in FATES])
+async def test_each_answer_tells_the_fate_of_its_own_call_only(
+    era: str, behaviour: Behaviour, fate: CallResult | type[CallResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plugins_mcp.mcp.http_client.MAX_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr("plugins_mcp.mcp.transports.MAX_ANSWER_BYTES", 10_000)
+    release = asyncio.Event()
+
+    async def slow(request: Request) -> None:
+        await release.wait()
+        await request.text("at last")
+
+    async with scripted(era, odd=behaviour, slow=slow) as peer, connected(remote(peer.url)) as server:
+        neighbour = asyncio.create_task(server.call("slow", {}, timeout_s=20))
+        await wait_until(lambda: peer.calls("slow"))
+
+        result = await server.call("odd", {}, timeout_s=5)
+
+        assert result == fate if not isinstance(fate, type) else isinstance(result, fate)
+        assert len(peer.calls("odd")) == 1
+        release.set()
+        assert isinstance(await neighbour, Answered)
+        assert server.generation == 1
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_redirect_within_the_server_is_followed(era: str) -> None:
+    async def elsewhere(request: Request) -> None:
+        if request.headers[":path"].startswith("/mcp"):
+            await request.respond(307, kind="", location="/moved")
+        else:
+            await request.text("moved")
+
+    async with scripted(era, tool=elsewhere) as peer, connected(remote(peer.url)) as server:
+        assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
+
+
+async def test_a_server_that_is_not_there_was_not_sent_anything_and_is_found_again_later() -> None:
+    async with scripted(tool=answer) as peer, connected(remote(peer.url)) as server:
+        await peer.stop()
+        result = await server.call("tool", {}, timeout_s=5)
+        assert isinstance(result, NotSent)
+        await wait_until(lambda: server.state is ServerState.FAILED)
+        assert server.last_error is not None
+        await peer.start()
+        await wait_until(lambda: ready(server))
+        assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
+
+
+async def test_a_server_that_comes_up_later_is_connected_then() -> None:
+    peer = ScriptedServer(behaviours={"tool": answer})
+    await peer.start()
+    await peer.stop()
+    async with owned(remote(peer.url), replace(QUICK, call_waits=0.0)) as server:
+        await server.tried.wait()
+        assert server.state is ServerState.FAILED
+        assert isinstance(await server.call("tool", {}, timeout_s=5), NotSent)
+        await peer.start()
+        await wait_until(lambda: ready(server))
+        assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
+    await peer.stop()
+
+
+@pytest.mark.parametrize("code", [401, 403, 503])
+async def test_a_server_that_refuses_the_handshake_is_asked_again(code: int) -> None:
+    async with scripted(tool=answer) as peer:
+        peer.behaviours["server/discover"] = peer.behaviours["initialize"] = status(code)
+        async with owned(remote(peer.url)) as server:
+            await server.tried.wait()
+            assert (server.state, server.last_error) == (ServerState.FAILED, f"HTTP {code}")
+            del peer.behaviours["server/discover"], peer.behaviours["initialize"]
+            await wait_until(lambda: ready(server))
+
+
+async def test_a_session_that_the_server_forgot_is_opened_anew_and_the_call_was_not_run() -> None:
+    async with scripted(LEGACY, tool=answer) as peer, connected(remote(peer.url)) as server:
+        peer.session += 1
+        assert isinstance(await server.call("tool", {}, timeout_s=5), NotSent)
+        assert peer.calls("tool")[0].headers["mcp-session-id"] == "1"
+        assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
+        assert server.generation == 2
+
+
+async def test_a_lost_session_does_not_take_the_answers_that_are_still_coming() -> None:
+    release = asyncio.Event()
+
+    async def slow(request: Request) -> None:
+        await release.wait()
+        await request.text("at last")
+
+    pace = replace(QUICK, drain=10.0)
+    async with scripted(LEGACY, tool=answer, slow=slow) as peer, connected(remote(peer.url), pace) as server:
+        call = asyncio.create_task(server.call("slow", {}, timeout_s=20))
+        await wait_until(lambda: peer.calls("slow"))
+        peer.session += 1
+        assert isinstance(await server.call("tool", {}, timeout_s=5), NotSent)
+        release.set()
+        assert isinstance(await call, Answered)
+        await wait_until(lambda: server.generation == 2)
+
+
+async def test_a_call_that_a_lost_session_takes_along_has_an_open_outcome() -> None:
+    pace = replace(QUICK, drain=0.05)
+    async with scripted(LEGACY, tool=answer, slow=never) as peer, connected(remote(peer.url), pace) as server:
+        call = asyncio.create_task(server.call("slow", {}, timeout_s=20))
+        await wait_until(lambda: peer.calls("slow"))
+        peer.session += 1
+        assert isinstance(await server.call("tool", {}, timeout_s=5), NotSent)
+        assert await call == Ambiguous("the connection was lost during the call")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_cancelling_the_caller_reaches_the_server(era: str) -> None:
+    async with scripted(era, slow=never) as peer, connected(remote(peer.url)) as server:
+        call = asyncio.create_task(server.call("slow", {}, timeout_s=20))
+        request = (await wait_until(lambda: peer.calls("slow")))[0]
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await cancelled_at(peer, request, era)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_call_over_its_time_is_cancelled_at_the_server(era: str) -> None:
+    async with scripted(era, slow=never) as peer, connected(remote(peer.url)) as server:
+        assert await server.call("slow", {}, timeout_s=0.3) == TimedOut(sent=True)
+        await cancelled_at(peer, peer.calls("slow")[0], era)
+
+
+async def cancelled_at(peer: ScriptedServer, request: Request, era: str) -> None:
+    """In the era of today closing the connection cancels; before, a notification did."""
+    if era == MODERN:
+        await asyncio.wait_for(request.gone.wait(), 5)
+    else:
+        await wait_until(lambda: "notifications/cancelled" in peer.methods())
+        notice = next(seen for seen in peer.requests if seen.method == "notifications/cancelled")
+        assert notice.message["params"]["requestId"] == request.message["id"]
+
+
+async def test_a_notification_that_is_never_answered_does_not_block_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plugins_mcp.mcp.http_client.ONE_WAY_SECONDS", 0.2)
+    async with scripted(LEGACY, slow=never, tool=answer) as peer, connected(remote(peer.url)) as server:
+        peer.behaviours["notifications/cancelled"] = never
+        assert isinstance(await server.call("slow", {}, timeout_s=0.2), TimedOut)
+        assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
+
+
+async def test_time_that_passes_before_the_connection_stands_means_not_sent() -> None:
+    async with scripted(tool=answer) as peer, connected(remote(peer.url)) as server:
+        hung = asyncio.Event()
+
+        async def never_connect(*args: object, **kwargs: object) -> None:
+            hung.set()
+            await asyncio.Event().wait()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("anyio.connect_tcp", never_connect)
+            await drop_idle_connections(peer)
+            assert await server.call("tool", {}, timeout_s=0.5) == TimedOut(sent=False)
+            assert hung.is_set()
+        assert peer.calls("tool") == []
+
+
+async def drop_idle_connections(peer: ScriptedServer) -> None:
+    await peer.stop()
+    await peer.start()
+
+
+async def test_headers_are_sent_and_secrets_are_not_told() -> None:
+    async def leak(request: Request) -> None:
+        await request.error(-32000, f"no: {request.headers['authorization']} {request.headers[':path']}")
+
+    async with scripted(tool=leak) as peer:
+        spec = remote(peer.url, headers={"Authorization": "Bearer top-secret"})
+        spec = replace(spec, secrets=frozenset({"Bearer top-secret", "top-secret", "secret-in-url"}))
+        async with connected(spec) as server:
+            result = await server.call("tool", {}, timeout_s=5)
+            assert result == Rejected(ErrorCode.TOOL_EXECUTION_FAILED, "no: *** /mcp?key=***")
+            assert "secret" not in repr(spec)
+
+
+async def test_all_pages_are_listed_and_malformed_tools_are_set_aside() -> None:
+    async with scripted() as peer:
+        peer.page = 2
+        proper = {"type": "object"}
+        peer.tools = [
+            {"name": "one", "inputSchema": proper, "outputSchema": {"type": "object", "$ref": "http://example.com"}},
+            {"name": "no schema"},
+            {"name": "two", "inputSchema": proper},
+            {"name": "of another type", "inputSchema": {"type": "string"}},
+            {"name": "three", "inputSchema": proper},
+            "not a tool",
+        ]
+        async with connected(remote(peer.url)) as server:
+            assert tool_names(server) == ["one", "three", "two"]
+            assert server.catalogue is not None
+            assert [tool.tool for tool in server.catalogue.quarantined] == ["no schema", "of another type", "None"]
+
+
+async def test_a_listing_without_an_end_ends() -> None:
+    async def same_page(request: Request) -> None:
+        more = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
+        await request.result({"tools": list[Any](), "nextCursor": "again", **more})
+
+    async with scripted() as peer:
+        peer.behaviours["tools/list"] = same_page
+        async with connected(remote(peer.url)) as server:
+            assert tool_names(server) == []
+
+
+async def test_a_result_that_breaks_its_own_schema_is_an_answer_all_the_same() -> None:
+    async with scripted(tool=answer) as peer:
+        output = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+        peer.tools = [{"name": "tool", "inputSchema": {"type": "object"}, "outputSchema": output}]
+        async with connected(remote(peer.url)) as server:
+            assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
+
+
+async def test_an_answer_followed_by_a_failed_listing_is_not_called_a_refusal() -> None:
+    async with scripted(tool=answer) as peer, connected(remote(peer.url)) as server:
+        # A tool that was never listed makes the SDK ask for the listing after the answer.
+        peer.behaviours["unlisted"] = answer
+        peer.behaviours["tools/list"] = error(-32601, "no listing today")
+        assert isinstance(await server.call("unlisted", {}, timeout_s=5), Ambiguous)
+
+
+async def test_a_refusal_after_the_server_had_begun_is_not_called_unsent() -> None:
+    async def begin(request: Request) -> None:
+        if len(peer.calls("tool")) == 1:
+            await request.result({"resultType": "input_required", "requestState": "half done"})
+        else:
+            await request.respond(503, kind="")
+
+    async with scripted(tool=begin) as peer, connected(remote(peer.url)) as server:
+        assert isinstance(await server.call("tool", {}, timeout_s=5), Ambiguous)
+        assert len(peer.calls("tool")) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "protocol"), [("streamable-http", "auto"), ("streamable-http", "legacy"), ("sse", "legacy")]
+)
+async def test_a_real_server_over_http_killed_during_a_call_and_restarted(
+    kind: str, protocol: str, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace"
+    port = free_port()
+    path = "/sse" if kind == "sse" else "/mcp"
+    spec = remote(f"http://127.0.0.1:{port}{path}", sse=kind == "sse", protocol=protocol)
+    async with owned(spec, replace(QUICK, call_waits=60.0)) as server:
+        async with demo_over_http(kind, port, trace) as process:
+            await wait_until(lambda: ready(server))
+            cancelled = asyncio.create_task(server.call("wait", {"name": "c"}, timeout_s=20))
+            await wait_until(lambda: "c began" in traced(trace))
+            cancelled.cancel()
+            await wait_until(lambda: "c cancelled" in traced(trace))
+            call = asyncio.create_task(server.call("wait", {"name": "w"}, timeout_s=20))
+            await wait_until(lambda: "w began" in traced(trace))
+            process.kill()
+            assert isinstance(await call, Ambiguous)
+        async with demo_over_http(kind, port, trace):
+            # At most one call learns that its session is gone, and that one was not run.
+            results = [await server.call("add", {"a": 1, "b": 2}, timeout_s=10) for _ in range(2)]
+            assert isinstance(results[0], Answered | NotSent)
+            assert isinstance(results[1], Answered)
+
+
+async def test_the_demo_server_says_the_same_over_both_transports(tmp_path: Path) -> None:
+    port = free_port()
+    async with (
+        demo_over_http("streamable-http", port, tmp_path / "a"),
+        connected(remote(f"http://127.0.0.1:{port}/mcp")) as http,
+        connected(demo_stdio(tmp_path / "b", name="remote")) as stdio,
+    ):
+        assert http.catalogue == stdio.catalogue
+        progress: list[float] = []
+        await http.call("count", {"to": 50}, timeout_s=10, on_progress=lambda seen: progress.append(seen.progress))
+        assert progress == [float(step) for step in range(1, 51)]

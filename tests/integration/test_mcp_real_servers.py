@@ -1,0 +1,142 @@
+"""Servers that other people wrote."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from plugins_contract.outcomes import CallProgress, CallState, LinkBlock, MediaBlock, TextBlock, ToolOutcome
+from plugins_mcp.mcp import (
+    Answered,
+    McpServer,
+    McpServers,
+    NotSent,
+    ServerHealth,
+    ServerOptions,
+    ServerSpec,
+    Stdio,
+    TimedOut,
+    read_servers_file,
+    to_outcome,
+)
+from tests.integration.servers import (
+    QUICK,
+    accepts,
+    connected,
+    everything_server,
+    owned,
+    ready,
+    remote,
+    tool_names,
+)
+from tests.support.processes import free_port, running
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+BIN = Path(sys.executable).parent
+
+
+async def outcome(server: McpServer, tool: str, **arguments: object) -> ToolOutcome:
+    result = await server.call(tool, arguments, timeout_s=20)
+    assert isinstance(result, Answered), result
+    return to_outcome(result.result)
+
+
+def text(outcome: ToolOutcome) -> str:
+    return "\n".join(block.text for block in outcome.content if isinstance(block, TextBlock))
+
+
+async def test_the_time_server_tells_the_time_and_refuses_nonsense() -> None:
+    async with connected(ServerSpec("time", Stdio(str(BIN / "mcp-server-time")))) as server:
+        assert "Europe/Berlin" in text(await outcome(server, "get_current_time", timezone="Europe/Berlin"))
+        refused = await outcome(server, "get_current_time", timezone="Nowhere/Land")
+        assert refused.state is CallState.FAILED
+        assert refused.error is not None
+        assert "Nowhere/Land" in refused.error.message
+
+
+async def test_the_git_server_reads_a_repository(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True, capture_output=True)
+
+    def prepare() -> None:
+        git("init", "-q")
+        (tmp_path / "a.txt").write_text("hello\n")
+        git("add", "a.txt")
+
+    await anyio.to_thread.run_sync(prepare)
+    spec = ServerSpec("git", Stdio(str(BIN / "mcp-server-git"), ("--repository", str(tmp_path))))
+    async with connected(spec) as server:
+        assert "git_status" in tool_names(server)
+        assert "a.txt" in text(await outcome(server, "git_status", repo_path=str(tmp_path)))
+
+
+async def test_a_file_with_good_broken_and_disabled_servers_gives_them_all_their_health(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text(
+        '{"mcpServers": {"time": {"command": "${BIN}/mcp-server-time"}, "off": {"command": "x", "disabled": true},'
+        ' "lost": {"command": "x", "env": {"KEY": "${NOT_SET}"}}}}'
+    )
+    file = read_servers_file(path, {"BIN": str(BIN)})
+    changes: list[str] = []
+    servers = McpServers(file.servers, file.broken, changed=changes.append, pace=QUICK)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(servers.run())
+        await servers.tried()
+        assert {name: health.state.value for name, health in servers.health().items()} == {
+            "time": "ready",
+            "off": "disabled",
+            "lost": "disabled",
+        }
+        assert servers.health()["lost"].error == "environment variable NOT_SET is not set"
+        assert list(servers.catalogues()) == ["time"]
+        assert changes == ["time"]
+        assert servers.get("off") is None
+        assert (server := servers.get("time")) is not None
+        assert "UTC" in text(await outcome(server, "get_current_time", timezone="UTC"))
+        servers.stop()
+    assert servers.health()["off"] == ServerHealth(servers.health()["off"].state, "disabled in the configuration")
+
+
+async def test_the_everything_server_over_stdio() -> None:
+    spec = ServerSpec("everything", Stdio("node", (everything_server(),)), ServerOptions(trust=True))
+    async with connected(spec) as server:
+        await use_everything(server)
+
+
+async def test_the_everything_server_over_http_restarts() -> None:
+    path, port = everything_server(), free_port()
+    async with owned(remote(f"http://127.0.0.1:{port}/mcp")) as server:
+        async with running(["node", path, "streamableHttp"], env={"PORT": str(port)}) as process:
+            await wait_until(lambda: process.ready(lambda: accepts(port)), 30)
+            await wait_until(lambda: ready(server))
+            await use_everything(server)
+            assert isinstance(await server.call(LONG, {"duration": 9, "steps": 3}, timeout_s=0.5), TimedOut)
+            generation = server.generation
+            process.kill()
+        async with running(["node", path, "streamableHttp"], env={"PORT": str(port)}) as process:
+            await wait_until(lambda: process.ready(lambda: accepts(port)), 30)
+            first = await server.call("echo", {"message": "again"}, timeout_s=10)
+            assert isinstance(first, NotSent | Answered)
+            await wait_until(lambda: server.generation > generation and ready(server))
+            assert text(await outcome(server, "echo", message="again")) == "Echo: again"
+
+
+LONG = "trigger-long-running-operation"
+
+
+async def use_everything(server: McpServer) -> None:
+    assert text(await outcome(server, "echo", message="hi")) == "Echo: hi"
+    image = await outcome(server, "get-tiny-image")
+    assert [block.mime_type for block in image.content if isinstance(block, MediaBlock)] == ["image/png"]
+    structured = await outcome(server, "get-structured-content", location="New York")
+    assert structured.structured["conditions"] in text(structured)
+    links = await outcome(server, "get-resource-links", count=3)
+    assert sum(isinstance(block, LinkBlock) for block in links.content) == 3
+    seen: list[CallProgress] = []
+    result = await server.call(LONG, {"duration": 0.2, "steps": 4}, timeout_s=20, on_progress=seen.append)
+    assert isinstance(result, Answered)
+    assert [progress.progress for progress in seen] == [1, 2, 3, 4]

@@ -1,0 +1,296 @@
+"""Calls to servers that are child processes, and what becomes of them when the child misbehaves."""
+
+import asyncio
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plugins_contract.catalogue import ServerState
+from plugins_contract.errors import ErrorCode
+from plugins_contract.messages import ExecutionClass
+from plugins_contract.outcomes import CallProgress
+from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, TimedOut
+from plugins_mcp.mcp.spec import ServerSpec, Stdio, ToolOptions
+from tests.integration.servers import QUICK, connected, demo_stdio, owned, ready, script, tool_names, traced
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+ERAS = ["auto", "legacy"]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return tmp_path / "trace"
+
+
+def answer_of(result: CallResult) -> Any:
+    assert isinstance(result, Answered), result
+    assert not result.result.is_error, result
+    return result.result.structured_content or result.result.content[0].model_dump()["text"]
+
+
+async def pid_of(server: Any) -> int:
+    return answer_of(await server.call("show_environment", {}, timeout_s=5))["pid"]
+
+
+@pytest.mark.parametrize("protocol", ERAS)
+async def test_a_tool_is_called_and_the_offer_is_known(trace: Path, protocol: str) -> None:
+    async with connected(demo_stdio(trace, protocol=protocol, trust=True)) as server:
+        assert answer_of(await server.call("add", {"a": 1, "b": 2}, timeout_s=5)) == {"result": 3}
+        catalogue = server.catalogue
+        assert catalogue is not None
+        assert (catalogue.title, catalogue.version, catalogue.instructions) == ("demo", "7", "Be brief.")
+        assert {tool.name: tool.execution_class for tool in catalogue.tools}["demo__add"] is ExecutionClass.REPEATABLE
+        assert [(item.uri, item.template) for item in catalogue.resources] == [
+            ("demo://greeting", False),
+            ("demo://people/{name}", True),
+        ]
+        assert [(prompt.name, prompt.arguments) for prompt in catalogue.prompts] == [("summary", ("text",))]
+        assert server.generation == 1
+
+
+@pytest.mark.parametrize("protocol", ERAS)
+async def test_a_child_killed_during_a_call_leaves_its_outcome_open_and_is_started_again(
+    trace: Path, protocol: str
+) -> None:
+    async with connected(demo_stdio(trace, protocol=protocol)) as server:
+        pid = await pid_of(server)
+        call = asyncio.create_task(server.call("wait", {"name": "w"}, timeout_s=20))
+        await wait_until(lambda: "w began" in traced(trace))
+        os.kill(pid, signal.SIGKILL)
+        assert isinstance(await call, Ambiguous)
+        # A call made at once waits for the new child instead of failing.
+        assert await pid_of(server) != pid
+        assert server.generation == 2
+
+
+async def test_a_child_that_dies_by_itself_during_a_call_leaves_its_outcome_open(trace: Path) -> None:
+    async with connected(demo_stdio(trace)) as server:
+        assert isinstance(await server.call("act_and_die", {"name": "x"}, timeout_s=10), Ambiguous)
+        assert traced(trace) == ["x took effect"]
+        await wait_until(lambda: server.generation == 2 and ready(server))
+
+
+async def test_a_failure_after_the_effect_is_the_answer_of_the_tool(trace: Path) -> None:
+    async with connected(demo_stdio(trace)) as server:
+        result = await server.call("act_and_fail", {"name": "x"}, timeout_s=10)
+        assert isinstance(result, Answered)
+        assert result.result.is_error
+        assert traced(trace) == ["x took effect"]
+
+
+@pytest.mark.parametrize("protocol", ERAS)
+async def test_cancelling_the_caller_cancels_the_tool_and_nothing_else(trace: Path, protocol: str) -> None:
+    async with connected(demo_stdio(trace, protocol=protocol)) as server:
+        other = asyncio.create_task(server.call("wait", {"name": "other", "seconds": 1}, timeout_s=20))
+        call = asyncio.create_task(server.call("wait", {"name": "w"}, timeout_s=20))
+        await wait_until(lambda: {"w began", "other began"} <= set(traced(trace)))
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await wait_until(lambda: "w cancelled" in traced(trace))
+        assert isinstance(await other, Answered)
+        assert server.generation == 1
+
+
+@pytest.mark.parametrize("protocol", ERAS)
+async def test_a_call_over_its_time_is_cancelled_at_the_server(trace: Path, protocol: str) -> None:
+    async with connected(demo_stdio(trace, protocol=protocol)) as server:
+        assert await server.call("wait", {"name": "w"}, timeout_s=0.5) == TimedOut(sent=True)
+        await wait_until(lambda: traced(trace) == ["w began", "w cancelled"])
+
+
+async def test_a_call_whose_time_passes_before_it_gets_a_slot_was_not_sent(trace: Path) -> None:
+    async with connected(demo_stdio(trace, concurrency=1)) as server:
+        call = asyncio.create_task(server.call("wait", {"name": "w"}, timeout_s=20))
+        await wait_until(lambda: "w began" in traced(trace))
+        assert await server.call("wait", {"name": "late"}, timeout_s=0.3) == TimedOut(sent=False)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        assert "late began" not in traced(trace)
+
+
+async def test_no_more_calls_run_at_once_than_configured(trace: Path) -> None:
+    async with connected(demo_stdio(trace, concurrency=2)) as server:
+        calls = [server.call("wait", {"name": str(number), "seconds": 0.05}, timeout_s=20) for number in range(6)]
+        await asyncio.gather(*calls)
+        running = most = 0
+        for line in traced(trace):
+            running += 1 if line.endswith("began") else -1
+            most = max(most, running)
+        assert most == 2
+
+
+@pytest.mark.parametrize("protocol", ERAS)
+async def test_progress_comes_in_order_and_before_the_answer(trace: Path, protocol: str) -> None:
+    async with connected(demo_stdio(trace, protocol=protocol)) as server:
+        seen: list[CallProgress] = []
+        result = await server.call("count", {"to": 200}, timeout_s=20, on_progress=seen.append)
+        assert isinstance(result, Answered)
+        assert seen == [CallProgress(step, 200, f"step {step}") for step in range(1, 201)]
+
+
+async def test_an_observer_of_progress_that_fails_hurts_nobody(trace: Path) -> None:
+    def fail(progress: CallProgress) -> None:
+        raise RuntimeError(progress)
+
+    async with connected(demo_stdio(trace)) as server:
+        assert isinstance(await server.call("count", {"to": 3}, timeout_s=20, on_progress=fail), Answered)
+        assert isinstance(await server.call("count", {"to": 3}, timeout_s=20), Answered)
+
+
+async def test_garbage_on_standard_output_and_much_standard_error_do_no_harm(trace: Path) -> None:
+    async with connected(demo_stdio(trace)) as server:
+        for _ in range(3):
+            assert answer_of(await server.call("shout", {"kilobytes": 256}, timeout_s=10)) == {"result": "shouted"}
+        assert server.generation == 1
+
+
+@pytest.mark.parametrize("protocol", ERAS)
+async def test_a_tool_that_appears_later_is_listed(trace: Path, protocol: str) -> None:
+    async with connected(demo_stdio(trace, protocol=protocol)) as server:
+        # In the legacy era the demo server announces nothing: what is missed is found by calling.
+        await server.call("grow", {"name": "sprout"}, timeout_s=10)
+        if protocol == "legacy":
+            await server.call("no_such_tool", {}, timeout_s=10)
+        await wait_until(lambda: "sprout" in tool_names(server))
+
+
+async def test_listings_are_repeated_without_being_asked(trace: Path) -> None:
+    async with connected(demo_stdio(trace, protocol="legacy"), replace(QUICK, relist_every=0.1)) as server:
+        await server.call("grow", {"name": "sprout"}, timeout_s=10)
+        await wait_until(lambda: "sprout" in tool_names(server))
+
+
+async def test_an_unknown_tool_is_named_as_such(trace: Path) -> None:
+    async with connected(demo_stdio(trace)) as server:
+        result = await server.call("no_such_tool", {}, timeout_s=5)
+        assert isinstance(result, Rejected)
+        assert result.code is ErrorCode.TOOL_NOT_FOUND
+
+
+async def test_a_disabled_tool_is_not_asked(trace: Path) -> None:
+    async with connected(demo_stdio(trace, tools={"act_and_die": ToolOptions(disabled=True)})) as server:
+        result = await server.call("act_and_die", {"name": "x"}, timeout_s=5)
+        assert isinstance(result, Rejected)
+        assert result.code is ErrorCode.DISABLED
+        assert "act_and_die" not in tool_names(server)
+        assert traced(trace) == []
+
+
+@pytest.mark.parametrize("protocol", ERAS)
+async def test_a_tool_that_asks_the_user_is_told_that_nobody_answers(trace: Path, protocol: str) -> None:
+    async with connected(demo_stdio(trace, protocol=protocol)) as server:
+        result = await server.call("ask", {}, timeout_s=10)
+        match result:
+            case Answered(result=answer):
+                assert answer.is_error
+            case Rejected(code=code):
+                assert code is ErrorCode.TOOL_EXECUTION_FAILED
+            case _:
+                pytest.fail(str(result))
+
+
+async def test_a_child_gets_its_own_variables_and_none_of_ours(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKER_SECRET", "hands off")
+    async with connected(demo_stdio(trace)) as server:
+        shown = answer_of(await server.call("show_environment", {}, timeout_s=5))
+        assert shown["env"]["TRACE"] == str(trace)
+        assert "WORKER_SECRET" not in shown["env"]
+
+
+async def test_stopping_ends_the_child(trace: Path) -> None:
+    async with connected(demo_stdio(trace)) as server:
+        pid = await pid_of(server)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert isinstance(await server.call("add", {"a": 1, "b": 2}, timeout_s=1), NotSent | TimedOut)
+
+
+async def test_a_server_that_never_answers_the_handshake_fails_within_its_time() -> None:
+    async with owned(script("import time; time.sleep(60)", connect_timeout_ms=300)) as server:
+        await server.tried.wait()
+        assert (server.state, server.last_error) == (ServerState.FAILED, "no answer in time")
+
+
+async def test_a_server_can_be_stopped_during_its_handshake() -> None:
+    async with owned(script("import sys; sys.stdin.read()")) as server:
+        await wait_until(lambda: server.state is ServerState.CONNECTING)
+
+
+async def test_what_a_dying_server_says_last_is_in_the_error_without_its_secrets() -> None:
+    source = "import os, sys; sys.exit('bad key ' + os.environ['KEY'])"
+    child = Stdio(sys.executable, ("-c", source), env={"KEY": "very-secret"})
+    pace = replace(QUICK, call_waits=0.0)
+    async with owned(ServerSpec("script", child, secrets=frozenset({"very-secret"})), pace) as server:
+        await server.tried.wait()
+        assert server.last_error == "Connection closed; its last words: bad key ***"
+        result = await server.call("x", {}, timeout_s=5)
+        assert isinstance(result, NotSent)
+
+
+async def test_a_command_that_does_not_exist_is_named() -> None:
+    async with owned(ServerSpec("missing", Stdio("/no/such/command"))) as server:
+        await server.tried.wait()
+        assert "/no/such/command" in (server.last_error or "")
+
+
+async def test_calls_to_a_server_that_is_down_for_long_fail_at_once() -> None:
+    async with owned(script("raise SystemExit"), replace(QUICK, call_waits=0.1)) as server:
+        await server.tried.wait()
+        await wait_until(lambda: isinstance(server.last_error, str))
+        async with asyncio.timeout(2):
+            assert isinstance(await server.call("x", {}, timeout_s=60), NotSent)
+
+
+OLD_SERVER = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["method"] == "server/discover":
+        sys.exit("what is server/discover?")
+    name = {"name": "old", "version": "1"}
+    about = {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}, "serverInfo": name}
+    tools = {"tools": [{"name": "old", "inputSchema": {"type": "object"}}]}
+    results = {"initialize": about, "tools/list": tools}
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": results[message["method"]]}), flush=True)
+"""
+
+
+async def test_a_server_that_dies_of_the_question_for_its_protocol_is_not_asked_again() -> None:
+    async with connected(script(OLD_SERVER)) as server:
+        assert tool_names(server) == ["old"]
+
+
+async def test_a_pinned_protocol_is_not_negotiated() -> None:
+    async with connected(script(OLD_SERVER, protocol="legacy")) as server:
+        assert server.generation == 1
+
+
+async def test_a_server_that_hangs_when_nobody_waits_for_it_is_started_anew(trace: Path) -> None:
+    pace = replace(QUICK, relist_every=0.1, list_within=0.3)
+    async with connected(demo_stdio(trace, protocol="legacy"), pace) as server:
+        pid = await pid_of(server)
+        os.kill(pid, signal.SIGSTOP)
+        await wait_until(lambda: server.generation >= 2 and ready(server), 20)
+        assert await pid_of(server) != pid
+
+
+async def test_a_server_that_is_busy_with_a_call_is_left_alone(trace: Path) -> None:
+    pace = replace(QUICK, relist_every=0.1, list_within=0.2)
+    async with connected(demo_stdio(trace), pace) as server:
+        pid = await pid_of(server)
+        call = asyncio.create_task(server.call("wait", {"name": "w", "seconds": 1}, timeout_s=20))
+        await wait_until(lambda: "w began" in traced(trace))
+        os.kill(pid, signal.SIGSTOP)
+        await wait_until(lambda: server.state is ServerState.FAILED)
+        os.kill(pid, signal.SIGCONT)
+        assert isinstance(await call, Answered)
+        await wait_until(lambda: ready(server))
+        assert server.generation == 1

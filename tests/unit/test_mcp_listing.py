@@ -1,0 +1,173 @@
+"""What a server offers, as it is published; and what is left out."""
+
+from typing import Any
+
+import pytest
+from mcp import types as sdk
+
+from plugins_contract.catalogue import PromptEntry, Quarantined, ResourceEntry, ToolEntry
+from plugins_contract.messages import ExecutionClass
+from plugins_mcp.mcp.listing import MAX_DESCRIPTION_CHARS, Offers, execution_class, set_aside_malformed, to_catalogue
+from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, ToolOptions
+
+OBJECT: dict[str, Any] = {"type": "object"}
+
+
+def spec(**options: Any) -> ServerSpec:
+    return ServerSpec("srv", Http("http://h"), ServerOptions(**options))
+
+
+def tool(name: str = "t", schema: dict[str, Any] = OBJECT, **fields: Any) -> sdk.Tool:
+    return sdk.Tool.model_validate({"name": name, "inputSchema": schema, **fields})
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"p": schema}}
+    return schema
+
+
+def test_a_tool_is_published_with_all_that_the_engine_needs() -> None:
+    listed = tool(
+        "read file", description="Reads", annotations={"title": "Read", "readOnlyHint": True, "openWorldHint": False}
+    )
+    options = {"trust": True, "timeout_ms": 9, "tools": {"read file": ToolOptions(timeout_ms=5)}}
+    entry = to_catalogue(spec(**options), Offers(tools=(listed,))).tools[0]
+    assert entry == ToolEntry(
+        name=entry.name,
+        server="srv",
+        tool="read file",
+        title="Read",
+        description="Reads",
+        input_schema=OBJECT,
+        annotations={"title": "Read", "readOnlyHint": True, "openWorldHint": False},
+        execution_class=ExecutionClass.REPEATABLE,
+        timeout_ms=5,
+    )
+    assert entry.name.startswith("srv__read_file_")
+
+
+READ_ONLY = sdk.ToolAnnotations(read_only_hint=True)
+IDEMPOTENT = sdk.ToolAnnotations(idempotent_hint=True)
+WRITES = sdk.ToolAnnotations(read_only_hint=False, destructive_hint=True)
+SAID_REPEATABLE = {"t": ToolOptions(execution_class=ExecutionClass.REPEATABLE)}
+SAID_ONCE = {"t": ToolOptions(execution_class=ExecutionClass.ONCE)}
+
+
+@pytest.mark.parametrize(
+    ("options", "annotations", "expected"),
+    [
+        ({"trust": False}, READ_ONLY, ExecutionClass.ONCE),
+        ({"trust": True}, READ_ONLY, ExecutionClass.REPEATABLE),
+        ({"trust": True}, IDEMPOTENT, ExecutionClass.REPEATABLE),
+        ({"trust": True}, WRITES, ExecutionClass.ONCE),
+        ({"trust": True}, sdk.ToolAnnotations(), ExecutionClass.ONCE),
+        ({"trust": True}, None, ExecutionClass.ONCE),
+        ({"trust": False, "tools": SAID_REPEATABLE}, None, ExecutionClass.REPEATABLE),
+        ({"trust": True, "tools": SAID_ONCE}, READ_ONLY, ExecutionClass.ONCE),
+    ],
+)
+def test_a_tool_may_run_twice_only_by_a_trusted_word(
+    options: dict[str, Any], annotations: sdk.ToolAnnotations | None, expected: ExecutionClass
+) -> None:
+    assert execution_class(ServerOptions(**options), "t", annotations) is expected
+
+
+@pytest.mark.parametrize(
+    ("listed", "reason"),
+    [
+        (tool(""), "no name"),
+        (tool(schema={"type": "string"}), "not of type object"),
+        (tool(schema={}), "not of type object"),
+        (tool(schema={"type": "object", "properties": {"a": {"type": "strin"}}}), "not valid JSON Schema"),
+        (tool(schema={"type": "object", "properties": {"a": {"$ref": "http://x/y"}}}), "'http://x/y'"),
+        (tool(schema={"type": "object", "anyOf": [{"$ref": "other.json"}]}), "'other.json'"),
+        (tool(schema={"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}}), "'#/$defs/none'"),
+        (tool(schema={"type": "object", "description": "ü" * 20_000}), "too large: 40"),
+        (tool(schema=nested(50)), "nested more than"),
+        (tool(execution={"taskSupport": "required"}), "MCP task"),
+    ],
+)
+def test_a_tool_that_would_spoil_a_request_is_quarantined(listed: sdk.Tool, reason: str) -> None:
+    catalogue = to_catalogue(spec(), Offers(tools=(listed, tool("good"))))
+    assert [entry.tool for entry in catalogue.tools] == ["good"]
+    assert reason in catalogue.quarantined[0].reason
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"$ref": {"type": "string"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/a~1b"}}, "$defs": {"a/b": {"type": "string"}}},
+        {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#"}}}},
+        {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "additionalProperties": False},
+        nested(20),
+    ],
+)
+def test_unusual_but_sound_schemas_are_left_alone(schema: dict[str, Any]) -> None:
+    catalogue = to_catalogue(spec(), Offers(tools=(tool(schema=schema),)))
+    assert catalogue.quarantined == ()
+    assert catalogue.tools[0].input_schema == schema
+
+
+def test_a_name_that_is_listed_twice_means_neither() -> None:
+    catalogue = to_catalogue(spec(), Offers(tools=(tool("a"), tool("b"), tool("a"))))
+    assert [entry.tool for entry in catalogue.tools] == ["b"]
+    assert catalogue.quarantined == (Quarantined(tool="a", reason="listed more than once"),)
+
+
+def test_a_disabled_tool_is_not_offered() -> None:
+    assert to_catalogue(spec(tools={"t": ToolOptions(disabled=True)}), Offers(tools=(tool(),))).tools == ()
+
+
+def test_a_long_description_is_trimmed() -> None:
+    entry = to_catalogue(spec(), Offers(tools=(tool(description="x" * 9000),))).tools[0]
+    assert len(entry.description) == MAX_DESCRIPTION_CHARS
+
+
+def test_resources_templates_prompts_and_the_server_itself_are_published() -> None:
+    offers = Offers(
+        info=sdk.Implementation(name="n", title="T", version="3"),
+        instructions="Be brief.",
+        resources=(sdk.Resource(uri="a://b", name="b", mime_type="x/y"),),
+        templates=(sdk.ResourceTemplate(uri_template="a://{c}", name="c", description="d"),),
+        prompts=(sdk.Prompt(name="p", arguments=[sdk.PromptArgument(name="q")]),),
+    )
+    catalogue = to_catalogue(spec(), offers)
+    assert (catalogue.title, catalogue.version, catalogue.instructions) == ("T", "3", "Be brief.")
+    assert catalogue.resources == (
+        ResourceEntry(uri="a://b", name="b", mime_type="x/y"),
+        ResourceEntry(uri="a://{c}", name="c", description="d", template=True),
+    )
+    assert catalogue.prompts == (PromptEntry(name="p", arguments=("q",)),)
+
+
+def test_the_order_of_a_listing_does_not_change_the_catalogue() -> None:
+    one, two = tool("one"), tool("two")
+    assert (
+        to_catalogue(spec(), Offers(tools=(one, two))).digest()
+        == to_catalogue(spec(), Offers(tools=(two, one))).digest()
+    )
+
+
+def test_malformed_tools_are_taken_out_of_a_raw_listing() -> None:
+    raw: dict[str, Any] = {
+        "tools": [
+            {"name": "a", "inputSchema": OBJECT, "outputSchema": 5},
+            {"name": "b"},
+            7,
+            {"name": "c", "inputSchema": {}},
+        ]
+    }
+    aside = set_aside_malformed(raw)
+    assert raw["tools"] == [{"name": "a", "inputSchema": OBJECT}]
+    assert [tool.tool for tool in aside] == ["b", "None", "c"]
+    assert "inputSchema" in aside[0].reason
+
+
+@pytest.mark.parametrize("result", [{}, {"tools": None}, {"content": []}])
+def test_other_results_are_left_alone(result: dict[str, Any]) -> None:
+    before = dict(result)
+    assert set_aside_malformed(result) == []
+    assert result == before

@@ -1,0 +1,182 @@
+"""The file of servers that people already have for other clients."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plugins_contract.messages import ExecutionClass
+from plugins_mcp.errors import ServersFileError
+from plugins_mcp.mcp.servers_file import ServersFile, read_servers_file, single_server
+from plugins_mcp.mcp.spec import Http, ServerOptions, Sse, Stdio, ToolOptions, Transport
+
+ENVIRONMENT = {"TOKEN": "t0ken-value", "DIR": "/data", "EMPTY": ""}
+URL = "https://mcp.example/mcp"
+
+
+def read(tmp_path: Path, document: Any) -> ServersFile:
+    path = tmp_path / "mcp.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return read_servers_file(path, ENVIRONMENT)
+
+
+def one(tmp_path: Path, entry: Any) -> ServersFile:
+    return read(tmp_path, {"mcpServers": {"s": entry}})
+
+
+@pytest.mark.parametrize(
+    ("entry", "transport"),
+    [
+        ({"command": "run"}, Stdio("run")),
+        ({"type": "stdio", "command": "run", "args": ["-x", "${DIR}/y"]}, Stdio("run", ("-x", "/data/y"))),
+        (
+            {"command": "run", "env": {"K": "${TOKEN}"}, "cwd": "${DIR}"},
+            Stdio("run", env={"K": "t0ken-value"}, cwd="/data"),
+        ),
+        ({"url": URL}, Http(URL)),
+        ({"type": "http", "url": URL, "headers": {"A": "Bearer ${TOKEN}"}}, Http(URL, {"A": "Bearer t0ken-value"})),
+        ({"type": "streamable-http", "url": URL}, Http(URL)),
+        ({"transport": "streamableHttp", "url": URL}, Http(URL)),
+        ({"httpUrl": URL}, Http(URL)),
+        ({"type": "sse", "url": URL}, Sse(URL)),
+        ({"transport": "sse", "url": URL}, Sse(URL)),
+        ({"url": "https://${env:HOST:-mcp.example}/mcp"}, Http(URL)),
+        ({"command": "${EMPTY}run", "args": ["${x%y}", "$TOKEN", "${A:-}"]}, Stdio("run", ("${x%y}", "$TOKEN", ""))),
+    ],
+)
+def test_all_spellings_in_use_are_read(tmp_path: Path, entry: Any, transport: Transport) -> None:
+    file = one(tmp_path, entry)
+    assert file.broken == ()
+    assert file.servers[0].transport == transport
+    assert file.servers[0].options == ServerOptions()
+
+
+def test_the_key_of_another_editor_is_read_as_well(tmp_path: Path) -> None:
+    assert [spec.name for spec in read(tmp_path, {"servers": {"a": {"url": URL}}}).servers] == ["a"]
+
+
+def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
+    options = {
+        "trust": True,
+        "timeoutMs": 1000,
+        "connectTimeoutMs": 2000,
+        "concurrency": 3,
+        "protocol": "2025-11-25",
+        "tools": {"t": {"timeoutMs": 5, "executionClass": "repeatable", "disabled": True}},
+    }
+    assert one(tmp_path, {"url": URL, "callstream": options}).servers[0].options == ServerOptions(
+        trust=True,
+        timeout_ms=1000,
+        connect_timeout_ms=2000,
+        concurrency=3,
+        protocol="legacy",
+        tools={"t": ToolOptions(timeout_ms=5, execution_class=ExecutionClass.REPEATABLE, disabled=True)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({}, "command"),
+        ([], "the entry must be an object"),
+        ({"command": 5}, "command must be a text"),
+        ({"command": "x", "args": "y"}, "args must be a list of texts"),
+        ({"command": "x", "args": [1]}, "args must be a list of texts"),
+        ({"command": "x", "env": {"PORT": 8000}}, "env.PORT must be a text"),
+        ({"type": "http"}, "url is missing"),
+        ({"type": "stdio", "url": URL}, "command is missing"),
+        ({"type": "carrier-pigeon", "url": URL}, "type must be one of"),
+        ({"url": "ftp://x/y"}, "url must be an address"),
+        ({"url": "http://"}, "url must be an address"),
+        ({"url": "http://host:port/"}, "url must be an address"),
+        ({"url": URL, "headers": {"A": "line\nbreak"}}, "headers.'A'"),
+        ({"url": "${NOWHERE}"}, "environment variable NOWHERE is not set"),
+        ({"url": URL, "headers": {"A": "${input:key}"}}, "${input:key} asks a person"),
+        ({"url": URL, "disabled": "yes"}, "disabled must be true or false"),
+        ({"url": URL, "callstream": {"trsut": True}}, "callstream has an unknown field 'trsut'"),
+        ({"url": URL, "callstream": {"trust": "yes"}}, "callstream.trust must be true or false"),
+        ({"url": URL, "callstream": {"concurrency": 0}}, "callstream.concurrency must be a whole number"),
+        ({"url": URL, "callstream": {"timeoutMs": True}}, "callstream.timeoutMs must be a whole number"),
+        ({"url": URL, "callstream": {"protocol": "1999"}}, "callstream.protocol must be auto"),
+        (
+            {"url": URL, "callstream": {"tools": {"t": {"executionClass": "often"}}}},
+            "callstream.tools.t.executionClass",
+        ),
+        ({"url": URL, "disabled": True}, "disabled in the configuration"),
+        ({"url": "${NOWHERE}", "enabled": False}, "disabled in the configuration"),
+    ],
+)
+def test_a_mistake_breaks_its_own_server_only_and_is_named(tmp_path: Path, entry: Any, reason: str) -> None:
+    file = read(tmp_path, {"mcpServers": {"bad": entry, "good": {"url": URL}}})
+    assert [spec.name for spec in file.servers] == ["good"]
+    assert file.broken[0].name == "bad"
+    assert reason in file.broken[0].reason
+
+
+def test_fields_of_other_clients_are_remarked_upon_and_ignored(tmp_path: Path) -> None:
+    file = one(tmp_path, {"command": "x", "autoApprove": [], "url": URL})
+    assert file.servers[0].transport == Stdio("x")
+    assert file.warnings == ("server 's': ignored the field 'autoApprove'", "server 's': ignored the field 'url'")
+
+
+@pytest.mark.parametrize(
+    ("document", "where"),
+    [
+        ("{\n  nope", "line 2, column 3"),
+        ("[]", "top level"),
+        ("{}", "top level"),
+        ('{"mcpServers": {}, "servers": {}}', "top level"),
+        ('{"mcpServers": []}', "mcpServers"),
+        ('{"mcpServers": {"": {}}}', "mcpServers"),
+    ],
+)
+def test_a_file_that_cannot_be_used_names_itself_and_the_place(tmp_path: Path, document: str, where: str) -> None:
+    with pytest.raises(ServersFileError) as caught:
+        read(tmp_path, document)
+    assert caught.value.where == where
+    assert str(tmp_path / "mcp.json") in str(caught.value)
+
+
+def test_a_missing_or_unreadable_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ServersFileError, match="does not exist"):
+        read_servers_file(tmp_path / "none.json", {})
+    with pytest.raises(ServersFileError, match="cannot be read"):
+        read_servers_file(tmp_path, {})
+    (tmp_path / "latin.json").write_bytes(b'{"\xe9": 1}')
+    with pytest.raises(ServersFileError, match="byte 2"):
+        read_servers_file(tmp_path / "latin.json", {})
+
+
+SECRETS = ["t0ken-value", "hidden-env", "hidden-arg", "hidden-query", "hidden-pass", "hidden-header"]
+
+
+def test_secrets_show_nowhere(tmp_path: Path) -> None:
+    stdio = {"command": "x", "args": ["--key=${TOKEN}"], "env": {"A": "hidden-env"}}
+    http = {
+        "url": "https://u:hidden-pass@h/?k=hidden-query",
+        "headers": {"A": "Bearer hidden-header", "B": "Bearer ${TOKEN}"},
+    }
+    wrong = {**http, "url": "ftp://u:hidden-pass@h/?k=${TOKEN}"}
+    file = read(tmp_path, {"mcpServers": {"a": stdio, "b": http, "c": wrong}})
+    shown = repr(file)
+    assert not [secret for secret in SECRETS if secret in shown]
+    texts = "; ".join(SECRETS).replace("hidden-arg; ", "")
+    for secret in ("hidden-query", "hidden-pass", "hidden-header", "t0ken-value"):
+        assert secret not in file.servers[1].redact(texts)
+    for secret in ("hidden-env", "t0ken-value"):
+        assert secret not in file.servers[0].redact(texts)
+
+
+def test_harmless_variables_and_short_values_stay_readable() -> None:
+    assert single_server("http://h/?a=1").redact("HTTP 401 at /root") == "HTTP 401 at /root"
+
+
+def test_one_server_can_be_had_quickly() -> None:
+    spec = single_server(f" {URL} ", "the-key\n")
+    assert (spec.name, spec.transport) == ("default", Http(URL, {"Authorization": "Bearer the-key"}))
+    assert "the-key" not in repr(spec)
+    assert single_server(URL).transport == Http(URL)
+    assert single_server(URL, " ").transport == Http(URL)
+    with pytest.raises(ValueError, match="http"):
+        single_server("mcp.example")
