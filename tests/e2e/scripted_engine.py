@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import Annotated, Any
 
 import uvicorn
@@ -277,7 +278,9 @@ def scripted_app(engine: ScriptedEngine) -> FastAPI:
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         fields = [{"field": ".".join(map(str, one["loc"][1:])), "message": one["msg"]} for one in error.errors()]
-        return _problem_document(Problem(422, "INVALID_REQUEST", "The request is not valid.", *fields))
+        return _problem_document(
+            Problem(422, "INVALID_REQUEST", "; ".join(field["message"] for field in fields), *fields)
+        )
 
     app = FastAPI()
     app.add_exception_handler(Problem, problem)
@@ -290,7 +293,12 @@ def scripted_app(engine: ScriptedEngine) -> FastAPI:
 
 
 def _problem_document(problem: Problem) -> Response:
-    document = {"type": "about:blank", "title": problem.detail, "status": problem.status, "detail": problem.detail}
+    document = {
+        "type": "about:blank",
+        "title": HTTPStatus(problem.status).phrase,
+        "status": problem.status,
+        "detail": problem.detail,
+    }
     document |= {"code": problem.code, "errors": list(problem.fields)}
     return JSONResponse(document, problem.status, media_type="application/problem+json")
 

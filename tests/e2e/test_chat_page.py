@@ -182,7 +182,7 @@ def test_an_image_from_elsewhere_is_never_fetched(chat: ChatPage, engine: Script
 def test_a_refused_message_names_the_field_and_gives_the_text_back(chat: ChatPage) -> None:
     chat.open()
     chat.ask("x" * 2001)
-    expect(chat.notice).to_contain_text("The request is not valid.")
+    expect(chat.notice).to_contain_text("INVALID_REQUEST")
     expect(chat.page.get_by_test_id("notice-field")).to_have_text("message String should have at most 2000 characters")
     expect(chat.questions).to_have_count(0)
     expect(chat.input).to_have_value("x" * 2001)

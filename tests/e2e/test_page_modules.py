@@ -127,6 +127,14 @@ def test_no_call_looks_busy_after_its_turn_has_ended(chat: ChatPage) -> None:
     assert state["phase"] == "idle"
 
 
+def test_no_stored_call_looks_busy_either(chat: ChatPage) -> None:
+    message = {"role": "assistant", "content": "", "turnId": "t0"}
+    calls = [{"correlationId": "c", "toolName": "t", "status": "pending"}]
+    history = {"sessionId": "s", "title": "", "messages": [message | {"toolCalls": calls}]}
+    state = reduce(chat, {"type": "loaded", "history": history | {"runningTurnId": None}})
+    assert [item["call"]["status"] for item in state["items"]] == ["unknown"]
+
+
 def test_a_message_that_was_refused_is_taken_off_the_screen(chat: ChatPage) -> None:
     state = reduce(chat, {"type": "submitted", "text": "hello"}, {"type": "rejected"})
     assert (state["items"], state["phase"]) == ([], "idle")

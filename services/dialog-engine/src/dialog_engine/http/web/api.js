@@ -15,7 +15,7 @@ export class ApiError extends Error {
 
 export const isAbort = (error) => error?.name === "AbortError";
 
-const UNREACHABLE = { title: "The server cannot be reached.", detail: "Is it running, and are you online?", code: "UNREACHABLE" };
+const UNREACHABLE = { title: "The server cannot be reached.", code: "UNREACHABLE" };
 
 export class Api {
   #keys;

@@ -132,7 +132,7 @@ function onDone(state, { reason, usage, ttftMs }) {
 const settled = (call) =>
   ENDED.has(call.status)
     ? call
-    : { ...call, status: "unknown", progress: null, error: { message: "The turn ended before this call was answered." } };
+    : { ...call, status: "unknown", progress: null, error: { message: "Its turn ended before the call was answered." } };
 
 function close(state) {
   return { ...state, items: state.items.map((item) => (item.open ? { ...item, open: false } : item)) };
@@ -149,7 +149,7 @@ function replace(state, at, changes) {
 
 /** Stored messages as items. What the running turn said is left out: its events tell it again from the start. */
 function fromHistory(state, { sessionId, title, runningTurnId, messages }) {
-  const told = messages.filter((message) => true);
+  const told = messages.filter((message) => message.role === "user" || message.turnId !== runningTurnId);
   return told.flatMap(itemsOf).reduce((sofar, item) => add(sofar, item), { ...state, sessionId, title: title ?? "" });
 }
 
@@ -158,7 +158,7 @@ function itemsOf({ role, content, turnId, toolCalls = [], interrupted }) {
   if (role !== "assistant") return [];
   return [
     ...(content ? [{ kind: "answer", text: content, open: false, turnId }] : []),
-    ...toolCalls.map((call) => ({ kind: "tool", callKey: callKey(call), call: { progress: null, past: true, ...call } })),
+    ...toolCalls.map((call) => ({ kind: "tool", callKey: callKey(call), call: settled({ ...call, past: true }) })),
     ...(interrupted ? [{ kind: "note", reason: "interrupted" }] : []),
   ];
 }

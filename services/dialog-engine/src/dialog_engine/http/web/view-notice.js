@@ -1,19 +1,19 @@
 /** What went wrong with a request, in the words of its problem document. */
 
+import { ApiError } from "./api.js";
 import { byId, h, icon } from "./dom.js";
 
 export class NoticeView {
   #element = byId("notice");
 
   show(error) {
-    const { title, detail, code, fields } = error.title ? error : { title: "Something went wrong.", detail: String(error), fields: [] };
+    const { headline, code, fields } = inWords(error);
     this.#element.replaceChildren(
       icon("alert"),
       h(
         "div",
         { class: "notice-text" },
-        h("p", { class: "notice-title" }, title, code ? h("code", { class: "chip bad" }, code) : null),
-        detail && detail !== title ? h("p", {}, detail) : null,
+        h("p", { class: "notice-title" }, h("span", {}, headline), code ? h("code", { class: "chip bad" }, code) : null),
         fields.length ? h("ul", {}, ...fields.map(fieldEntry)) : null,
       ),
       h("button", { type: "button", class: "quiet", "aria-label": "Dismiss", "data-testid": "notice-dismiss", onclick: () => this.hide() }, icon("cross")),
@@ -25,6 +25,13 @@ export class NoticeView {
     this.#element.hidden = true;
     this.#element.replaceChildren();
   }
+}
+
+/** The detail says it best; where fields are to blame they say it themselves, below the title. */
+function inWords(error) {
+  if (!(error instanceof ApiError)) return { headline: `Something went wrong. ${error}`, fields: [] };
+  const { title, detail, code, fields } = error;
+  return { headline: fields.length ? title : detail || title, code, fields };
 }
 
 const fieldEntry = ({ field, message }) => h("li", { "data-testid": "notice-field" }, h("code", {}, field), " ", message);
