@@ -24,12 +24,15 @@ from dialog_engine.errors import (
 )
 from dialog_engine.llm.openai_client import OpenAIChatClient
 from dialog_engine.model import (
+    AssistantMessage,
     ChatRequest,
     FinishReason,
     LLMEvent,
     StreamEnd,
     TextDelta,
+    ToolCall,
     ToolCallEvent,
+    ToolMessage,
     Turn,
     Usage,
     UserMessage,
@@ -201,6 +204,30 @@ async def test_a_provider_that_does_not_know_stream_options_is_asked_without_fro
     assert await ask(client) == HELLO_EVENTS
     assert await ask(client) == HELLO_EVENTS
     assert ["stream_options" in request for request in provider.requests] == [True, False, False]
+
+
+async def test_a_provider_that_does_not_take_its_reasoning_back_is_asked_without_from_then_on(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    call = ToolCall("a", "correlation", "clock__now", "{}")
+    history = (*REQUEST.messages, AssistantMessage("", (call,), "hm"), ToolMessage("a", "clock__now", "noon"))
+    provider.scripts.insert(0, refusal(400, {"error": {"message": "property 'reasoning_content' is unsupported"}}))
+    for _ in range(2):
+        assert await ask(client, ChatRequest(history, TURN)) == HELLO_EVENTS
+    sent = [request["messages"][1] for request in provider.requests]
+    assert ["reasoning_content" in message for message in sent] == [True, False, False]
+    assert all("stream_options" in request for request in provider.requests)
+
+
+async def test_an_option_is_kept_if_doing_without_it_does_not_help(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    complaint = refusal(400, {"error": {"message": "stream_options is set, and I never answer"}})
+    provider.scripts = [complaint, complaint, answer(HELLO)]
+    with pytest.raises(LLMRequestError):
+        await ask(client)
+    assert await ask(client) == HELLO_EVENTS
+    assert ["stream_options" in request for request in provider.requests] == [True, False, True]
 
 
 async def test_another_complaint_is_not_asked_again(provider: Provider, client: OpenAIChatClient) -> None:

@@ -24,6 +24,7 @@ def parse(*reads: bytes) -> list[bytes]:
         (b"data:[DONE]\n\n", [b"[DONE]"]),
         (b"data:  two\n\n", [b" two"]),
         (b"data: one\ndata: two\n\n", [b"one\ntwo"]),
+        (b"data: one\r\ndata: two\r\n\r\n", [b"one\ntwo"]),
         (b": ping\n\ndata: a\n:\n\n", [b"a"]),
         (b"\xef\xbb\xbfdata: a\n\n", [b"a"]),
         (b"data: a\n\n\xef\xbb\xbfdata: b\n\n", [b"a"]),

@@ -20,6 +20,10 @@ OPENAI_URL = "https://api.openai.com/v1"
 _NO_KEY = "no-key"
 _DRAIN_SECONDS = 0.1
 
+# What some providers refuse, and an answer can be had without.
+_USAGE = "stream_options"
+_REASONING = "reasoning_content"
+
 _Response = AsyncAPIResponse[AsyncStream[ChatCompletionChunk]]
 
 
@@ -56,7 +60,7 @@ class OpenAIChatClient:
         self._extra_body = extra_body
         self._failures = Failures(api_key or "")
         self._call_id = nine_characters if (urlsplit(url).hostname or "").endswith("mistral.ai") else str
-        self._asks_for_usage = True
+        self._options = frozenset({_USAGE, _REASONING})
         self._client = AsyncOpenAI(
             api_key=api_key or _NO_KEY,
             base_url=url,
@@ -95,28 +99,32 @@ class OpenAIChatClient:
                 await _drain(reads)
 
     async def _open(self, stack: AsyncExitStack, request: ChatRequest) -> _Response:
-        """Send the request, a second time if the provider does not know an option that can be done without."""
-        asks_for_usage = self._asks_for_usage
-        try:
-            response = await self._send(stack, request, asks_for_usage=asks_for_usage)
-        except APIStatusError as error:
-            if not asks_for_usage or error.status_code not in (400, 422) or "stream_options" not in str(error.body):
-                raise
-            self._asks_for_usage = False
-            response = await self._send(stack, request, asks_for_usage=False)
+        """Send the request, again without those of its options that the provider says it does not know."""
+        options = self._options
+        while True:
+            try:
+                response = await self._send(stack, request, options)
+                break
+            except APIStatusError as error:
+                refused = {name for name in options if error.status_code in (400, 422) and name in str(error.body)}
+                if not refused:
+                    raise
+                options -= refused
+        self._options &= options
         if _media_type(response) == "text/html":
             raise LLMRequestError("the model's provider answered with a web page: is OPENAI_BASE_URL right?")
         return response
 
-    async def _send(self, stack: AsyncExitStack, request: ChatRequest, *, asks_for_usage: bool) -> _Response:
-        messages = encode_messages(request.messages, call_id=self._call_id, reasoning_field="reasoning_content")
+    async def _send(self, stack: AsyncExitStack, request: ChatRequest, options: frozenset[str]) -> _Response:
+        reasoning_field = _REASONING if _REASONING in options else None
+        messages = encode_messages(request.messages, call_id=self._call_id, reasoning_field=reasoning_field)
         return await stack.enter_async_context(
             self._client.chat.completions.with_streaming_response.create(
                 model=self._model,
                 messages=cast("list[ChatCompletionMessageParam]", messages),
                 tools=cast("list[ChatCompletionToolUnionParam]", encode_tools(request.tools)) or omit,
                 stream=True,
-                stream_options={"include_usage": True} if asks_for_usage else omit,
+                stream_options={"include_usage": True} if _USAGE in options else omit,
                 extra_body=self._extra_body,
             )
         )
