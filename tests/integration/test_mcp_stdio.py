@@ -152,18 +152,22 @@ async def test_garbage_on_standard_output_and_much_standard_error_do_no_harm(tra
 
 
 @pytest.mark.parametrize("protocol", ERAS)
-async def test_a_tool_that_appears_later_is_listed(trace: Path, protocol: str) -> None:
+async def test_a_tool_that_is_announced_is_listed(trace: Path, protocol: str) -> None:
     async with connected(demo_stdio(trace, protocol=protocol)) as server:
-        # In the legacy era the demo server announces nothing: what is missed is found by calling.
         await server.call("grow", {"name": "sprout"}, timeout_s=10)
-        if protocol == "legacy":
-            await server.call("no_such_tool", {}, timeout_s=10)
+        await wait_until(lambda: "sprout" in tool_names(server))
+
+
+async def test_an_unknown_tool_makes_us_look_again(trace: Path) -> None:
+    async with connected(demo_stdio(trace)) as server:
+        await server.call("grow", {"name": "sprout", "announce": False}, timeout_s=10)
+        await server.call("no_such_tool", {}, timeout_s=10)
         await wait_until(lambda: "sprout" in tool_names(server))
 
 
 async def test_listings_are_repeated_without_being_asked(trace: Path) -> None:
     async with connected(demo_stdio(trace, protocol="legacy"), replace(QUICK, relist_every=0.1)) as server:
-        await server.call("grow", {"name": "sprout"}, timeout_s=10)
+        await server.call("grow", {"name": "sprout", "announce": False}, timeout_s=10)
         await wait_until(lambda: "sprout" in tool_names(server))
 
 

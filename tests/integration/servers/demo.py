@@ -77,10 +77,12 @@ def shout(kilobytes: int) -> str:
 
 
 @server.tool()
-async def grow(ctx: Context, name: str) -> str:
-    """Offer one more tool and say so."""
+async def grow(ctx: Context, name: str, announce: bool = True) -> str:
+    """Offer one more tool, and say so in the words of both eras."""
     server.add_tool(lambda: name, name=name, description="new")
-    await ctx.notify_tools_changed()
+    if announce:
+        await ctx.notify_tools_changed()
+        await ctx.session.send_tool_list_changed()
     return "grown"
 
 
