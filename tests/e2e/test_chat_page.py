@@ -155,6 +155,8 @@ def test_a_model_error_is_shown_with_its_code(chat: ChatPage, engine: ScriptedEn
     expect(chat.page.get_by_test_id("turn-error")).to_contain_text("The model cannot be reached.")
     expect(chat.page.get_by_test_id("turn-error-code")).to_have_text("MODEL_ERROR")
     chat.expect_idle()
+    chat.page.reload()
+    expect(chat.page.get_by_test_id("turn-note")).to_contain_text("This message got no answer")
 
 
 def test_an_image_of_a_result_is_shown(chat: ChatPage, engine: ScriptedEngine) -> None:

@@ -49,7 +49,8 @@ export class Api {
   /** The bytes behind a result's `url`, which must be one of the engine's own. */
   media = async (url) => {
     const { href, origin, pathname } = new URL(url, location.href);
-    if (origin !== location.origin || !pathname.startsWith("/v1/turns/")) throw new Error(`not the engine's own: ${url}`);
+    if (origin !== location.origin || !pathname.startsWith("/v1/turns/"))
+      throw new Error(`not the engine's own: ${url}`);
     return (await this.#request(href, { accept: "*/*" })).blob();
   };
 

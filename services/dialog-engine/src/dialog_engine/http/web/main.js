@@ -25,8 +25,15 @@ const chat = new Chat({ api, store, onError: showError, onSessions: refreshSessi
 
 const scroll = new ScrollView();
 const composer = new ComposerView({ onSend: send, onStop: () => chat.stop() });
-const conversation = new ConversationView(byId("conversation"), { markdown: new MarkdownQueue(api.markdown), media: api.media });
-const sidebar = new SidebarView({ onDelete: deleteSession, onNew: startAnew, onMore: () => sessions.more().catch(showError) });
+const conversation = new ConversationView(byId("conversation"), {
+  markdown: new MarkdownQueue(api.markdown),
+  media: api.media,
+});
+const sidebar = new SidebarView({
+  onDelete: deleteSession,
+  onNew: startAnew,
+  onMore: () => sessions.more().catch(showError),
+});
 
 function showError(error) {
   if (isAbort(error)) return;

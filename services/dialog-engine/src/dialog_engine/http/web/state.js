@@ -132,7 +132,12 @@ function onDone(state, { reason, usage, ttftMs }) {
 const settled = (call) =>
   ENDED.has(call.status)
     ? call
-    : { ...call, status: "unknown", progress: null, error: { message: "Its turn ended before the call was answered." } };
+    : {
+        ...call,
+        status: "unknown",
+        progress: null,
+        error: { message: "Its turn ended before the call was answered." },
+      };
 
 function close(state) {
   return { ...state, items: state.items.map((item) => (item.open ? { ...item, open: false } : item)) };
@@ -150,11 +155,16 @@ function replace(state, at, changes) {
 /** Stored messages as items. What the running turn said is left out: its events tell it again from the start. */
 function fromHistory(state, { sessionId, title, runningTurnId, messages }) {
   const told = messages.filter((message) => message.role === "user" || message.turnId !== runningTurnId);
-  return told.flatMap(itemsOf).reduce((sofar, item) => add(sofar, item), { ...state, sessionId, title: title ?? "" });
+  const answered = new Set(messages.filter(({ role }) => role === "assistant").map(({ turnId }) => turnId)).add(
+    runningTurnId,
+  );
+  const items = told.flatMap((message) => itemsOf(message, answered.has(message.turnId)));
+  return items.reduce((sofar, item) => add(sofar, item), { ...state, sessionId, title: title ?? "" });
 }
 
-function itemsOf({ role, content, turnId, toolCalls = [], interrupted }) {
-  if (role === "user") return [{ kind: "user", text: content }];
+function itemsOf({ role, content, turnId, toolCalls = [], interrupted }, answered) {
+  if (role === "user")
+    return [{ kind: "user", text: content }, ...(answered ? [] : [{ kind: "note", reason: "unanswered" }])];
   if (role !== "assistant") return [];
   return [
     ...(content ? [{ kind: "answer", text: content, open: false, turnId }] : []),

@@ -19,6 +19,7 @@ export const TOOL_STATUS = {
 export const NOTES = {
   cancelled: "You stopped this answer.",
   interrupted: "This answer was interrupted.",
+  unanswered: "This message got no answer: its turn failed, or was stopped.",
   length: "The answer was cut at the model's length limit.",
   content_filter: "The provider's content filter ended this answer.",
   max_rounds: "The limit of tool rounds was reached, so the model answered with what it had.",
@@ -33,7 +34,8 @@ export function statusLine({ phase, connection, turn, items }) {
   if (turn.stopping) return "Stopping…";
   const calls = items.filter((item) => item.kind === "tool" && !ENDED.has(item.call.status)).map((item) => item.call);
   if (calls.length > 1) return `Running ${calls.length} tools…`;
-  if (calls.length) return calls[0].status === "running" ? `Running ${toolLabel(calls[0])}…` : `Waiting for ${toolLabel(calls[0])}…`;
+  if (calls.length)
+    return calls[0].status === "running" ? `Running ${toolLabel(calls[0])}…` : `Waiting for ${toolLabel(calls[0])}…`;
   return items.at(-1)?.kind === "answer" && items.at(-1).open ? "Writing…" : "Thinking…";
 }
 
@@ -47,7 +49,8 @@ export function announcements(before, after) {
   const known = new Map(before.items.map((item) => [item.key, item]));
   for (const item of after.items) {
     const earlier = known.get(item.key);
-    if (item.kind === "tool" && !item.call.past && item.call.status !== earlier?.call.status) spoken.push(toolSentence(item.call));
+    if (item.kind === "tool" && !item.call.past && item.call.status !== earlier?.call.status)
+      spoken.push(toolSentence(item.call));
     if (item.kind === "error" && !earlier) spoken.push(`Error: ${item.message}`);
   }
   if (before.phase === "running" && after.outcome && !before.outcome)

@@ -15,7 +15,8 @@
 
   addEventListener("DOMContentLoaded", () => {
     const button = document.getElementById("theme-toggle");
-    const show = () => button.setAttribute("aria-label", current() === "dark" ? "Use the light theme" : "Use the dark theme");
+    const show = () =>
+      button.setAttribute("aria-label", current() === "dark" ? "Use the light theme" : "Use the dark theme");
     button.addEventListener("click", () => {
       root.dataset.theme = current() === "dark" ? "light" : "dark";
       try {

@@ -3,7 +3,25 @@
 import { copyButton, h } from "./dom.js";
 import { parse } from "./markdown.js";
 
-const FLOW = new Set(["P", "LI", "UL", "OL", "BLOCKQUOTE", "PRE", "CODE", "TABLE", "TBODY", "THEAD", "TR", "TD", "TH", "H3", "H4", "H5", "H6"]);
+const FLOW = new Set([
+  "P",
+  "LI",
+  "UL",
+  "OL",
+  "BLOCKQUOTE",
+  "PRE",
+  "CODE",
+  "TABLE",
+  "TBODY",
+  "THEAD",
+  "TR",
+  "TD",
+  "TH",
+  "H3",
+  "H4",
+  "H5",
+  "H6",
+]);
 
 export class AnswerView {
   #markdown;
@@ -17,7 +35,12 @@ export class AnswerView {
     this.#markdown = markdown;
     const copy = copyButton("Copy", "copy-answer", () => this.#item.text);
     if (copy) this.#tools.append(copy);
-    this.element = h("article", { class: "answer", "aria-label": "Answer", "data-testid": "message-assistant" }, this.#body, this.#tools);
+    this.element = h(
+      "article",
+      { class: "answer", "aria-label": "Answer", "data-testid": "message-assistant" },
+      this.#body,
+      this.#tools,
+    );
   }
 
   update(item) {
@@ -59,7 +82,12 @@ export class AnswerView {
       const frame = h("div", { class: "code" });
       pre.replaceWith(frame);
       frame.append(
-        h("div", { class: "code-head" }, h("span", {}, language), copyButton("Copy", "copy-code", () => code.textContent) ?? ""),
+        h(
+          "div",
+          { class: "code-head" },
+          h("span", {}, language),
+          copyButton("Copy", "copy-code", () => code.textContent) ?? "",
+        ),
         pre,
       );
       pre.tabIndex = 0;

@@ -29,7 +29,8 @@ export class ConversationView {
     for (const [key, { view }] of this.#views) if (!views.has(key)) view.element.remove();
     this.#views = views;
     [...views.values()].forEach(({ view }, index) => {
-      if (this.#list.children[index] !== view.element) this.#list.insertBefore(view.element, this.#list.children[index] ?? null);
+      if (this.#list.children[index] !== view.element)
+        this.#list.insertBefore(view.element, this.#list.children[index] ?? null);
     });
     this.#showOutcome(outcome);
   }
@@ -76,7 +77,12 @@ class ReasoningView {
 class ErrorView {
   #code = h("code", { class: "chip bad", "data-testid": "turn-error-code" });
   #text = h("p", {});
-  element = h("div", { class: "turn-error", "data-testid": "turn-error" }, icon("alert"), h("div", {}, this.#text, this.#code));
+  element = h(
+    "div",
+    { class: "turn-error", "data-testid": "turn-error" },
+    icon("alert"),
+    h("div", {}, this.#text, this.#code),
+  );
 
   update({ code, message }) {
     this.#code.textContent = code;

@@ -13,10 +13,25 @@ export class NoticeView {
       h(
         "div",
         { class: "notice-text" },
-        h("p", { class: "notice-title" }, h("span", {}, headline), code ? h("code", { class: "chip bad" }, code) : null),
+        h(
+          "p",
+          { class: "notice-title" },
+          h("span", {}, headline),
+          code ? h("code", { class: "chip bad" }, code) : null,
+        ),
         fields.length ? h("ul", {}, ...fields.map(fieldEntry)) : null,
       ),
-      h("button", { type: "button", class: "quiet", "aria-label": "Dismiss", "data-testid": "notice-dismiss", onclick: () => this.hide() }, icon("cross")),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "quiet",
+          "aria-label": "Dismiss",
+          "data-testid": "notice-dismiss",
+          onclick: () => this.hide(),
+        },
+        icon("cross"),
+      ),
     );
     this.#element.hidden = false;
   }
@@ -34,4 +49,5 @@ function inWords(error) {
   return { headline: fields.length ? title : detail || title, code, fields };
 }
 
-const fieldEntry = ({ field, message }) => h("li", { "data-testid": "notice-field" }, h("code", {}, field), " ", message);
+const fieldEntry = ({ field, message }) =>
+  h("li", { "data-testid": "notice-field" }, h("code", {}, field), " ", message);

@@ -66,7 +66,11 @@ export class SidebarView {
       { class: "session", "data-testid": "session-item" },
       h(
         "a",
-        { href: `#/s/${encodeURIComponent(sessionId)}`, "aria-current": current ? "page" : null, "data-focus": `open-${sessionId}` },
+        {
+          href: `#/s/${encodeURIComponent(sessionId)}`,
+          "aria-current": current ? "page" : null,
+          "data-focus": `open-${sessionId}`,
+        },
         h("bdi", { class: "session-title" }, name),
         h("span", { class: "session-when" }, runningTurnId ? "Answering…" : ago(updatedAt)),
       ),

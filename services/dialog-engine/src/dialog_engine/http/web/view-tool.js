@@ -89,7 +89,9 @@ export class ToolView {
     parts.push(h("h3", {}, "Result"));
     if (result.text || !result.media?.length) {
       const text = pretty(result.text || "(empty)");
-      parts.push(h("pre", { class: "data", "data-testid": "tool-result", "aria-label": "Result", tabindex: "0" }, text));
+      parts.push(
+        h("pre", { class: "data", "data-testid": "tool-result", "aria-label": "Result", tabindex: "0" }, text),
+      );
     }
     if (result.truncated) parts.push(h("p", { class: "hint" }, "The result was long and is shown in part."));
     for (const [index, media] of (result.media ?? []).entries()) parts.push(this.#mediaView(media, index));
@@ -102,7 +104,11 @@ export class ToolView {
 
   /** Fetched, not linked: an image tag cannot send the API key. */
   #image(mimeType, url, index) {
-    const image = h("img", { class: "tool-image", alt: `Image ${index + 1} from ${toolLabel(this.#call)}`, "data-testid": "tool-image" });
+    const image = h("img", {
+      class: "tool-image",
+      alt: `Image ${index + 1} from ${toolLabel(this.#call)}`,
+      "data-testid": "tool-image",
+    });
     this.#objectUrl(mimeType, url).then(
       (source) => {
         image.onload = () => URL.revokeObjectURL(source);
@@ -114,7 +120,11 @@ export class ToolView {
   }
 
   #download(mimeType, url) {
-    const link = h("button", { type: "button", class: "quiet", "data-testid": "tool-download" }, `Download (${mimeType})`);
+    const link = h(
+      "button",
+      { type: "button", class: "quiet", "data-testid": "tool-download" },
+      `Download (${mimeType})`,
+    );
     link.addEventListener("click", async () => {
       const source = await this.#objectUrl("application/octet-stream", url).catch(() => null);
       if (source) h("a", { href: source, download: "result" }).click();
@@ -128,7 +138,14 @@ export class ToolView {
   }
 }
 
-const ICONS = { succeeded: "check", failed: "cross", timeout: "clock", cancelled: "stop", unknown: "question", refused: "cross" };
+const ICONS = {
+  succeeded: "check",
+  failed: "cross",
+  timeout: "clock",
+  cancelled: "stop",
+  unknown: "question",
+  refused: "cross",
+};
 
 const hasMedia = ({ result }) => Boolean(result?.media?.length);
 
