@@ -1,7 +1,15 @@
--- BURY: move an entry that cannot even be read to the dead letters, once; there is no call to answer.
--- KEYS requests, dead
--- ARGV group, entry, reason, event
-if not pending_owner(KEYS[1], ARGV[1], ARGV[2]) then return {'OK'} end
-redis.call('XADD', KEYS[2], 'MAXLEN', '~', 10000, '*', 'reason', ARGV[3], 'correlationId', '', 'entry', ARGV[2], 'starts', 0, 'event', ARGV[4])
-forget_entry(KEYS[1], ARGV[1], ARGV[2])
+-- BURY: move an entry that cannot be read to the dead letters, once; its call, if it has one, is answered.
+-- KEYS requests, dead, call, channel, mailbox
+-- ARGV group, entry, reason, event, id ('' when it has none), reply
+local requests, dead, call, channel, mailbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local group, entry, reason, id = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
+
+if not pending_owner(requests, group, entry) then return {'OK'} end
+redis.call('XADD', dead, 'MAXLEN', '~', 10000, '*', 'reason', reason, 'correlationId', id, 'entry', entry, 'starts', 0, 'event', ARGV[4])
+local state = redis.call('HGET', call, 'state')
+if state and not TERMINAL[state] then
+  finish(call, requests, channel, mailbox, group, entry, id, 'dead', ARGV[6])
+else
+  forget_entry(requests, group, entry)
+end
 return {'OK'}

@@ -1,6 +1,6 @@
 -- ENQUEUE: create the ledger entry and put the request on the stream, once.
 -- KEYS call, requests
--- ARGV id, argumentsHash, event, deadline, executionClass, backlogLimit (0: none)
+-- ARGV id, argumentsHash, event, deadline, executionClass, backlogLimit (0: none), mailbox
 -- -> {'QUEUED', entry, backlog} | {'EXISTS', entry} | {'FINISHED', reply} | {'CONFLICT'} | {'OVERLOADED', backlog}
 local call, requests = KEYS[1], KEYS[2]
 local id, hash, event, deadline, class, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
@@ -17,7 +17,7 @@ local backlog = redis.call('XLEN', requests)
 if limit > 0 and backlog >= limit then return {'OVERLOADED', backlog} end
 
 local entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested', 'correlationId', id, 'event', event)
-redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class,
+redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class, 'mailbox', ARGV[7],
   'deadline', deadline, 'fence', 0, 'starts', 0, 'publishedAt', now_ms())
 redis.call('PEXPIREAT', call, math.max(tonumber(deadline), now_ms()) + 86400000)
 return {'QUEUED', entry, backlog}

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies, scripts
 from plugins_contract.messages import ToolCallRequested, arguments_hash, encode_request
@@ -71,6 +72,7 @@ class EngineLedger:
                 request.deadline,
                 request.execution_class,
                 backlog_limit,
+                request.mailbox,
             ],
         )
         match answer:
@@ -221,9 +223,28 @@ class WorkerLedger:
         )
         return replies.Completed() if answer[0] == b"OK" else replies.Stale()
 
-    async def bury(self, entry: str, reason: str, event: bytes) -> None:
-        """Move an entry that cannot even be read to the dead letters."""
-        await scripts.run(self._redis, "bury", [self._keys.requests, self._keys.dead], [GROUP, entry, reason, event])
+    async def bury(self, entry: str, reason: str, event: bytes, correlation_id: str = "") -> None:
+        """Move an entry that cannot even be read to the dead letters. When its call is known, it is answered so."""
+        call = self._keys.call(correlation_id)
+        mailbox = await self._redis.execute_command("HGET", call, "mailbox")
+        outcome = ToolOutcome.failure(CallState.DEAD, ErrorCode.UNKNOWN_ERROR, f"no worker can read it: {reason}")
+        await scripts.run(
+            self._redis,
+            "bury",
+            [
+                self._keys.requests,
+                self._keys.dead,
+                call,
+                self._keys.response(correlation_id),
+                (mailbox or b"").decode(),
+            ],
+            [GROUP, entry, reason, event, correlation_id, encode_reply(CallFinished(outcome))],
+        )
+
+    async def retire(self, consumer: str) -> bool:
+        """Take a consumer out of the group. False when it still holds entries: they would be lost with it."""
+        answer = await scripts.run(self._redis, "retire", [self._keys.requests], [GROUP, consumer])
+        return answer[0] == b"OK"
 
     def _call_keys(self, request: ToolCallRequested) -> list[str]:
         return [

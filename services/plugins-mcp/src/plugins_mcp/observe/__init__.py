@@ -1,0 +1,1 @@
+"""Metrics and health of the worker, kept out of the logic."""

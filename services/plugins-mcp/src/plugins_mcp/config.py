@@ -1,0 +1,71 @@
+"""Settings of the worker, from the environment, `.env` and files of secrets. A bad value stops the start."""
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from plugins_mcp.errors import SettingsError
+
+SECRETS_DIR = Path("/run/secrets")
+
+
+def _redis_url(url: str) -> str:
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("must begin with redis://, rediss:// or unix://")
+    return url
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. Each name is that of its environment variable, in lower case."""
+
+    model_config = SettingsConfigDict(
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
+    )
+
+    redis_url: Annotated[str, AfterValidator(_redis_url)] = Field(
+        "redis://127.0.0.1:6379/0", description="Redis or Valkey, 7.0 or newer."
+    )
+    redis_key_prefix: str = Field("", description="Put before every key; with a hash tag for Redis Cluster.")
+
+    mcp_config: Path | None = Field(None, description="An mcpServers file, as other MCP clients have it.")
+    mcp_server_endpoint: str | None = Field(None, description="One MCP server, quickly: its Streamable HTTP URL.")
+    mcp_api_key: SecretStr | None = Field(None, description="Sent to MCP_SERVER_ENDPOINT as a bearer token.")
+    mcp_max_retries: int = Field(
+        2, ge=0, le=10, description="Retries of a call that is safe to repeat; others are never retried."
+    )
+
+    worker_concurrency: int = Field(16, ge=1, le=1000, description="Calls that one worker runs at the same time.")
+    result_max_bytes: int = Field(
+        65_536, ge=1024, description="Bytes of text that a result may have; more is cut to its head and tail."
+    )
+    health_host: str = Field("127.0.0.1", description="Address of /healthz, /readyz and /metrics.")
+    health_port: int = Field(8081, ge=0, le=65535, description="Port of the same.")
+    drain_seconds: float = Field(30, ge=0, description="How long running calls may go on after SIGTERM.")
+    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="How much to log.")
+
+    @model_validator(mode="after")
+    def _have_servers(self) -> Self:
+        if self.mcp_config is None and self.mcp_server_endpoint is None:
+            raise ValueError("MCP_CONFIG or MCP_SERVER_ENDPOINT must be set: there are no tools otherwise")
+        return self
+
+
+def load_settings() -> Settings:
+    """The settings.
+
+    Raises:
+        SettingsError: it names every setting that is wrong, and no value of a secret.
+    """
+    try:
+        return Settings()  # pyright: ignore[reportCallIssue]  # its values come from the environment
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(map(str, e['loc'])).upper()}: {e['msg']}".removeprefix(": ").replace("Value error, ", "")
+            for e in error.errors(include_input=False, include_url=False)
+        ]
+        raise SettingsError("\n".join(problems)) from None

@@ -1,0 +1,46 @@
+"""The console script `plugins-mcp`."""
+
+import asyncio
+import logging
+import signal
+import sys
+
+from plugins_mcp.config import Settings, load_settings
+from plugins_mcp.errors import PluginsMcpError
+from plugins_mcp.wiring import run_worker
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def main() -> None:
+    """Consume until SIGTERM or SIGINT, then drain. Exits with 2 when a setting is wrong."""
+    try:
+        settings = load_settings()
+        logging.basicConfig(level=settings.log_level, format=LOG_FORMAT)
+        for chatty in ("httpx2", "httpcore2", "mcp"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(settings))
+    except PluginsMcpError as error:
+        sys.stderr.write(f"plugins-mcp cannot start:\n{error}\n")
+        sys.exit(2)
+    except OSError as error:
+        sys.stderr.write(f"plugins-mcp cannot start: {error} (HEALTH_HOST, HEALTH_PORT)\n")
+        sys.exit(1)
+
+
+async def _serve(settings: Settings) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await run_worker(settings, stopping)
+
+
+def _loop_factory() -> "type[asyncio.AbstractEventLoop] | None":
+    """uvloop where there is one."""
+    try:
+        import uvloop  # noqa: PLC0415 -- not there on every platform
+    except ImportError:
+        return None
+    return uvloop.Loop

@@ -1,0 +1,186 @@
+"""Puts the worker together: builds, owns and unwinds everything, in one place."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+from redis.asyncio import Redis
+
+from plugins_contract.backlog import Backlog, read_backlog
+from plugins_contract.clock import RedisClock
+from plugins_contract.connections import blocking_client, command_client, is_outage, thread_client
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import WorkerLedger
+from plugins_mcp.catalog import CataloguePublisher
+from plugins_mcp.config import Settings
+from plugins_mcp.consumer import BLOCK_SECONDS, Consumer
+from plugins_mcp.control import LISTEN_SECONDS, listen_for_cancels
+from plugins_mcp.errors import SettingsError
+from plugins_mcp.handler import CallHandler
+from plugins_mcp.leases import LeaseKeeper
+from plugins_mcp.mcp import McpServers, ServersFile, read_servers_file, single_server
+from plugins_mcp.observe.health import Readiness, health_server
+from plugins_mcp.observe.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+CLOCK_SECONDS = 5.0
+RESTART_SECONDS = 1.0
+
+
+async def run_worker(settings: Settings, stopping: asyncio.Event) -> None:
+    """Consume until `stopping`; then take nothing more, let running calls end, and leave the group.
+
+    Raises:
+        SettingsError, ServersFileError: it cannot start; the text says why.
+    """
+    configured = configured_servers(settings)
+    for warning in configured.warnings:
+        log.warning("%s", warning)
+    for broken in configured.broken:
+        log.error("MCP server %r is not used: %s", broken.name, broken.reason)
+    name = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+    async with contextlib.AsyncExitStack() as stack:
+        keys = Keys(settings.redis_key_prefix)
+        clock = RedisClock()
+        metrics = Metrics()
+        redis = _closing(stack, command_client(settings.redis_url))
+        reader = _closing(stack, blocking_client(settings.redis_url, block_seconds=BLOCK_SECONDS))
+        control = _closing(stack, blocking_client(settings.redis_url, block_seconds=LISTEN_SECONDS))
+        renewals = thread_client(settings.redis_url)
+        stack.callback(renewals.close)
+
+        ledger = WorkerLedger(redis, keys)
+        changed = asyncio.Event()
+        servers = McpServers(configured.servers, configured.broken, changed=lambda _: changed.set())
+        catalogue = CataloguePublisher(redis, keys, servers, clock, worker=name, changed=changed)
+        leases = LeaseKeeper(renewals, keys)
+        handler = CallHandler(
+            ledger,
+            servers,
+            leases,
+            clock,
+            metrics,
+            max_retries=settings.mcp_max_retries,
+            result_max_bytes=settings.result_max_bytes,
+        )
+        consumer = Consumer(reader, redis, keys, ledger, handler, name=name, concurrency=settings.worker_concurrency)
+
+        await stack.enter_async_context(
+            health_server(
+                settings.health_host,
+                settings.health_port,
+                readiness=lambda: _readiness(consumer, servers, handler),
+                metrics=lambda: _metrics(metrics, handler, servers, redis, keys),
+            )
+        )
+        await _sample_clock(redis, clock)
+        # What running calls need goes on until they have ended; what takes new ones ends first.
+        async with _kept_running(
+            leases.run,
+            servers.run,
+            catalogue.run,
+            lambda: listen_for_cancels(control, keys, handler.cancel),
+            lambda: _follow_clock(redis, clock),
+        ):
+            async with _kept_running(consumer.run):
+                log.info("worker %s is up", name)
+                await stopping.wait()
+            await consumer.drain(settings.drain_seconds)
+            await _leave(consumer, catalogue)
+
+
+def configured_servers(settings: Settings) -> ServersFile:
+    """The MCP servers of the settings.
+
+    Raises:
+        SettingsError, ServersFileError: they cannot be used at all.
+    """
+    configured = read_servers_file(settings.mcp_config, os.environ) if settings.mcp_config else ServersFile()
+    if settings.mcp_server_endpoint is None:
+        return configured
+    key = settings.mcp_api_key.get_secret_value() if settings.mcp_api_key else None
+    try:
+        quick = single_server(settings.mcp_server_endpoint, key)
+    except ValueError as error:
+        raise SettingsError(f"MCP_SERVER_ENDPOINT: {error}") from None
+    if any(spec.name == quick.name for spec in configured.servers):
+        raise SettingsError(f"MCP_SERVER_ENDPOINT and MCP_CONFIG both have a server {quick.name!r}: rename one")
+    return ServersFile((*configured.servers, quick), configured.broken, configured.warnings)
+
+
+def _closing(stack: contextlib.AsyncExitStack, redis: Redis) -> Redis:
+    stack.push_async_callback(redis.aclose)
+    return redis
+
+
+@contextlib.asynccontextmanager
+async def _kept_running(*loops: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
+    """Run loops that never end; one that fails is logged and begun again."""
+
+    async def keep(run: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await run()
+            except Exception:
+                log.exception("a loop of the worker failed and is begun again")
+            await asyncio.sleep(RESTART_SECONDS)
+
+    tasks = [asyncio.create_task(keep(run)) for run in loops]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def _leave(consumer: Consumer, catalogue: CataloguePublisher) -> None:
+    try:
+        await catalogue.withdraw()
+        await consumer.retire()
+    except Exception as error:
+        if not is_outage(error):
+            raise
+        log.warning("Redis does not answer: this worker's heartbeat will run out by itself")
+
+
+async def _follow_clock(redis: Redis, clock: RedisClock) -> None:
+    while True:
+        await asyncio.sleep(CLOCK_SECONDS)
+        await _sample_clock(redis, clock)
+
+
+async def _sample_clock(redis: Redis, clock: RedisClock) -> None:
+    sent_at = time.monotonic()
+    try:
+        answer: Any = await redis.time()
+    except Exception as error:
+        if not is_outage(error):
+            raise
+        return
+    clock.sample(answer, sent_at, time.monotonic())
+
+
+def _readiness(consumer: Consumer, servers: McpServers, handler: CallHandler) -> Readiness:
+    states = {
+        name: {"state": health.state} | ({"error": health.error} if health.error else {})
+        for name, health in servers.health().items()
+    }
+    return Readiness(consumer.reading, {"consuming": consumer.reading, "running": len(handler), "servers": states})
+
+
+async def _metrics(metrics: Metrics, handler: CallHandler, servers: McpServers, redis: Redis, keys: Keys) -> bytes:
+    backlog: Backlog | None = None
+    try:
+        backlog = await read_backlog(redis, keys)
+    except Exception as error:
+        if not is_outage(error):
+            raise
+    metrics.now(len(handler), dict(servers.health()), keys.requests, backlog)
+    return metrics.text()
