@@ -192,7 +192,7 @@ def test_the_answer_names_both_times_that_the_results_tell() -> None:
     )
     answer = plan(Conversation("What time is it in Tokyo and in Paris?", (outcomes,), TOOLS))
     assert not answer.calls
-    assert "**Tokyo** it is **06:37** on Sunday" in answer.text
+    assert "**Tokyo** it is **06:37** on Sunday, 22 November 2026 (Asia/Tokyo, UTC+09:00)" in answer.text
     assert "**Paris** it is **22:37** on Saturday" in answer.text
 
 

@@ -59,7 +59,13 @@ def _moment(result: dict[str, str], question: str) -> str:
         return f"`{result.get('timezone')}` it is {result['datetime']}"
     zone = result.get("timezone", "")
     names = [place.name for place in places_in(question) if place.zone == zone] or [zone]
-    return f"**{' and '.join(names)}** it is **{at:%H:%M}** on {at:%A, %d %B %Y} ({zone}, {at:UTC%:z})"
+    return f"**{' and '.join(names)}** it is **{at:%H:%M}** on {at:%A, %d %B %Y} ({zone}{_offset(at)})"
+
+
+def _offset(at: datetime) -> str:
+    """`, UTC+09:00`, or nothing when the time says none. (`%:z` would do, from Python 3.12 on.)"""
+    digits = f"{at:%z}"
+    return f", UTC{digits[:3]}:{digits[3:5]}" if digits else ""
 
 
 CLOCK = Skill("a clock", ("current_time", "convert_time"), _ask_time, _tell_time)
