@@ -1,0 +1,58 @@
+# Callstream. GNU make 3.81 or newer, on Linux or macOS. Needs uv, or a Python ≥ 3.11 to get uv with.
+.DEFAULT_GOAL := help
+.PHONY: help run test check fmt bench clean sync sync-run
+
+UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+
+# PYTHON=3.13 uses that Python in an environment of its own.
+ifdef PYTHON
+export UV_PYTHON := $(PYTHON)
+export UV_PROJECT_ENVIRONMENT := .uv/python-$(PYTHON)
+endif
+VENV := $(if $(UV_PROJECT_ENVIRONMENT),$(UV_PROJECT_ENVIRONMENT),.venv)
+BIN := $(VENV)/bin
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+run: sync-run ## the whole product on this machine: http://127.0.0.1:8000 (PORT=, OPENAI_API_KEY=, MCP_CONFIG=, …; see .env.example)
+	@exec $(BIN)/python -m deploy.local.stack
+
+test: sync ## every test; ARGS="tests/unit -k name" for some, PYTHON=3.13 (or UV_PYTHON) on another Python
+	$(BIN)/pytest $(ARGS)
+
+check: sync ## formatting, lint, types, import layers, lock file
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(UV) lock --check
+
+fmt: sync ## format, and fix what lint can fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: sync ## the round trip of a tool call through the whole pair, beside a direct call
+	$(BIN)/python -m benchmarks.round_trip $(ARGS)
+
+clean: ## remove what can be made again; conversations in .data stay
+	rm -rf .venv .uv .pytest_cache .ruff_cache .hypothesis .import_linter_cache test-artifacts
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+sync: $(UV)
+	@$(UV) sync --locked --quiet
+
+# Only what runs; development tools that are there already stay.
+sync-run: $(UV)
+	@$(UV) sync --locked --inexact --no-dev --group local
+
+.uv/bin/uv:
+	@for python in python3.13 python3.12 python3.11 python3; do \
+	  $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || continue; \
+	  echo "uv is missing: installing it into .uv with $$python"; \
+	  $$python -m venv --clear .uv && .uv/bin/python -m pip install --quiet --disable-pip-version-check uv && exit 0; \
+	  rm -rf .uv; exit 1; \
+	done; \
+	echo "uv is missing, and there is no Python 3.11 or newer (with its venv module) to install it with." >&2; \
+	echo "Install uv (https://docs.astral.sh/uv/getting-started/installation/) or such a Python, and run make again." >&2; \
+	exit 1

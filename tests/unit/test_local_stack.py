@@ -1,0 +1,155 @@
+"""What `make run` starts, for which environment."""
+
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from deploy.local.plan import Plan, PlanError, make_plan
+from deploy.local.stack import summary
+
+VALKEY = Path("/somewhere/valkey-server")
+
+
+def ports() -> Callable[[], int]:
+    numbers = count(40_001)
+    return lambda: next(numbers)
+
+
+def planned(**environment: str) -> Plan:
+    return make_plan(environment, free_port=ports(), valkey=lambda: VALKEY)
+
+
+def names(plan: Plan) -> list[str]:
+    return [program.name for program in plan.programs]
+
+
+def settings_of(plan: Plan, name: str) -> dict[str, str]:
+    (program,) = (program for program in plan.programs if program.name == name)
+    return dict(program.env)
+
+
+def words_of(plan: Plan, name: str) -> str:
+    (program,) = (program for program in plan.programs if program.name == name)
+    return " ".join(program.argv)
+
+
+def test_with_nothing_set_everything_is_embedded() -> None:
+    plan = planned()
+
+    assert names(plan) == ["valkey", "demo-model", "demo-mcp-server", "plugins-mcp", "dialog-engine"]
+    assert plan.url == "http://127.0.0.1:8000"
+
+
+def test_engine_and_worker_share_the_embedded_server() -> None:
+    plan = planned()
+    url = settings_of(plan, "dialog-engine")["REDIS_URL"]
+
+    assert url == settings_of(plan, "plugins-mcp")["REDIS_URL"]
+    assert f"--port {url.rsplit(':')[-1].removesuffix('/0')} --bind 127.0.0.1" in words_of(plan, "valkey")
+
+
+def test_the_embedded_server_keeps_what_it_is_given() -> None:
+    words = words_of(planned(), "valkey")
+
+    assert "--appendonly yes" in words
+    assert "--appendfsync everysec" in words
+    assert words.startswith(str(VALKEY))
+
+
+def test_the_demo_model_is_called_a_script() -> None:
+    settings = settings_of(planned(), "dialog-engine")
+
+    assert settings["MODEL_SCRIPTED"] == "true"
+    assert settings["MODEL_LABEL"] == "Scripted demo model"
+    assert settings["OPENAI_MODEL"] == "demo-scripted"
+    assert settings["OPENAI_BASE_URL"].endswith("/v1")
+
+
+def test_the_demo_servers_are_told_to_the_worker() -> None:
+    settings = settings_of(planned(), "plugins-mcp")
+
+    assert settings["MCP_CONFIG"] == "examples/mcp.json"
+    assert settings["DEMO_MCP_URL"].endswith("/mcp")
+    assert settings["PYTHON"] == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("setting", "left_out"),
+    [
+        ({"REDIS_URL": "redis://elsewhere:6379/0"}, "valkey"),
+        ({"OPENAI_API_KEY": "sk-1"}, "demo-model"),
+        ({"OPENAI_BASE_URL": "http://elsewhere/v1"}, "demo-model"),
+        ({"MCP_CONFIG": "mine.json"}, "demo-mcp-server"),
+        ({"MCP_SERVER_ENDPOINT": "http://elsewhere/mcp"}, "demo-mcp-server"),
+    ],
+)
+def test_what_the_user_brings_is_not_started(setting: dict[str, str], left_out: str) -> None:
+    plan = planned(**setting)
+
+    assert set(names(planned())) - set(names(plan)) == {left_out}
+    # and the services find it in the environment, which the plan leaves alone
+    assert not any(name in program.env for program in plan.programs for name in setting)
+
+
+def test_a_real_model_is_not_called_a_script() -> None:
+    plan = planned(OPENAI_API_KEY="sk-1", OPENAI_MODEL="gpt-x")
+
+    assert "MODEL_SCRIPTED" not in settings_of(plan, "dialog-engine")
+    assert plan.facts["Model"] == "gpt-x at OpenAI"
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    assert names(planned(REDIS_URL="", OPENAI_API_KEY="", MCP_CONFIG="", PORT="")) == names(planned())
+
+
+@pytest.mark.parametrize(
+    ("setting", "url"),
+    [
+        ({"PORT": "9000"}, "http://127.0.0.1:9000"),
+        ({"HOST": "localhost"}, "http://localhost:8000"),
+        ({"HOST": "::1"}, "http://[::1]:8000"),
+        ({"HOST": "0.0.0.0"}, "http://127.0.0.1:8000"),
+    ],
+)
+def test_host_and_port_are_the_users(setting: dict[str, str], url: str) -> None:
+    plan = planned(**setting)
+
+    assert plan.url == url
+    assert settings_of(plan, "dialog-engine").items() >= setting.items()
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "http", "-1", "8000.5"])
+def test_a_port_that_is_none_is_refused_by_name(port: str) -> None:
+    with pytest.raises(PlanError, match=r"^PORT must be a number from 1 to 65535"):
+        planned(PORT=port)
+
+
+def test_the_data_of_the_user_stays_where_the_user_wants_it() -> None:
+    assert settings_of(planned(), "dialog-engine")["OUTBOX_PATH"] == ".data/dialog-engine.sqlite3"
+    assert settings_of(planned(OUTBOX_PATH="/x.sqlite3"), "dialog-engine")["OUTBOX_PATH"] == "/x.sqlite3"
+
+
+def test_engine_and_worker_come_after_what_they_need() -> None:
+    stages = {program.name: program.stage for program in planned().programs}
+
+    assert max(stages["valkey"], stages["demo-model"], stages["demo-mcp-server"]) < stages["plugins-mcp"]
+    assert stages["plugins-mcp"] == stages["dialog-engine"]
+
+
+def test_the_summary_says_where_to_go_and_what_to_try() -> None:
+    text = summary(planned(PORT="9000"))
+
+    assert "http://127.0.0.1:9000" in text
+    assert "curl -N http://127.0.0.1:9000/v1/chat" in text
+    assert "a script, not an AI" in text
+    assert ".data/logs" in text
+
+
+def test_passwords_are_not_shown() -> None:
+    text = summary(planned(REDIS_URL="redis://:hunter2@elsewhere:6379/0", OPENAI_BASE_URL="http://me:hunter2@x/v1"))
+
+    assert "hunter2" not in text
+    assert "elsewhere:6379" in text
