@@ -35,15 +35,17 @@ def blocking_client(url: str, *, block_seconds: float) -> "Redis":
     return _client(url, connections=1, socket_timeout=block_seconds + COMMAND_TIMEOUT)
 
 
-def thread_client(url: str) -> SyncRedis:
-    """A blocking client with a connection of its own, for use in one thread."""
+def thread_client(url: str, *, timeout: float = COMMAND_TIMEOUT) -> SyncRedis:
+    """A blocking client for use in one thread, and so with one connection; it connects when it is first used.
+
+    `timeout` is in seconds, and so long a silence is an outage.
+    """
     return SyncRedis.from_url(
         url,
-        socket_timeout=COMMAND_TIMEOUT,
-        socket_connect_timeout=CONNECT_TIMEOUT,
+        socket_timeout=timeout,
+        socket_connect_timeout=min(timeout, CONNECT_TIMEOUT),
         retry=SyncRetry(NoBackoff(), 0),
         socket_keepalive=True,
-        single_connection_client=True,
     )
 
 

@@ -8,7 +8,13 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from plugins_contract.catalogue import HEARTBEAT_SECONDS, HEARTBEAT_STALE_MS, ServerCatalogue, ServerHeartbeat
+from plugins_contract.catalogue import (
+    HEARTBEAT_SECONDS,
+    HEARTBEAT_STALE_MS,
+    ServerCatalogue,
+    ServerHeartbeat,
+    ServerState,
+)
 from plugins_contract.clock import Clock
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
@@ -74,21 +80,24 @@ class CataloguePublisher:
         key = self._keys.catalogue_of(name)
         view = (health, catalogue.digest() if catalogue else None)
         news = self._published.get(name) != view
+        fields: Any = await self._redis.hgetall(key)
+        # A worker that has lost its server does not put what it once saw in place of what others see now; what
+        # vanished with the data of Redis is written again.
+        write = b"version" not in fields or (news and health.state is ServerState.READY)
         pipeline = self._redis.pipeline(transaction=False)
         beat = ServerHeartbeat(state=health.state, at=self._clock.now_ms(), error=health.error)
         pipeline.hset(key, self._field, msgspec.json.encode(beat))  # pyright: ignore[reportArgumentType]
-        if news and catalogue is not None:
+        if catalogue is not None and write:
             content: Any = {"catalogue": msgspec.json.encode(catalogue), "version": catalogue.digest()}
             pipeline.hset(key, mapping=content)
         empty: Any = msgspec.json.encode(ServerCatalogue(server=name))
         pipeline.hsetnx(key, "catalogue", empty)
         pipeline.expire(key, LIFETIME_SECONDS)
         pipeline.sadd(self._keys.catalogue, name)
-        pipeline.hgetall(key)
-        answers: Any = await pipeline.execute()
-        await self._forget_stale(key, answers[-1])
+        await pipeline.execute()
+        await self._forget_stale(key, fields)
         self._published[name] = view
-        return news
+        return news or (catalogue is not None and write)
 
     async def _forget_stale(self, key: str, fields: Mapping[bytes, bytes]) -> None:
         """Drop the views of workers that have long gone."""

@@ -1,12 +1,11 @@
 """The consumer: takes from `events.plugins` what it has room for, and takes over what others have dropped."""
 
 import asyncio
-import contextlib
 import logging
 import random
 import uuid
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
@@ -15,17 +14,27 @@ from plugins_contract.connections import is_outage
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
 from plugins_contract.messages import UnsupportedEventError, decode_request
-from plugins_mcp.handler import CallHandler
-from plugins_mcp.leases import LEASE_SECONDS
+from plugins_mcp.leases import LeaseTimes
 
 log = logging.getLogger(__name__)
 
 BLOCK_SECONDS = 2.0
-SWEEP_SECONDS = 2.0
+OWN_PAGE = 100
+
+
+class Handler(Protocol):
+    """Sees deliveries through."""
+
+    async def handle(self, delivery: Delivery) -> None:
+        """See one delivery through, or leave it to others."""
+        ...
 
 
 class Consumer:
-    """One consumer of the group. It reads no more than it has free slots for: what waits, waits where others see it."""
+    """One consumer of the group. It takes no more than it has free slots for: what waits, waits where others see it.
+
+    One task takes, from wherever: two that each counted the free slots would take too much together.
+    """
 
     def __init__(
         self,
@@ -33,11 +42,14 @@ class Consumer:
         redis: Redis,
         keys: Keys,
         ledger: WorkerLedger,
-        handler: CallHandler,
+        handler: Handler,
         *,
         name: str,
         concurrency: int,
+        steady_for: Callable[[], float],
+        times: LeaseTimes | None = None,
     ) -> None:
+        """`steady_for` tells for how many seconds Redis has been steady: nothing is taken over before one lease."""
         self._blocking = blocking
         self._redis = redis
         self._keys = keys
@@ -45,20 +57,45 @@ class Consumer:
         self._handler = handler
         self._name = name
         self._concurrency = concurrency
+        self._steady_for = steady_for
+        self._times = times or LeaseTimes()
         self._in_hand: dict[str, asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
-        self._no_claims_before = 0.0
+        self._cursor = "0-0"
+        self._sweep_at = 0.0
         self.reading = False
         """Whether the group was there and Redis answered when it was last read."""
 
     async def run(self) -> None:
         """Consume until cancelled; what is in hand then goes on: see `drain`."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._read(), name="consumer")
-            tasks.create_task(self._sweep(), name="consumer sweep")
+        recover = True
+        pause = 0.0
+        while True:
+            free = await self._free_slots()
+            try:
+                if recover:
+                    await self._recover()
+                    recover = False
+                elif asyncio.get_running_loop().time() >= self._sweep_at:
+                    await self._sweep(free)
+                else:
+                    await self._read(free)
+                self.reading = True
+                pause = 0.0
+            except Exception as error:
+                self.reading = False
+                recover = True
+                if _no_group(error):
+                    log.warning("the group is gone (%s): making it anew", error)
+                elif is_outage(error):
+                    log.warning("Redis does not answer: %s", type(error).__name__)
+                else:
+                    log.exception("requests cannot be read")
+                pause = min(max(pause * 2, 0.1), 2.0)
+                await asyncio.sleep(pause)
 
     async def drain(self, seconds: float) -> None:
-        """Wait for what is in hand; what has not ended by then is left to other workers."""
+        """Wait for what is in hand; what has not ended by then is cut off, and left to other workers."""
         tasks = list(self._in_hand.values())
         if not tasks:
             return
@@ -70,69 +107,54 @@ class Consumer:
             await asyncio.wait(rest)
 
     async def retire(self) -> None:
-        """Leave the group, if nothing is pending under this name. Raises what redis raises."""
-        await self._ledger.retire(self._name)
+        """Leave the group. What is still pending under this name is made free for others. Raises what redis raises."""
+        await self._ledger.retire(self._name, lease_ms=self._times.lease_ms)
 
-    async def _read(self) -> None:
-        # Entries whose delivery we never saw, because its reply was lost, stand in our own pending list.
-        recover = True
-        pause = 0.0
-        while True:
-            free = await self._free_slots()
-            try:
-                if recover:
-                    await self._ensure_group()
-                    await self._take_own_pending()
-                    recover = False
-                answer: Any = await self._blocking.xreadgroup(
-                    GROUP, self._name, {self._keys.requests: ">"}, count=free, block=int(BLOCK_SECONDS * 1000)
-                )
-                self.reading = True
-                pause = 0.0
-            except Exception as error:
-                self.reading = False
-                recover = True
-                if _no_group(error):
-                    log.warning("the group is gone (%s): making it anew", error)
-                elif is_outage(error):
-                    # Idle times grow while Redis is away: give every living worker time to renew before claiming.
-                    self._no_claims_before = asyncio.get_running_loop().time() + LEASE_SECONDS
-                    log.warning("Redis does not answer: %s", type(error).__name__)
-                else:
-                    log.exception("requests cannot be read")
-                pause = min(max(pause * 2, 0.1), 2.0)
-                await asyncio.sleep(pause)
-                continue
-            for entry, fields in _entries(answer):
-                await self._take(entry, fields)
+    async def _recover(self) -> None:
+        """Make the group if it is missing, and take what is ours already.
 
-    async def _sweep(self) -> None:
+        Entries whose delivery we never saw, because its reply was lost, stand in our own pending list.
+        """
+        await self._ensure_group()
+        after = "0"
+        while entries := list(_entries(await self._read_own(after))):
+            for entry, fields in entries:
+                if entry not in self._in_hand:
+                    await self._free_slots()
+                    await self._take(entry, fields)
+            after = entries[-1][0]
+
+    async def _read(self, free: int) -> None:
+        until_sweep = max(self._sweep_at - asyncio.get_running_loop().time(), 0.01)
+        answer: Any = await self._blocking.xreadgroup(
+            GROUP,
+            self._name,
+            {self._keys.requests: ">"},
+            count=free,
+            block=int(min(BLOCK_SECONDS, until_sweep) * 1000),
+        )
+        for entry, fields in _entries(answer):
+            await self._take(entry, fields)
+
+    async def _sweep(self, free: int) -> None:
         """Take over entries whose lease has run out. The cursor goes round, so that none is passed over."""
-        cursor = "0-0"
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(SWEEP_SECONDS * random.uniform(0.75, 1.25))
-            free = self._concurrency - len(self._in_hand)
-            if free <= 0 or loop.time() < self._no_claims_before:
-                continue
-            try:
-                answer: Any = await self._redis.xautoclaim(
-                    self._keys.requests,
-                    GROUP,
-                    self._name,
-                    min_idle_time=int(LEASE_SECONDS * 1000),
-                    start_id=cursor,
-                    count=free,
-                )
-            except Exception as error:
-                if not is_outage(error) and not _no_group(error):
-                    log.exception("dropped requests cannot be taken over")
-                continue
-            cursor = answer[0].decode()
-            for entry_id, fields in answer[1]:
-                if fields:
-                    log.warning("taking over entry %s: its lease has run out", entry_id.decode())
-                    await self._take(entry_id.decode(), fields)
+        self._sweep_at = asyncio.get_running_loop().time() + self._times.sweep * random.uniform(0.75, 1.25)
+        if self._steady_for() < self._times.lease:
+            return
+        answer: Any = await self._redis.xautoclaim(
+            self._keys.requests,
+            GROUP,
+            self._name,
+            min_idle_time=self._times.lease_ms,
+            start_id=self._cursor,
+            count=free,
+        )
+        self._cursor = answer[0].decode()
+        if answer[2]:
+            log.warning("requests were deleted while they were in work: %s", [entry.decode() for entry in answer[2]])
+        for entry_id, fields in answer[1]:
+            log.warning("taking over entry %s: its lease has run out", entry_id.decode())
+            await self._take(entry_id.decode(), fields)
 
     async def _ensure_group(self) -> None:
         """Make the stream and the group when they are missing; at 0, so that what came before is not lost."""
@@ -142,18 +164,18 @@ class Consumer:
             if not str(error).startswith("BUSYGROUP"):
                 raise
 
-    async def _take_own_pending(self) -> None:
-        answer: Any = await self._redis.xreadgroup(GROUP, self._name, {self._keys.requests: "0"})
-        for entry, fields in _entries(answer):
-            if fields:
-                await self._take(entry, fields)
+    async def _read_own(self, after: str) -> Any:
+        return await self._redis.xreadgroup(GROUP, self._name, {self._keys.requests: after}, count=OWN_PAGE)
 
-    async def _take(self, entry: str, fields: dict[bytes, bytes]) -> None:
+    async def _take(self, entry: str, fields: dict[bytes, bytes] | None) -> None:
         if entry in self._in_hand:
             return
-        event = fields.get(b"event", b"")
+        if not fields:
+            log.warning("entry %s was deleted while it was in work", entry)
+            await self._redis.xack(self._keys.requests, GROUP, entry)
+            return
         try:
-            request = decode_request(event)
+            request = decode_request(fields.get(b"event", b""))
         except UnsupportedEventError as error:
             log.warning("entry %s goes to the dead letters: %s", entry, error)
             await self._bury(entry, fields, str(error))
@@ -173,8 +195,12 @@ class Consumer:
 
     async def _bury(self, entry: str, fields: dict[bytes, bytes], reason: str) -> None:
         correlation_id = fields.get(b"correlationId", b"").decode("utf-8", "replace")
-        with contextlib.suppress(ConnectionError, TimeoutError, OSError):
+        try:
             await self._ledger.bury(entry, reason, fields.get(b"event", b""), correlation_id)
+        except Exception as error:
+            if is_outage(error):
+                raise
+            log.exception("entry %s cannot even be buried", entry)  # it stays pending, and the others are taken
 
     async def _free_slots(self) -> int:
         while len(self._in_hand) >= self._concurrency:

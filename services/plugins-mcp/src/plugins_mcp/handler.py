@@ -13,7 +13,7 @@ import msgspec
 from plugins_contract.clock import Clock
 from plugins_contract.connections import is_outage
 from plugins_contract.errors import ErrorCode
-from plugins_contract.ledger import Delivery, WorkerLedger
+from plugins_contract.ledger import Delivery
 from plugins_contract.ledger.replies import (
     Abandoned,
     CancelledBefore,
@@ -27,9 +27,8 @@ from plugins_contract.ledger.replies import (
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
 from plugins_mcp import decisions
-from plugins_mcp.leases import LEASE_SECONDS, LeaseKeeper
-from plugins_mcp.mcp import CallResult, McpServer, McpServers
-from plugins_mcp.ports import Observer
+from plugins_mcp.mcp import CallResult
+from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +39,12 @@ MAX_STARTS = 3
 PROGRESS_SECONDS = 0.25
 """Progress is passed on at most this often."""
 WRITE_RETRY_SECONDS = 0.5
+CANCEL_SECONDS = 2.0
+"""How long a call that is cut off may take to tell its MCP server so."""
+
+_EXPIRED = ToolOutcome.failure(
+    CallState.EXPIRED, ErrorCode.TIMEOUT, "no worker took it up before its deadline; it was not run"
+)
 
 
 @dataclass(slots=True)
@@ -70,14 +75,15 @@ class CallHandler:
 
     def __init__(
         self,
-        ledger: WorkerLedger,
-        servers: McpServers,
-        leases: LeaseKeeper,
+        ledger: CallLedger,
+        servers: ToolServers,
+        leases: Leases,
         clock: Clock,
         observer: Observer,
         *,
         max_retries: int,
         result_max_bytes: int,
+        lease_ms: int,
     ) -> None:
         self._ledger = ledger
         self._servers = servers
@@ -86,6 +92,7 @@ class CallHandler:
         self._observer = observer
         self._max_retries = max_retries
         self._result_max_bytes = result_max_bytes
+        self._lease_ms = lease_ms
         self._running: dict[str, _Running] = {}
 
     def __len__(self) -> int:
@@ -99,10 +106,16 @@ class CallHandler:
 
     async def handle(self, delivery: Delivery) -> None:
         """See one delivery through. Whatever happens to the call is written before this returns, or left to others."""
-        started = await self._until_written(lambda: self._start(delivery))
-        match started:
+        asked_at = 0.0
+
+        async def start() -> Started:
+            nonlocal asked_at
+            asked_at = time.monotonic()
+            return await self._ledger.start(delivery, max_starts=MAX_STARTS, expired=_EXPIRED)
+
+        match await self._until_written(start):
             case Run(fence, starts):
-                await self._run(delivery, fence, starts)
+                await self._run(delivery, fence, starts, since=asked_at)
             case Abandoned(fence, starts):
                 await self._complete(delivery, fence, decisions.unknown("the worker that ran it is gone"), starts)
             case CancelledBefore(fence, starts):
@@ -118,25 +131,19 @@ class CallHandler:
                 outcome = ToolOutcome.failure(CallState.FAILED, ErrorCode.LOST, message)
                 await self._complete(delivery, 0, outcome, 0, dead_reason=message)
 
-    async def _start(self, delivery: Delivery) -> Started:
-        expired = ToolOutcome.failure(
-            CallState.EXPIRED, ErrorCode.TIMEOUT, "no worker took it up before its deadline; it was not run"
-        )
-        return await self._ledger.start(delivery, max_starts=MAX_STARTS, expired=expired)
-
-    async def _run(self, delivery: Delivery, fence: int, starts: int) -> None:
+    async def _run(self, delivery: Delivery, fence: int, starts: int, *, since: float) -> None:
         request = delivery.request
         server = self._servers.get(request.server)
         if server is None:
             # Another worker may have it in its configuration; if none has, the deadline ends the call.
             log.warning("call %s: server %r is not configured here", request.correlation_id, request.server)
-            await self._until_written(lambda: self._ledger.release(delivery, fence, lease_ms=int(LEASE_SECONDS * 1000)))
+            await self._until_written(lambda: self._ledger.release(delivery, fence, lease_ms=self._lease_ms))
             return
         running = _Running()
         self._running[request.correlation_id] = running
         begun = time.monotonic()
         try:
-            with self._leases.held(delivery, fence, on_cancel=running.cancel, on_lost=running.lose):
+            with self._leases.held(delivery, fence, since=since, on_cancel=running.cancel, on_lost=running.lose):
                 outcome = await self._execute(request, fence, server, running)
                 if outcome is None:
                     self._observer.lease_lost(request)
@@ -148,7 +155,7 @@ class CallHandler:
             del self._running[request.correlation_id]
 
     async def _execute(
-        self, request: ToolCallRequested, fence: int, server: McpServer, running: _Running
+        self, request: ToolCallRequested, fence: int, server: ToolServer, running: _Running
     ) -> ToolOutcome | None:
         """The outcome of the call; None when it is not ours any more."""
         retries = 0
@@ -182,7 +189,7 @@ class CallHandler:
     async def _call(
         self,
         request: ToolCallRequested,
-        server: McpServer,
+        server: ToolServer,
         running: _Running,
         on_progress: Callable[[CallProgress], None],
     ) -> CallResult | None:
@@ -204,7 +211,9 @@ class CallHandler:
             await asyncio.wait([running.work])
             return None if running.work.cancelled() else running.work.result()
         finally:
-            running.work.cancel()
+            if not running.work.done():  # this worker is ending: let the cancellation reach the server
+                running.work.cancel()
+                await asyncio.wait([running.work], timeout=CANCEL_SECONDS)
 
     def _seconds_left(self, request: ToolCallRequested) -> float:
         return (request.deadline - self._clock.now_ms()) / 1000
@@ -242,7 +251,7 @@ def _cancelled_before_it_ran() -> ToolOutcome:
 
 @contextlib.asynccontextmanager
 async def _passed_on(
-    ledger: WorkerLedger, request: ToolCallRequested, fence: int
+    ledger: CallLedger, request: ToolCallRequested, fence: int
 ) -> AsyncGenerator[Callable[[CallProgress], None]]:
     """A sink for progress: the newest is passed on at intervals, and never holds up the call."""
     newest: list[CallProgress] = []

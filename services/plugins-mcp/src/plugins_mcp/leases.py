@@ -2,8 +2,8 @@
 
 A lease is the idle time of the call's entry in the group's pending list. It is renewed while the event loop is alive,
 so a loop that is busy for a moment loses nothing, and a process that hangs loses its calls. Renewal is fenced: after a
-stall the entry of another worker is not stolen back. Numbers: lease 10 s, renewed every 2.5 s, work stopped 8 s after
-the last good renewal, so that it has ended here before it begins elsewhere.
+stall the entry of another worker is not stolen back. The event loop itself gives up what was not renewed in time, so
+that the work has ended here before it begins elsewhere, however long the thread waits for an answer.
 """
 
 import asyncio
@@ -13,41 +13,60 @@ import random
 import threading
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, renew
-from plugins_contract.ledger.replies import Renewed
+from plugins_contract.ledger.replies import Renewed, Stale
 from plugins_contract.ledger.scripts import SyncCommands
 
 log = logging.getLogger(__name__)
 
-LEASE_SECONDS = 10.0
-RENEW_SECONDS = 2.5
-GIVE_UP_SECONDS = 8.0
-LOOP_ALIVE_SECONDS = 5.0
-BEAT_SECONDS = 1.0
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """The arithmetic of leases, in seconds. Every worker of a group must have the same."""
+
+    lease: float = 10.0
+    """An entry that is idle for longer is taken over."""
+    renew: float = 2.5
+    renew_again: float = 0.25
+    """How soon a renewal is tried again that found no Redis."""
+    give_up: float = 8.0
+    """Work ends this long after its last good renewal: before it can begin elsewhere."""
+    loop_alive: float = 5.0
+    """A loop that has not moved for so long gets no renewals."""
+    beat: float = 0.5
+    sweep: float = 2.0
+    """How often a worker looks for entries to take over."""
+
+    @property
+    def lease_ms(self) -> int:
+        """The lease in milliseconds."""
+        return int(self.lease * 1000)
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """One held call. `on_cancel` and `on_lost` are called in the event loop, each at most once."""
+    """One held call. `on_cancel` and `on_lost` are called in the event loop, each at most once, while it is held."""
 
     delivery: Delivery
     fence: int
     on_cancel: Callable[[], None]
     on_lost: Callable[[], None]
-    renewed_at: float = field(default_factory=time.monotonic)
+    renewed_at: float
+    told: bool = False
     over: bool = False
 
 
 class LeaseKeeper:
-    """Renews the leases of this worker."""
+    """Renews the leases of this worker. `redis` is used by one thread of its own."""
 
-    def __init__(self, redis: SyncCommands, keys: Keys) -> None:
+    def __init__(self, redis: SyncCommands, keys: Keys, times: LeaseTimes | None = None) -> None:
         self._redis = redis
         self._keys = keys
+        self._times = times or LeaseTimes()
         self._leases: set[Lease] = set()
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -55,14 +74,20 @@ class LeaseKeeper:
 
     @contextlib.contextmanager
     def held(
-        self, delivery: Delivery, fence: int, *, on_cancel: Callable[[], None], on_lost: Callable[[], None]
-    ) -> Generator[Lease]:
-        """Renew the lease of `delivery` while the context is open."""
-        lease = Lease(delivery, fence, on_cancel, on_lost)
+        self,
+        delivery: Delivery,
+        fence: int,
+        *,
+        since: float,
+        on_cancel: Callable[[], None],
+        on_lost: Callable[[], None],
+    ) -> Generator[None]:
+        """Renew the lease of `delivery`, which runs since the monotonic time `since`, while the context is open."""
+        lease = Lease(delivery, fence, on_cancel, on_lost, since)
         with self._lock:
             self._leases.add(lease)
         try:
-            yield lease
+            yield
         finally:
             with self._lock:
                 self._leases.discard(lease)
@@ -71,53 +96,65 @@ class LeaseKeeper:
         """Renew, until cancelled. The thread ends with this task."""
         loop = asyncio.get_running_loop()
         self._stop.clear()
+        self._beat_at = time.monotonic()
         thread = threading.Thread(target=self._renew_all, args=(loop,), name="lease renewal", daemon=True)
         thread.start()
         try:
             while True:
                 self._beat_at = time.monotonic()
-                await asyncio.sleep(BEAT_SECONDS)
+                for lease in self._held_now():
+                    if time.monotonic() - lease.renewed_at > self._times.give_up:
+                        self._lose(lease, "it could not be renewed in time")
+                await asyncio.sleep(self._times.beat)
         finally:
             self._stop.set()
+            await asyncio.to_thread(thread.join)
+
+    def _held_now(self) -> list[Lease]:
+        with self._lock:
+            return [lease for lease in self._leases if not lease.over]
+
+    # What follows runs in the thread, up to the next comment.
 
     def _renew_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        while not self._stop.wait(RENEW_SECONDS * random.uniform(0.9, 1.1)):
-            if time.monotonic() - self._beat_at > LOOP_ALIVE_SECONDS:
-                log.warning("the event loop has not moved for %.0f s: leases are not renewed", LOOP_ALIVE_SECONDS)
+        pause = self._times.renew
+        while not self._stop.wait(pause * random.uniform(0.9, 1.1)):
+            pause = self._times.renew
+            if time.monotonic() - self._beat_at > self._times.loop_alive:
+                log.warning("the event loop has not moved for %.0f s: leases are not renewed", self._times.loop_alive)
                 continue
-            with self._lock:
-                leases = list(self._leases)
-            for lease in leases:
-                if not lease.over:
+            for lease in self._held_now():
+                if self._stop.is_set():
+                    return
+                try:
                     self._renew(lease, loop)
+                except Exception as error:
+                    if is_outage(error):
+                        pause = self._times.renew_again
+                        break  # the others would wait for the same silence
+                    log.exception("the lease of call %s cannot be renewed", lease.delivery.request.correlation_id)
 
     def _renew(self, lease: Lease, loop: asyncio.AbstractEventLoop) -> None:
         asked_at = time.monotonic()
         delivery = lease.delivery
-        try:
-            answer = renew(
-                self._redis,
-                self._keys,
-                delivery.request.correlation_id,
-                delivery.entry,
-                delivery.consumer,
-                lease.fence,
-            )
-        except Exception as error:
-            if not is_outage(error):
-                log.exception("the lease of call %s cannot be renewed", delivery.request.correlation_id)
-            if time.monotonic() - lease.renewed_at > GIVE_UP_SECONDS:
-                self._end(lease, loop)
-            return
-        match answer:
+        correlation_id = delivery.request.correlation_id
+        match renew(self._redis, self._keys, correlation_id, delivery.entry, delivery.consumer, lease.fence):
             case Renewed(cancel_requested):
                 lease.renewed_at = asked_at
                 if cancel_requested:
-                    loop.call_soon_threadsafe(lease.on_cancel)
-            case _:
-                self._end(lease, loop)
+                    loop.call_soon_threadsafe(self._tell_cancel, lease)
+            case Stale():
+                loop.call_soon_threadsafe(self._lose, lease, "another worker has it")
 
-    def _end(self, lease: Lease, loop: asyncio.AbstractEventLoop) -> None:
-        lease.over = True
-        log.warning("the lease of call %s is lost", lease.delivery.request.correlation_id)
-        loop.call_soon_threadsafe(lease.on_lost)
+    # What follows runs in the event loop: a lease that is held no more is not told anything.
+
+    def _tell_cancel(self, lease: Lease) -> None:
+        if lease in self._leases and not lease.told:
+            lease.told = True
+            lease.on_cancel()
+
+    def _lose(self, lease: Lease, why: str) -> None:
+        if lease in self._leases and not lease.over:
+            lease.over = True
+            log.warning("the lease of call %s is lost: %s", lease.delivery.request.correlation_id, why)
+            lease.on_lost()

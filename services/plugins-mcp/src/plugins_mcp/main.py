@@ -7,6 +7,7 @@ import sys
 
 from plugins_mcp.config import Settings, load_settings
 from plugins_mcp.errors import PluginsMcpError
+from plugins_mcp.mcp import TALKATIVE_LOGGERS
 from plugins_mcp.wiring import run_worker
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -17,7 +18,7 @@ def main() -> None:
     try:
         settings = load_settings()
         logging.basicConfig(level=settings.log_level, format=LOG_FORMAT)
-        for chatty in ("httpx2", "httpcore2", "mcp"):
+        for chatty in TALKATIVE_LOGGERS:
             logging.getLogger(chatty).setLevel(logging.WARNING)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(settings))

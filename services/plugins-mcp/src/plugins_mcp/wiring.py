@@ -5,9 +5,7 @@ import contextlib
 import logging
 import os
 import socket
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
 
 from redis.asyncio import Redis
 
@@ -22,23 +20,26 @@ from plugins_mcp.consumer import BLOCK_SECONDS, Consumer
 from plugins_mcp.control import LISTEN_SECONDS, listen_for_cancels
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
-from plugins_mcp.leases import LeaseKeeper
+from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from plugins_mcp.mcp import McpServers, ServersFile, read_servers_file, single_server
 from plugins_mcp.observe.health import Readiness, health_server
 from plugins_mcp.observe.metrics import Metrics
+from plugins_mcp.watch import RedisWatch
 
 log = logging.getLogger(__name__)
 
-CLOCK_SECONDS = 5.0
+RENEWAL_TIMEOUT_SECONDS = 2.0
 RESTART_SECONDS = 1.0
 
 
-async def run_worker(settings: Settings, stopping: asyncio.Event) -> None:
+async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTimes | None = None) -> None:
     """Consume until `stopping`; then take nothing more, let running calls end, and leave the group.
 
     Raises:
         SettingsError, ServersFileError: it cannot start; the text says why.
+        OSError: the address of the health endpoints cannot be listened on.
     """
+    times = times or LeaseTimes()
     configured = configured_servers(settings)
     for warning in configured.warnings:
         log.warning("%s", warning)
@@ -52,14 +53,14 @@ async def run_worker(settings: Settings, stopping: asyncio.Event) -> None:
         redis = _closing(stack, command_client(settings.redis_url))
         reader = _closing(stack, blocking_client(settings.redis_url, block_seconds=BLOCK_SECONDS))
         control = _closing(stack, blocking_client(settings.redis_url, block_seconds=LISTEN_SECONDS))
-        renewals = thread_client(settings.redis_url)
+        renewals = thread_client(settings.redis_url, timeout=RENEWAL_TIMEOUT_SECONDS)
         stack.callback(renewals.close)
 
         ledger = WorkerLedger(redis, keys)
         changed = asyncio.Event()
         servers = McpServers(configured.servers, configured.broken, changed=lambda _: changed.set())
         catalogue = CataloguePublisher(redis, keys, servers, clock, worker=name, changed=changed)
-        leases = LeaseKeeper(renewals, keys)
+        leases = LeaseKeeper(renewals, keys, times)
         handler = CallHandler(
             ledger,
             servers,
@@ -68,8 +69,20 @@ async def run_worker(settings: Settings, stopping: asyncio.Event) -> None:
             metrics,
             max_retries=settings.mcp_max_retries,
             result_max_bytes=settings.result_max_bytes,
+            lease_ms=times.lease_ms,
         )
-        consumer = Consumer(reader, redis, keys, ledger, handler, name=name, concurrency=settings.worker_concurrency)
+        watch = RedisWatch(redis, clock)
+        consumer = Consumer(
+            reader,
+            redis,
+            keys,
+            ledger,
+            handler,
+            name=name,
+            concurrency=settings.worker_concurrency,
+            steady_for=watch.steady_for,
+            times=times,
+        )
 
         await stack.enter_async_context(
             health_server(
@@ -79,14 +92,14 @@ async def run_worker(settings: Settings, stopping: asyncio.Event) -> None:
                 metrics=lambda: _metrics(metrics, handler, servers, redis, keys),
             )
         )
-        await _sample_clock(redis, clock)
+        await watch.ask()
         # What running calls need goes on until they have ended; what takes new ones ends first.
         async with _kept_running(
             leases.run,
             servers.run,
             catalogue.run,
             lambda: listen_for_cancels(control, keys, handler.cancel),
-            lambda: _follow_clock(redis, clock),
+            watch.run,
         ):
             async with _kept_running(consumer.run):
                 log.info("worker %s is up", name)
@@ -148,23 +161,6 @@ async def _leave(consumer: Consumer, catalogue: CataloguePublisher) -> None:
         if not is_outage(error):
             raise
         log.warning("Redis does not answer: this worker's heartbeat will run out by itself")
-
-
-async def _follow_clock(redis: Redis, clock: RedisClock) -> None:
-    while True:
-        await asyncio.sleep(CLOCK_SECONDS)
-        await _sample_clock(redis, clock)
-
-
-async def _sample_clock(redis: Redis, clock: RedisClock) -> None:
-    sent_at = time.monotonic()
-    try:
-        answer: Any = await redis.time()
-    except Exception as error:
-        if not is_outage(error):
-            raise
-        return
-    clock.sample(answer, sent_at, time.monotonic())
 
 
 def _readiness(consumer: Consumer, servers: McpServers, handler: CallHandler) -> Readiness:

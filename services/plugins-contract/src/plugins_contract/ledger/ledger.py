@@ -241,9 +241,12 @@ class WorkerLedger:
             [GROUP, entry, reason, event, correlation_id, encode_reply(CallFinished(outcome))],
         )
 
-    async def retire(self, consumer: str) -> bool:
-        """Take a consumer out of the group. False when it still holds entries: they would be lost with it."""
-        answer = await scripts.run(self._redis, "retire", [self._keys.requests], [GROUP, consumer])
+    async def retire(self, consumer: str, *, lease_ms: int) -> bool:
+        """Take a consumer out of the group. False when it still holds entries: they would be lost with it.
+
+        Its worker must have ended: what it holds is free for others at once, as if a lease of `lease_ms` had run out.
+        """
+        answer = await scripts.run(self._redis, "retire", [self._keys.requests], [GROUP, consumer, lease_ms + 1])
         return answer[0] == b"OK"
 
     def _call_keys(self, request: ToolCallRequested) -> list[str]:

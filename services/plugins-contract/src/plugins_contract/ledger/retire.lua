@@ -1,9 +1,16 @@
 -- RETIRE: take a consumer out of the group, unless it holds anything: that would be dropped with it.
+-- What it holds then looks idle for freeMs: its worker has ended, and others need not wait for a lease to run out.
 -- KEYS requests
--- ARGV group, consumer
+-- ARGV group, consumer, freeMs
 -- -> {'OK'} | {'BUSY', pending}
-local rows = redis.pcall('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2])
+local requests, group, consumer, free_ms = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
+local rows = redis.pcall('XPENDING', requests, group, '-', '+', 1000, consumer)
 if rows.err then return {'OK'} end
-if #rows > 0 then return {'BUSY', #rows} end
-redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])
-return {'OK'}
+if #rows == 0 then
+  redis.call('XGROUP', 'DELCONSUMER', requests, group, consumer)
+  return {'OK'}
+end
+for _, row in ipairs(rows) do
+  redis.call('XCLAIM', requests, group, consumer, 0, row[1], 'IDLE', free_ms, 'JUSTID')
+end
+return {'BUSY', #rows}

@@ -18,7 +18,10 @@ if TERMINAL[state] then
 end
 
 if pending_owner(requests, group, entry) ~= consumer then return {'NOT_OWNER'} end
-if known[6] == token then return {known[7], tonumber(known[4]), starts} end
+if known[6] == token then
+  redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID')
+  return {known[7], tonumber(known[4]), starts}
+end
 
 if known[9] ~= entry then
   -- The same call stands in the stream a second time: the other entry carries it.

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any
@@ -53,9 +54,10 @@ async def health_server(
         return Response(await metrics(), media_type=CONTENT_TYPE_LATEST)
 
     routes = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", show_metrics)]
-    config = uvicorn.Config(Starlette(routes=routes), host=host, port=port, access_log=False, log_config=None)
+    config = uvicorn.Config(Starlette(routes=routes), access_log=False, log_config=None, timeout_graceful_shutdown=1)
     server = _Server(config)
-    sock = config.bind_socket()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.create_server((host, port), family=family, backlog=128)  # uvicorn's own way exits the process
     serving = asyncio.create_task(server.serve(sockets=[sock]), name="health server")
     try:
         yield
