@@ -11,8 +11,12 @@ _PER_MESSAGE = 8
 def estimate_tokens(message: Message) -> int:
     """About how many tokens a message costs: a quarter of its UTF-8 bytes, which errs on the side of too many."""
     match message:
-        case AssistantMessage(content, tool_calls):
-            text = len(content.encode()) + sum(len(c.name) + len(c.arguments.encode()) + 16 for c in tool_calls)
+        case AssistantMessage(content, ()):
+            text = len(content.encode())
+        case AssistantMessage(content, tool_calls, reasoning):
+            # Reasoning goes back to the providers that ask for it, with tool calls only.
+            text = len(content.encode()) + len(reasoning.encode())
+            text += sum(len(c.name) + len(c.arguments.encode()) + 16 for c in tool_calls)
         case SystemMessage(content) | UserMessage(content) | ToolMessage(content=content):
             text = len(content.encode())
     return _PER_MESSAGE + text // 4

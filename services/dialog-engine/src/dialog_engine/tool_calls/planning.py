@@ -1,5 +1,6 @@
 """Decide what is to be done with a tool call before anything travels: find the tool, read and check the arguments."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
@@ -14,6 +15,12 @@ from dialog_engine.tool_calls.ports import ToolSource
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
+
+MAX_CHARACTERS = 256_000
+"""Arguments longer than this are not taken: they would travel through the database, Redis and a worker."""
+MAX_DEPTH = 64
+"""Objects and arrays inside each other. Encoders and validators along the way give up far later, but less politely."""
+MAX_COMPLAINT = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +56,31 @@ def read_arguments(text: str) -> dict[str, Any] | str:
     """The arguments in the model's text, or what is wrong with it. No text at all means no arguments."""
     if not text.strip():
         return {}
+    if len(text) > MAX_CHARACTERS:
+        return f"the arguments have {len(text)} characters, {MAX_CHARACTERS} at most are taken. Send less at a time."
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         return f"the arguments are not valid JSON: {error}. Send one JSON object."
+    except RecursionError:
+        return _TOO_DEEP
     if not isinstance(value, dict):
         return f"the arguments must be one JSON object, not {_json_type(value)}."
-    return cast("dict[str, Any]", value)
+    arguments = cast("dict[str, Any]", value)
+    return arguments if _depth_is_fine(arguments) else _TOO_DEEP
 
 
 def check(tool: ToolEntry, arguments: dict[str, Any]) -> str | None:
-    """How `arguments` break the schema of `tool`, or None. The text names the field."""
-    error = next(_validator(msgspec.json.encode(tool.input_schema)).iter_errors(arguments), None)
-    return None if error is None else f"{_path(error)}: {error.message[:500]}"
+    """How `arguments` break the schema of `tool`, or None. The text names the field.
+
+    A schema that is broken itself, or refers to something outside of it, lets nothing pass.
+    """
+    try:
+        error = next(_validator(msgspec.json.encode(tool.input_schema)).iter_errors(arguments), None)
+    except Exception as broken:  # noqa: BLE001 -- a schema is anybody's text, and jsonschema raises whatever it trips over
+        reason = str(broken)[:MAX_COMPLAINT]
+        return f"they cannot be checked, because the input schema of {tool.name} is broken: {reason}. Tell the user."
+    return None if error is None else f"{_path(error)[:MAX_COMPLAINT]}: {error.message[:MAX_COMPLAINT]}"
 
 
 @lru_cache(maxsize=1024)
@@ -76,6 +95,28 @@ def _path(error: ValidationError) -> str:
 
 def _invalid(call: ToolCall, complaint: str) -> Unrunnable:
     return Unrunnable(call, ToolOutcome.failure(CallState.FAILED, ErrorCode.INVALID_ARGUMENTS, complaint))
+
+
+_TOO_DEEP = f"the arguments have more than {MAX_DEPTH} objects and arrays inside each other. Send them flatter."
+
+
+def _depth_is_fine(value: object) -> bool:
+    level: list[object] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _children(outer)]
+        if not level:
+            return True
+    return False
+
+
+def _children(value: object) -> Iterable[object]:
+    match value:
+        case dict():
+            return cast("dict[str, object]", value).values()
+        case list():
+            return cast("list[object]", value)
+        case _:
+            return ()
 
 
 def _json_type(value: object) -> str:

@@ -8,10 +8,10 @@ import msgspec
 from dialog_engine.model import ToolCall, ToolStatus
 from dialog_engine.tool_calls.planning import read_arguments
 from plugins_contract.errors import ErrorCode
-from plugins_contract.outcomes import CallState, LinkBlock, MediaBlock, TextBlock, ToolOutcome
+from plugins_contract.outcomes import CallState, LinkBlock, MediaBlock, TextBlock, ToolError, ToolOutcome
 
 MAX_SHOWN = 4_000
-"""Characters of a result that a user is shown; the model gets all of it."""
+"""Characters of a result, or of arguments that are no JSON object, that a user is shown; the model gets all of it."""
 
 _NOT_EXECUTED = {ErrorCode.DISABLED, ErrorCode.OVERLOADED}
 
@@ -22,14 +22,14 @@ def status_of(outcome: ToolOutcome) -> ToolStatus:
     match outcome.state:
         case CallState.SUCCEEDED:
             return ToolStatus.SUCCEEDED
-        case CallState.UNKNOWN:
-            return ToolStatus.UNKNOWN
         case CallState.CANCELLED:
             return ToolStatus.CANCELLED
         case CallState.EXPIRED:
             return ToolStatus.TIMEOUT
         case _ if code is ErrorCode.TIMEOUT:
             return ToolStatus.TIMEOUT
+        case CallState.UNKNOWN:
+            return ToolStatus.UNKNOWN
         case _ if code in _NOT_EXECUTED:
             return ToolStatus.REFUSED
         case _:
@@ -37,9 +37,9 @@ def status_of(outcome: ToolOutcome) -> ToolStatus:
 
 
 def shown_arguments(call: ToolCall) -> dict[str, Any]:
-    """The arguments as an object; text that is none is shown as it stands."""
+    """The arguments as an object; text that is none is shown as it stands, as far as it is of use."""
     arguments = read_arguments(call.arguments)
-    return {"": call.arguments} if isinstance(arguments, str) else arguments
+    return {"": call.arguments[:MAX_SHOWN]} if isinstance(arguments, str) else arguments
 
 
 def outcome_details(turn_id: str, correlation_id: str, outcome: ToolOutcome) -> dict[str, Any]:
@@ -63,14 +63,16 @@ def outcome_details(turn_id: str, correlation_id: str, outcome: ToolOutcome) -> 
 
 def for_model(outcome: ToolOutcome) -> str:
     """The result in the words the model reads. It is always told the truth, and never an empty text."""
-    if outcome.error is None:
-        return _text(outcome) or "The tool returned nothing."
-    match outcome.state:
-        case CallState.UNKNOWN:
-            advice = " It may or may not have taken effect. Do not repeat it on your own: tell the user."
-        case _:
-            advice = ""
-    return f"Error {outcome.error.code}: {outcome.error.message}{advice}"
+    if outcome.state is CallState.SUCCEEDED:
+        text = _text(outcome)
+        return text if text.strip() else "The tool returned nothing."
+    error = outcome.error or ToolError(ErrorCode.UNKNOWN_ERROR, "")
+    said = (
+        f"Error {error.code}: {error.message or f'the call ended as {outcome.state}, for a reason that is not known'}"
+    )
+    if outcome.state is CallState.UNKNOWN:
+        said += " It may or may not have taken effect. Do not repeat it on your own: tell the user."
+    return said
 
 
 def _text(outcome: ToolOutcome) -> str:
