@@ -152,6 +152,13 @@ class StreamEnd:
 LLMEvent = TextDelta | ReasoningDelta | ToolCallEvent | StreamEnd
 
 
+@dataclass(frozen=True, slots=True)
+class TokensSpent:
+    """The model has ended one of the replies of a turn; `usage` is what all of them have cost so far."""
+
+    usage: Usage
+
+
 # --- What a user sees of a turn -------------------------------------------------------------------------------------
 
 
@@ -245,7 +252,7 @@ TurnEvent = (
 )
 """Everything a user is told about a turn."""
 
-ChatEvent = LLMEvent | MessageFinished | ToolStep | RoundComplete
+ChatEvent = LLMEvent | TokensSpent | MessageFinished | ToolStep | RoundComplete
 """What a chat stream yields: a plain model the LLM events only, one enhanced with tools the steps of its calls too."""
 
 

@@ -5,8 +5,9 @@ reply, once complete, to the pipeline.
 """
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ from dialog_engine.model import (
     Usage,
 )
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -35,12 +38,11 @@ class Reply:
 
 
 class SideBand:
-    """One turn's way out. `emit` never waits: whoever iterates takes what is there; no event is ever dropped."""
+    """One turn's way out. `emit` never waits; `carry` hands on what is there, in the order in which it came."""
 
     def __init__(self) -> None:
         self._events: deque[ChatEvent] = deque()
         self._grown = asyncio.Event()
-        self._closed = False
 
     def emit(self, event: ChatEvent) -> None:
         """Show `event` to the user."""
@@ -78,29 +80,42 @@ class SideBand:
         return Reply("".join(text), "".join(reasoning), tuple(calls), end.finish_reason, end.usage)
 
     async def carry(self, work: asyncio.Task[Any]) -> AsyncGenerator[ChatEvent]:
-        """The events of `work`, which emits into this band, until it ends; closing the generator ends it.
+        """The events of `work`, which emits into this band, until it ends.
+
+        A reader that is cancelled takes `work` along, and still gets everything that `work` said to its end: what was
+        committed is told. A reader that closes the generator ends `work` too and wants to hear no more.
 
         Raises:
             Exception: what `work` raises, after its last event.
         """
-        work.add_done_callback(lambda _: self._close())
+        work.add_done_callback(lambda _: self._grown.set())
         try:
-            async for event in self:
-                yield event
+            while self._events or not work.done():
+                while self._events:
+                    yield self._events.popleft()
+                await self._more(work)
             await work
-        finally:
-            work.cancel()
-            await asyncio.wait([work])
-
-    async def __aiter__(self) -> AsyncIterator[ChatEvent]:
-        while True:
+        except asyncio.CancelledError:
+            await _ended(work)
             while self._events:
                 yield self._events.popleft()
-            if self._closed:
-                return
+            raise
+        finally:
+            await _ended(work)
+
+    async def _more(self, work: asyncio.Task[Any]) -> None:
+        """Wait until there is another event, or `work` has ended."""
+        if not self._events and not work.done():
             self._grown.clear()
             await self._grown.wait()
 
-    def _close(self) -> None:
-        self._closed = True
-        self._grown.set()
+
+async def _ended(work: asyncio.Task[Any]) -> None:
+    """Cancel `work` and wait for its end. What it raises now has nobody left to go to but the log."""
+    if not work.done():
+        work.cancel()
+        await asyncio.wait([work])
+        if not work.cancelled() and (error := work.exception()):
+            log.warning("%s failed while it was being cancelled: %s", work.get_name(), error)
+    elif not work.cancelled():
+        work.exception()  # raised to the reader, or of no interest to one that has gone

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from dialog_engine.chat.history import window
 from dialog_engine.chat.normalise import normalise
 from dialog_engine.chat.ports import History, TurnStore
-from dialog_engine.errors import LLMError
 from dialog_engine.model import (
     AssistantMessage,
     ChatEvent,
@@ -23,6 +22,7 @@ from dialog_engine.model import (
     RoundComplete,
     StreamEnd,
     TextDelta,
+    TokensSpent,
     ToolCallEvent,
     ToolStep,
     Turn,
@@ -39,14 +39,17 @@ from dialog_engine.tool_calls.steps import Steps
 
 @dataclass(slots=True)
 class Draft:
-    """The message that is being made, and what is known of the turn's cost so far. One turn writes it."""
+    """The message that is being made, and what is known of the turn so far. One turn writes it."""
 
     started: float = field(default_factory=time.monotonic)
     text: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
-    round: int = 1
     usage: Usage = Usage()
     ttft_ms: int | None = None
+    round: int = 1
+    """The round of tool calls that was begun last in this life of the turn."""
+    reason: DoneReason = DoneReason.STOP
+    """How the model ended."""
 
     def follow(self, event: ChatEvent) -> None:
         """Take account of `event`."""
@@ -62,15 +65,18 @@ class Draft:
                 self.reasoning.clear()
             case ToolStep(round=number):
                 self.round = number
-            case StreamEnd(usage=usage):
+            case TokensSpent(usage):
+                self.usage = usage
+            case StreamEnd(finish, usage):
+                self.reason = _done_reason(finish)
                 self.usage = usage
             case RoundComplete() | ToolCallEvent():
                 pass
 
     def message(self, *, interrupted: bool) -> AssistantMessage | None:
-        """The message as it stands; None when nothing was said."""
+        """The message as it stands; None when it was interrupted before anything was said."""
         text = "".join(self.text)
-        if not text and interrupted:
+        if interrupted and not text.strip():
             return None
         return AssistantMessage(text, reasoning="".join(self.reasoning), interrupted=interrupted)
 
@@ -101,49 +107,63 @@ class ChatService:
         self._memory = memory
 
     async def stream_reply(self, turn: Turn, draft: Draft) -> AsyncGenerator[TurnEvent]:
-        """Everything the user sees of `turn`, in order; what is shown as finished is committed before.
+        """What the user sees of `turn` until the model has said its last word; `end` comes after it, whatever happens.
 
         A turn that an earlier life left unfinished goes on where it was: finished tools are not run again, pending
         ones are waited for, a message that was cut is made again.
+
+        Raises:
+            LLMError: the model could not be reached or refused.
+            StorageUnavailableError: a round or a result could not be committed.
         """
         yield TurnStarted(turn.turn_id, turn.session_id)
         if turn.epoch > 1:
             yield Reset("the engine was restarted")
-        failure: TurnFailed | None = None
-        reason = DoneReason.STOP
-        try:
-            async with aclosing(self._conversation(turn)) as events:
-                async for event in events:
-                    draft.follow(event)
-                    match event:
-                        case StreamEnd(finish_reason=finish):
-                            reason = _done_reason(finish)
-                        case ToolCallEvent():
-                            pass
-                        case _:
-                            yield event
-        except LLMError as error:
-            failure = TurnFailed(error.code, str(error))
-            reason = DoneReason.ERROR
-        async for event in self._end(turn, draft, reason, failure):
-            yield event
+        async with aclosing(self._conversation(turn)) as events:
+            async for event in events:
+                draft.follow(event)
+                match event:
+                    case TokensSpent() | StreamEnd() | ToolCallEvent():
+                        pass
+                    case _:
+                        yield event
 
-    async def stop(self, turn: Turn, draft: Draft) -> AsyncGenerator[TurnEvent]:
-        """End a turn whose `stream_reply` was cut by its user: each open call's truth, the partial text, the end."""
+    async def end(
+        self, turn: Turn, draft: Draft, reason: DoneReason, failure: TurnFailed | None = None
+    ) -> AsyncGenerator[TurnEvent]:
+        """The end of `turn`: what became of each call that is still open, the last message, `done`.
+
+        What is shown as finished is committed before; calling it again does what is missing.
+
+        Raises:
+            StorageUnavailableError: it cannot be committed now.
+        """
+        cut = reason in (DoneReason.CANCELLED, DoneReason.ERROR)
+        if cut:
+            async with aclosing(self._cancelled_calls(turn, draft)) as steps:
+                async for step in steps:
+                    yield step
+        message = draft.message(interrupted=cut)
+        done = Done(turn.turn_id, reason, draft.usage, draft.ttft_ms)
+        message_id = await self._turns.finish(turn, message, done, failure)
+        if message is not None and message_id is not None:
+            yield MessageFinished(message_id, message)
+        if failure is not None:
+            yield failure
+        yield done
+
+    async def _cancelled_calls(self, turn: Turn, draft: Draft) -> AsyncGenerator[ToolStep]:
         open_calls = await self._history.open_calls(turn)
-        steps = Steps(turn, draft.round, {o.call.correlation_id: o.request.server for o in open_calls})
+        if not open_calls:
+            return
+        steps = Steps(
+            turn, max(draft.round, turn.rounds), {o.call.correlation_id: o.request.server for o in open_calls}
+        )
         outcomes = await self._calls.cancel([open_call.request for open_call in open_calls])
         for open_call in open_calls:
             outcome = outcomes[open_call.call.correlation_id]
             await self._store.add_result(turn, open_call.call, outcome)
             yield steps.finished(open_call.call, outcome)
-        async for event in self._end(turn, draft, DoneReason.CANCELLED, None):
-            yield event
-
-    async def fail(self, turn: Turn, draft: Draft, failure: TurnFailed) -> AsyncGenerator[TurnEvent]:
-        """End a turn that cannot go on."""
-        async for event in self._end(turn, draft, DoneReason.ERROR, failure):
-            yield event
 
     async def _conversation(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
         async with aclosing(self._calls_left_open(turn)) as events:
@@ -167,18 +187,6 @@ class ChatService:
             async for event in events:
                 yield event
         yield RoundComplete(turn.rounds)
-
-    async def _end(
-        self, turn: Turn, draft: Draft, reason: DoneReason, failure: TurnFailed | None
-    ) -> AsyncGenerator[TurnEvent]:
-        message = draft.message(interrupted=reason in (DoneReason.CANCELLED, DoneReason.ERROR))
-        done = Done(turn.turn_id, reason, draft.usage, draft.ttft_ms)
-        message_id = await self._turns.finish(turn, message, done, failure)
-        if message is not None and message_id is not None:
-            yield MessageFinished(message_id, message)
-        if failure is not None:
-            yield failure
-        yield done
 
 
 def _done_reason(finish: FinishReason) -> DoneReason:

@@ -1,19 +1,20 @@
 """Who owns a running turn: a task of the engine, not the connection that asked for it."""
 
 import asyncio
-import contextlib
 import logging
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from dialog_engine.chat.ports import TurnLog, TurnLogs, TurnStore
 from dialog_engine.chat.service import ChatService, Draft
-from dialog_engine.errors import EngineError, StorageUnavailableError
+from dialog_engine.errors import EngineError, LLMError, StorageUnavailableError
 from dialog_engine.model import Done, DoneReason, Turn, TurnFailed
+from dialog_engine.tool_calls.commits import to_its_end
 
 log = logging.getLogger(__name__)
 
 FINISH_RETRY_SECONDS = 2.0
+_MISTAKE = "the engine made a mistake"
 
 
 @dataclass(slots=True)
@@ -22,7 +23,15 @@ class _Running:
     log: TurnLog
     draft: Draft = field(default_factory=Draft)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+    """Its last event is in the log, or it is left for the next life."""
     task: asyncio.Task[None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    reason: DoneReason
+    failure: TurnFailed | None = None
 
 
 class RunningTurns:
@@ -40,12 +49,18 @@ class RunningTurns:
     async def start(self, subject: str, session_id: str | None, text: str, traceparent: str | None = None) -> Turn:
         """Commit the user's message and run the turn; in a new session when none is given.
 
+        Once the commit is on its way the turn runs, whether or not the caller is still there.
+
         Raises:
             SessionNotFoundError, TurnRunningError, StorageUnavailableError: nothing was begun.
         """
-        turn = await self._store.begin(subject, session_id, text, traceparent)
-        self._own(turn)
-        return turn
+
+        async def begin() -> Turn:
+            turn = await self._store.begin(subject, session_id, text, traceparent)
+            self._own(turn)
+            return turn
+
+        return await to_its_end(begin())
 
     async def resume(self) -> int:
         """Take up the turns that an earlier life of this engine left. Returns how many."""
@@ -56,16 +71,19 @@ class RunningTurns:
         return len(turns)
 
     async def cancel(self, turn_id: str) -> bool:
-        """Stop a turn and wait for its end. False when it does not run here."""
+        """Stop a turn and wait until its last event is told. False when it does not run here."""
         running = self._running.get(turn_id)
-        if running is None or running.task is None:
+        if running is None:
             return False
         running.stop.set()
-        await asyncio.wait([running.task])
+        await running.told.wait()
         return True
 
     async def close(self, grace_seconds: float) -> None:
-        """Let turns end for a while, then leave the rest: they stay unfinished, and the next life goes on with them."""
+        """Let turns end for a while, then leave the rest: they stay unfinished, and the next life goes on with them.
+
+        A turn that is just ending is not cut: see `to_its_end`.
+        """
         tasks = [running.task for running in self._running.values() if running.task]
         if not tasks:
             return
@@ -79,54 +97,91 @@ class RunningTurns:
         running = _Running(turn, self._logs.open(turn))
         self._running[turn.turn_id] = running
         running.task = asyncio.create_task(self._run(running), name=f"turn {turn.turn_id}")
+        running.task.add_done_callback(lambda _: self._forget(running))
+
+    def _forget(self, running: _Running) -> None:
+        del self._running[running.turn.turn_id]
+        running.told.set()
 
     async def _run(self, running: _Running) -> None:
         """The life of a turn. Whatever happens, its log ends with `done`, unless the engine itself goes down."""
         try:
             try:
-                await self._answer_unless_stopped(running)
+                ending = await self._answered_or_stopped(running)
+                await to_its_end(self._end(running, ending))
             except Exception as error:
                 log.exception("turn %s cannot go on", running.turn.turn_id)
                 await self._give_up(running, error)
         finally:
-            with contextlib.suppress(Exception):
-                await running.log.close()
-            del self._running[running.turn.turn_id]
+            await self._close_log(running)
 
-    async def _answer_unless_stopped(self, running: _Running) -> None:
+    async def _answered_or_stopped(self, running: _Running) -> _Ending:
+        """Answer until the answer is there, or its user stops it: how it ended."""
         answering = asyncio.create_task(self._answer(running), name=f"answer of turn {running.turn.turn_id}")
         stopped = asyncio.create_task(running.stop.wait(), name=f"stop of turn {running.turn.turn_id}")
         try:
             await asyncio.wait({answering, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            cut = not answering.done()
         finally:
-            finished = answering.done()
             for task in (answering, stopped):
                 task.cancel()
             await asyncio.wait({answering, stopped})
-        if finished or not answering.cancelled():
-            answering.result()
-            return
-        async with aclosing(self._service.stop(running.turn, running.draft)) as events:
-            async for event in events:
-                running.log.append(event)
+        error = RuntimeError("cancelled by nobody") if answering.cancelled() else answering.exception()
+        match error:
+            case None:
+                return _Ending(running.draft.reason)
+            case _ if cut:
+                return _Ending(DoneReason.CANCELLED)
+            case LLMError():
+                return _Ending(DoneReason.ERROR, TurnFailed(error.code, str(error)))
+            case _:
+                raise error
 
     async def _answer(self, running: _Running) -> None:
         async with aclosing(self._service.stream_reply(running.turn, running.draft)) as events:
             async for event in events:
                 running.log.append(event)
 
+    async def _end(self, running: _Running, ending: _Ending) -> None:
+        events = self._service.end(running.turn, running.draft, ending.reason, ending.failure)
+        async with aclosing(events):
+            async for event in events:
+                running.log.append(event)
+        running.told.set()
+
     async def _give_up(self, running: _Running, error: Exception) -> None:
-        """Tell the user at once, and the database as soon as it can be told."""
-        code = error.code if isinstance(error, EngineError) else EngineError.code
-        failure = TurnFailed(code, str(error) if isinstance(error, EngineError) else "the engine made a mistake")
-        running.log.append(failure)
-        draft = running.draft
-        running.log.append(Done(running.turn.turn_id, DoneReason.ERROR, draft.usage, draft.ttft_ms))
-        while True:
+        """End it as failed; with storage away the user is told at once, and the database as soon as it can be."""
+        known = isinstance(error, EngineError)
+        failure = TurnFailed(error.code, str(error)) if known else TurnFailed(EngineError.code, _MISTAKE)
+        if not isinstance(error, StorageUnavailableError):
             try:
-                async for _ in self._service.fail(running.turn, draft, failure):
-                    pass  # its events were told already
+                await to_its_end(self._end(running, _Ending(DoneReason.ERROR, failure)))
                 return
-            except StorageUnavailableError as again:
-                log.warning("turn %s cannot be ended in the database yet: %s", running.turn.turn_id, again)
-                await asyncio.sleep(FINISH_RETRY_SECONDS)
+            except Exception:
+                log.exception("turn %s cannot be ended", running.turn.turn_id)
+        running.log.append(failure)
+        running.log.append(Done(running.turn.turn_id, DoneReason.ERROR, running.draft.usage, running.draft.ttft_ms))
+        running.told.set()
+        while True:
+            if await self._ended_quietly(running, failure):
+                return
+            await asyncio.sleep(FINISH_RETRY_SECONDS)
+
+    async def _ended_quietly(self, running: _Running, failure: TurnFailed) -> bool:
+        """Whether the end that the user was told of is in the database too, as it should be by now."""
+        try:
+            async for _ in self._service.end(running.turn, running.draft, DoneReason.ERROR, failure):
+                pass  # told already
+        except StorageUnavailableError as error:
+            log.warning("turn %s cannot be ended in the database yet: %s", running.turn.turn_id, error)
+            return False
+        except Exception:
+            log.exception("turn %s cannot be ended in the database yet", running.turn.turn_id)
+            return False
+        return True
+
+    async def _close_log(self, running: _Running) -> None:
+        try:
+            await running.log.close()
+        except Exception:
+            log.exception("the log of turn %s cannot be closed", running.turn.turn_id)

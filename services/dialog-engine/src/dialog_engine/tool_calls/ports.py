@@ -1,6 +1,6 @@
 """What the pipeline needs from the world. Adapters elsewhere name these as their bases."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol
 
 from dialog_engine.model import AssistantMessage, CallUpdate, ChatEvent, ChatRequest, ToolCall, Turn
@@ -60,8 +60,11 @@ class ToolCalls(Protocol):
         """The request that would run `call`, with its deadline. Pure: nothing is sent."""
         ...
 
-    def run(self, requests: Sequence[ToolCallRequested]) -> AsyncIterator[CallUpdate]:
-        """See committed requests through: what becomes of each, until every one is answered."""
+    def run(self, requests: Sequence[ToolCallRequested]) -> AsyncGenerator[CallUpdate]:
+        """See committed requests through: what becomes of each, until every one is answered.
+
+        The generator must be closed before the same requests are cancelled or seen through again.
+        """
         ...
 
     async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:

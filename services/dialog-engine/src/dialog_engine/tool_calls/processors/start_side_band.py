@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dialog_engine.model import ChatRequest
+from dialog_engine.model import ChatRequest, TokensSpent
 from dialog_engine.tool_calls.context import TurnContext
 
 
@@ -19,4 +19,6 @@ class StartSideBand:
         """Adds the reply and its usage."""
         tools = ctx.tools if ctx.depth < self._max_rounds else ()
         reply = await ctx.band.fork(ctx.llm(ChatRequest(ctx.messages, ctx.turn, tools)))
-        return replace(ctx, reply=reply, usage=ctx.usage + reply.usage)
+        usage = ctx.usage + reply.usage
+        ctx.band.emit(TokensSpent(usage))
+        return replace(ctx, reply=reply, usage=usage)
