@@ -1,0 +1,55 @@
+"""A turn: the user says something, the answer streams by, and the turn is done.
+
+These files are the tutorial. Read them in order: each has one idea. `Stage` is an engine whose surroundings (the
+model, the storage, the workers) are twins in this process; everything in between is the real thing.
+"""
+
+import pytest
+
+from dialog_engine.model import DoneReason, MessageFinished, TextDelta, TurnStarted, Usage, UserMessage
+from tests.support.twins import ScriptedModel, Stage, done_of, says, text_of
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_answer_streams_word_by_word_and_is_then_stored_as_one_message() -> None:
+    async with Stage(ScriptedModel(says("Hello, my friend."))) as stage:
+        turn = await stage.turns.start("ada", None, "Hello!")
+
+        events = await stage.seen(turn)
+
+    assert events[0] == TurnStarted(turn.turn_id, turn.session_id)
+    assert events[1:4] == [TextDelta("Hello, "), TextDelta("my "), TextDelta("friend.")]
+    match events[4:]:
+        case [MessageFinished(message=message), done]:
+            assert message.content == "Hello, my friend."
+            assert done is done_of(events)
+            assert done_of(events).reason is DoneReason.STOP
+            assert done_of(events).usage == Usage(10, 5)
+        case other:
+            raise AssertionError(other)
+
+
+async def test_the_next_turn_of_the_session_remembers_what_was_said() -> None:
+    model = ScriptedModel(says("Hello, Ada."), says("You are Ada."))
+    async with Stage(model) as stage:
+        first = await stage.turns.start("ada", None, "I am Ada.")
+        await stage.seen(first)
+
+        events = await stage.turn("Who am I?", first.session_id, subject="ada")
+
+    assert text_of(events) == "You are Ada."
+    said = [message.content for message in model.requests[1].messages]
+    assert said == ["I am Ada.", "Hello, Ada.", "Who am I?"]
+    assert isinstance(model.requests[1].messages[-1], UserMessage)
+
+
+async def test_a_turn_belongs_to_the_engine_and_ends_though_nobody_looks() -> None:
+    async with Stage(ScriptedModel(says("There you are."))) as stage:
+        turn = await stage.turns.start("ada", None, "Hello?")
+        assert len(stage.turns) == 1
+
+        await stage.turns.close(grace_seconds=5)
+
+        assert stage.store.turns[turn.turn_id].status == "done"
+        assert len(stage.turns) == 0

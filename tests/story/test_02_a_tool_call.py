@@ -1,0 +1,61 @@
+"""A tool call: the model asks for it, the user sees each step of it, and the model goes on with the result."""
+
+import pytest
+
+from dialog_engine.model import AssistantMessage, MessageFinished, RoundComplete, ToolMessage, ToolStatus, ToolStep
+from plugins_contract.outcomes import ToolOutcome
+from tests.support.twins import Execution, ScriptedModel, Shelf, Stage, Workshop, asks, says, steps_of, succeeded, tool
+
+pytestmark = pytest.mark.anyio
+
+SHELF = Shelf(tool("time__now", title="What time is it?"))
+
+
+async def clock(execution: Execution) -> ToolOutcome:
+    execution.progress(1, 2, "looking for the clock")
+    return succeeded(f"It is noon in {execution.arguments['place']}.")
+
+
+async def test_a_call_is_pending_then_queued_then_running_then_has_succeeded() -> None:
+    model = ScriptedModel(asks(("time__now", '{"place": "Rome"}'), text="Let me see."), says("Noon."))
+    async with Stage(model, tools=SHELF, workshop=Workshop({"time__now": clock})) as stage:
+        events = await stage.turn("What time is it in Rome?")
+
+    assert [str(step) for step in steps_of(events)] == ["pending", "queued", "running", "progress", "succeeded"]
+    pending, *_, last = [event for event in events if isinstance(event, ToolStep)]
+    assert pending.details == {"arguments": {"place": "Rome"}, "title": "What time is it?"}
+    assert last.details["result"]["text"] == "It is noon in Rome."
+
+
+async def test_the_message_with_the_call_is_stored_before_the_call_begins() -> None:
+    model = ScriptedModel(asks(("time__now", '{"place": "Rome"}'), text="Let me see."), says("Noon."))
+    async with Stage(model, tools=SHELF, workshop=Workshop({"time__now": clock})) as stage:
+        events = await stage.turn("What time is it in Rome?")
+
+    kinds = [type(event) for event in events]
+    assert kinds.index(MessageFinished) < kinds.index(ToolStep) < kinds.index(RoundComplete)
+    [asked, answer] = [event.message for event in events if isinstance(event, MessageFinished)]
+    assert asked.content == "Let me see."
+    assert [call.name for call in asked.tool_calls] == ["time__now"]
+    assert answer == AssistantMessage("Noon.")
+
+
+async def test_the_model_goes_on_with_the_result_right_behind_its_own_call() -> None:
+    model = ScriptedModel(asks(("time__now", '{"place": "Rome"}')), says("Noon."))
+    async with Stage(model, tools=SHELF, workshop=Workshop({"time__now": clock})) as stage:
+        await stage.turn("What time is it in Rome?")
+
+    _, asked, result = model.requests[1].messages
+    assert isinstance(asked, AssistantMessage)
+    assert result == ToolMessage("call_1", "time__now", "It is noon in Rome.")
+
+
+async def test_a_call_has_a_correlation_id_of_our_own_beside_the_one_of_the_provider() -> None:
+    model = ScriptedModel(asks(("time__now", '{"place": "Rome"}')), says("Noon."))
+    workshop = Workshop({"time__now": clock})
+    async with Stage(model, tools=SHELF, workshop=workshop) as stage:
+        events = await stage.turn("What time is it in Rome?")
+
+    ids = {(event.call.tool_call_id, event.call.correlation_id) for event in events if isinstance(event, ToolStep)}
+    assert ids == {("call_1", workshop.executed[0])}
+    assert steps_of(events)[-1] is ToolStatus.SUCCEEDED

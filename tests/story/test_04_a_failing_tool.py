@@ -1,0 +1,69 @@
+"""A tool that fails is news for the model, not the end of the turn."""
+
+import pytest
+
+from dialog_engine.model import DoneReason, ToolMessage, ToolStatus, ToolStep
+from tests.support.twins import (
+    ScriptedModel,
+    Shelf,
+    Stage,
+    Workshop,
+    asks,
+    done_of,
+    failed,
+    gives,
+    says,
+    steps_of,
+    text_of,
+    tool,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_failure_goes_to_the_model_as_the_result_and_the_turn_goes_on() -> None:
+    model = ScriptedModel(asks(("files__read", '{"name": "a"}')), says("I cannot read it."))
+    workshop = Workshop({"files__read": gives(failed("no such file"))})
+    async with Stage(model, tools=Shelf(tool("files__read")), workshop=workshop) as stage:
+        events = await stage.turn("Read a.")
+
+    assert steps_of(events)[-1] is ToolStatus.FAILED
+    assert model.requests[1].messages[-1] == ToolMessage(
+        "call_1", "files__read", "Error TOOL_EXECUTION_FAILED: no such file"
+    )
+    assert text_of(events) == "I cannot read it."
+    assert done_of(events).reason is DoneReason.STOP
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "code", "words"),
+    [
+        ("files__raed", "{}", "TOOL_NOT_FOUND", "there is no tool 'files__raed'"),
+        ("files__read", '{"name": 1', "INVALID_ARGUMENTS", "not valid JSON"),
+        ("files__read", '{"name": 1}', "INVALID_ARGUMENTS", "name: 1 is not of type 'string'"),
+    ],
+)
+async def test_a_call_that_cannot_run_is_answered_at_once_with_what_is_wrong(
+    name: str, arguments: str, code: str, words: str
+) -> None:
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    model = ScriptedModel(asks((name, arguments)), says("Sorry."))
+    workshop = Workshop()
+    async with Stage(model, tools=Shelf(tool("files__read", schema)), workshop=workshop) as stage:
+        events = await stage.turn("Read a.")
+
+    assert workshop.executed == []
+    assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.FAILED]
+    [_, last] = [event for event in events if isinstance(event, ToolStep)]
+    assert last.details["error"]["code"] == code
+    assert words in last.details["error"]["message"]
+    assert words in model.requests[1].messages[-1].content
+
+
+async def test_calls_that_can_run_do_so_beside_one_that_cannot() -> None:
+    model = ScriptedModel(asks(("files__raed", ""), ("files__read", "")), says("Half of it."))
+    async with Stage(model, tools=Shelf(tool("files__read"))) as stage:
+        events = await stage.turn("Read a.")
+
+    assert steps_of(events, "files__raed")[-1] is ToolStatus.FAILED
+    assert steps_of(events, "files__read")[-1] is ToolStatus.SUCCEEDED

@@ -1,0 +1,39 @@
+"""Rounds: the model may call tools again and again, up to a limit; then it has to answer with what it has."""
+
+import pytest
+
+from dialog_engine.model import DoneReason, RoundComplete, Usage
+from tests.support.twins import ScriptedModel, Shelf, Stage, asks, done_of, says, text_of, tool
+
+pytestmark = pytest.mark.anyio
+
+SHELF = Shelf(tool("web__search"))
+AGAIN = asks(("web__search", ""))
+
+
+async def test_the_model_calls_tools_until_it_has_an_answer() -> None:
+    async with Stage(ScriptedModel(AGAIN, AGAIN, says("Found it.")), tools=SHELF) as stage:
+        events = await stage.turn("Search!")
+
+    assert [event for event in events if isinstance(event, RoundComplete)] == [RoundComplete(1), RoundComplete(2)]
+    assert done_of(events).reason is DoneReason.STOP
+    assert done_of(events).usage == Usage(30, 15)
+
+
+async def test_after_the_last_round_the_model_answers_without_tools() -> None:
+    model = ScriptedModel(AGAIN, AGAIN, says("As far as I know: no."))
+    async with Stage(model, tools=SHELF, max_rounds=2) as stage:
+        events = await stage.turn("Search!")
+
+    assert [bool(request.tools) for request in model.requests] == [True, True, False]
+    assert text_of(events) == "As far as I know: no."
+    assert done_of(events).reason is DoneReason.MAX_ROUNDS
+
+
+async def test_a_model_that_asks_for_tools_even_then_is_not_obeyed_and_the_user_is_told() -> None:
+    async with Stage(ScriptedModel(AGAIN, AGAIN), tools=SHELF, max_rounds=1) as stage:
+        events = await stage.turn("Search!")
+        assert len(stage.workshop.executed) == 1
+
+    assert "used up the tool calls" in text_of(events)
+    assert done_of(events).reason is DoneReason.MAX_ROUNDS

@@ -1,0 +1,73 @@
+"""A restart: the engine goes away in the middle of a turn, and its next life goes on where it was."""
+
+import asyncio
+
+import pytest
+
+from dialog_engine.model import DoneReason, Reset, TextDelta, ToolMessage, ToolStatus, TurnStarted
+from tests.support.twins import (
+    ScriptedModel,
+    Shelf,
+    Stage,
+    Workshop,
+    asks,
+    done_of,
+    gives,
+    is_step,
+    is_text,
+    says,
+    steps_of,
+    succeeded,
+    text_of,
+    tool,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_message_that_was_cut_is_made_again_and_the_user_is_told_to_drop_the_pieces() -> None:
+    model = ScriptedModel([TextDelta("Once upon"), asyncio.Event()], says("Once upon a time."))
+    async with Stage(model) as stage:
+        turn = await stage.turns.start("ada", None, "A story!")
+        await stage.until(turn, is_text("Once upon"))
+
+        assert await stage.restart() == 1
+
+        events = await stage.seen(turn)
+        assert events[:2] == [TurnStarted(turn.turn_id, turn.session_id), Reset("the engine was restarted")]
+        assert text_of(events) == "Once upon a time."
+        assert [message.content for message in model.requests[1].messages] == ["A story!"]
+        assert [frame.id async for frame in stage.logs.follow(turn.turn_id)][:3] == ["1-1", "1-2", "2-1"]
+
+
+async def test_finished_tools_are_not_run_again_and_running_ones_are_waited_for() -> None:
+    finish = asyncio.Event()
+    model = ScriptedModel(asks(("job__quick", ""), ("job__long", "")), says("Both are done."))
+    workshop = Workshop({"job__quick": gives(succeeded("one")), "job__long": gives(succeeded("two"), finish)})
+    async with Stage(model, tools=Shelf(tool("job__quick"), tool("job__long")), workshop=workshop) as stage:
+        turn = await stage.turns.start("ada", None, "Both!")
+        await stage.until(turn, is_step(ToolStatus.SUCCEEDED, "job__quick"))
+        await stage.until(turn, is_step(ToolStatus.RUNNING, "job__long"))
+
+        await stage.restart()
+        finish.set()
+        events = await stage.seen(turn)
+
+    assert len(workshop.executed) == 2
+    assert steps_of(events, "job__quick") == []
+    assert steps_of(events, "job__long")[-1] is ToolStatus.SUCCEEDED
+    results = [message.content for message in model.requests[1].messages if isinstance(message, ToolMessage)]
+    assert results == ["one", "two"]
+    assert done_of(events).reason is DoneReason.STOP
+
+
+async def test_rounds_that_an_earlier_life_made_count() -> None:
+    model = ScriptedModel(asks(("job__quick", "")), [asyncio.Event()], says("Enough."))
+    async with Stage(model, tools=Shelf(tool("job__quick")), max_rounds=1) as stage:
+        turn = await stage.turns.start("ada", None, "Go!")
+        await stage.until(turn, is_step(ToolStatus.SUCCEEDED))
+        await stage.restart()
+        events = await stage.seen(turn)
+
+    assert model.requests[-1].tools == ()
+    assert done_of(events).reason is DoneReason.MAX_ROUNDS

@@ -1,0 +1,20 @@
+"""ENABLE_MCP=false: nothing is offered, and a model that asks for a tool all the same is told that there are none."""
+
+import pytest
+
+from dialog_engine.model import DoneReason, ToolStatus
+from dialog_engine.streams.catalogue import DisabledTools
+from tests.support.twins import ScriptedModel, Stage, asks, done_of, says, steps_of
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_call_is_refused_with_disabled_and_the_turn_goes_on() -> None:
+    model = ScriptedModel(asks(("time__now", "{}")), says("I have no clock."))
+    async with Stage(model, tools=DisabledTools()) as stage:
+        events = await stage.turn("What time is it?")
+
+    assert model.requests[0].tools == ()
+    assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.REFUSED]
+    assert model.requests[1].messages[-1].content.startswith("Error DISABLED: tools are switched off")
+    assert done_of(events).reason is DoneReason.STOP
