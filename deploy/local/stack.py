@@ -86,12 +86,13 @@ class Stack:
                 )
 
     def _settle(self) -> None:
-        """Give the engine a moment to find its worker: the first question should find its tools."""
+        """Give worker and engine a moment to find each other: the first question should find its tools."""
         ends_at = time.monotonic() + SETTLE_SECONDS
-        while b'"degraded"' in answer_of(f"{self._plan.url}/readyz") and not self._stop.wait(POLL_SECONDS):
+        urls = [program.ready_url for program in self._plan.programs if program.ready_url.endswith("/readyz")]
+        while any(is_unsettled(answer_of(url)) for url in urls) and not self._stop.wait(POLL_SECONDS):
             self._check()
             if time.monotonic() > ends_at:
-                say(f"Not everything works yet, see {self._plan.url}/readyz")
+                say(f"Not everything is connected yet: see {' and '.join(urls)}")
                 return
 
     def _check(self) -> None:
@@ -121,6 +122,11 @@ def is_ready(url: str) -> bool:
             return bool(client.ping())
         return False
     return bool(answer_of(url))
+
+
+def is_unsettled(readiness: bytes) -> bool:
+    """Whether an answer of /readyz says that a part is not connected."""
+    return b'"degraded"' in readiness or b'"connecting"' in readiness
 
 
 def answer_of(url: str) -> bytes:

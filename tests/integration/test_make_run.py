@@ -1,0 +1,146 @@
+"""`make run`: one command to a product that answers, and one key to end all of it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.support.processes import ROOT, Process, free_port, running
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+QUESTION = "What time is it in Tokyo and in Paris?"
+UNSET: dict[str, str] = dict.fromkeys(
+    ("REDIS_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", "MCP_CONFIG", "MCP_SERVER_ENDPOINT", "HOST"), ""
+)
+COMMAND = (sys.executable, "-m", "deploy.local.stack")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working copy without data: what the stack needs of the repository, and a `.data` of its own."""
+    for name in ("deploy", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+@asynccontextmanager
+async def stack(folder: Path, port: int, **settings: str) -> AsyncGenerator[Process]:
+    """The stack, once it says that it is running."""
+    env = UNSET | {"PORT": str(port)} | settings
+    async with running(COMMAND, env=env, cwd=folder, ready_line="Ctrl-C ends everything", timeout=60) as process:
+        yield process
+
+
+def children_of(process: Process, name: str = "") -> list[int]:
+    command = ["pgrep", "-P", str(process.pid), "-f", name]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [int(word) for word in found.stdout.split()]
+
+
+def gone(pids: list[int]) -> bool:
+    """Whether none of them runs; what was killed and not yet collected by init does not."""
+    command = ["ps", "-o", "stat=", "-p", ",".join(map(str, pids))]
+    states = subprocess.run(command, capture_output=True, text=True, check=False)
+    return all(state.startswith("Z") for state in states.stdout.split())
+
+
+def call(port: int, path: str, body: dict[str, Any] | None = None) -> str:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}{path}",
+        data=json.dumps(body).encode() if body else None,
+        headers={"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - our own server
+        return answer.read().decode()
+
+
+async def ask(port: int) -> list[dict[str, Any]]:
+    text = await anyio.to_thread.run_sync(call, port, "/v1/chat", {"message": QUESTION})
+    return [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
+
+
+async def test_a_question_is_answered_with_two_tool_calls_and_ctrl_c_ends_every_process(folder: Path) -> None:
+    port = free_port()
+    async with stack(folder, port) as process:
+        events = await ask(port)
+        children = children_of(process)
+        process.send(signal.SIGINT)
+        assert await process.ended(30) == 0
+
+    steps: dict[str, list[str]] = {}
+    for event in events:
+        if event.get("type") == "tool":
+            steps.setdefault(event["correlationId"], []).append(event["status"])
+    assert [(path[0], "running" in path, path[-1]) for path in steps.values()] == [("pending", True, "succeeded")] * 2
+    answer = events[-2]["content"]
+    assert "Tokyo" in answer
+    assert "Paris" in answer
+    assert events[-1]["reason"] == "stop"
+    assert len(children) == 5
+    assert gone(children)
+
+
+async def test_the_next_run_finds_the_conversations_of_the_last(folder: Path) -> None:
+    port = free_port()
+    async with stack(folder, port):
+        await ask(port)
+        before = await anyio.to_thread.run_sync(call, port, "/v1/sessions")
+    async with stack(folder, port):
+        after = await anyio.to_thread.run_sync(call, port, "/v1/sessions")
+
+    assert json.loads(after) == json.loads(before)
+    assert len(json.loads(after)["sessions"]) == 1
+
+
+async def test_one_folder_has_one_stack(folder: Path) -> None:
+    port = free_port()
+    async with stack(folder, port) as first, running(COMMAND, env=UNSET, cwd=folder) as second:
+        assert await second.ended() == 1
+        assert f"running in this folder already (process {first.pid})" in second.output()
+
+
+async def test_a_taken_port_is_named(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with running(COMMAND, env=UNSET | {"PORT": str(port)}, cwd=folder) as process:
+            assert await process.ended() == 1
+            assert f"Cannot listen on 127.0.0.1:{port} (HOST, PORT)" in process.output()
+
+
+async def test_when_one_program_ends_it_is_named_and_the_others_end_too(folder: Path) -> None:
+    async with stack(folder, free_port()) as process:
+        children = children_of(process)
+        (worker,) = children_of(process, "plugins-mcp")
+        os.kill(worker, signal.SIGKILL)
+        assert await process.ended(30) == 1
+        assert "plugins-mcp ended (exit code -9). The end of .data/logs/plugins-mcp.log:" in process.output()
+        assert gone(children)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only the Linux kernel ends the children of a killed process")
+async def test_nothing_outlives_a_killed_supervisor_and_the_next_run_takes_over(folder: Path) -> None:
+    port = free_port()
+    async with stack(folder, port) as process:
+        children = children_of(process)
+        process.kill()
+        async with stack(folder, port):
+            assert gone(children)
+        await wait_until(lambda: gone(children), what="the end of the orphans")
+
+
+async def test_a_setting_that_a_service_refuses_is_shown(folder: Path) -> None:
+    async with running(COMMAND, env=UNSET | {"PORT": str(free_port()), "LOG_LEVEL": "LOUD"}, cwd=folder) as process:
+        assert await process.ended(30) == 1
+        assert "LOG_LEVEL" in process.output()
