@@ -7,7 +7,7 @@ UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 # PYTHON=3.13 uses that Python in an environment of its own.
 ifdef PYTHON
 export UV_PYTHON := $(PYTHON)
-export UV_PROJECT_ENVIRONMENT := .uv/python-$(PYTHON)
+export UV_PROJECT_ENVIRONMENT := .uv/python-$(notdir $(PYTHON))
 endif
 VENV := $(if $(UV_PROJECT_ENVIRONMENT),$(UV_PROJECT_ENVIRONMENT),.venv)
 BIN := $(VENV)/bin
