@@ -7,6 +7,7 @@ import sys
 
 from plugins_mcp.config import Settings, load_settings
 from plugins_mcp.errors import PluginsMcpError
+from plugins_mcp.leases import LeaseTimes
 from plugins_mcp.mcp import TALKATIVE_LOGGERS
 from plugins_mcp.wiring import run_worker
 
@@ -21,7 +22,7 @@ def main() -> None:
         for chatty in TALKATIVE_LOGGERS:
             logging.getLogger(chatty).setLevel(logging.WARNING)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(settings))
+            runner.run(serve(settings))
     except PluginsMcpError as error:
         sys.stderr.write(f"plugins-mcp cannot start:\n{error}\n")
         sys.exit(2)
@@ -30,12 +31,13 @@ def main() -> None:
         sys.exit(1)
 
 
-async def _serve(settings: Settings) -> None:
+async def serve(settings: Settings, times: LeaseTimes | None = None) -> None:
+    """Consume until SIGTERM or SIGINT, then drain. Raises what `run_worker` raises."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    await run_worker(settings, stopping)
+    await run_worker(settings, stopping, times)
 
 
 def _loop_factory() -> "type[asyncio.AbstractEventLoop] | None":

@@ -1,0 +1,111 @@
+"""What is done about a call that came back: the crash table, row by row."""
+
+import pytest
+from mcp.types import CallToolResult, TextContent
+
+from plugins_contract.errors import ErrorCode
+from plugins_contract.messages import ExecutionClass
+from plugins_contract.outcomes import CallState, TextBlock
+from plugins_mcp.decisions import Finish, Retry, Situation, cancelled, decide, timed_out
+from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
+
+ONCE, REPEATABLE = ExecutionClass.ONCE, ExecutionClass.REPEATABLE
+GONE = Ambiguous("gone")
+NEVER_LEFT = NotSent("refused")
+BUSY = RetryLater("503", 1.0)
+
+
+def at(execution_class: ExecutionClass, *, retries: int = 0, seconds_left: float = 30.0) -> Situation:
+    return Situation(execution_class, retries, max_retries=2, seconds_left=seconds_left, result_max_bytes=4096)
+
+
+def answered(text: str, *, is_error: bool = False) -> Answered:
+    return Answered(CallToolResult(content=[TextContent(type="text", text=text)], is_error=is_error))
+
+
+@pytest.mark.parametrize(
+    ("result", "execution_class", "retried"),
+    [
+        (NEVER_LEFT, ONCE, True),
+        (NEVER_LEFT, REPEATABLE, True),
+        (BUSY, ONCE, True),
+        (BUSY, REPEATABLE, True),
+        (GONE, ONCE, False),
+        (GONE, REPEATABLE, True),
+        (TimedOut(), ONCE, False),
+        (TimedOut(), REPEATABLE, False),
+        (TimedOut(sent=False), ONCE, False),
+        (TimedOut(sent=False), REPEATABLE, False),
+        (Rejected(ErrorCode.INVALID_ARGUMENTS, "no"), ONCE, False),
+        (Rejected(ErrorCode.INVALID_ARGUMENTS, "no"), REPEATABLE, False),
+        (answered("done"), ONCE, False),
+        (answered("done"), REPEATABLE, False),
+        (answered("failed", is_error=True), ONCE, False),
+        (answered("failed", is_error=True), REPEATABLE, False),
+    ],
+)
+def test_only_what_provably_did_not_run_or_may_run_again_is_retried(
+    result: CallResult, execution_class: ExecutionClass, retried: bool
+) -> None:
+    assert isinstance(decide(result, at(execution_class)), Retry) is retried
+
+
+@pytest.mark.parametrize(
+    ("result", "execution_class", "state", "code"),
+    [
+        (NEVER_LEFT, ONCE, CallState.FAILED, ErrorCode.NETWORK_ERROR),
+        (NEVER_LEFT, REPEATABLE, CallState.FAILED, ErrorCode.NETWORK_ERROR),
+        (BUSY, ONCE, CallState.FAILED, ErrorCode.NETWORK_ERROR),
+        (BUSY, REPEATABLE, CallState.FAILED, ErrorCode.NETWORK_ERROR),
+        (GONE, ONCE, CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN),
+        (GONE, REPEATABLE, CallState.FAILED, ErrorCode.NETWORK_ERROR),
+        (TimedOut(), ONCE, CallState.UNKNOWN, ErrorCode.TIMEOUT),
+        (TimedOut(), REPEATABLE, CallState.FAILED, ErrorCode.TIMEOUT),
+        (TimedOut(sent=False), ONCE, CallState.FAILED, ErrorCode.TIMEOUT),
+        (Rejected(ErrorCode.TOOL_NOT_FOUND, "no"), ONCE, CallState.FAILED, ErrorCode.TOOL_NOT_FOUND),
+        (answered("no", is_error=True), ONCE, CallState.FAILED, ErrorCode.TOOL_EXECUTION_FAILED),
+    ],
+)
+def test_when_no_retry_is_left_the_call_ends_with_what_is_known(
+    result: CallResult, execution_class: ExecutionClass, state: CallState, code: ErrorCode
+) -> None:
+    decision = decide(result, at(execution_class, retries=2))
+    assert isinstance(decision, Finish)
+    assert decision.outcome.state is state
+    assert decision.outcome.error is not None
+    assert decision.outcome.error.code is code
+
+
+def test_an_answer_is_the_outcome_and_cut_to_the_size_that_is_set() -> None:
+    decision = decide(answered("x" * 10_000), at(ONCE))
+    assert isinstance(decision, Finish)
+    assert decision.outcome.state is CallState.SUCCEEDED
+    assert decision.outcome.truncated
+    (block,) = decision.outcome.content
+    assert isinstance(block, TextBlock)
+    assert len(block.text) < 5000
+
+
+def test_the_server_is_given_the_time_it_asked_for() -> None:
+    assert decide(RetryLater("429", 7.5), at(ONCE)) == Retry(7.5)
+
+
+@pytest.mark.parametrize(("retries", "longest"), [(0, 0.5), (1, 1.0), (4, 5.0), (9, 5.0)])
+def test_the_pause_grows_with_every_retry_up_to_a_limit(retries: int, longest: float) -> None:
+    now = Situation(REPEATABLE, retries, max_retries=10, seconds_left=30, result_max_bytes=4096)
+    pauses = [decide(NEVER_LEFT, now) for _ in range(300)]
+    assert all(isinstance(pause, Retry) and 0 <= pause.after_seconds <= longest for pause in pauses)
+    assert max(pause.after_seconds for pause in pauses if isinstance(pause, Retry)) > longest / 2
+
+
+@pytest.mark.parametrize("result", [NEVER_LEFT, BUSY, GONE])
+def test_nothing_is_retried_that_would_come_after_the_deadline(result: CallResult) -> None:
+    assert isinstance(decide(result, at(REPEATABLE, seconds_left=0.0)), Finish)
+    assert isinstance(decide(RetryLater("503", 5.0), at(REPEATABLE, seconds_left=4.9)), Finish)
+
+
+def test_a_call_that_was_cut_off_while_it_ran_is_unknown_unless_it_may_run_again() -> None:
+    assert cancelled(ONCE).state is CallState.UNKNOWN
+    assert cancelled(REPEATABLE).state is CallState.CANCELLED
+    assert timed_out(ONCE, sent=True).state is CallState.UNKNOWN
+    assert "not run" in (timed_out(ONCE, sent=False).error or pytest.fail("no error")).message

@@ -1,0 +1,185 @@
+"""Leases: kept from a thread while the loop is alive, given up in time, and told about at most once."""
+
+import threading
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from plugins_contract.ids import new_id
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import Delivery
+from plugins_contract.messages import ExecutionClass, ToolCallRequested
+from plugins_mcp.leases import LeaseKeeper, LeaseTimes
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+TIMES = LeaseTimes(lease=0.5, renew=0.05, renew_again=0.02, give_up=0.4, loop_alive=0.25, beat=0.02)
+
+
+@dataclass
+class Scripts:
+    """The RENEW script of a server, by what it answers."""
+
+    answer: list[Any] = field(default_factory=lambda: [b"OK", 0])
+    away: bool = False
+    hangs: threading.Event | None = None
+    asked_at: list[float] = field(default_factory=list[float])
+    threads: set[str] = field(default_factory=set[str])
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        self.asked_at.append(time.monotonic())
+        self.threads.add(threading.current_thread().name)
+        if self.hangs is not None:
+            self.hangs.wait(5)
+        if self.away:
+            raise RedisConnectionError("away")
+        return self.answer
+
+
+@dataclass
+class Told:
+    """What a holder was told."""
+
+    cancels: int = 0
+    losses: list[float] = field(default_factory=list[float])
+
+    def on_cancel(self) -> None:
+        self.cancels += 1
+
+    def on_lost(self) -> None:
+        self.losses.append(time.monotonic())
+
+
+def delivery() -> Delivery:
+    request = ToolCallRequested(
+        correlation_id=new_id(),
+        session_id="s",
+        turn_id="t",
+        turn=1,
+        tool_call_id="c",
+        tool_name="demo__add",
+        server="demo",
+        tool="add",
+        arguments={},
+        response_channel="r",
+        mailbox="m",
+        deadline=0,
+        execution_class=ExecutionClass.ONCE,
+        subject="u",
+    )
+    return Delivery(request, "1-1", "me", "token")
+
+
+@asynccontextmanager
+async def keeping(scripts: Scripts) -> AsyncGenerator[LeaseKeeper]:
+    keeper = LeaseKeeper(scripts, Keys(), TIMES)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keeper.run)
+        yield keeper
+        tasks.cancel_scope.cancel()
+
+
+def hold(keeper: LeaseKeeper, told: Told) -> Any:
+    return keeper.held(delivery(), 1, since=time.monotonic(), on_cancel=told.on_cancel, on_lost=told.on_lost)
+
+
+async def test_a_lease_is_renewed_from_a_thread_of_its_own_for_as_long_as_it_is_held() -> None:
+    scripts, told = Scripts(), Told()
+    async with keeping(scripts) as keeper:
+        with hold(keeper, told):
+            begun = time.monotonic()
+            await wait_until(lambda: time.monotonic() - begun > 2 * TIMES.give_up)
+        asked = len(scripts.asked_at)
+        assert asked >= 8
+        await anyio.sleep(3 * TIMES.renew)
+        assert len(scripts.asked_at) <= asked + 1
+    assert scripts.threads == {"lease renewal"}
+    assert told == Told()
+
+
+async def test_a_cancel_flag_is_told_once_however_often_it_is_seen() -> None:
+    scripts, told = Scripts(answer=[b"OK", 1]), Told()
+    async with keeping(scripts) as keeper:
+        with hold(keeper, told):
+            await wait_until(lambda: len(scripts.asked_at) > 5)
+    assert told.cancels == 1
+    assert not told.losses
+
+
+async def test_a_lease_that_another_worker_has_is_lost_once_and_asked_for_no_more() -> None:
+    scripts, told = Scripts(answer=[b"STALE"]), Told()
+    async with keeping(scripts) as keeper:
+        with hold(keeper, told):
+            await wait_until(lambda: told.losses)
+            asked = len(scripts.asked_at)
+            await anyio.sleep(4 * TIMES.renew)
+            assert len(scripts.asked_at) == asked
+    assert len(told.losses) == 1
+
+
+async def test_while_redis_is_away_it_is_asked_again_soon_and_the_lease_is_given_up_in_time() -> None:
+    scripts, told = Scripts(away=True), Told()
+    async with keeping(scripts) as keeper:
+        begun = time.monotonic()
+        with hold(keeper, told):
+            await wait_until(lambda: told.losses)
+    assert TIMES.give_up <= told.losses[0] - begun < TIMES.lease
+    assert len(scripts.asked_at) > 6
+
+
+async def test_an_outage_shorter_than_that_loses_nothing() -> None:
+    scripts, told = Scripts(away=True), Told()
+    async with keeping(scripts) as keeper:
+        with hold(keeper, told):
+            await wait_until(lambda: len(scripts.asked_at) > 3)
+            scripts.away = False
+            begun = time.monotonic()
+            await wait_until(lambda: time.monotonic() - begun > TIMES.give_up)
+    assert not told.losses
+
+
+async def test_a_renewal_that_hangs_holds_up_neither_the_end_of_its_lease_nor_that_of_others() -> None:
+    scripts, told, other = Scripts(hangs=threading.Event()), Told(), Told()
+    async with keeping(scripts) as keeper:
+        begun = time.monotonic()
+        with hold(keeper, told), hold(keeper, other):
+            await wait_until(lambda: told.losses and other.losses)
+        assert max(*told.losses, *other.losses) - begun < TIMES.lease
+        assert scripts.hangs is not None
+        scripts.hangs.set()
+
+
+async def test_a_loop_that_stands_still_gets_no_renewals_and_then_loses_its_leases() -> None:
+    scripts, told = Scripts(), Told()
+    async with keeping(scripts) as keeper:
+        with hold(keeper, told):
+            await wait_until(lambda: scripts.asked_at)
+            still_since = time.monotonic()
+            time.sleep(TIMES.loop_alive + TIMES.give_up + 0.1)  # noqa: ASYNC251 -- this is the fault
+            woken = time.monotonic()
+            assert max(at for at in scripts.asked_at if at < woken) - still_since < TIMES.loop_alive + 2 * TIMES.renew
+            await wait_until(lambda: told.losses)
+
+
+async def test_the_holder_of_a_lease_that_was_let_go_is_told_nothing() -> None:
+    scripts, told = Scripts(answer=[b"STALE"], hangs=threading.Event()), Told()
+    async with keeping(scripts) as keeper:
+        with hold(keeper, told):
+            await wait_until(lambda: scripts.asked_at)
+        assert scripts.hangs is not None
+        scripts.hangs.set()
+        await anyio.sleep(2 * TIMES.renew)
+    assert told == Told()
+
+
+async def test_the_thread_ends_with_the_keeper() -> None:
+    async with keeping(Scripts()):
+        await wait_until(lambda: "lease renewal" in {thread.name for thread in threading.enumerate()})
+    assert "lease renewal" not in {thread.name for thread in threading.enumerate()}

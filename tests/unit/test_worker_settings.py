@@ -1,0 +1,106 @@
+"""The worker's settings: every bad value is named, and no secret is shown."""
+
+from pathlib import Path
+
+import pytest
+
+from plugins_mcp.config import Settings, load_settings
+from plugins_mcp.errors import ServersFileError, SettingsError
+from plugins_mcp.mcp import Http
+from plugins_mcp.wiring import configured_servers
+
+SECRET = "s3cr3t-of-mine"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No `.env`, and none of the worker's variables."""
+    monkeypatch.chdir(tmp_path)
+    for name in Settings.model_fields:
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def test_one_server_is_all_that_must_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_SERVER_ENDPOINT", "http://127.0.0.1:9/mcp")
+    settings = load_settings()
+    assert (settings.worker_concurrency, settings.mcp_max_retries, settings.health_host) == (16, 2, "127.0.0.1")
+
+
+def test_without_any_server_it_says_which_settings_give_one() -> None:
+    with pytest.raises(SettingsError, match="MCP_CONFIG or MCP_SERVER_ENDPOINT must be set"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("REDIS_URL", f"http://:{SECRET}@redis"),
+        ("MCP_MAX_RETRIES", "-1"),
+        ("MCP_MAX_RETRIES", "11"),
+        ("MCP_MAX_RETRIES", "two"),
+        ("WORKER_CONCURRENCY", "0"),
+        ("WORKER_CONCURRENCY", "1001"),
+        ("RESULT_MAX_BYTES", "10"),
+        ("HEALTH_PORT", "70000"),
+        ("DRAIN_SECONDS", "-1"),
+        ("LOG_LEVEL", "loud"),
+    ],
+)
+def test_a_bad_value_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv("MCP_SERVER_ENDPOINT", "http://127.0.0.1:9/mcp")
+    monkeypatch.setenv("MCP_API_KEY", SECRET)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert str(caught.value).startswith(f"{name}: ")
+    assert SECRET not in str(caught.value)
+
+
+def test_all_bad_values_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_SERVER_ENDPOINT", "http://127.0.0.1:9/mcp")
+    monkeypatch.setenv("HEALTH_PORT", "x")
+    monkeypatch.setenv("LOG_LEVEL", "x")
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == ["HEALTH_PORT", "LOG_LEVEL"]
+
+
+def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_SERVER_ENDPOINT", "http://127.0.0.1:9/mcp")
+    monkeypatch.setenv("HEALTH_PORT", "")
+    assert load_settings().health_port == 8081
+
+
+def test_the_key_is_sent_to_the_one_server_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_SERVER_ENDPOINT", "http://127.0.0.1:9/mcp")
+    monkeypatch.setenv("MCP_API_KEY", SECRET)
+    settings = load_settings()
+    (server,) = configured_servers(settings).servers
+    assert isinstance(server.transport, Http)
+    assert server.transport.headers == {"Authorization": f"Bearer {SECRET}"}
+    assert SECRET not in repr(settings) + str(settings) + repr(server)
+
+
+def test_an_endpoint_that_is_no_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_SERVER_ENDPOINT", "localhost:9/mcp")
+    with pytest.raises(SettingsError, match=r"^MCP_SERVER_ENDPOINT: url must be an address"):
+        configured_servers(load_settings())
+
+
+def test_a_file_and_an_endpoint_go_together_unless_they_share_a_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "mcp.json"
+    monkeypatch.setenv("MCP_SERVER_ENDPOINT", "http://127.0.0.1:9/mcp")
+    monkeypatch.setenv("MCP_CONFIG", str(file))
+    file.write_text('{"mcpServers": {"a": {"command": "a"}}}')
+    assert [server.name for server in configured_servers(load_settings()).servers] == ["a", "default"]
+    file.write_text('{"mcpServers": {"default": {"command": "a"}}}')
+    with pytest.raises(SettingsError, match="both have a server 'default': rename one"):
+        configured_servers(load_settings())
+
+
+def test_a_file_that_is_not_there_is_named_with_the_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MCP_CONFIG", str(tmp_path / "none.json"))
+    with pytest.raises(ServersFileError, match=r"none\.json.*correct MCP_CONFIG"):
+        configured_servers(load_settings())
