@@ -25,6 +25,7 @@ from dialog_engine.storage.turns import add_session
 from dialog_engine.tool_calls.rounds import OpenCall
 from dialog_engine.tool_calls.views import for_model
 from plugins_contract.ids import new_id
+from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.outcomes import ToolOutcome
 
 _SESSION = (
@@ -73,6 +74,14 @@ class SqliteSessions(Sessions):
             )
             if running:
                 raise TurnRunningError(running[0][0])
+            # A turn that failed may have left calls without an answer: nobody waits for one any more.
+            await tx.execute(
+                "DELETE FROM outbox WHERE event_type = ? AND event_id IN (SELECT correlation_id FROM tool_calls"
+                " JOIN turns USING (turn_id) JOIN sessions USING (session_id) WHERE session_id = ? AND subject = ?)",
+                TOOL_CALL_REQUESTED,
+                session_id,
+                subject,
+            )
             if not await tx.execute(
                 "DELETE FROM sessions WHERE session_id = ? AND subject = ? RETURNING 1", session_id, subject
             ):

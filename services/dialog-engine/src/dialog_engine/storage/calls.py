@@ -7,13 +7,14 @@ import msgspec
 from dialog_engine.chat import facts
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
-from dialog_engine.storage.database import Database, Row, Transaction, now_ms
+from dialog_engine.storage.database import Database, Transaction, now_ms
 from dialog_engine.storage.outbox import add_event
 from dialog_engine.tool_calls.ports import CallStore
 from dialog_engine.tool_calls.rounds import OpenCall
+from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
-from plugins_contract.messages import ToolCallRequested, decode_request, encode_request
-from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request, encode_request
+from plugins_contract.outcomes import CallState, ToolOutcome
 
 OfferRows = Callable[[Sequence[OutboxRow]], None]
 """Told of outbox rows as soon as they are committed."""
@@ -92,20 +93,32 @@ class SqliteCalls(CallStore):
         return bool(rows)
 
     async def open_calls(self, turn: Turn) -> list[OpenCall]:
-        """Committed calls of the turn that have no outcome yet, with the requests that were made of them."""
+        """Committed calls of the turn that have no outcome yet, with the requests that were made of them.
 
-        async def unit(tx: Transaction) -> list[Row]:
-            return await tx.execute(
+        A request that this release cannot read (another one made it) is answered so: nothing can be done about it.
+        """
+
+        async def unit(tx: Transaction) -> tuple[list[OpenCall], list[OutboxRow]]:
+            rows = await tx.execute(
                 "SELECT c.tool_call_id, c.correlation_id, c.name, c.arguments, o.payload FROM tool_calls c"
                 " JOIN outbox o ON o.event_type = ? AND o.event_id = c.correlation_id"
                 " WHERE c.turn_id = ? AND c.outcome IS NULL ORDER BY c.message_id, c.ordinal",
                 TOOL_CALL_REQUESTED,
                 turn.turn_id,
             )
+            found: list[OpenCall] = []
+            facts: list[OutboxRow] = []
+            for *call, payload in rows:
+                try:
+                    found.append(OpenCall(ToolCall(*call), decode_request(payload)))
+                except UnsupportedEventError as error:
+                    facts += await _answer(tx, turn, ToolCall(*call), _unreadable(error))
+            return found, facts
 
         # In the writer's queue: a round whose commit is on its way when the user stops the turn must be seen.
-        rows = await self._database.write(unit)
-        return [OpenCall(ToolCall(*row[:4]), decode_request(row[4])) for row in rows]
+        found, facts = await self._database.write(unit)
+        self._offer(facts)
+        return found
 
 
 async def _answer(tx: Transaction, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> list[OutboxRow]:
@@ -134,3 +147,8 @@ async def _answer(tx: Transaction, turn: Turn, call: ToolCall, outcome: ToolOutc
         at=now_ms(),
     )
     return [await add_event(tx, facts.TOOL_CALL_FINISHED, call.correlation_id, msgspec.json.encode(fact))]
+
+
+def _unreadable(error: UnsupportedEventError) -> ToolOutcome:
+    message = f"its request cannot be read by this release: {error}; whether it was run is not known"
+    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)

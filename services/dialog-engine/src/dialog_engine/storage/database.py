@@ -6,10 +6,10 @@ is waiting, runs them in one transaction and pays for one sync; under load that 
 
 import asyncio
 import contextlib
-import logging
+import fcntl
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -18,8 +18,6 @@ from typing import Any, TypeVar
 import aiosqlite
 
 from dialog_engine.errors import StorageUnavailableError
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -48,13 +46,21 @@ class Transaction:
 
 
 Unit = Callable[[Transaction], Awaitable[T]]
-"""A unit of work. It may run twice when another unit of its group fails, so it only touches the database."""
+"""A unit of work. It may run again when another unit of its group fails, so it only touches the database."""
 
 
 @dataclass(slots=True)
 class _Waiting:
     unit: Unit[Any]
     done: asyncio.Future[Any]
+
+    def answer(self, result: Any) -> None:
+        if not self.done.done():
+            self.done.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
 
 
 class Database:
@@ -63,79 +69,121 @@ class Database:
     def __init__(self, writer: aiosqlite.Connection, reader: aiosqlite.Connection) -> None:
         self._writer = writer
         self._reader = Transaction(reader)
-        self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue()
+        self._waiting: asyncio.Queue[_Waiting | None] = asyncio.Queue()
+        self._closed = False
+        self._refused: StorageUnavailableError | None = None
+        self.commits = 0
+        """How many groups were committed."""
 
     async def write(self, unit: Unit[T]) -> T:
-        """Run `unit` in a transaction; when this returns, it is on the disk.
+        """Run `unit` in a transaction; when this returns, it is on the disk. Who stops waiting before its unit has
+        begun takes it back.
 
         Raises:
             sqlite3.IntegrityError: as the unit's statements do; nothing of it was written.
             StorageUnavailableError: the file cannot be written now; nothing of it was written.
+            Exception: whatever else the unit raises; nothing of it was written.
         """
+        if self._closed:
+            raise StorageUnavailableError("the engine is shutting down")
         waiting = _Waiting(unit, asyncio.get_running_loop().create_future())
         self._waiting.put_nowait(waiting)
         return await waiting.done
 
     async def read(self, sql: str, *parameters: Any) -> list[Row]:
-        """The rows of a query, from what is committed."""
+        """The rows of a query, from what is committed.
+
+        Raises:
+            StorageUnavailableError: the file cannot be read now.
+        """
         try:
             return await self._reader.execute(sql, *parameters)
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             raise StorageUnavailableError(f"the database cannot be read: {error}") from error
 
-    async def run(self) -> None:
-        """Commit what is waiting, for ever."""
-        while True:
-            group = [await self._waiting.get()]
-            while len(group) < MAX_GROUP and not self._waiting.empty():
-                group.append(self._waiting.get_nowait())
-            try:
-                if not await self._commit(group) and len(group) > 1:
-                    for waiting in group:
-                        await self._commit([waiting])
-            except BaseException as error:
-                for waiting in group:
-                    if not waiting.done.done():
-                        waiting.done.set_exception(StorageUnavailableError("the engine is shutting down"))
-                if not isinstance(error, Exception):
-                    raise
-                log.exception("commit failed in an unexpected way")
+    async def check(self) -> None:
+        """Whether the file can be read and written. Costs a write only after one has failed.
 
-    async def _commit(self, group: Sequence[_Waiting]) -> bool:
-        """Commit the group as one. When a unit fails, the others get no answer unless it was alone."""
+        Raises:
+            StorageUnavailableError: it cannot.
+        """
+        await self.read("SELECT count(*) FROM meta")
+        if self._refused is not None:
+            await self.write(_probe)
+
+    async def run(self) -> None:
+        """Commit what is waiting, until `close`."""
+        try:
+            while (first := await self._waiting.get()) is not None:
+                group: Sequence[_Waiting] = self._next_group(first)
+                while group:
+                    group = await self._commit(group)
+        finally:
+            self._closed = True
+
+    def close(self) -> None:
+        """Take nothing more; `run` ends when what was taken is answered."""
+        self._closed = True
+        self._waiting.put_nowait(None)
+
+    def _next_group(self, first: _Waiting) -> list[_Waiting]:
+        group = [first]
+        while len(group) < MAX_GROUP and not self._waiting.empty():
+            waiting = self._waiting.get_nowait()
+            if waiting is None:
+                self._waiting.put_nowait(None)
+                break
+            group.append(waiting)
+        return group
+
+    async def _commit(self, group: Sequence[_Waiting]) -> Sequence[_Waiting]:
+        """Commit the group as one. A unit that fails is answered so; returns the others, to be run again."""
+        group = [waiting for waiting in group if not waiting.done.done()]
         transaction = Transaction(self._writer)
         results: list[Any] = []
+        begun = False
         try:
             await transaction.execute("BEGIN IMMEDIATE")
+            begun = True
             for waiting in group:
                 results.append(await waiting.unit(transaction))  # noqa: PERF401 -- one after the other is the point
             await transaction.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 -- handed to whoever waits for this unit
             await self._roll_back()
-            if len(group) == 1 and not group[0].done.done():
-                group[0].done.set_exception(_translated(error))
-            return False
+            failure = self._failure(error)
+            at = len(results)
+            if begun and at < len(group):
+                group[at].fail(failure)
+                return [*group[:at], *group[at + 1 :]]
+            # The file itself refused, at the beginning or at the end: that is everybody's answer.
+            for waiting in group:
+                waiting.fail(failure)
+            return ()
+        self.commits += 1
+        self._refused = None
         for waiting, result in zip(group, results, strict=True):
-            if not waiting.done.done():
-                waiting.done.set_result(result)
-        return True
+            waiting.answer(result)
+        return ()
 
     async def _roll_back(self) -> None:
         if self._writer.in_transaction:
-            with contextlib.suppress(sqlite3.Error):
+            with contextlib.suppress(sqlite3.Error):  # SQLite may have done it already
                 await self._writer.execute("ROLLBACK")
 
+    def _failure(self, error: Exception) -> Exception:
+        match error:
+            case sqlite3.IntegrityError():
+                return error
+            case sqlite3.Error():
+                self._refused = StorageUnavailableError(f"the database cannot be written: {error}")
+                self._refused.__cause__ = error
+                return self._refused
+            case _:
+                return error
 
-def _translated(error: Exception) -> Exception:
-    match error:
-        case sqlite3.IntegrityError():
-            return error
-        case sqlite3.Error():
-            unavailable = StorageUnavailableError(f"the database cannot be written: {error}")
-            unavailable.__cause__ = error
-            return unavailable
-        case _:
-            return error
+
+async def _probe(tx: Transaction) -> None:
+    await tx.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('written_at', ?)", str(now_ms()))
 
 
 @contextlib.asynccontextmanager
@@ -143,29 +191,41 @@ async def open_database(path: Path) -> AsyncGenerator[Database]:
     """Open the file, making it and its folder when they are missing; its writer runs while the context is open.
 
     Raises:
-        StorageUnavailableError: it is not a database of ours, or cannot be written.
+        StorageUnavailableError: it is not a database of ours, cannot be written, or another engine has it.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        async with contextlib.AsyncExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(_owned(path))
             writer = await stack.enter_async_context(aiosqlite.connect(path, isolation_level=None))
             await _prepare(writer)
             reader = await stack.enter_async_context(aiosqlite.connect(path, isolation_level=None))
             await reader.execute("PRAGMA query_only=ON")
-            database = Database(writer, reader)
-            work = asyncio.create_task(database.run(), name="database writer")
-            try:
-                yield database
-            finally:
-                work.cancel()
-                await asyncio.wait([work])
-    except (OSError, sqlite3.DatabaseError) as error:
-        raise StorageUnavailableError(f"OUTBOX_PATH {path} cannot be used: {error}") from error
+        except (OSError, sqlite3.Error) as error:
+            raise StorageUnavailableError(f"OUTBOX_PATH {path} cannot be used: {error}") from error
+        database = Database(writer, reader)
+        work = asyncio.create_task(database.run(), name="database writer")
+        try:
+            yield database
+        finally:
+            database.close()
+            await asyncio.wait([work])
+
+
+@contextlib.contextmanager
+def _owned(path: Path) -> Generator[None]:
+    """Hold the file for this process: a second engine on it would take the running turns of the first for its own."""
+    with path.with_name(f"{path.name}.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OSError("another engine is using it; give each engine a file of its own") from None
+        yield
 
 
 async def _prepare(writer: aiosqlite.Connection) -> None:
+    await writer.execute("PRAGMA busy_timeout=5000")
     await writer.execute("PRAGMA journal_mode=WAL")
     await writer.execute("PRAGMA synchronous=FULL")
     await writer.execute("PRAGMA foreign_keys=ON")
-    await writer.execute("PRAGMA busy_timeout=5000")
     await writer.executescript((files(__package__ or __name__) / "schema.sql").read_text())

@@ -1,6 +1,5 @@
 """Turns: they begin with the user's message and end with their last one, each in one transaction."""
 
-import sqlite3
 from collections.abc import Sequence
 
 import msgspec
@@ -33,26 +32,23 @@ class SqliteTurns(TurnStore):
                 await add_session(tx, turn.session_id, subject, text)
             else:
                 await _touch_session(tx, session_id, subject, text)
-            await tx.execute(
+            begun = await tx.execute(
                 "INSERT INTO turns (turn_id, session_id, status, traceparent, created_at)"
-                " VALUES (?, ?, 'running', ?, ?)",
+                " VALUES (?, ?, 'running', ?, ?) ON CONFLICT DO NOTHING RETURNING 1",
                 turn.turn_id,
                 turn.session_id,
                 traceparent,
                 now_ms(),
             )
+            if not begun:
+                # Only the unique index on running turns can refuse: the id is new.
+                [(running,)] = await tx.execute(
+                    "SELECT turn_id FROM turns WHERE session_id = ? AND status = 'running'", turn.session_id
+                )
+                raise TurnRunningError(running)
             await insert_message(tx, turn, "user", AssistantMessage(text))
 
-        try:
-            await self._database.write(unit)
-        except sqlite3.IntegrityError as error:
-            # Only the unique index on running turns can refuse: the ids are new.
-            [(running,)] = await self._database.read(
-                "SELECT turn_id FROM turns WHERE session_id = ? ORDER BY status = 'running' DESC, created_at DESC"
-                " LIMIT 1",
-                turn.session_id,
-            )
-            raise TurnRunningError(running) from error
+        await self._database.write(unit)
         return turn
 
     async def finish(

@@ -1,0 +1,540 @@
+"""The SQLite file: durable, grouped, honest when it cannot write."""
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dialog_engine.chat.outbox import OutboxRow
+from dialog_engine.errors import SessionNotFoundError, StorageUnavailableError, TurnNotFoundError, TurnRunningError
+from dialog_engine.model import AssistantMessage, Done, DoneReason, ToolCall, Turn, TurnFailed, Usage, UserMessage
+from dialog_engine.storage.archive import SqliteArchive, SqliteSessions
+from dialog_engine.storage.calls import SqliteCalls
+from dialog_engine.storage.database import MAX_GROUP, Database, Transaction, open_database
+from dialog_engine.storage.meta import engine_id
+from dialog_engine.storage.outbox import SqliteOutbox
+from dialog_engine.storage.turns import TITLE_LENGTH, SqliteTurns
+from plugins_contract.errors import ErrorCode
+from plugins_contract.ids import new_id
+from plugins_contract.messages import ExecutionClass, ToolCallRequested
+from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+OUTCOME = ToolOutcome(CallState.SUCCEEDED, (TextBlock("42"),))
+
+
+class Storage:
+    """Everything that is kept in one file."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.offered: list[OutboxRow] = []
+        self.calls = SqliteCalls(database, self._offer)
+        self.turns = SqliteTurns(database, self._offer)
+        self.sessions = SqliteSessions(database)
+        self.archive = SqliteArchive(database, self.calls)
+        self.outbox = SqliteOutbox(database)
+
+    def _offer(self, rows: Sequence[OutboxRow]) -> None:
+        self.offered.extend(rows)
+
+    async def end(self, turn: Turn, text: str = "Bye") -> int | None:
+        done = Done(turn.turn_id, DoneReason.STOP, Usage(3, 4), 5)
+        return await self.turns.finish(turn, AssistantMessage(text), done, None)
+
+
+Open = Callable[[], Awaitable[Storage]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "engine.sqlite3"
+
+
+@pytest.fixture
+async def storage(path: Path) -> AsyncGenerator[Storage]:
+    async with open_database(path) as database:
+        yield Storage(database)
+
+
+def requested(turn: Turn, call: ToolCall) -> ToolCallRequested:
+    return ToolCallRequested(
+        correlation_id=call.correlation_id,
+        session_id=turn.session_id,
+        turn_id=turn.turn_id,
+        turn=1,
+        tool_call_id=call.tool_call_id,
+        tool_name=call.name,
+        server="demo",
+        tool="add",
+        arguments={},
+        response_channel="response",
+        mailbox="mailbox",
+        deadline=1,
+        execution_class=ExecutionClass.ONCE,
+        subject=turn.subject,
+    )
+
+
+def tool_call() -> ToolCall:
+    return ToolCall("call_1", new_id(), "demo__add", "{}")
+
+
+async def add_round(storage: Storage, turn: Turn, *calls: ToolCall) -> int:
+    return await storage.calls.add_round(
+        turn, AssistantMessage("Let me see", calls), [requested(turn, call) for call in calls], {}
+    )
+
+
+def insert(value: str) -> Callable[[Transaction], Awaitable[None]]:
+    async def unit(tx: Transaction) -> None:
+        await tx.execute("INSERT INTO meta (key, value) VALUES (?, '')", value)
+
+    return unit
+
+
+async def keys(database: Database) -> list[str]:
+    return [row[0] for row in await database.read("SELECT key FROM meta ORDER BY rowid")]
+
+
+@asynccontextmanager
+async def locked(database: Database, path: Path) -> AsyncGenerator[None]:
+    """Somebody else holds the file, and the engine does not wait for long."""
+
+    async def impatient(tx: Transaction) -> None:
+        await tx.execute("PRAGMA busy_timeout=200")
+
+    await database.write(impatient)
+    other = sqlite3.connect(path, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+    finally:
+        other.close()
+
+
+# --- Commits ---
+
+
+async def test_a_commit_that_was_answered_survives_a_power_cut_by_its_settings(storage: Storage) -> None:
+    async def settings(tx: Transaction) -> list[object]:
+        names = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        return [(await tx.execute(f"PRAGMA {name}"))[0][0] for name in names]
+
+    assert await storage.database.write(settings) == ["wal", 2, 1, 5000]
+
+
+async def test_writers_that_come_together_share_commits(storage: Storage) -> None:
+    before = storage.database.commits
+    await asyncio.gather(*(storage.database.write(insert(str(n))) for n in range(1000)))
+
+    assert storage.database.commits - before <= 1000 / MAX_GROUP + 2
+    assert len(await keys(storage.database)) == 1000
+
+
+async def test_units_run_in_the_order_in_which_they_came(storage: Storage) -> None:
+    names = [f"{n:03}" for n in range(300)]
+    await asyncio.gather(*(storage.database.write(insert(name)) for name in names))
+
+    assert await keys(storage.database) == names
+
+
+async def test_a_unit_that_fails_leaves_the_others_of_its_group_alone(storage: Storage) -> None:
+    async def bug(tx: Transaction) -> None:
+        await insert("never")(tx)
+        raise LookupError("a bug")
+
+    async def no_such_table(tx: Transaction) -> None:
+        await tx.execute("INSERT INTO nowhere VALUES (1)")
+
+    before = storage.database.commits
+    units = [insert("a"), bug, insert("a"), insert("b"), no_such_table, insert("c")]
+    answers = await asyncio.gather(*(storage.database.write(unit) for unit in units), return_exceptions=True)
+
+    assert [type(answer) for answer in answers] == [
+        type(None), LookupError, sqlite3.IntegrityError, type(None), StorageUnavailableError, type(None),
+    ]  # fmt: skip
+    assert await keys(storage.database) == ["a", "b", "c"]
+    assert storage.database.commits - before == 1
+
+
+async def test_who_stops_waiting_takes_its_unit_back_and_harms_nobody(storage: Storage) -> None:
+    held = asyncio.Event()
+    begun = asyncio.Event()
+
+    async def slow(tx: Transaction) -> None:
+        begun.set()
+        await held.wait()
+        await insert("slow")(tx)
+
+    writers = [asyncio.create_task(storage.database.write(slow))]
+    await begun.wait()
+    writers += [asyncio.create_task(storage.database.write(insert(name))) for name in ("one", "two", "three")]
+    await asyncio.sleep(0)
+    writers[0].cancel()
+    writers[2].cancel()
+    held.set()
+    await asyncio.gather(*writers, return_exceptions=True)
+
+    # What had begun is committed, what had not is not, and the writer goes on.
+    assert await keys(storage.database) == ["slow", "one", "three"]
+    await storage.database.write(insert("four"))
+
+
+async def test_when_the_file_cannot_be_locked_all_that_wait_are_told_at_once(storage: Storage, path: Path) -> None:
+    async with locked(storage.database, path), asyncio.timeout(3):
+        with pytest.raises(StorageUnavailableError, match="locked"):
+            await asyncio.gather(*(storage.database.write(insert(str(n))) for n in range(50)))
+    await storage.database.write(insert("after"))
+    assert await keys(storage.database) == ["after"]
+
+
+async def test_a_close_answers_everything_that_was_taken_and_takes_nothing_more(path: Path) -> None:
+    async with open_database(path) as database:
+        writes = [asyncio.create_task(database.write(insert(str(n)))) for n in range(600)]
+        await asyncio.sleep(0)
+    await asyncio.gather(*writes)
+    with pytest.raises(StorageUnavailableError, match="shutting down"):
+        await database.write(insert("late"))
+
+    async with open_database(path) as database:
+        assert len(await keys(database)) == 600
+
+
+# --- A file that does not serve ---
+
+
+async def test_a_full_disk_refuses_and_heals(storage: Storage) -> None:
+    turn = await storage.turns.begin("ann", None, "Hi", None)
+    await storage.end(turn)
+
+    async def limit(tx: Transaction) -> None:
+        [(pages,)] = await tx.execute("PRAGMA page_count")
+        await tx.execute(f"PRAGMA max_page_count={pages}")
+
+    async def unlimited(tx: Transaction) -> None:
+        await tx.execute("PRAGMA max_page_count=1000000")
+
+    await storage.database.write(limit)
+    with pytest.raises(StorageUnavailableError, match="full"):
+        await storage.turns.begin("ann", turn.session_id, "x" * 100_000, None)
+    _, messages = await storage.archive.transcript("ann", turn.session_id)
+    assert [message.content for message in messages] == ["Hi", "Bye"]
+    assert (await storage.sessions.list("ann", limit=9, before=None))[0].running_turn_id is None
+
+    await storage.database.write(unlimited)
+    await storage.turns.begin("ann", turn.session_id, "x" * 100_000, None)
+
+
+async def test_a_file_that_refused_a_write_is_asked_again_before_it_counts_as_well(
+    storage: Storage, path: Path
+) -> None:
+    await storage.database.check()
+    before = storage.database.commits
+    await storage.database.check()
+    assert storage.database.commits == before
+
+    async with locked(storage.database, path):
+        with pytest.raises(StorageUnavailableError):
+            await storage.database.write(insert("a"))
+        with pytest.raises(StorageUnavailableError, match="cannot be written"):
+            await storage.database.check()
+    await storage.database.check()
+
+
+@pytest.mark.parametrize("kind", ["garbage", "folder", "in a file", "nowhere", "foreign"])
+async def test_a_path_that_cannot_be_used_is_named_with_its_setting(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "engine.sqlite3"
+    match kind:
+        case "garbage":
+            path.write_bytes(b"this is not a database" * 100)
+        case "folder":
+            path.mkdir()
+        case "in a file":
+            (tmp_path / "file").write_text("")
+            path = tmp_path / "file" / "engine.sqlite3"
+        case "nowhere":
+            path = Path("/proc/engine.sqlite3")
+        case _:
+            with sqlite3.connect(path) as foreign:
+                foreign.execute("CREATE TABLE sessions (name TEXT)")
+            foreign.close()
+
+    with pytest.raises(StorageUnavailableError, match="OUTBOX_PATH") as caught:
+        async with open_database(path):
+            pass
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+async def test_a_read_only_file_is_named_with_its_setting(tmp_path: Path) -> None:
+    path = tmp_path / "engine.sqlite3"
+    path.touch(mode=0o400)
+    with pytest.raises(StorageUnavailableError, match="OUTBOX_PATH"):
+        async with open_database(path):
+            pass
+
+
+async def test_what_fails_while_the_file_is_open_is_not_blamed_on_the_file(path: Path) -> None:
+    with pytest.raises(ConnectionResetError):
+        async with open_database(path):
+            raise ConnectionResetError
+
+
+async def test_a_second_engine_does_not_get_the_file_of_the_first(path: Path) -> None:
+    async with open_database(path):
+        with pytest.raises(StorageUnavailableError, match=r"OUTBOX_PATH .* another engine"):
+            async with open_database(path):
+                pass
+    async with open_database(path):
+        pass
+
+
+async def test_what_was_committed_is_there_after_a_kill(path: Path) -> None:
+    script = f"""
+import asyncio, os, signal
+from pathlib import Path
+from dialog_engine.storage.database import open_database
+from dialog_engine.storage.turns import SqliteTurns
+
+async def main():
+    async with open_database(Path({str(path)!r})) as database:
+        turns = SqliteTurns(database, lambda rows: None)
+        turn = await turns.begin("ann", None, "Hi", None)
+        print(turn.turn_id, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=subprocess.PIPE)
+    output, _ = await child.communicate()
+
+    async with open_database(path) as database:
+        [turn] = await Storage(database).turns.adopt_unfinished()
+        assert (turn.turn_id, turn.subject, turn.epoch) == (output.decode().strip(), "ann", 2)
+
+
+# --- Sessions and turns ---
+
+
+async def test_a_restart_finds_everything(path: Path) -> None:
+    call = tool_call()
+    async with open_database(path) as database:
+        first = Storage(database)
+        identity = await engine_id(database)
+        done = await first.turns.begin("ann", None, "Hi", "trace")
+        await add_round(first, done, call)
+        await first.calls.add_result(done, call, OUTCOME)
+        await first.end(done)
+        open_turn = await first.turns.begin("ann", done.session_id, "More", None)
+        await add_round(first, open_turn, tool_call())
+
+    async with open_database(path) as database:
+        second = Storage(database)
+        assert await engine_id(database) == identity
+        [resumed] = await second.turns.adopt_unfinished()
+        assert (resumed.turn_id, resumed.epoch, resumed.rounds) == (open_turn.turn_id, 2, 1)
+        [waiting] = await second.calls.open_calls(resumed)
+        assert waiting.request.turn_id == open_turn.turn_id
+        record = await second.archive.turn("ann", done.turn_id)
+        assert (record.status, record.reason, record.usage, record.ttft_ms) == ("done", "stop", Usage(3, 4), 5)
+        session, messages = await second.archive.transcript("ann", done.session_id)
+        assert session.running_turn_id == open_turn.turn_id
+        assert [m.content for m in messages] == ["Hi", "Let me see", "Bye", "More", "Let me see"]
+        assert messages[1].calls[0].outcome == OUTCOME
+        assert await second.archive.outcome("ann", done.turn_id, call.correlation_id) == OUTCOME
+        assert [m.content for m in await second.archive.messages(done.session_id)] == [
+            "Hi", "Let me see", "42", "Bye", "More", "Let me see",
+        ]  # fmt: skip
+
+
+async def test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for(storage: Storage) -> None:
+    session = await storage.sessions.create("ann")
+    begun = await asyncio.gather(
+        *(storage.turns.begin("ann", session, f"Hi {n}", None) for n in range(50)), return_exceptions=True
+    )
+
+    [turn] = [each for each in begun if isinstance(each, Turn)]
+    refused = [each for each in begun if isinstance(each, TurnRunningError)]
+    assert len(refused) == 49
+    assert {error.turn_id for error in refused} == {turn.turn_id}
+    assert [m.content for m in await storage.archive.messages(session)] == ["Hi 0"]
+
+
+async def test_a_turn_ends_once_and_by_its_present_owner_only(storage: Storage) -> None:
+    stale = await storage.turns.begin("ann", None, "Hi", None)
+    [owner] = await storage.turns.adopt_unfinished()
+
+    assert await storage.end(stale, "From the past") is None
+    assert await storage.end(owner) is not None
+    assert await storage.end(owner, "Again") is None
+    assert [m.content for m in await storage.archive.messages(stale.session_id)] == ["Hi", "Bye"]
+    assert [row.event_type for row in storage.offered] == ["TurnFinished"]
+
+
+async def test_how_a_turn_failed_is_kept(storage: Storage) -> None:
+    turn = await storage.turns.begin("ann", None, "Hi", None)
+    failure = TurnFailed("MODEL_UNAVAILABLE", "no connection")
+    await storage.turns.finish(turn, None, Done(turn.turn_id, DoneReason.ERROR, Usage(), None), failure)
+
+    record = await storage.archive.turn("ann", turn.turn_id)
+    assert (record.status, record.reason, record.failure) == ("failed", "error", failure)
+
+
+async def test_a_session_of_somebody_else_does_not_exist(storage: Storage) -> None:
+    turn = await storage.turns.begin("ann", None, "Hi", None)
+    call = tool_call()
+    await add_round(storage, turn, call)
+
+    for attempt in (
+        storage.turns.begin("bob", turn.session_id, "Hi", None),
+        storage.archive.transcript("bob", turn.session_id),
+        storage.sessions.delete("bob", turn.session_id),
+    ):
+        with pytest.raises(SessionNotFoundError):
+            await attempt
+    for attempt in (
+        storage.archive.turn("bob", turn.turn_id),
+        storage.archive.outcome("bob", turn.turn_id, call.correlation_id),
+    ):
+        with pytest.raises(TurnNotFoundError):
+            await attempt
+    assert await storage.sessions.list("bob", limit=9, before=None) == []
+
+
+async def test_a_deleted_session_takes_everything_with_it(storage: Storage) -> None:
+    turn = await storage.turns.begin("ann", None, "Hi", None)
+    await add_round(storage, turn, tool_call())
+    with pytest.raises(TurnRunningError):
+        await storage.sessions.delete("ann", turn.session_id)
+    await storage.end(turn)
+
+    await storage.sessions.delete("ann", turn.session_id)
+
+    with pytest.raises(SessionNotFoundError):
+        await storage.sessions.delete("ann", turn.session_id)
+    for table in ("sessions", "turns", "messages", "tool_calls"):
+        assert await storage.database.read(f"SELECT count(*) FROM {table}") == [(0,)]
+    assert await storage.outbox.event_types() == {"TurnFinished"}
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("Hi", "Hi"),
+        ("  two \n words\t", "two words"),
+        ("x" * TITLE_LENGTH, "x" * TITLE_LENGTH),
+        ("x" * (TITLE_LENGTH + 1), "x" * (TITLE_LENGTH - 1) + "…"),
+    ],
+)
+async def test_a_session_is_titled_after_its_first_message(storage: Storage, text: str, title: str) -> None:
+    made = await storage.sessions.create("ann")
+    turn = await storage.turns.begin("ann", made, text, None)
+    await storage.end(turn)
+    await storage.turns.begin("ann", made, "Another", None)
+    await storage.turns.begin("ann", None, text, None)
+
+    assert {session.title for session in await storage.sessions.list("ann", limit=9, before=None)} == {title}
+
+
+async def test_sessions_are_listed_newest_first_and_page_by_page(storage: Storage) -> None:
+    ids = [await storage.sessions.create("ann") for _ in range(5)]
+    for n, session in enumerate(ids):
+
+        async def dated(tx: Transaction, n: int = n, session: str = session) -> None:
+            await tx.execute("UPDATE sessions SET updated_at = ? WHERE session_id = ?", 1000 + n, session)
+
+        await storage.database.write(dated)
+
+    page = await storage.sessions.list("ann", limit=2, before=None)
+    rest = await storage.sessions.list("ann", limit=9, before=page[-1].updated_at)
+    assert [session.session_id for session in [*page, *rest]] == ids[::-1]
+
+
+# --- Calls and the outbox ---
+
+
+async def test_a_round_is_committed_with_its_outbox_rows_or_not_at_all(storage: Storage) -> None:
+    turn = await storage.turns.begin("ann", None, "Hi", None)
+    call = tool_call()
+    with pytest.raises(sqlite3.IntegrityError):
+        await add_round(storage, turn, call, call)
+    assert await storage.outbox.waiting(9) == []
+    assert storage.offered == []
+    assert await storage.archive.messages(turn.session_id) == [UserMessage("Hi")]
+
+    await add_round(storage, turn, call)
+    assert [row.event_id for row in storage.offered] == [call.correlation_id]
+    assert [row.event_id for row in await storage.outbox.waiting(9)] == [call.correlation_id]
+
+
+async def test_the_row_of_a_call_lives_until_the_call_is_answered(storage: Storage) -> None:
+    turn = await storage.turns.begin("ann", None, "Hi", None)
+    call = tool_call()
+    await add_round(storage, turn, call)
+
+    await storage.outbox.published(await storage.outbox.waiting(9))
+    assert await storage.outbox.waiting(9) == []
+    assert len(await storage.calls.open_calls(turn)) == 1
+
+    assert await storage.calls.add_result(turn, call, OUTCOME)
+    assert not await storage.calls.add_result(turn, call, ToolOutcome(CallState.SUCCEEDED))
+    assert await storage.calls.open_calls(turn) == []
+    assert await storage.archive.outcome("ann", turn.turn_id, call.correlation_id) == OUTCOME
+    [fact] = await storage.outbox.waiting(9)
+    assert fact.event_type == "ToolCallFinished"
+    await storage.outbox.published([fact])
+    assert await storage.outbox.event_types() == frozenset()
+
+
+async def test_a_row_that_is_put_off_waits_behind_the_others_until_its_time(storage: Storage) -> None:
+    turn = await storage.turns.begin("ann", None, "Hi", None)
+    await add_round(storage, turn, tool_call(), tool_call())
+    first, second = await storage.outbox.waiting(9)
+
+    await storage.outbox.postpone(first, "no", 60_000)
+    assert await storage.outbox.waiting(9) == [second]
+    await storage.outbox.postpone(first, "no", 0)
+    assert await storage.outbox.waiting(9) == [second, replace(first, attempts=2)]
+    waiting, age = await storage.outbox.backlog()
+    assert waiting == 2
+    assert 0 <= age < 60_000
+
+
+async def test_a_request_that_this_release_cannot_read_is_answered_so_and_holds_up_no_turn(storage: Storage) -> None:
+    turn = await storage.turns.begin("ann", None, "Hi", None)
+    good, bad = tool_call(), tool_call()
+    await add_round(storage, turn, good, bad)
+
+    async def spoil(tx: Transaction) -> None:
+        await tx.execute("UPDATE outbox SET payload = ? WHERE event_id = ?", b"{}", bad.correlation_id)
+
+    await storage.database.write(spoil)
+
+    assert [each.call.correlation_id for each in await storage.calls.open_calls(turn)] == [good.correlation_id]
+    outcome = await storage.archive.outcome("ann", turn.turn_id, bad.correlation_id)
+    assert outcome is not None
+    assert outcome.error is not None
+    assert (outcome.state, outcome.error.code) == (CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN)
+
+
+async def test_many_opens_in_turn_leave_nothing_behind(path: Path) -> None:
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(open_database(path))
+    before = open_files()
+    for _ in range(5):
+        async with open_database(path) as database:
+            await database.write(insert(new_id()))
+    await wait_until(lambda: open_files() <= before, what="as many open files as before")
