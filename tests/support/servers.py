@@ -49,6 +49,7 @@ class LocalServer:
     def kill(self) -> None:
         """End it as `kill -9` does."""
         self.process.kill()
+        self.stop()
 
     def stop(self) -> None:
         """End it in good order."""

@@ -1,0 +1,15 @@
+"""`python -m tests.support.quick_worker`: the worker with leases so short that a test can wait for their end."""
+
+import asyncio
+import logging
+
+from plugins_mcp.config import load_settings
+from plugins_mcp.leases import LeaseTimes
+from plugins_mcp.main import LOG_FORMAT, serve
+
+QUICK = LeaseTimes(lease=3.0, renew=0.5, renew_again=0.1, give_up=2.4, loop_alive=1.5, beat=0.1, sweep=0.4)
+
+if __name__ == "__main__":
+    logging.basicConfig(level="INFO", format=LOG_FORMAT)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    asyncio.run(serve(load_settings(), QUICK))

@@ -1,0 +1,248 @@
+"""The whole product as real processes on free ports: Redis, demo model, demo MCP server, workers, an engine.
+
+Every part can be killed and started again in its place. What the parts wrote is printed at the end, which pytest shows
+when the test failed. Nothing here needs an event loop.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from tests.support.processes import ROOT, Process, answers, free_port
+from tests.support.servers import LocalServer, embedded_binary
+from tests.support.waiting import wait_until_blocking
+
+BIN = Path(sys.executable).parent
+START_SECONDS = 60.0
+"""Machines that run everything at once are slow."""
+ALIVE = [sys.executable, "-m", "tests.support.quick_worker"]
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event of a turn's stream."""
+
+    id: str
+    name: str
+    data: Json
+
+
+@dataclass(frozen=True)
+class Said:
+    """A turn as its events tell it."""
+
+    events: tuple[Event, ...]
+
+    @property
+    def text(self) -> str:
+        """All text, of every message of the turn, after the last reset."""
+        text = ""
+        for event in self.events:
+            text = "" if event.name == "reset" else text + event.data.get("delta", "") * (event.name == "text")
+        return text
+
+    @property
+    def reason(self) -> str:
+        """Why the turn ended."""
+        return str(self.events[-1].data["reason"]) if self.events[-1].name == "done" else "not done"
+
+    def steps(self, tool: str) -> list[Json]:
+        """The steps of the calls of one tool (its full name)."""
+        return [each.data for each in self.controls("tool") if each.data["toolName"] == tool]
+
+    def statuses(self, tool: str) -> list[list[str]]:
+        """For each call of the tool, its statuses in order; repeated progress counts once."""
+        by_call: dict[str, list[str]] = {}
+        for step in self.steps(tool):
+            statuses = by_call.setdefault(step["correlationId"], [])
+            if not statuses or statuses[-1] != step["status"]:
+                statuses.append(step["status"])
+        return list(by_call.values())
+
+    def controls(self, kind: str) -> list[Event]:
+        """The control events of one type."""
+        return [event for event in self.events if event.name == "control" and event.data["type"] == kind]
+
+
+def events_of(lines: Iterator[str]) -> Iterator[Event]:
+    """The events of an SSE stream."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line:
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")
+        elif "data" in fields:
+            yield Event(fields.get("id", ""), fields.get("event", "message"), json.loads(fields["data"]))
+            fields = {}
+
+
+@dataclass
+class Stack:
+    """The parts. `config` is the content of `mcp.json`; None takes that of the examples.
+
+    `model_url` puts another OpenAI-compatible server in the demo model's place.
+    """
+
+    folder: Path
+    config: Json | None = None
+    model_url: str | None = None
+    engine_env: Mapping[str, str] = field(default_factory=dict[str, str])
+    worker_env: Mapping[str, str] = field(default_factory=dict[str, str])
+    quick: bool = False
+    """Workers with short leases."""
+    token_delay_ms: float = 1
+
+    def __post_init__(self) -> None:
+        self._parts: list[Process] = []
+        self.redis = LocalServer(embedded_binary(), self._sub("redis"))
+        self.engine_port, self.model_port, self.demo_port = free_port(), free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.engine_port}"
+        self.demo_url = f"http://127.0.0.1:{self.demo_port}/mcp"
+        self.effect_log = self.folder / "effects.log"
+        self.config_path = self.folder / "mcp.json"
+        config = self.config or json.loads((ROOT / "examples" / "mcp.json").read_text())
+        self.config_path.write_text(json.dumps(config))
+        self.http = httpx2.Client(base_url=self.url, timeout=60)
+        self.engine: Process | None = None
+        self.workers: dict[int, Process] = {}
+
+    def start(self, *, workers: int = 1) -> None:
+        """Start everything, and wait until the model can be offered the tools."""
+        self.redis.start()
+        self.start_demo()
+        if self.model_url is None:
+            self.start_model()
+        ports = [self.start_worker(wait=False) for _ in range(workers)]
+        self.start_engine()
+        for port in ports:
+            self.workers[port].wait_ready(lambda port=port: answers(f"http://127.0.0.1:{port}/readyz"), START_SECONDS)
+        self.wait_for_tools()
+
+    def close(self) -> None:
+        """End everything, engine and workers first."""
+        self.http.close()
+        for part in reversed(self._parts):
+            part.close()
+        self.redis.stop()
+
+    def start_model(self) -> None:
+        """The demo model."""
+        options = ["--port", str(self.model_port), "--token-delay-ms", str(self.token_delay_ms)]
+        self._run(
+            [sys.executable, "-m", "examples.demo_model", *options], f"http://127.0.0.1:{self.model_port}/healthz"
+        )
+
+    def start_demo(self) -> Process:
+        """The demo MCP server."""
+        argv = [sys.executable, "-m", "examples.demo_server", "--port", str(self.demo_port)]
+        return self._run(argv, f"http://127.0.0.1:{self.demo_port}/healthz", {"DEMO_EFFECT_LOG": str(self.effect_log)})
+
+    def start_worker(self, *, wait: bool = True) -> int:
+        """A worker; the port of its health endpoints."""
+        port = free_port()
+        argv = ALIVE if self.quick else [str(BIN / "plugins-mcp")]
+        env = {
+            "REDIS_URL": self.redis.url,
+            "MCP_CONFIG": str(self.config_path),
+            "HEALTH_PORT": str(port),
+            "DEMO_MCP_URL": self.demo_url,
+            "PYTHON": sys.executable,
+            **self.worker_env,
+        }
+        self.workers[port] = self._run(argv, f"http://127.0.0.1:{port}/readyz" if wait else None, env)
+        return port
+
+    def start_engine(self) -> Process:
+        """The engine, on the same file as the last one."""
+        model = self.model_url or f"http://127.0.0.1:{self.model_port}/v1"
+        env = {
+            "REDIS_URL": self.redis.url,
+            "PORT": str(self.engine_port),
+            "OUTBOX_PATH": str(self.folder / "engine.sqlite3"),
+            "OPENAI_BASE_URL": model,
+            "OPENAI_MODEL": "demo-scripted",
+            "MODEL_SCRIPTED": "true",
+            "MODEL_LABEL": "Scripted demo model",
+            "SHUTDOWN_GRACE_SECONDS": "1",
+            **self.engine_env,
+        }
+        self.engine = self._run([str(BIN / "dialog-engine")], f"{self.url}/healthz", env)
+        return self.engine
+
+    def wait_for_tools(self, *names: str) -> None:
+        """Wait until every usable server of the configuration has tools, or those named do."""
+
+        def offered() -> bool:
+            servers = self.tools()
+            wanted = names or servers
+            return bool(servers) and all(name in servers and servers[name]["tools"] for name in wanted)
+
+        wait_until_blocking(offered, START_SECONDS, what="the tools to be offered")
+
+    def tools(self) -> dict[str, Json]:
+        """What the engine knows of each MCP server."""
+        return {each["server"]: each for each in self.http.get("/v1/tools").json()["servers"]}
+
+    def ask(self, message: str, session_id: str | None = None) -> Said:
+        """One turn, from its question to its end."""
+        with self.asking(message, session_id) as events:
+            return Said(tuple(events))
+
+    @contextmanager
+    def asking(self, message: str, session_id: str | None = None) -> Generator[Iterator[Event]]:
+        """One turn, event by event."""
+        body = {"message": message} | ({"sessionId": session_id} if session_id else {})
+        with self.http.stream("POST", "/v1/chat", json=body) as response:
+            assert response.status_code == 200, response.read()
+            yield events_of(response.iter_lines())
+
+    def follow(self, turn_id: str, after: str | None = None) -> Said:
+        """A turn's events after the one with that id, up to its end."""
+        headers = {"Last-Event-ID": after} if after else {}
+        with self.http.stream("GET", f"/v1/turns/{turn_id}/events", headers=headers) as response:
+            assert response.status_code == 200, response.read()
+            return Said(tuple(events_of(response.iter_lines())))
+
+    def effects(self, token: str) -> list[Json]:
+        """What the demo server has really done under that token."""
+        if not self.effect_log.exists():
+            return []
+        effects: list[Json] = [json.loads(line) for line in self.effect_log.read_text().splitlines()]
+        return [effect for effect in effects if effect.get("token") == token]
+
+    def wait_for_effect(self, token: str) -> None:
+        """Wait until the demo server has done something under that token."""
+        wait_until_blocking(lambda: self.effects(token), 30, what=f"an effect {token!r}")
+
+    def _run(self, argv: list[str], ready_url: str | None, env: Mapping[str, str] | None = None) -> Process:
+        process = Process(argv, env={"PYTHONPATH": str(ROOT), **(env or {})}, cwd=self._sub("cwd"))
+        self._parts.append(process)
+        if ready_url:
+            process.wait_ready(lambda: answers(ready_url), START_SECONDS)
+        return process
+
+    def _sub(self, name: str) -> Path:
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+
+@contextmanager
+def running_stack(*, workers: int = 1, start: bool = True, **options: Any) -> Generator[Stack]:
+    """A stack in a folder of its own, for as long as the block."""
+    with tempfile.TemporaryDirectory(prefix="callstream-") as folder:
+        stack = Stack(Path(folder), **options)
+        try:
+            if start:
+                stack.start(workers=workers)
+            yield stack
+        finally:
+            stack.close()

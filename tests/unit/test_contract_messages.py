@@ -1,0 +1,180 @@
+"""The request on the wire, the catalogue, the keys."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from plugins_contract.catalogue import ServerCatalogue, ToolEntry
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import decode_reply, encode_reply
+from plugins_contract.messages import (
+    ExecutionClass,
+    ToolCallRequested,
+    UnsupportedEventError,
+    arguments_hash,
+    decode_request,
+    encode_request,
+)
+from plugins_contract.outcomes import (
+    CallFinished,
+    CallProgress,
+    CallReply,
+    CallStarted,
+    CallState,
+    LinkBlock,
+    MediaBlock,
+    TextBlock,
+    ToolOutcome,
+)
+
+REQUEST = ToolCallRequested(
+    correlation_id="01a1",
+    session_id="s",
+    turn_id="t",
+    turn=1,
+    tool_call_id="call_1",
+    tool_name="demo__add",
+    server="demo",
+    tool="add",
+    arguments={"a": 1, "text": "ü"},
+    response_channel="rpc.plugins.responses:01a1",
+    mailbox="rpc.plugins.mailbox:e",
+    deadline=1_800_000_000_000,
+    execution_class=ExecutionClass.ONCE,
+    subject="somebody",
+)
+
+
+def wire(**changes: Any) -> bytes:
+    """The request as JSON, with some fields changed; None takes one away."""
+    fields = msgspec.json.decode(encode_request(REQUEST)) | changes
+    return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
+
+
+def test_a_request_survives_the_wire() -> None:
+    assert decode_request(encode_request(REQUEST)) == REQUEST
+
+
+def test_field_names_on_the_wire_are_camel_case() -> None:
+    fields = msgspec.json.decode(encode_request(REQUEST))
+
+    assert fields["eventType"] == "PluginToolCallRequested"
+    assert {"eventVersion", "correlationId", "toolCallId", "executionClass", "responseChannel"} <= fields.keys()
+
+
+def test_fields_of_a_later_release_are_ignored() -> None:
+    assert decode_request(wire(somethingNew=1)) == REQUEST
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b"{", "not a PluginToolCallRequested event"),
+        (b"[]", "Expected `object`"),
+        (wire(toolName=None), "toolName"),
+        (wire(arguments=[]), r"\$\.arguments"),
+        (wire(deadline="soon"), r"\$\.deadline"),
+        (wire(executionClass="twice"), r"\$\.executionClass"),
+        (wire(eventType="Other"), "eventType is 'Other'"),
+        (wire(eventVersion=2), "eventVersion is 2, this release reads 1"),
+    ],
+)
+def test_a_request_that_cannot_be_read_says_which_field_is_wrong(data: bytes, complaint: str) -> None:
+    with pytest.raises(UnsupportedEventError, match=complaint):
+        decode_request(data)
+
+
+SAME_OR_NOT: list[tuple[tuple[str, Any], tuple[str, Any], bool]] = [
+    (("t", {"a": 1, "b": 2}), ("t", {"b": 2, "a": 1}), True),
+    (("t", {"a": {"x": 1, "y": 2}}), ("t", {"a": {"y": 2, "x": 1}}), True),
+    (("t", {"a": [1, 2]}), ("t", {"a": [2, 1]}), False),
+    (("t", {"a": 1}), ("u", {"a": 1}), False),
+    (("t", {"a": 1}), ("t", {"a": "1"}), False),
+    (("t", {}), ("t", {"a": None}), False),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "same"), SAME_OR_NOT)
+def test_the_hash_tells_requests_apart(one: tuple[str, Any], other: tuple[str, Any], same: bool) -> None:
+    assert (arguments_hash(*one) == arguments_hash(*other)) is same
+
+
+OUTCOME = ToolOutcome(
+    state=CallState.SUCCEEDED,
+    content=(TextBlock("x"), MediaBlock("image/png", "AA=="), LinkBlock("file:///x", "x")),
+    structured={"a": 1},
+)
+
+
+@pytest.mark.parametrize(
+    "reply", [CallStarted(2), CallProgress(0.5, 1.0, "half"), CallProgress(1), CallFinished(OUTCOME)]
+)
+def test_replies_survive_the_wire(reply: CallReply) -> None:
+    assert decode_reply(encode_reply(reply)) == reply
+
+
+def test_the_scripts_write_the_started_message_as_the_codec_would() -> None:
+    assert decode_reply(b'{"kind":"started","attempt":' + b"3" + b"}") == CallStarted(3)
+
+
+def test_only_published_and_started_are_not_final() -> None:
+    assert {state for state in CallState if not state.terminal} == {CallState.PUBLISHED, CallState.STARTED}
+
+
+def catalogue(**changes: Any) -> ServerCatalogue:
+    tool = ToolEntry(name="demo__add", server="demo", tool="add", input_schema={"type": "object", "title": "add"})
+    return ServerCatalogue(server="demo", tools=(msgspec.structs.replace(tool, **changes),))
+
+
+def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:
+    assert catalogue().digest() == catalogue(input_schema={"title": "add", "type": "object"}).digest()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"description": "adds"},
+        {"input_schema": {"type": "object"}},
+        {"execution_class": ExecutionClass.REPEATABLE},
+        {"timeout_ms": 5},
+    ],
+)
+def test_the_digest_changes_with_the_content(change: dict[str, Any]) -> None:
+    assert catalogue().digest() != catalogue(**change).digest()
+
+
+def test_a_digest_survives_the_wire() -> None:
+    there_and_back = msgspec.json.decode(msgspec.json.encode(catalogue()), type=ServerCatalogue)
+
+    assert there_and_back.digest() == catalogue().digest()
+
+
+def names_of(keys: Keys) -> set[str]:
+    named = {keys.call("i"), keys.response("i"), keys.mailbox("e"), keys.turn("t"), keys.catalogue_of("s")}
+    return named | {keys.requests, keys.dead, keys.control, keys.catalogue, keys.route("events.ltm")}
+
+
+def test_keys_are_distinct_and_as_documented() -> None:
+    assert names_of(Keys()) == {
+        "events.plugins",
+        "events.plugins.dead",
+        "plugins.calls:i",
+        "rpc.plugins.responses:i",
+        "rpc.plugins.mailbox:e",
+        "plugins.control",
+        "plugins.catalog",
+        "plugins.catalog:s",
+        "dialog.turns:t",
+        "events.ltm",
+    }
+
+
+def test_a_prefix_goes_in_front_of_every_key() -> None:
+    assert names_of(Keys("{callstream}:")) == {f"{{callstream}}:{name}" for name in names_of(Keys())}
+
+
+def test_permanent_keys_are_the_streams_and_the_list_of_servers() -> None:
+    assert Keys("p:").permanent == {
+        "p:events.plugins", "p:events.plugins.dead", "p:plugins.catalog", "p:events.ltm", "p:events.analytics"
+    }  # fmt: skip
