@@ -223,9 +223,11 @@ async def test_a_lost_session_does_not_take_the_answers_that_are_still_coming() 
         await wait_until(lambda: peer.calls("slow"))
         peer.session += 1
         assert isinstance(await server.call("tool", {}, timeout_s=5), NotSent)
+        next_call = asyncio.create_task(server.call("tool", {}, timeout_s=20))
         release.set()
         assert isinstance(await call, Answered)
-        await wait_until(lambda: server.generation == 2)
+        assert isinstance(await next_call, Answered)
+        assert server.generation == 2
 
 
 async def test_a_call_that_a_lost_session_takes_along_has_an_open_outcome() -> None:
@@ -334,6 +336,7 @@ async def test_a_listing_without_an_end_ends() -> None:
         peer.behaviours["tools/list"] = same_page
         async with connected(remote(peer.url)) as server:
             assert tool_names(server) == []
+            assert peer.methods().count("tools/list") == 2
 
 
 async def test_a_result_that_breaks_its_own_schema_is_an_answer_all_the_same() -> None:
@@ -362,6 +365,14 @@ async def test_a_refusal_after_the_server_had_begun_is_not_called_unsent() -> No
     async with scripted(tool=begin) as peer, connected(remote(peer.url)) as server:
         assert isinstance(await server.call("tool", {}, timeout_s=5), Ambiguous)
         assert len(peer.calls("tool")) == 2
+
+
+async def test_a_server_that_asks_for_ever_leaves_the_outcome_open() -> None:
+    async def more(request: Request) -> None:
+        await request.result({"resultType": "input_required", "requestState": "not yet"})
+
+    async with scripted(tool=more) as peer, connected(remote(peer.url)) as server:
+        assert isinstance(await server.call("tool", {}, timeout_s=20), Ambiguous)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from mcp.client import IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.types import METHOD_NOT_FOUND, RequestParamsMeta
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from plugins_contract.catalogue import Quarantined
 from plugins_contract.outcomes import CallProgress
@@ -96,7 +97,7 @@ class Connection:
         try:
             asked = cast("RequestParamsMeta | None", meta)
             return Answered(await self.client.call_tool(tool, arguments, progress_callback=report, meta=asked))
-        except MCPError as error:
+        except (MCPError, ValidationError) as error:
             return verdict(error, flight, lost=self.ended.is_set())
         except Exception as error:
             log.exception("server %r: a call of %r ended in an unforeseen way", self._name, tool)

@@ -3,10 +3,21 @@
 from typing import cast
 
 import httpx2
+from anyio import BrokenResourceError, ClosedResourceError
 from mcp import MCPError
 from pydantic import ValidationError
 
-EXPECTED = (MCPError, OSError, TimeoutError, httpx2.HTTPError, httpx2.StreamError, ValidationError)
+EXPECTED = (
+    MCPError,
+    OSError,
+    TimeoutError,
+    httpx2.HTTPError,
+    httpx2.StreamError,
+    ValidationError,
+    # An answer that comes while the session is being closed.
+    ClosedResourceError,
+    BrokenResourceError,
+)
 """What a server that is down, slow or broken makes the SDK raise."""
 
 

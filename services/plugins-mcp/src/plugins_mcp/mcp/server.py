@@ -78,8 +78,11 @@ class McpServer:
         self._down_since = time.monotonic()
         async with asyncio.TaskGroup() as group:
             owner = group.create_task(self._own(), name=f"mcp-server:{self.spec.name}")
-            await self._stopping.wait()
-            owner.cancel()
+            try:
+                await self._stopping.wait()
+            finally:
+                self._stopping.set()
+                owner.cancel()
 
     def stop(self) -> None:
         """Let `run` close the connection and return. Calls that are under way end as `Ambiguous`."""
@@ -125,7 +128,7 @@ class McpServer:
     async def _connected(self) -> Connection | None:
         """The connection, waiting for one that was lost a moment ago."""
         patience = self._down_since + self._pace.call_waits - time.monotonic()
-        if not self._up.is_set() and patience > 0:
+        if not self._up.is_set() and patience > 0 and not self._stopping.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await self._up.wait()
@@ -138,11 +141,14 @@ class McpServer:
             stderr = StderrTail()
             try:
                 await self._one_connection(stderr)
-                self._failed("the connection was lost", stderr)
+                reason = "the connection was lost"
             except Exception as error:
+                reason = describe(error)
                 if not expected(error):
                     log.exception("server %r: unforeseen failure", self.spec.name)
-                self._failed(describe(error), stderr)
+            if self._stopping.is_set():
+                return  # a transport that fails while it is being left swallows our cancellation
+            self._failed(reason, stderr)
             if time.monotonic() - began > self._pace.stable_after:
                 delay = self._pace.first_delay
             await asyncio.sleep(delay * random.uniform(0.8, 1.2))
@@ -225,9 +231,11 @@ class McpServer:
         self._up.clear()
 
     def _failed(self, reason: str, stderr: StderrTail) -> None:
-        last_words = stderr.text()
+        last_words, before = stderr.text(), self.last_error
         self._say(ServerState.FAILED, f"{reason}; its last words: {last_words}" if last_words else reason)
-        log.warning("server %r: %s", self.spec.name, self.last_error)
+        # Said loudly once: a server that stays away is tried twice a minute.
+        level = logging.DEBUG if self.last_error == before else logging.WARNING
+        log.log(level, "server %r: %s", self.spec.name, self.last_error)
         self.tried.set()
 
     def _learn(self, error: Exception) -> None:
