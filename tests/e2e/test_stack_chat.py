@@ -1,0 +1,155 @@
+"""The whole pair by HTTP: a question, tool calls through Redis to real MCP servers, and the answer."""
+
+import re
+from collections.abc import Generator
+
+import pytest
+
+from tests.support.stack import Stack, running_stack
+from tests.support.waiting import wait_until_blocking
+
+RUN = ["pending", "queued", "running", "succeeded"]
+
+
+@pytest.fixture(scope="module")
+def stack() -> Generator[Stack]:
+    unreachable = {"type": "http", "url": "http://127.0.0.1:9/mcp"}
+    undefined = {"command": "x", "env": {"KEY": "${NOBODY_HAS_SET_THIS}"}}
+    config = {
+        "mcpServers": {
+            "time": {"command": "${PYTHON}", "args": ["-m", "mcp_server_time"], "callstream": {"trust": True}},
+            "demo": {"type": "http", "url": "${DEMO_MCP_URL}", "callstream": {"trust": True}},
+            "unreachable": unreachable,
+            "undefined": undefined,
+        }
+    }
+    with running_stack(start=False, config=config, worker_env={"RESULT_MAX_BYTES": "4096"}) as stack:
+        stack.redis.start()
+        stack.start_demo()
+        stack.start_model()
+        stack.start_worker()
+        stack.start_engine()
+        stack.wait_for_tools("time", "demo")
+        yield stack
+
+
+def test_two_cities_are_asked_about_at_once_and_both_times_are_in_the_answer(stack: Stack) -> None:
+    said = stack.ask("What time is it in Tokyo and in Paris?")
+    assert said.statuses("time__get_current_time") == [RUN, RUN]
+    times = re.findall(r"\d\d:\d\d", said.text)
+    assert len(times) >= 2
+    assert "Tokyo" in said.text
+    assert "Paris" in said.text
+    for step in said.steps("time__get_current_time"):
+        if step["status"] == "succeeded":
+            (time,) = re.findall(r"T(\d\d:\d\d)", step["result"]["text"].split("datetime", 1)[1])[:1]
+            assert time in said.text
+    assert said.reason == "stop"
+    assert said.events[-1].data["usage"]["outputTokens"] > 0
+    assert [event.id for event in said.events] == sorted({event.id for event in said.events}, key=_position)
+
+
+def test_arithmetic_is_left_to_the_calculator(stack: Stack) -> None:
+    said = stack.ask("What is 17 * 23 + 4?")
+    assert said.statuses("demo__calculate") == [RUN]
+    assert "395" in said.text
+
+
+def test_a_slow_job_reports_its_progress(stack: Stack) -> None:
+    said = stack.ask("Run a slow job of 1 second in 4 steps")
+    (statuses,) = said.statuses("demo__slow_job")
+    assert statuses == ["pending", "queued", "running", "progress", "succeeded"]
+    progress = [step for step in said.steps("demo__slow_job") if step["status"] == "progress"]
+    assert progress[0]["total"] == 4
+    assert progress[0]["message"].startswith("step ")
+    assert [step["progress"] for step in progress] == sorted(step["progress"] for step in progress)
+
+
+def test_a_failing_tool_fails_with_its_code_and_the_turn_goes_on(stack: Stack) -> None:
+    said = stack.ask("Call a failing tool")
+    assert said.statuses("demo__fail") == [["pending", "queued", "running", "failed"]]
+    assert said.steps("demo__fail")[-1]["error"]["code"] == "TOOL_EXECUTION_FAILED"
+    assert "Failed on purpose" in said.text
+    assert said.reason == "stop"
+
+
+def test_an_image_is_a_url_that_answers_with_the_picture(stack: Stack) -> None:
+    said = stack.ask("Draw a sunset picture of 64 pixels")
+    (media,) = said.steps("demo__draw")[-1]["result"]["media"]
+    picture = stack.http.get(media["url"])
+    assert (picture.status_code, picture.headers["content-type"]) == (200, "image/png")
+    assert picture.content.startswith(b"\x89PNG")
+    assert "sandbox" in picture.headers["content-security-policy"]
+
+
+def test_a_large_result_is_cut_to_its_head_and_tail(stack: Stack) -> None:
+    said = stack.ask("Give me a large result of 200 kilobytes")
+    result = said.steps("demo__large_result")[-1]["result"]
+    assert result["truncated"]
+    assert result["text"].startswith("line 000000")
+    assert "bytes left out" in result["text"]
+    characters = re.search(r"\*\*([\d,]+)\*\* characters", said.text)
+    assert characters
+    assert int(characters[1].replace(",", "")) < 5000
+
+
+def test_rounds_follow_each_other(stack: Stack) -> None:
+    said = stack.ask("Count to 3 with the counter named rounds")
+    assert said.statuses("demo__increment_counter") == [RUN, RUN, RUN]
+    assert [event.data["round"] for event in said.controls("tools")] == [1, 2, 3]
+    assert "Counted to 3" in said.text
+
+
+def test_a_model_that_never_ends_is_stopped_by_the_limit_of_rounds(stack: Stack) -> None:
+    said = stack.ask("Keep calling tools forever")
+    assert len(said.controls("tools")) == 5
+    assert said.reason == "max_rounds"
+    assert "no tool is offered to me any more" in said.text
+
+
+def test_structured_content_reaches_the_model(stack: Stack) -> None:
+    said = stack.ask("What is the weather in Oslo?")
+    assert said.statuses("demo__weather") == [RUN]
+    assert "In **Oslo**" in said.text
+
+
+def test_the_conversation_is_remembered(stack: Stack) -> None:
+    with stack.asking("What is 2 + 2?") as events:
+        session_id = next(events).data["sessionId"]
+        assert list(events)
+    stack.ask("What is 3 + 3?", session_id)
+    messages = stack.http.get(f"/v1/sessions/{session_id}/messages").json()["messages"]
+    questions = [message["content"] for message in messages if message["role"] == "user"]
+    assert questions == ["What is 2 + 2?", "What is 3 + 3?"]
+    assert messages[1]["toolCalls"][0]["status"] == "succeeded"
+
+
+def test_stop_during_a_slow_job_reaches_its_mcp_server(stack: Stack) -> None:
+    seen: list[str] = []
+    with stack.asking("Run a slow job of 60 seconds with token stopped-1") as events:
+        for event in events:
+            if event.data.get("type") == "turn":
+                turn_id = event.data["turnId"]
+            if event.data.get("type") == "tool":
+                seen.append(event.data["status"])
+                if event.data["status"] == "running":
+                    stack.wait_for_effect("stopped-1")
+                    assert stack.http.post(f"/v1/turns/{turn_id}/cancel").status_code == 202
+        last = event
+    assert seen[-1] == "cancelled"
+    assert (last.name, last.data["reason"]) == ("done", "cancelled")
+    wait_until_blocking(lambda: len(stack.effects("stopped-1")) == 2)
+    assert [effect["status"] for effect in stack.effects("stopped-1")] == ["started", "cancelled"]
+
+
+def test_what_cannot_be_used_says_why_and_the_rest_works(stack: Stack) -> None:
+    wait_until_blocking(lambda: stack.tools()["unreachable"]["state"] == "failed", 30)
+    servers = stack.tools()
+    assert servers["unreachable"]["error"]
+    assert servers["undefined"]["state"] == "disabled"
+    assert "NOBODY_HAS_SET_THIS" in servers["undefined"]["error"]
+    assert servers["demo"]["state"] == servers["time"]["state"] == "ready"
+
+
+def _position(event_id: str) -> tuple[int, ...]:
+    return tuple(map(int, event_id.split("-")))
