@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from plugins_contract.errors import ErrorCode
+from plugins_contract.keys import GROUP
 from plugins_contract.ledger import decode_reply, encode_reply, replies
 from plugins_contract.messages import encode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallStarted, CallState, ToolOutcome
@@ -184,14 +185,46 @@ async def test_a_stale_worker_writes_no_dead_letter(bench: Bench) -> None:
     assert await bench.dead_letters() == []
 
 
-async def test_an_entry_that_cannot_be_read_is_buried_once(bench: Bench) -> None:
+async def unreadable(bench: Bench) -> str:
+    """An entry that no worker can read, in the hands of consumer `a`."""
     await bench.redis.xadd(bench.keys.requests, {"event": b"{"})
-    rows = await bench.redis.xreadgroup("plugins-workers", "a", {bench.keys.requests: ">"})
-    entry = rows[0][1][0][0].decode()
+    rows = await bench.redis.xreadgroup(GROUP, "a", {bench.keys.requests: ">"})
+    return rows[0][1][-1][0].decode()
 
+
+async def test_an_entry_that_cannot_be_read_is_buried_once(bench: Bench) -> None:
+    entry = await unreadable(bench)
     for _ in range(2):
         await bench.worker.bury(entry, "not JSON", b"{")
 
     expected = {"reason": "not JSON", "correlationId": "", "entry": entry, "starts": "0", "event": "{"}
     assert await bench.dead_letters() == [expected]
     assert (await bench.backlog(), await bench.pending()) == (0, [])
+
+
+async def test_the_call_of_a_buried_entry_is_answered(bench: Bench) -> None:
+    await bench.engine.enqueue(await bench.request())
+    delivery = await bench.deliver()
+    await bench.worker.bury(delivery.entry, "version 2", b"{}", delivery.request.correlation_id)
+
+    assert (await bench.ledger(delivery.request))["state"] == "dead"
+    (answer,) = await bench.channel(delivery.request)
+    assert isinstance(answer, CallFinished)
+    assert [call for call, _ in await bench.mailbox()] == [delivery.request.correlation_id]
+    assert (await bench.backlog(), await bench.pending()) == (0, [])
+
+
+async def test_an_unreadable_duplicate_does_not_end_its_call(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.bury(await unreadable(bench), "not JSON", b"{", delivery.request.correlation_id)
+
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+
+
+async def test_burying_a_finished_call_changes_nothing_of_it(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.complete(delivery, fence, DONE)
+    await bench.worker.bury(await unreadable(bench), "not JSON", b"{", delivery.request.correlation_id)
+
+    assert (await bench.channel(delivery.request))[1:] == [CallFinished(DONE)]
+    assert await bench.backlog() == 0

@@ -6,6 +6,7 @@ test that does).
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.support.ledger import Bench
 
 pytestmark = pytest.mark.anyio
 
+LUA = Path(scripts.__file__).parent
 Scenario = Callable[[Bench], Awaitable[None]]
 
 
@@ -86,9 +88,15 @@ GUARDS = [
     ),
     Guard(
         "start",
-        "redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID')",
+        "\nredis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID')",
         "",
         start.test_the_lease_runs_from_the_start,
+    ),
+    Guard(
+        "start",
+        "\n  redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID')",
+        "",
+        start.test_the_lease_runs_from_a_repeated_start_too,
     ),
     Guard(
         "start",
@@ -188,9 +196,19 @@ GUARDS = [
     Guard("progress", "known[1] ~= 'started'", "false", complete.test_nothing_follows_the_terminal_entry),
     Guard(
         "bury",
-        "if not pending_owner(KEYS[1], ARGV[1], ARGV[2])",
+        "if not pending_owner(requests, group, entry)",
         "if false",
         complete.test_an_entry_that_cannot_be_read_is_buried_once,
+    ),
+    Guard("bury", "if known[1] and", "if false and", complete.test_the_call_of_a_buried_entry_is_answered),
+    Guard("bury", "known[2] == entry and", "", complete.test_an_unreadable_duplicate_does_not_end_its_call),
+    # RETIRE: never what still holds something
+    Guard("retire", "if #rows == 0", "if true", lease.test_a_consumer_that_holds_entries_is_not_retired),
+    Guard(
+        "retire",
+        "  redis.call('XCLAIM'",
+        "local _ = tostring('XCLAIM'",
+        lease.test_a_consumer_that_holds_entries_is_not_retired,
     ),
     # CANCEL: at once only what has not begun, never what is finished, and the relay finds the mark
     Guard("cancel", "if TERMINAL[known[1]]", "if false", cancel.test_a_finished_call_stays_as_it_is),
@@ -213,14 +231,12 @@ def named(guard: Guard) -> str:
 
 @pytest.mark.parametrize("guard", GUARDS, ids=named)
 async def test_without_the_guard_its_test_fails(guard: Guard, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (LUA / f"{guard.script}.lua").read_text()
+    assert text.count(guard.text) == 1, "this guard reads differently by now"
     shipped = scripts.load
 
     def crippled(name: str) -> scripts.Script:
-        whole = shipped(name)
-        if guard.script not in (name, "common"):
-            return whole
-        assert whole.text.count(guard.text) == 1, "this guard reads differently by now"
-        return scripts.script(name, whole.text.replace(guard.text, guard.without))
+        return scripts.script(name, shipped(name).text.replace(text, text.replace(guard.text, guard.without)))
 
     monkeypatch.setattr(scripts, "load", crippled)
     with pytest.raises((AssertionError, TimeoutError)):

@@ -148,3 +148,19 @@ async def test_a_call_released_after_its_cancellation_was_asked_for_does_not_run
     await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
 
     assert isinstance(await bench.start(await bench.claim(delivery, "b")), replies.CancelledBefore)
+
+
+async def test_a_consumer_that_holds_entries_is_not_retired(bench: Bench) -> None:
+    delivery, _ = await bench.running()
+
+    assert not await bench.worker.retire("a", lease_ms=LEASE_MS)
+    assert [row.consumer for row in await bench.pending()] == ["a"]
+    assert await bench.sweep("b") == [delivery.entry]
+
+
+async def test_a_consumer_that_holds_nothing_is_retired(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.complete(delivery, fence, DONE)
+
+    assert await bench.worker.retire("a", lease_ms=LEASE_MS)
+    assert await bench.redis.xinfo_consumers(bench.keys.requests, GROUP) == []

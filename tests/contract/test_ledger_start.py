@@ -191,6 +191,15 @@ async def test_the_lease_runs_from_the_start(bench: Bench) -> None:
     assert await bench.sweep("b") == []
 
 
+async def test_the_lease_runs_from_a_repeated_start_too(bench: Bench) -> None:
+    delivery, _ = await bench.running()
+    await bench.age(delivery)
+
+    await bench.start(delivery)
+
+    assert await bench.sweep("b") == []
+
+
 async def test_the_channel_of_a_running_call_has_a_lifetime(bench: Bench) -> None:
     delivery, _ = await bench.running()
 

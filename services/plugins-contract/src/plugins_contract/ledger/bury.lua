@@ -6,8 +6,9 @@ local group, entry, reason, id = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
 
 if not pending_owner(requests, group, entry) then return {'OK'} end
 redis.call('XADD', dead, 'MAXLEN', '~', 10000, '*', 'reason', reason, 'correlationId', id, 'entry', entry, 'starts', 0, 'event', ARGV[4])
-local state = redis.call('HGET', call, 'state')
-if state and not TERMINAL[state] then
+local known = redis.call('HMGET', call, 'state', 'entry')
+-- A broken duplicate of a call that another entry carries ends nothing.
+if known[1] and known[2] == entry and not TERMINAL[known[1]] then
   finish(call, requests, channel, mailbox, group, entry, id, 'dead', ARGV[6])
 else
   forget_entry(requests, group, entry)
