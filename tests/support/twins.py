@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -218,6 +219,11 @@ class Workshop(ToolCalls):
 
     async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
         return {request.correlation_id: await self._stop(request) for request in requests}
+
+    @property
+    def listened_to(self) -> list[str]:
+        """The correlation ids of the calls that somebody waits for."""
+        return [call_id for call_id, job in self._jobs.items() if job.tell is not None]
 
     async def close(self) -> None:
         """Let nothing go on behind the test's back."""
@@ -612,6 +618,24 @@ class Stage:
             memory=Memory(100, 10_000),
         )
         return RunningTurns(service, self.store, self.logs)
+
+
+async def read_all(stream: AsyncGenerator[ChatEvent]) -> tuple[list[ChatEvent], Exception | None]:
+    """All that a chat stream says, and the error it ends with, if any."""
+    seen: list[ChatEvent] = []
+    try:
+        async with aclosing(stream) as events:
+            async for event in events:
+                seen.append(event)  # noqa: PERF401 -- what was said before an error counts
+    except Exception as error:  # noqa: BLE001 -- it is what is asked for
+        return seen, error
+    return seen, None
+
+
+async def breathe() -> None:
+    """Let every task go on as far as it can without the outside world."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 def text_of(events: Sequence[TurnEvent]) -> str:

@@ -1,0 +1,243 @@
+"""The pipeline: seven steps without a state of their own, and `enhance`, which makes a chat client of them."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+
+import pytest
+
+from dialog_engine.errors import LLMUnavailableError, StorageUnavailableError
+from dialog_engine.model import (
+    AssistantMessage,
+    ChatEvent,
+    ChatRequest,
+    FinishReason,
+    MessageFinished,
+    ReasoningDelta,
+    RoundComplete,
+    StreamEnd,
+    SystemMessage,
+    TextDelta,
+    ToolMessage,
+    ToolStatus,
+    ToolStep,
+    Turn,
+    Usage,
+    UserMessage,
+)
+from dialog_engine.tool_calls.enhance import enhance
+from dialog_engine.tool_calls.pipeline import Pipeline, standard_pipeline
+from dialog_engine.tool_calls.ports import StreamChat, ToolSource
+from plugins_contract.catalogue import ToolEntry
+from tests.support.twins import (
+    SPENT,
+    Line,
+    MemoryStore,
+    ScriptedModel,
+    Shelf,
+    Workshop,
+    asks,
+    gives,
+    read_all,
+    says,
+    succeeded,
+    tool,
+)
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+SHELF = Shelf(tool("a__b"))
+
+
+class World:
+    """A pipeline among twins, and a turn to run in it."""
+
+    def __init__(
+        self,
+        *,
+        max_rounds: int = 3,
+        system_prompt: str = "",
+        workshop: Workshop | None = None,
+        source: ToolSource | None = None,
+    ) -> None:
+        self.store = MemoryStore()
+        self.workshop = workshop or Workshop()
+        self.pipeline: Pipeline = standard_pipeline(
+            source=source or SHELF,
+            store=self.store,
+            calls=self.workshop,
+            system_prompt=system_prompt,
+            max_rounds=max_rounds,
+        )
+
+    async def request(self, text: str = "Hello!") -> ChatRequest:
+        turn = await self.store.begin("someone", None, text, None)
+        return ChatRequest((UserMessage(text),), turn)
+
+    async def run(self, *replies: Sequence[Line]) -> tuple[ScriptedModel, list[ChatEvent]]:
+        model = ScriptedModel(*replies)
+        request = await self.request()
+        return model, [event async for event in enhance(model, self.pipeline)(request)]
+
+
+async def test_without_tool_calls_an_enhanced_client_streams_what_the_plain_one_does() -> None:
+    _, events = await World().run(says("Good day."))
+
+    shown = [event for event in events if isinstance(event, (TextDelta, StreamEnd))]
+    assert shown == [TextDelta("Good "), TextDelta("day."), StreamEnd(FinishReason.STOP, SPENT)]
+
+
+async def test_the_end_carries_the_usage_of_all_rounds() -> None:
+    _, events = await World().run(asks(("a__b", "")), asks(("a__b", "")), says("x"))
+
+    assert events[-1] == StreamEnd(FinishReason.STOP, SPENT + SPENT + SPENT)
+
+
+async def test_the_system_prompt_comes_first_in_every_round_and_once() -> None:
+    model, _ = await World(system_prompt="Be brief.").run(asks(("a__b", "")), says("x"))
+
+    for request in model.requests:
+        assert [m for m in request.messages if isinstance(m, SystemMessage)] == [SystemMessage("Be brief.")]
+        assert request.messages[0] == SystemMessage("Be brief.")
+
+
+async def test_an_empty_system_prompt_adds_nothing() -> None:
+    model, _ = await World().run(says("x"))
+
+    assert model.requests[0].messages == (UserMessage("Hello!"),)
+
+
+async def test_text_and_reasoning_of_a_reply_with_calls_stay_with_them() -> None:
+    model, events = await World().run([ReasoningDelta("hm"), *asks(("a__b", ""), text="Let me see.")], says("x"))
+
+    _, asked, result = model.requests[1].messages
+    assert isinstance(asked, AssistantMessage)
+    assert (asked.content, asked.reasoning) == ("Let me see.", "hm")
+    assert result == ToolMessage("call_1", "a__b", "done")
+    assert next(event.message for event in events if isinstance(event, MessageFinished)) == asked
+
+
+async def test_the_tools_of_a_turn_stay_the_same_while_it_runs() -> None:
+    class Fading(Shelf):
+        asked = 0
+
+        def tools(self) -> tuple[ToolEntry, ...]:
+            self.asked += 1
+            return super().tools() if self.asked == 1 else ()
+
+    world = World(source=Fading(tool("a__b")))
+
+    model, _ = await world.run(asks(("a__b", "")), says("x"))
+
+    assert [len(request.tools) for request in model.requests] == [1, 1]
+
+
+async def test_the_depth_begins_with_the_rounds_of_earlier_lives() -> None:
+    world = World(max_rounds=3)
+    request = await world.request()
+    later = ChatRequest(request.messages, Turn(request.turn.turn_id, request.turn.session_id, "someone", 2, rounds=2))
+    model = ScriptedModel(asks(("a__b", "")), says("x"))
+
+    events = [event async for event in enhance(model, world.pipeline)(later)]
+
+    assert {event.round for event in events if isinstance(event, (ToolStep, RoundComplete))} == {3}
+    assert [bool(each.tools) for each in model.requests] == [True, False]
+    assert events[-1] == StreamEnd(FinishReason.MAX_ROUNDS, SPENT + SPENT)
+
+
+async def test_with_no_rounds_allowed_nothing_is_offered_and_nothing_is_called_out_of_rounds() -> None:
+    model, events = await World(max_rounds=0).run(says("x"))
+
+    assert model.requests[0].tools == ()
+    assert events[-1] == StreamEnd(FinishReason.STOP, SPENT)
+
+
+async def test_a_last_reply_of_tool_calls_and_text_keeps_its_text_only() -> None:
+    _, events = await World(max_rounds=1).run(asks(("a__b", "")), asks(("a__b", ""), text="I would have to ask."))
+
+    assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("I would have to ask.")]
+    assert len([event for event in events if isinstance(event, MessageFinished)]) == 1
+
+
+async def test_two_turns_go_through_the_same_objects_at_once_and_do_not_mix() -> None:
+    world = World(max_rounds=2)
+    first, second = asyncio.Event(), asyncio.Event()
+    deep = ScriptedModel(asks(("a__b", "")), asks(("a__b", "")), [first, *says("deep")])
+    flat = ScriptedModel([second, *says("flat")])
+
+    async def ended(model: StreamChat) -> ChatEvent:
+        events, _ = await read_all(enhance(model, world.pipeline)(await world.request()))
+        return events[-1]
+
+    one, two = asyncio.create_task(ended(deep)), asyncio.create_task(ended(flat))
+    await wait_until(lambda: len(deep.requests) == 3 and len(flat.requests) == 1)
+    second.set()
+    first.set()
+
+    assert await one == StreamEnd(FinishReason.MAX_ROUNDS, SPENT + SPENT + SPENT)
+    assert await two == StreamEnd(FinishReason.STOP, SPENT)
+    assert flat.requests[0].tools == SHELF.tools()
+
+
+async def test_what_the_model_raises_reaches_the_reader_after_what_was_said() -> None:
+    world = World()
+    model = ScriptedModel([TextDelta("so far"), LLMUnavailableError("gone")])
+
+    seen, error = await read_all(enhance(model, world.pipeline)(await world.request()))
+
+    assert seen == [TextDelta("so far")]
+    assert isinstance(error, LLMUnavailableError)
+
+
+async def test_a_round_that_cannot_be_committed_ends_the_stream_and_no_call_begins() -> None:
+    world = World()
+    world.store.refuse["add_round"] = StorageUnavailableError("the disk is full")
+    model = ScriptedModel(asks(("a__b", ""), text="Let me see."))
+
+    seen, error = await read_all(enhance(model, world.pipeline)(await world.request()))
+
+    assert isinstance(error, StorageUnavailableError)
+    assert not any(isinstance(event, (MessageFinished, ToolStep)) for event in seen)
+    assert world.workshop.executed == []
+
+
+async def test_closing_early_closes_the_stream_at_the_provider() -> None:
+    world = World()
+    model = ScriptedModel([TextDelta("a"), asyncio.Event()])
+    events = enhance(model, world.pipeline)(await world.request())
+    assert await anext(events) == TextDelta("a")
+    assert model.open == 1
+
+    await events.aclose()
+
+    assert model.open == 0
+    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("pipeline")] == []
+
+
+async def test_closing_early_stops_waiting_for_calls_at_once_and_leaves_them_running() -> None:
+    finish = asyncio.Event()
+    world = World(workshop=Workshop({"a__b": gives(succeeded("done"), finish)}))
+    async with aclosing(enhance(ScriptedModel(asks(("a__b", ""))), world.pipeline)(await world.request())) as events:
+        async for event in events:
+            if isinstance(event, ToolStep) and event.status is ToolStatus.RUNNING:
+                break
+
+    assert world.workshop.listened_to == []
+    finish.set()
+    await wait_until(lambda: len(world.workshop.executed) == 1)
+
+
+async def test_an_enhanced_client_can_be_enhanced_again() -> None:
+    inner, outer = World(), World(system_prompt="outer")
+    model = ScriptedModel(asks(("a__b", "")), says("x"))
+    request = await inner.request()
+    outer.store.turns = inner.store.turns
+
+    twice: StreamChat = enhance(enhance(model, inner.pipeline), outer.pipeline)
+    events = [event async for event in twice(request)]
+
+    assert [e.status for e in events if isinstance(e, ToolStep)][-1] is ToolStatus.SUCCEEDED
+    assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("x")]
+    assert events[-1] == StreamEnd(FinishReason.STOP, Usage(20, 10))
+    assert len([event for event in events if isinstance(event, StreamEnd)]) == 1

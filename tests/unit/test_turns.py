@@ -1,0 +1,549 @@
+"""RunningTurns: turns are owned by the engine, end in every case, and leave storage and user with the same story."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from dialog_engine.chat import turns as turns_module
+from dialog_engine.errors import (
+    LLMRateLimitedError,
+    SessionNotFoundError,
+    StorageUnavailableError,
+    TurnRunningError,
+)
+from dialog_engine.model import (
+    AssistantMessage,
+    ChatEvent,
+    ChatRequest,
+    Done,
+    DoneReason,
+    FinishReason,
+    MessageFinished,
+    ReasoningDelta,
+    StreamEnd,
+    TextDelta,
+    ToolCallEvent,
+    ToolStatus,
+    ToolStep,
+    Turn,
+    TurnFailed,
+    Usage,
+)
+from plugins_contract.errors import ErrorCode
+from plugins_contract.messages import ToolCallRequested
+from plugins_contract.outcomes import ToolOutcome
+from tests.support.twins import (
+    SPENT,
+    Line,
+    MemoryStore,
+    ScriptedModel,
+    Shelf,
+    Stage,
+    Workshop,
+    asks,
+    breathe,
+    done_of,
+    gives,
+    is_step,
+    is_text,
+    says,
+    steps_of,
+    succeeded,
+    text_of,
+    tool,
+)
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+SHELF = Shelf(tool("a__b"), tool("a__c"))
+FULL = StorageUnavailableError("the disk is full")
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "FINISH_RETRY_SECONDS", 0.01)
+
+
+def failure_of(stage: Stage, turn: Turn) -> TurnFailed | None:
+    return stage.store.turns[turn.turn_id].failure
+
+
+# --- Beginning ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_has_one_turn_at_a_time() -> None:
+    async with Stage(ScriptedModel([asyncio.Event()])) as stage:
+        turn = await stage.turns.start("ada", None, "one")
+
+        with pytest.raises(TurnRunningError) as caught:
+            await stage.turns.start("ada", turn.session_id, "two")
+
+        assert caught.value.turn_id == turn.turn_id
+        assert len(stage.turns) == 1
+
+
+async def test_somebody_elses_session_does_not_exist() -> None:
+    async with Stage(ScriptedModel(says("x"))) as stage:
+        turn = await stage.turns.start("ada", None, "one")
+        await stage.seen(turn)
+
+        with pytest.raises(SessionNotFoundError):
+            await stage.turns.start("eve", turn.session_id, "two")
+
+
+async def test_what_cannot_be_committed_is_not_begun() -> None:
+    store = MemoryStore()
+    store.refuse["begin"] = FULL
+    async with Stage(ScriptedModel(), store=store) as stage:
+        with pytest.raises(StorageUnavailableError):
+            await stage.turns.start("ada", None, "one")
+
+        assert len(stage.turns) == 0
+        assert stage.logs.lives == {}
+
+
+async def test_a_turn_whose_caller_leaves_while_it_is_committed_runs_all_the_same() -> None:
+    store = MemoryStore()
+    commit = store.hold["begin"] = asyncio.Event()
+    async with Stage(ScriptedModel(says("Anybody there?")), store=store) as stage:
+        caller = asyncio.create_task(stage.turns.start("ada", None, "Hello!"))
+        await wait_until(lambda: store.begun)
+        caller.cancel()
+        commit.set()
+        await asyncio.wait([caller])
+
+        [stored] = store.turns.values()
+        assert text_of(await stage.seen(stored.turn)) == "Anybody there?"
+        assert stored.status == "done"
+
+
+# --- Ending ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason"),
+    [
+        (FinishReason.STOP, DoneReason.STOP),
+        (FinishReason.LENGTH, DoneReason.LENGTH),
+        (FinishReason.CONTENT_FILTER, DoneReason.CONTENT_FILTER),
+        (FinishReason.TOOL_CALLS, DoneReason.STOP),  # it says so and asks for none: the calls that are there decide
+    ],
+)
+async def test_the_reason_is_the_models(finish: FinishReason, reason: DoneReason) -> None:
+    async with Stage(ScriptedModel(says("x", finish))) as stage:
+        assert done_of(await stage.turn("?")).reason is reason
+
+
+async def test_the_reasoning_of_the_answer_is_kept_with_it() -> None:
+    async with Stage(ScriptedModel([ReasoningDelta("hm, "), ReasoningDelta("yes"), *says("Yes.")])) as stage:
+        events = await stage.turn("?")
+
+    assert MessageFinished(2, AssistantMessage("Yes.", reasoning="hm, yes")) in events
+
+
+async def test_the_time_to_the_first_token_counts_reasoning_and_is_none_without_any() -> None:
+    async with Stage(ScriptedModel([ReasoningDelta("hm"), *says("x")], [LLMRateLimitedError("no")])) as stage:
+        assert done_of(await stage.turn("?")).ttft_ms is not None
+        assert done_of(await stage.turn("?")).ttft_ms is None
+
+
+async def test_a_model_that_cannot_be_reached_fails_the_turn_with_its_code_and_keeps_the_partial_text() -> None:
+    async with Stage(ScriptedModel([TextDelta("It is"), LLMRateLimitedError("too many requests")])) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        events = await stage.seen(turn)
+
+        failure = TurnFailed("MODEL_RATE_LIMITED", "too many requests")
+        assert events[-3:-1] == [MessageFinished(2, AssistantMessage("It is", interrupted=True)), failure]
+        assert done_of(events).reason is DoneReason.ERROR
+        assert failure_of(stage, turn) == failure
+        assert stage.store.turns[turn.turn_id].status == "failed"
+
+
+async def test_the_usage_of_the_rounds_before_a_failure_counts() -> None:
+    model = ScriptedModel(asks(("a__b", "")), [LLMRateLimitedError("no")])
+    async with Stage(model, tools=SHELF) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        events = await stage.seen(turn)
+
+        assert done_of(events).usage == SPENT
+        assert stage.store.turns[turn.turn_id].done == done_of(events)
+
+
+async def test_a_bug_in_the_model_ends_the_turn_as_an_error_that_tells_nothing_of_it() -> None:
+    async with Stage(ScriptedModel([TextDelta("a"), KeyError("secret")])) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        events = await stage.seen(turn)
+
+        failure = TurnFailed("INTERNAL_ERROR", "the engine made a mistake")
+        assert events[-3:-1] == [MessageFinished(2, AssistantMessage("a", interrupted=True)), failure]
+        assert failure_of(stage, turn) == failure
+
+
+async def test_a_model_that_cancels_itself_is_an_error_and_not_a_stop() -> None:
+    async def model(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+        yield TextDelta("a")
+        raise asyncio.CancelledError
+
+    async with Stage(model) as stage:
+        events = await stage.turn("?")
+
+    assert done_of(events).reason is DoneReason.ERROR
+
+
+async def test_calls_that_are_open_when_a_turn_fails_are_ended_too() -> None:
+    workshop = Workshop({"a__b": gives(succeeded("x"), asyncio.Event())})
+    async with Stage(ScriptedModel(asks(("a__b", ""), ("a__c", ""))), tools=SHELF, workshop=workshop) as stage:
+        stage.store.refuse["add_result"] = FULL
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, lambda event: isinstance(event, Done))
+        del stage.store.refuse["add_result"]
+        await stage.seen(turn)
+
+        assert await stage.store.open_calls(turn) == []
+        assert stage.store.turns[turn.turn_id].status == "failed"
+
+
+# --- Storage away ---------------------------------------------------------------------------------------------------
+
+
+async def test_an_end_that_cannot_be_stored_is_told_at_once_and_stored_later() -> None:
+    store = MemoryStore()
+    store.refuse["finish"] = FULL
+    async with Stage(ScriptedModel(says("x")), store=store) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, lambda event: isinstance(event, Done))
+        assert store.turns[turn.turn_id].status == "running"
+        assert stage.logs.lives[turn.turn_id][-1].events[-2] == TurnFailed("STORAGE_UNAVAILABLE", "the disk is full")
+
+        del store.refuse["finish"]
+        events = await stage.seen(turn)
+
+        assert store.turns[turn.turn_id].status == "failed"
+        assert [type(event) for event in events].count(Done) == 1
+
+
+async def test_a_mistake_in_storage_is_told_too() -> None:
+    store = MemoryStore()
+    store.refuse["finish"] = ValueError("a bug")
+    async with Stage(ScriptedModel(says("x")), store=store) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, lambda event: isinstance(event, Done))
+        store.refuse.clear()
+        await stage.seen(turn)
+
+        assert store.turns[turn.turn_id].status == "failed"
+
+
+async def test_stopping_a_turn_that_waits_for_its_storage_returns_at_once() -> None:
+    store = MemoryStore()
+    store.refuse["finish"] = FULL
+    async with Stage(ScriptedModel(says("x")), store=store) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, lambda event: isinstance(event, Done))
+
+        async with asyncio.timeout(5):
+            assert await stage.turns.cancel(turn.turn_id)
+
+
+async def test_shutting_down_while_storage_is_away_does_not_wait_for_it() -> None:
+    store = MemoryStore()
+    store.refuse["finish"] = FULL
+    async with Stage(ScriptedModel(says("x")), store=store) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, lambda event: isinstance(event, Done))
+
+        async with asyncio.timeout(5):
+            await stage.turns.close(0)
+
+        assert len(stage.turns) == 0
+        assert stage.logs.lives[turn.turn_id][-1].closed
+
+
+# --- Stop, at each awkward moment -----------------------------------------------------------------------------------
+
+
+async def stopped(stage: Stage, turn: Turn) -> list[object]:
+    async with asyncio.timeout(5):
+        assert await stage.turns.cancel(turn.turn_id)
+    return [*await stage.seen(turn)]
+
+
+async def test_stopped_before_the_first_token_nothing_is_said_and_nothing_is_stored() -> None:
+    model = ScriptedModel([asyncio.Event()])
+    async with Stage(model) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await wait_until(lambda: model.open)
+
+        events = await stopped(stage, turn)
+
+    assert [type(event).__name__ for event in events] == ["TurnStarted", "Done"]
+    assert events[-1] == Done(turn.turn_id, DoneReason.CANCELLED, Usage(), None)
+
+
+async def test_stopped_as_soon_as_it_began_it_still_begins_with_its_start() -> None:
+    async with Stage(ScriptedModel([asyncio.Event()])) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+
+        events = await stopped(stage, turn)
+
+    assert [type(event).__name__ for event in events] == ["TurnStarted", "Done"]
+
+
+async def test_reasoning_and_blanks_alone_are_no_partial_message() -> None:
+    async with Stage(ScriptedModel([ReasoningDelta("hm"), TextDelta("\n "), asyncio.Event()])) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, is_text("\n "))
+
+        events = await stopped(stage, turn)
+
+    assert not any(isinstance(event, MessageFinished) for event in events)
+
+
+async def test_stopped_while_a_round_is_committed_the_round_is_told_and_its_calls_never_begin() -> None:
+    store, workshop = MemoryStore(), Workshop()
+    commit = store.hold["add_round"] = asyncio.Event()
+    model = ScriptedModel(asks(("a__b", ""), text="Let me see."))
+    async with Stage(model, tools=SHELF, store=store, workshop=workshop) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await wait_until(lambda: "add_round" in store.begun)
+        stopping = asyncio.create_task(stage.turns.cancel(turn.turn_id))
+        await breathe()
+        commit.set()
+        await stopping
+        events = await stage.seen(turn)
+        said = await store.messages(turn.session_id)
+
+    assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.CANCELLED]
+    assert [event.message.content for event in events if isinstance(event, MessageFinished)] == ["Let me see."]
+    assert [message.content for message in said][1] == "Let me see."
+    assert len(said) == 3  # question, request, result: the text is not stored a second time
+    assert workshop.executed == []
+    assert done_of(events).usage == SPENT
+
+
+async def test_stopped_while_a_result_is_committed_the_user_is_told_of_the_result() -> None:
+    store = MemoryStore()
+    commit = store.hold["add_result"] = asyncio.Event()
+    workshop = Workshop({"a__c": gives(succeeded("x"), asyncio.Event())})
+    model = ScriptedModel(asks(("a__b", ""), ("a__c", "")))
+    async with Stage(model, tools=SHELF, store=store, workshop=workshop) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await wait_until(lambda: "add_result" in store.begun)
+        stopping = asyncio.create_task(stage.turns.cancel(turn.turn_id))
+        await breathe()
+        commit.set()
+        await stopping
+        events = await stage.seen(turn)
+
+    assert steps_of(events, "a__b")[-1] is ToolStatus.SUCCEEDED
+    assert steps_of(events, "a__c")[-1] is ToolStatus.CANCELLED
+
+
+async def test_stopped_while_calls_run_nobody_waits_for_them_when_they_are_cancelled() -> None:
+    class Watched(Workshop):
+        heard: tuple[str, ...] = ()
+
+        async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
+            self.heard = tuple(self.listened_to)
+            return await super().cancel(requests)
+
+    workshop = Watched({"a__b": gives(succeeded("x"), asyncio.Event())})
+    async with Stage(ScriptedModel(asks(("a__b", ""))), tools=SHELF, workshop=workshop) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, is_step(ToolStatus.RUNNING))
+        await stopped(stage, turn)
+
+    assert workshop.heard == ()
+
+
+async def test_stopped_while_a_call_waits_for_a_worker_it_never_begins() -> None:
+    workshop = Workshop()
+    workshop.staffed = False
+    async with Stage(ScriptedModel(asks(("a__b", ""))), tools=SHELF, workshop=workshop) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, is_step(ToolStatus.QUEUED))
+        await stopped(stage, turn)
+        events = await stage.seen(turn)
+
+    last = [event for event in events if isinstance(event, ToolStep)][-1]
+    assert last.status is ToolStatus.CANCELLED
+    assert last.details["error"]["code"] == ErrorCode.CANCELLED
+    assert workshop.executed == []
+
+
+async def test_the_rounds_before_a_stop_are_in_the_usage() -> None:
+    model = ScriptedModel(asks(("a__b", "")), [TextDelta("So"), asyncio.Event()])
+    async with Stage(model, tools=SHELF) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, is_text("So"))
+        await stopped(stage, turn)
+
+        assert done_of(await stage.seen(turn)).usage == SPENT
+
+
+async def test_a_stop_that_comes_while_the_end_is_committed_comes_too_late() -> None:
+    store = MemoryStore()
+    commit = store.hold["finish"] = asyncio.Event()
+    async with Stage(ScriptedModel(says("All of it.")), store=store) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await wait_until(lambda: "finish" in store.begun)
+        stopping = asyncio.create_task(stage.turns.cancel(turn.turn_id))
+        await breathe()
+        commit.set()
+        await stopping
+        events = await stage.seen(turn)
+
+        assert done_of(events).reason is DoneReason.STOP
+        assert MessageFinished(2, AssistantMessage("All of it.")) in events
+        assert store.turns[turn.turn_id].done == done_of(events)
+
+
+async def test_a_stream_that_will_not_close_in_good_order_does_not_make_a_stop_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def model(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+        yield TextDelta("a")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise LLMRateLimitedError("while closing")
+
+    async with Stage(model) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, is_text("a"))
+        events = await stopped(stage, turn)
+
+    assert isinstance(events[-1], Done)
+    assert events[-1].reason is DoneReason.CANCELLED
+    assert "while closing" in caplog.text
+
+
+async def test_two_may_stop_the_same_turn() -> None:
+    async with Stage(ScriptedModel([TextDelta("a"), asyncio.Event()])) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, is_text("a"))
+
+        assert await asyncio.gather(stage.turns.cancel(turn.turn_id), stage.turns.cancel(turn.turn_id)) == [True, True]
+
+
+async def test_the_round_of_a_call_that_is_stopped_is_its_own_in_a_later_life_too() -> None:
+    workshop = Workshop({"a__c": gives(succeeded("x"), asyncio.Event())})
+    model = ScriptedModel(asks(("a__b", "")), asks(("a__c", "")))
+    store = MemoryStore()
+    async with Stage(model, tools=SHELF, workshop=workshop, store=store) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, is_step(ToolStatus.RUNNING, "a__c"))
+        hold = store.hold["open_calls"] = asyncio.Event()
+        await stage.restart()
+        stopping = asyncio.create_task(stage.turns.cancel(turn.turn_id))
+        await breathe()
+        hold.set()
+        await stopping
+        events = await stage.seen(turn)
+
+    assert [event.round for event in events if isinstance(event, ToolStep)] == [2]
+
+
+# --- Shutting down --------------------------------------------------------------------------------------------------
+
+
+async def test_closing_lets_turns_end_that_are_about_to() -> None:
+    go = asyncio.Event()
+    async with Stage(ScriptedModel([go, *says("x")])) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        closing = asyncio.create_task(stage.turns.close(5))
+        await breathe()
+        go.set()
+        await closing
+
+        assert stage.store.turns[turn.turn_id].status == "done"
+
+
+async def test_closing_leaves_the_rest_unfinished_with_their_streams_closed() -> None:
+    model = ScriptedModel([TextDelta("a"), asyncio.Event()])
+    async with Stage(model) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, is_text("a"))
+
+        await stage.turns.close(0)
+
+        assert stage.store.turns[turn.turn_id].status == "running"
+        assert not any(isinstance(event, Done) for event in stage.logs.lives[turn.turn_id][-1].events)
+        assert model.open == 0
+        assert len(stage.turns) == 0
+
+
+async def test_closing_while_the_end_is_committed_tells_the_end() -> None:
+    store = MemoryStore()
+    commit = store.hold["finish"] = asyncio.Event()
+    async with Stage(ScriptedModel(says("x")), store=store) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await wait_until(lambda: "finish" in store.begun)
+        closing = asyncio.create_task(stage.turns.close(0))
+        await breathe()
+        commit.set()
+        await closing
+
+        assert store.turns[turn.turn_id].status == "done"
+        assert done_of(stage.logs.lives[turn.turn_id][-1].events).reason is DoneReason.STOP
+
+
+async def test_closing_at_once_forgets_turns_that_had_not_even_begun() -> None:
+    async with Stage(ScriptedModel(says("x"))) as stage:
+        await stage.turns.start("ada", None, "?")
+        await stage.turns.close(0)
+
+        assert len(stage.turns) == 0
+
+
+async def test_a_log_that_cannot_be_closed_does_not_keep_the_turn(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def close(_: object) -> None:
+        raise OSError("no")
+
+    async with Stage(ScriptedModel(says("x"))) as stage:
+        monkeypatch.setattr("tests.support.twins.MemoryLog.close", close)
+        await stage.turns.start("ada", None, "?")
+        await wait_until(lambda: len(stage.turns) == 0)
+
+    assert "cannot be closed" in caplog.text
+
+
+# --- Later lives ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_restart_without_open_calls_asks_for_none_and_says_reset_once() -> None:
+    async with Stage(ScriptedModel([asyncio.Event()], says("x"))) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.restart()
+        events = await stage.seen(turn)
+
+    assert "open_calls" not in stage.store.begun
+    assert [type(event).__name__ for event in events[:2]] == ["TurnStarted", "Reset"]
+
+
+async def test_a_turn_that_a_newer_life_has_taken_over_does_not_end_twice() -> None:
+    model = ScriptedModel(says("x"))
+    store = MemoryStore()
+    async with Stage(model, store=store) as stage:
+        hold = store.hold["finish"] = asyncio.Event()
+        turn = await stage.turns.start("ada", None, "?")
+        await wait_until(lambda: "finish" in store.begun)
+        store.turns[turn.turn_id].turn = replace(turn, epoch=2)
+        hold.set()
+        events = await stage.seen(turn)
+
+    assert store.turns[turn.turn_id].status == "running"
+    assert not any(isinstance(event, MessageFinished) for event in events)
+
+
+async def test_a_finish_reason_of_tool_calls_with_calls_makes_a_round_whatever_it_says() -> None:
+    odd: list[Line] = [ToolCallEvent("call_1", "a__b", ""), StreamEnd(FinishReason.STOP, SPENT)]
+    async with Stage(ScriptedModel(odd, says("x")), tools=SHELF) as stage:
+        events = await stage.turn("?")
+
+    assert steps_of(events)[-1] is ToolStatus.SUCCEEDED
