@@ -103,20 +103,18 @@ _TOO_DEEP = f"the arguments have more than {MAX_DEPTH} objects and arrays inside
 def _depth_is_fine(value: object) -> bool:
     level: list[object] = [value]
     for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _children(outer)]
+        level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, dict | list)]
         if not level:
             return True
     return False
 
 
-def _children(value: object) -> Iterable[object]:
+def _inside(value: object) -> Iterable[object]:
     match value:
         case dict():
             return cast("dict[str, object]", value).values()
-        case list():
-            return cast("list[object]", value)
         case _:
-            return ()
+            return cast("list[object]", value)
 
 
 def _json_type(value: object) -> str:

@@ -1,0 +1,238 @@
+"""The events of a turn on the wire, held against `docs/protocol.md`; and the draft that follows them."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dialog_engine.chat import facts
+from dialog_engine.chat.events import encode
+from dialog_engine.chat.frames import Cursor
+from dialog_engine.chat.service import Draft
+from dialog_engine.model import (
+    AssistantMessage,
+    CallAnswered,
+    CallProgressed,
+    CallQueued,
+    CallRunning,
+    ChatEvent,
+    Done,
+    DoneReason,
+    FinishReason,
+    MessageFinished,
+    ReasoningDelta,
+    Reset,
+    RoundComplete,
+    StreamEnd,
+    TextDelta,
+    TokensSpent,
+    ToolCall,
+    ToolStatus,
+    Turn,
+    TurnEvent,
+    TurnFailed,
+    TurnStarted,
+    Usage,
+)
+from dialog_engine.tool_calls.steps import Steps
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallState, ToolOutcome
+from tests.support.twins import succeeded
+
+PROTOCOL = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+
+CALL = ToolCall("call_1", "id", "a__b", '{"x": 1}')
+STEPS = Steps(Turn("turn", "session", "someone"), 1, {"id": "a"})
+
+
+def ended(state: CallState, code: ErrorCode) -> TurnEvent:
+    return STEPS.finished(CALL, ToolOutcome.failure(state, code, "why"))
+
+
+EVENTS: list[TurnEvent] = [
+    TurnStarted("turn", "session"),
+    TextDelta("a"),
+    ReasoningDelta("a"),
+    MessageFinished(7, AssistantMessage("a")),
+    MessageFinished(7, AssistantMessage("a", (CALL,), "hm", interrupted=True)),
+    RoundComplete(1),
+    Reset("why"),
+    TurnFailed("CODE", "why"),
+    Done("turn", DoneReason.STOP, Usage(1, 2), 3),
+    Done("turn", DoneReason.CANCELLED, Usage(), None),
+]
+TOOL_STEPS: list[TurnEvent] = [
+    STEPS.pending(CALL, "Title"),
+    STEPS.update(CALL, CallQueued("id", 2)),
+    STEPS.update(CALL, CallRunning("id", 1)),
+    STEPS.update(CALL, CallProgressed("id", 1, 2, "half")),
+    STEPS.update(CALL, CallAnswered("id", succeeded("x"))),
+    ended(CallState.FAILED, ErrorCode.LOST),
+    ended(CallState.EXPIRED, ErrorCode.TIMEOUT),
+    ended(CallState.CANCELLED, ErrorCode.CANCELLED),
+    ended(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN),
+    ended(CallState.FAILED, ErrorCode.DISABLED),
+]
+COMMON = {"type", "status", "toolName", "server", "toolCallId", "correlationId", "round"}
+NOT_YET_DOCUMENTED = {("queued", "position")}
+
+
+def table(header: str) -> list[list[str]]:
+    """The rows of the table of the protocol page with this header."""
+    lines = PROTOCOL.split(header)[1].split("\n\n")[0].strip().splitlines()[1:]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def documented(name: str, data: dict[str, Any]) -> tuple[set[str], set[str]]:
+    """The fields that the page gives this event: those it always has, and those it may have."""
+    for row in table("| event | data | meaning |"):
+        fields = row[1]
+        types = re.findall(r'"type": "(\w+)"', fields)
+        if row[0] == f"`{name}`" and types in ([], [data.get("type")]):
+            optional = set(re.findall(r'"(\w+)"\?', fields))
+            top = re.sub(r"(?<=.)\{[^{}]*\}", "", fields.strip("`"))
+            names = set(re.findall(r'"(\w+)"(?=[,:?}\s])', re.sub(r': "\w+"', ":", top)))
+            return names - optional, optional
+    raise AssertionError(f"{name} {data} is not in the protocol")
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_an_event_has_the_fields_that_the_protocol_page_gives_it(event: TurnEvent) -> None:
+    name, data = encode(event)
+    always, sometimes = documented(name, data)
+
+    assert always <= set(data) <= always | sometimes
+
+
+@pytest.mark.parametrize("event", TOOL_STEPS, ids=lambda event: event.status)  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType]
+def test_a_step_of_a_tool_call_has_the_fields_that_the_protocol_page_gives_it(event: TurnEvent) -> None:
+    _, data = encode(event)
+    [adds] = [row[1] for row in table("| status | adds |") if f"`{data['status']}`" in row[0]]
+    sent = {name for name in set(data) - COMMON if (data["status"], name) not in NOT_YET_DOCUMENTED}
+
+    assert sent == {re.split(r"[\s{]", code)[0] for code in re.findall(r"`(\w[^`]*)`", adds) if "." not in code}
+    assert set(data) >= COMMON
+
+
+def test_every_status_and_every_reason_is_on_the_protocol_page() -> None:
+    statuses = PROTOCOL.split("The steps of a tool call: `")[1].split("`")[0]
+
+    assert set(re.findall(r"\w+", statuses)) == {status.value for status in ToolStatus}
+    assert {event.status for event in TOOL_STEPS} == set(ToolStatus)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+    reasons = PROTOCOL.split("`reason`: ")[1].split("|")[0]
+    assert set(re.findall(r"`(\w+)`", reasons)) == {reason.value for reason in DoneReason}
+
+
+@pytest.mark.parametrize("event", [*EVENTS, *TOOL_STEPS])
+def test_every_event_is_ready_for_json(event: TurnEvent) -> None:
+    _, data = encode(event)
+
+    assert json.loads(msgspec.json.encode(data)) == json.loads(json.dumps(data))
+
+
+def test_details_of_a_step_never_hide_what_every_step_has() -> None:
+    for event in TOOL_STEPS:
+        _, data = encode(event)
+        assert (data["type"], data["toolName"], data["correlationId"]) == ("tool", "a__b", "id")
+
+
+# --- The draft ------------------------------------------------------------------------------------------------------
+
+
+def drafted(*events: ChatEvent) -> Draft:
+    draft = Draft()
+    for event in events:
+        draft.follow(event)
+    return draft
+
+
+def test_a_draft_is_the_text_since_the_last_finished_message() -> None:
+    draft = drafted(
+        TextDelta("a"), ReasoningDelta("r"), MessageFinished(1, AssistantMessage("a")), TextDelta("b"), TextDelta("c")
+    )
+
+    assert draft.message(interrupted=False) == AssistantMessage("bc")
+    assert draft.message(interrupted=True) == AssistantMessage("bc", interrupted=True)
+
+
+@pytest.mark.parametrize("events", [(), (TextDelta(" \n"),), (ReasoningDelta("hm"),)])
+def test_a_draft_that_says_nothing_is_no_message_when_it_was_cut(events: tuple[ChatEvent, ...]) -> None:
+    assert drafted(*events).message(interrupted=True) is None
+    assert drafted(*events).message(interrupted=False) is not None
+
+
+def test_the_usage_is_that_of_the_rounds_so_far_and_in_the_end_that_of_all() -> None:
+    draft = drafted(TokensSpent(Usage(1, 1)))
+    assert draft.usage == Usage(1, 1)
+    draft.follow(StreamEnd(FinishReason.LENGTH, Usage(3, 3)))
+    assert draft.usage == Usage(3, 3)
+    assert draft.reason is DoneReason.LENGTH
+
+
+def test_the_first_token_is_timed_once() -> None:
+    draft = Draft(started=-1_000_000.0)
+    assert draft.ttft_ms is None
+    draft.follow(TextDelta("a"))
+    first = draft.ttft_ms
+    assert first is not None
+    assert first > 1_000_000_000
+    draft.started = 0.0
+    draft.follow(TextDelta("b"))
+    assert draft.ttft_ms == first
+
+
+# --- Facts and cursors ----------------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_event_in_the_outbox_has_a_stream_of_its_own() -> None:
+    assert set(facts.DEFAULT_ROUTES) == facts.EVENT_TYPES
+    assert len(set(facts.DEFAULT_ROUTES.values())) == len(facts.EVENT_TYPES)
+
+
+def test_facts_name_themselves_and_their_version_and_carry_no_arguments_and_no_results() -> None:
+    finished = facts.ToolCallFinished(
+        correlation_id="c",
+        turn_id="t",
+        session_id="s",
+        subject="someone",
+        tool_name="a__b",
+        state="failed",
+        error_code="LOST",
+        duration_ms=1,
+        attempts=1,
+        at=2,
+    )
+    turn = facts.TurnFinished(
+        turn_id="t",
+        session_id="s",
+        subject="someone",
+        reason="stop",
+        usage=facts.Usage(1, 2),
+        user_message="?",
+        assistant_message="!",
+        at=2,
+    )
+
+    tool_fact, turn_fact = msgspec.to_builtins(finished), msgspec.to_builtins(turn)
+    assert (tool_fact["eventType"], tool_fact["eventVersion"]) == (facts.TOOL_CALL_FINISHED, 1)
+    assert (turn_fact["eventType"], turn_fact["eventVersion"]) == (facts.TURN_FINISHED, 1)
+    assert not {"arguments", "result", "content", "outcome"} & set(tool_fact)
+    assert turn_fact["usage"] == {"inputTokens": 1, "outputTokens": 2}
+
+
+@pytest.mark.parametrize("text", ["1-2", "0-0", "12-345678"])
+def test_a_cursor_is_read_as_it_is_written(text: str) -> None:
+    assert str(Cursor.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "1", "1-", "-1", "1-2-3", "a-b", " 1-2", "1-2\n", "1" * 16 + "-1"])
+def test_what_is_no_cursor_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not an event id"):
+        Cursor.parse(text)
+
+
+def test_cursors_are_in_the_order_of_lives_and_then_of_events() -> None:
+    assert Cursor(1, 99) < Cursor(2, 1) < Cursor(2, 2)

@@ -1,0 +1,189 @@
+"""Planning: what is decided about a tool call before anything travels. Pure."""
+
+import json
+import socket
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dialog_engine.model import ToolCall
+from dialog_engine.tool_calls import planning
+from dialog_engine.tool_calls.planning import Runnable, Unrunnable, plan, read_arguments
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallState
+from tests.support.twins import Shelf, tool
+
+ADDRESS = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "home": {"type": "object", "properties": {"zip": {"type": "integer"}}, "required": ["zip"]},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}},
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+
+def planned(arguments: str, schema: dict[str, Any] | None = None, name: str = "a__b") -> Runnable | Unrunnable:
+    return plan(ToolCall("call_1", "id", name, arguments), Shelf(tool("a__b", schema)))
+
+
+def complaint(arguments: str, schema: dict[str, Any] | None = None) -> str:
+    match planned(arguments, schema):
+        case Unrunnable(outcome=outcome) if outcome.error:
+            assert outcome.state is CallState.FAILED
+            assert outcome.error.code is ErrorCode.INVALID_ARGUMENTS
+            return outcome.error.message
+        case other:
+            raise AssertionError(other)
+
+
+def test_a_call_that_fits_is_runnable_with_its_arguments_as_values() -> None:
+    match planned('{"name": "Ada", "home": {"zip": 1}, "tags": ["a"]}', ADDRESS):
+        case Runnable(arguments=arguments):
+            assert arguments == {"name": "Ada", "home": {"zip": 1}, "tags": ["a"]}
+        case other:
+            raise AssertionError(other)
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "{}"])
+def test_no_text_at_all_means_no_arguments(text: str) -> None:
+    assert isinstance(planned(text), Runnable)
+    assert read_arguments(text) == {}
+
+
+def test_a_tool_that_is_not_there_is_said_not_to_be_before_its_arguments_are_read() -> None:
+    match planned("{broken", name="a__c"):
+        case Unrunnable(outcome=outcome):
+            assert outcome.error is not None
+            assert outcome.error.code is ErrorCode.TOOL_NOT_FOUND
+        case other:
+            raise AssertionError(other)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": 1', "{'a': 1}", "a = 1", '{"a": NaN}', '{"a": 1} {"b": 2}', '{"a": "\\ud800"}']
+)
+def test_text_that_is_not_json_is_said_not_to_be(text: str) -> None:
+    assert "not valid JSON" in complaint(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("[1]", "an array"),
+        ('"a"', "a string"),
+        ("1", "a number"),
+        ("1.5", "a number"),
+        ("true", "a boolean"),
+        ("null", "null"),
+    ],
+)
+def test_json_that_is_no_object_is_named(text: str, kind: str) -> None:
+    assert complaint(text) == f"the arguments must be one JSON object, not {kind}."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"name": 1}, "name: 1 is not of type 'string'"),
+        ({"name": "Ada", "home": {"zip": "x"}}, "home.zip: 'x' is not of type 'integer'"),
+        ({"name": "Ada", "home": {}}, "home: 'zip' is a required property"),
+        ({"name": "Ada", "tags": ["a", "c"]}, "tags[1]: 'c' is not one of ['a', 'b']"),
+        ({}, "arguments: 'name' is a required property"),
+        ({"name": "Ada", "age": 3}, "arguments: Additional properties are not allowed ('age' was unexpected)"),
+    ],
+)
+def test_a_misfit_is_named_by_its_field(arguments: dict[str, Any], field: str) -> None:
+    assert complaint(json.dumps(arguments), ADDRESS) == field
+
+
+def test_a_reference_within_the_schema_is_followed() -> None:
+    schema = {"$defs": {"n": {"type": "integer"}}, "properties": {"n": {"$ref": "#/$defs/n"}}}
+
+    assert isinstance(planned('{"n": 1}', schema), Runnable)
+    assert complaint('{"n": "x"}', schema) == "n: 'x' is not of type 'integer'"
+
+
+def test_a_remote_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: object) -> None:
+        raise AssertionError("a schema made us open a connection")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    schema = {"properties": {"x": {"$ref": "http://127.0.0.1:9/schema.json"}}}
+
+    assert "schema of a__b is broken: Unresolvable: http://127.0.0.1:9/schema.json" in complaint('{"x": 1}', schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "banana"},
+        {"properties": {"x": {"pattern": "("}}},
+        {"properties": {"x": {"minLength": "a"}}},
+        {"properties": {"x": 3}},
+        {"$ref": "#/definitions/nowhere"},
+        {"$ref": "#"},
+    ],
+)
+def test_a_broken_schema_lets_nothing_pass_and_hurts_nobody_else(schema: dict[str, Any]) -> None:
+    assert "the input schema of a__b is broken" in complaint('{"x": "1"}', schema)
+
+
+def test_arguments_as_long_as_is_allowed_are_taken_and_longer_ones_are_not() -> None:
+    text = json.dumps({"x": "y" * (planning.MAX_CHARACTERS - len('{"x": ""}'))})
+
+    assert isinstance(planned(text), Runnable)
+    assert "256001 characters, 256000 at most" in complaint(text + " ")
+
+
+def nested(levels: int) -> str:
+    return '{"x":' * levels + "1" + "}" * levels
+
+
+def test_arguments_as_deep_as_is_allowed_are_taken_and_deeper_ones_are_not() -> None:
+    schema = {"properties": {"x": {"anyOf": [{"type": "integer"}, {"$ref": "#"}]}}}
+
+    assert isinstance(planned(nested(planning.MAX_DEPTH), schema), Runnable)
+    assert "more than 64 objects" in complaint(nested(planning.MAX_DEPTH + 1), schema)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, nested(30_000), '{"x":' + "[" * 900 + "]" * 900 + "}"])
+def test_arguments_of_absurd_depth_are_a_complaint_like_any_other(text: str) -> None:
+    assert len(complaint(text)) < 200
+
+
+def test_a_complaint_is_short_whatever_the_model_wrote() -> None:
+    long = "k" * 100_000
+
+    assert len(complaint(json.dumps({"name": "Ada", long: 1}), ADDRESS)) < 1_100
+    schema = {"additionalProperties": {"type": "integer"}}
+    assert len(complaint(json.dumps({long: "x"}), schema)) < 1_100
+
+
+def test_numbers_keep_all_their_digits() -> None:
+    match planned('{"id": 123456789012345678901234567890}'):
+        case Runnable(arguments=arguments):
+            assert arguments == {"id": 123456789012345678901234567890}
+        case other:
+            raise AssertionError(other)
+
+
+@given(st.text())
+def test_any_text_is_an_object_or_a_complaint(text: str) -> None:
+    assert read_arguments(text) != ""
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=4))
+def test_every_object_is_read_as_it_was_written(value: dict[str, Any]) -> None:
+    assert read_arguments(json.dumps(value)) == value

@@ -1,0 +1,195 @@
+"""Views: outcomes as the user sees them and as the model reads them. Pure."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dialog_engine.model import (
+    CallAnswered,
+    CallProgressed,
+    CallQueued,
+    CallRunning,
+    CallUpdate,
+    ToolCall,
+    ToolStatus,
+    Turn,
+)
+from dialog_engine.tool_calls import views
+from dialog_engine.tool_calls.steps import Steps
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallState, LinkBlock, MediaBlock, TextBlock, ToolError, ToolOutcome
+
+S, E, T = CallState, ErrorCode, ToolStatus
+ENDS = [state for state in CallState if state.terminal]
+
+
+def ended(state: CallState, code: ErrorCode | None, message: str = "why") -> ToolOutcome:
+    return ToolOutcome(state) if code is None else ToolOutcome.failure(state, code, message)
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "status"),
+    [
+        (S.SUCCEEDED, None, T.SUCCEEDED),
+        (S.FAILED, E.TOOL_EXECUTION_FAILED, T.FAILED),
+        (S.FAILED, E.TIMEOUT, T.TIMEOUT),
+        (S.FAILED, E.DISABLED, T.REFUSED),
+        (S.FAILED, E.OVERLOADED, T.REFUSED),
+        (S.FAILED, E.LOST, T.FAILED),
+        (S.FAILED, E.INVALID_ARGUMENTS, T.FAILED),
+        (S.FAILED, None, T.FAILED),
+        (S.UNKNOWN, E.OUTCOME_UNKNOWN, T.UNKNOWN),
+        (S.UNKNOWN, E.TIMEOUT, T.TIMEOUT),
+        (S.UNKNOWN, E.NETWORK_ERROR, T.UNKNOWN),
+        (S.UNKNOWN, None, T.UNKNOWN),
+        (S.EXPIRED, E.TIMEOUT, T.TIMEOUT),
+        (S.EXPIRED, None, T.TIMEOUT),
+        (S.CANCELLED, E.CANCELLED, T.CANCELLED),
+        (S.DEAD, E.UNKNOWN_ERROR, T.FAILED),
+        (S.DEAD, E.TIMEOUT, T.TIMEOUT),
+    ],
+)
+def test_how_a_call_ended_is_its_last_step(state: CallState, code: ErrorCode | None, status: ToolStatus) -> None:
+    assert views.status_of(ended(state, code)) is status
+
+
+@pytest.mark.parametrize(("state", "code"), [*itertools.product(ENDS, [*ErrorCode, None])])
+def test_every_end_has_a_last_step_and_words_for_the_model(state: CallState, code: ErrorCode | None) -> None:
+    outcome = ended(state, code, "")
+
+    assert views.status_of(outcome) in set(ToolStatus) - {T.PENDING, T.QUEUED, T.RUNNING, T.PROGRESS}
+    assert len(views.for_model(outcome)) > 15
+    assert views.for_model(outcome).startswith("Error ") is (state is not S.SUCCEEDED)
+
+
+@pytest.mark.parametrize("code", [E.OUTCOME_UNKNOWN, E.TIMEOUT, None])
+def test_of_an_unknown_outcome_the_model_is_told_not_to_repeat_it(code: ErrorCode | None) -> None:
+    said = views.for_model(ended(S.UNKNOWN, code))
+
+    assert "may or may not have taken effect. Do not repeat it on your own: tell the user." in said
+
+
+@pytest.mark.parametrize("state", [S.FAILED, S.EXPIRED, S.CANCELLED, S.DEAD])
+def test_of_an_outcome_that_is_known_nothing_of_the_kind_is_said(state: CallState) -> None:
+    assert views.for_model(ended(state, E.TIMEOUT)) == "Error TIMEOUT: why"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        (ToolOutcome(S.SUCCEEDED, (TextBlock("a"), TextBlock("b"))), "a\nb"),
+        (ToolOutcome(S.SUCCEEDED, (MediaBlock("image/png", "AAAA"),)), "[image/png, shown to the user]"),
+        (ToolOutcome(S.SUCCEEDED, (LinkBlock("file:///a", "a.txt"),)), "[a.txt](file:///a)"),
+        (
+            ToolOutcome(S.SUCCEEDED, (TextBlock("a"), MediaBlock("audio/wav", ""), LinkBlock("u:1", "n"))),
+            "a\n[audio/wav, shown to the user]\n[n](u:1)",
+        ),
+        (ToolOutcome(S.SUCCEEDED, structured={"n": [1, None]}), '{"n":[1,null]}'),
+        (ToolOutcome(S.SUCCEEDED, (TextBlock("n is 1"),), structured={"n": 1}), "n is 1"),
+        (ToolOutcome(S.SUCCEEDED, structured=0), "0"),
+        (ToolOutcome(S.SUCCEEDED), "The tool returned nothing."),
+        (ToolOutcome(S.SUCCEEDED, (TextBlock(""),)), "The tool returned nothing."),
+        (ToolOutcome(S.SUCCEEDED, (TextBlock(" \n"),)), "The tool returned nothing."),
+    ],
+)
+def test_every_kind_of_content_has_words_for_the_model(outcome: ToolOutcome, text: str) -> None:
+    assert views.for_model(outcome) == text
+
+
+BLOCKS = st.one_of(
+    st.builds(TextBlock, st.text()),
+    st.builds(MediaBlock, st.text(min_size=1), st.just("AAAA")),
+    st.builds(LinkBlock, st.text(), st.text()),
+)
+
+
+@given(
+    st.builds(
+        ToolOutcome,
+        state=st.sampled_from(ENDS),
+        content=st.lists(BLOCKS, max_size=3).map(tuple),
+        error=st.none() | st.builds(ToolError, st.sampled_from(ErrorCode), st.text()),
+    )
+)
+def test_the_model_never_reads_an_empty_result(outcome: ToolOutcome) -> None:
+    assert views.for_model(outcome).strip()
+
+
+def test_a_success_is_shown_with_its_text_and_where_its_media_can_be_had() -> None:
+    content = (TextBlock("a"), MediaBlock("image/png", "AAAA"), LinkBlock("u:1", "n"), MediaBlock("audio/wav", "AAAA"))
+    outcome = ToolOutcome(S.SUCCEEDED, content, duration_ms=12)
+
+    details = views.outcome_details("turn", "call", outcome)
+
+    assert details["durationMs"] == 12
+    assert details["result"]["media"] == [
+        {"mimeType": "image/png", "url": "/v1/turns/turn/tool-calls/call/content/1"},
+        {"mimeType": "audio/wav", "url": "/v1/turns/turn/tool-calls/call/content/3"},
+    ]
+    assert "error" not in details
+
+
+@pytest.mark.parametrize(
+    ("length", "cut_before", "truncated"),
+    [(views.MAX_SHOWN, False, False), (views.MAX_SHOWN + 1, False, True), (3, True, True)],
+)
+def test_a_long_text_is_shown_in_part_and_said_to_be(length: int, cut_before: bool, truncated: bool) -> None:
+    outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("x" * length),), truncated=cut_before)
+
+    result = views.outcome_details("turn", "call", outcome)["result"]
+
+    assert len(result["text"]) == min(length, views.MAX_SHOWN)
+    assert result["truncated"] is truncated
+    assert len(views.for_model(outcome)) == length
+
+
+def test_what_did_not_succeed_is_shown_with_its_error_and_no_result() -> None:
+    details = views.outcome_details("turn", "call", ToolOutcome.failure(S.FAILED, E.LOST, "gone", duration_ms=3))
+
+    assert details == {"durationMs": 3, "error": {"code": "LOST", "message": "gone"}}
+
+
+def test_arguments_are_shown_as_an_object_and_text_that_is_none_as_it_stands() -> None:
+    def shown(text: str) -> dict[str, object]:
+        return views.shown_arguments(ToolCall("1", "id", "a__b", text))
+
+    assert shown('{"a": [1]}') == {"a": [1]}
+    assert shown("") == {}
+    assert shown("[1") == {"": "[1"}
+    assert shown("x" * 1_000_000) == {"": "x" * views.MAX_SHOWN}
+
+
+CALL = ToolCall("call_1", "id", "a__b", '{"x": 1}')
+
+
+@pytest.mark.parametrize(
+    ("update", "status", "details"),
+    [
+        (CallQueued("id", 3), T.QUEUED, {"position": 3}),
+        (CallQueued("id", 0), T.QUEUED, {"position": 0}),
+        (CallQueued("id"), T.QUEUED, {}),
+        (CallRunning("id", 2), T.RUNNING, {"attempt": 2}),
+        (CallProgressed("id", 1, 4, "half"), T.PROGRESS, {"progress": 1, "total": 4, "message": "half"}),
+        (CallProgressed("id", 0.5, None, None), T.PROGRESS, {"progress": 0.5}),
+        (
+            CallAnswered("id", ended(S.CANCELLED, E.CANCELLED)),
+            T.CANCELLED,
+            {"durationMs": 0, "error": {"code": "CANCELLED", "message": "why"}},
+        ),
+    ],
+)
+def test_what_becomes_of_a_call_is_a_step(update: CallUpdate, status: ToolStatus, details: dict[str, object]) -> None:
+    step = Steps(Turn("turn", "session", "someone"), 2, {"id": "a"}).update(CALL, update)
+
+    assert (step.status, step.details) == (status, details)
+    assert (step.call, step.server, step.round) == (CALL, "a", 2)
+
+
+def test_a_call_begins_with_its_arguments_and_a_title_where_there_is_one() -> None:
+    steps = Steps(Turn("turn", "session", "someone"), 1, {})
+
+    assert steps.pending(CALL, "Add").details == {"arguments": {"x": 1}, "title": "Add"}
+    assert steps.pending(CALL, None).details == {"arguments": {"x": 1}}
+    assert steps.pending(CALL, None).server == ""
