@@ -67,6 +67,16 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns_module, "FINISH_RETRY_SECONDS", 0.01)
 
 
+class Watched(Workshop):
+    """Remembers which calls somebody still waited for when they were cancelled."""
+
+    heard: tuple[str, ...] | None = None
+
+    async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
+        self.heard = tuple(self.listened_to) if self.heard is None else self.heard
+        return await super().cancel(requests)
+
+
 def failure_of(stage: Stage, turn: Turn) -> TurnFailed | None:
     return stage.store.turns[turn.turn_id].failure
 
@@ -206,6 +216,19 @@ async def test_calls_that_are_open_when_a_turn_fails_are_ended_too() -> None:
         assert stage.store.turns[turn.turn_id].status == "failed"
 
 
+async def test_nobody_waits_for_calls_any_more_when_a_failed_turn_ends_them() -> None:
+    workshop = Watched({"a__c": gives(succeeded("x"), asyncio.Event())})
+    async with Stage(ScriptedModel(asks(("a__b", ""), ("a__c", ""))), tools=SHELF, workshop=workshop) as stage:
+        stage.store.refuse["add_result"] = FULL
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, lambda event: isinstance(event, Done))
+        await wait_until(lambda: workshop.heard is not None)
+        del stage.store.refuse["add_result"]
+        await stage.seen(turn)
+
+    assert workshop.heard == ()
+
+
 # --- Storage away ---------------------------------------------------------------------------------------------------
 
 
@@ -343,13 +366,6 @@ async def test_stopped_while_a_result_is_committed_the_user_is_told_of_the_resul
 
 
 async def test_stopped_while_calls_run_nobody_waits_for_them_when_they_are_cancelled() -> None:
-    class Watched(Workshop):
-        heard: tuple[str, ...] = ()
-
-        async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
-            self.heard = tuple(self.listened_to)
-            return await super().cancel(requests)
-
     workshop = Watched({"a__b": gives(succeeded("x"), asyncio.Event())})
     async with Stage(ScriptedModel(asks(("a__b", ""))), tools=SHELF, workshop=workshop) as stage:
         turn = await stage.turns.start("ada", None, "?")
