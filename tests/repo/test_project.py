@@ -1,0 +1,115 @@
+"""The project as a whole: what is tracked, documented and layered."""
+
+import ast
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from plugins_contract.keys import ROUTED, Keys
+from tests.support.processes import ROOT
+
+SERVICES = ROOT / "services"
+BESIDE = "../" + "shared/"
+"""What may lie beside the project on the machine that checks it: `.ci/run` alone knows, and does without."""
+ELSEWHERE = re.compile(rf"{re.escape(BESIDE)}|(?<![\w.-])/(work|home|Users)/|/root/\.pyenv|/opt/(uvv|pypi)")
+LINK = re.compile(r"\[[^\]]*\]\((?!https?://|mailto:|#)([^)#\s]+)[^)]*\)")
+
+
+@cache
+def tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    return [path for name in listed.decode().split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def text_of(path: Path) -> str:
+    return path.read_bytes().decode(errors="replace")
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_no_file_names_a_path_of_somebodys_machine() -> None:
+    found = {
+        f"{named(path)}: {hit.group()}"
+        for path in tracked()
+        for hit in ELSEWHERE.finditer(text_of(path))
+        if (named(path), hit.group()) != (".ci/run", BESIDE)
+    }
+
+    assert found == set()
+
+
+def test_packages_are_locked_to_the_public_index() -> None:
+    hosts = set(re.findall(r'"https?://([^/"]+)', (ROOT / "uv.lock").read_text()))
+
+    assert hosts == {"pypi.org", "files.pythonhosted.org"}
+
+
+def test_imports_point_one_way() -> None:
+    linter = Path(sys.executable).with_name("lint-imports")
+    checked = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_every_make_command_in_the_documents_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    commands = {
+        command
+        for path in documents()
+        for block in re.findall(r"```(?:sh|console)\n(.*?)```|`(make [^`]+)`", text_of(path), re.DOTALL)
+        for command in re.findall(r"\bmake ([a-z]+)", "".join(block))
+    }
+
+    assert {"run", "test"} <= commands
+    assert commands <= targets
+
+
+def test_make_alone_lists_every_target() -> None:
+    listed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    for target in ("help", "run", "test", "check", "fmt", "bench", "clean"):
+        assert re.search(rf"make {target}\s+\S", listed), target
+
+
+def documents() -> list[Path]:
+    return [path for path in tracked() if path.suffix == ".md"]
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = [
+        f"{named(path)}: {link}"
+        for path in documents()
+        for link in LINK.findall(text_of(path))
+        if not (path.parent / link).exists()
+    ]
+
+    assert broken == []
+
+
+def literals(path: Path) -> set[str]:
+    """The string constants of a module that are not documentation."""
+    tree = ast.parse(path.read_text())
+    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in documentation)
+    return {node.value for node in constants if isinstance(node.value, str)}
+
+
+@pytest.mark.parametrize("service", ["dialog-engine", "plugins-mcp", "plugins-contract"])
+def test_every_name_in_redis_is_one_of_the_contracts(service: str) -> None:
+    key = re.compile(r"(events|rpc|plugins|dialog)\.[a-z.]+:?")
+    known = {Keys().requests, *ROUTED}
+    used = {
+        f"{named(path)}: {literal}"
+        for path in (SERVICES / service).rglob("*.py")
+        if path.name != "keys.py"
+        for literal in literals(path)
+        if key.fullmatch(literal) and literal not in known
+    }
+
+    assert used == set()

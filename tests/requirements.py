@@ -1,0 +1,342 @@
+"""What Callstream promises, and the test that holds each promise, or the words "not yet".
+
+Tests are named from this folder. `tests/repo/test_requirements.py` fails when one of them is not there.
+"""
+
+NOT_YET = "not yet"
+
+GROUND: dict[str, tuple[str, ...] | str] = {
+    # One command
+    "make run needs no key, no Docker and no root, and a question is answered through two tool calls": (
+        "integration/test_make_run.py::test_a_question_is_answered_with_two_tool_calls_and_ctrl_c_ends_every_process",
+    ),
+    "Ctrl-C on make run ends every process it started": (
+        "integration/test_make_run.py::test_a_question_is_answered_with_two_tool_calls_and_ctrl_c_ends_every_process",
+        "integration/test_make_run.py::test_nothing_outlives_a_killed_supervisor_and_the_next_run_takes_over",
+    ),
+    "a second make run finds the data of the first": (
+        "integration/test_make_run.py::test_the_next_run_finds_the_conversations_of_the_last",
+    ),
+    "PORT, REDIS_URL, OPENAI_*, MCP_CONFIG and MCP_SERVER_ENDPOINT are honoured": (
+        "unit/test_local_stack.py::test_what_the_user_brings_is_not_started",
+        "unit/test_local_stack.py::test_host_and_port_are_the_users",
+    ),
+    "make run says which of its programs ended and why": (
+        "integration/test_make_run.py::test_when_one_program_ends_it_is_named_and_the_others_end_too",
+        "integration/test_make_run.py::test_a_taken_port_is_named",
+    ),
+    "the same product runs in containers": (
+        "integration/test_compose.py::test_a_question_is_answered_with_two_tool_calls",
+    ),
+    # Demo model and demo server
+    "the demo model makes two parallel calls for two cities": (
+        "unit/test_demo_model_plan.py::test_a_question_becomes_the_calls_it_asks_for",
+        "e2e/test_stack_chat.py::test_two_cities_are_asked_about_at_once_and_both_times_are_in_the_answer",
+    ),
+    "the demo model picks only tools that it is given": (
+        "unit/test_demo_model_plan.py::test_a_tool_that_is_not_offered_is_never_called",
+    ),
+    "the demo model is labelled as scripted wherever a person meets it": (
+        "unit/test_local_stack.py::test_the_demo_model_is_called_a_script",
+        "e2e/test_chat_page.py::test_the_empty_page_says_that_the_model_is_scripted_and_offers_things_to_try",
+    ),
+    "the demo server has a tool of every kind, annotated truthfully": (
+        "integration/test_demo_server.py::test_the_annotations_tell_what_each_tool_does",
+        "integration/test_demo_server.py::test_every_increment_is_one_line_in_the_effect_log",
+    ),
+    # The engine
+    "text deltas and tool calls come in order, and a stream of calls alone is no error": (
+        "integration/test_llm_openai_client.py::test_an_answer_of_calls_alone_is_no_error",
+        "integration/test_llm_openai_client.py::test_an_answer_of_nothing_is_an_error",
+    ),
+    "an enhanced client has the interface of the client it wraps": (
+        "unit/test_pipeline.py::test_an_enhanced_client_can_be_enhanced_again",
+    ),
+    "the depth of a turn lives in its context": (
+        "unit/test_pipeline.py::test_two_turns_go_through_the_same_objects_at_once_and_do_not_mix",
+    ),
+    "after the last round the model answers without tools": (
+        "story/test_05_rounds.py::test_after_the_last_round_the_model_answers_without_tools",
+        "e2e/test_stack_chat.py::test_a_model_that_never_ends_is_stopped_by_the_limit_of_rounds",
+    ),
+    "parallel calls run at once": (
+        "story/test_03_parallel_calls.py::test_calls_of_one_reply_run_at_once_and_may_end_in_any_order",
+    ),
+    "a tool's failure goes to the model and the turn goes on": (
+        "story/test_04_a_failing_tool.py::test_a_failure_goes_to_the_model_as_the_result_and_the_turn_goes_on",
+    ),
+    "message, calls and outbox rows are committed in one transaction": (
+        "integration/test_storage.py::test_a_round_is_committed_with_its_outbox_rows_or_not_at_all",
+        "story/test_02_a_tool_call.py::test_the_message_with_the_call_is_stored_before_the_call_begins",
+    ),
+    "commits are durable and grouped under load": (
+        "integration/test_storage.py::test_a_commit_that_was_answered_survives_a_power_cut_by_its_settings",
+        "integration/test_storage.py::test_writers_that_come_together_share_commits",
+    ),
+    "the relay wakes on a commit": ("integration/test_relay.py::test_a_commit_wakes_the_relay_without_any_polling",),
+    "the relay survives Redis being away": (
+        "integration/test_relay.py::test_with_redis_away_rows_wait_and_go_when_it_is_back",
+    ),
+    "one bad outbox row blocks no other": (
+        "integration/test_relay.py::test_a_row_that_cannot_be_read_is_told_at_once_put_off_and_holds_up_nobody",
+    ),
+    "an event type without a route fails at the start": (
+        "integration/test_relay.py::test_every_type_needs_a_route_and_what_is_missing_is_named",
+    ),
+    "with ENABLE_MCP=false every call is answered DISABLED and the turn goes on": (
+        "story/test_08_no_tools.py::test_a_call_is_refused_with_disabled_and_the_turn_goes_on",
+    ),
+    "one mailbox reader serves every waiting call on constant connections": (
+        "integration/test_mailbox.py::test_two_thousand_calls_wait_on_the_connections_of_one",
+    ),
+    "a lost doorbell is made good": ("integration/test_mailbox.py::test_a_lost_ring_is_made_good_by_the_sweep",),
+    # The worker
+    "stream and group are made where there are none": (
+        "integration/test_worker_consumer.py::test_stream_and_group_are_made_where_there_is_none",
+    ),
+    "a worker takes no more than it has slots": (
+        "integration/test_worker_consumer.py::test_no_more_is_taken_than_there_are_slots_by_reading_and_taking_over_together",
+    ),
+    "a lost MCP server is connected again": (
+        "integration/test_mcp_http.py::test_a_server_that_comes_up_later_is_connected_then",
+        "integration/test_mcp_stdio.py::test_a_child_killed_during_a_call_leaves_its_outcome_open_and_is_started_again",
+    ),
+    "mcpServers files of other clients are read": (
+        "unit/test_mcp_servers_file.py::test_all_spellings_in_use_are_read",
+    ),
+    "tool names are stable, at most 64 characters and never collide": (
+        "unit/test_contract_names.py::test_every_name_is_one_that_providers_accept",
+        "unit/test_contract_names.py::test_two_tools_never_share_a_name",
+    ),
+    "results of every content type are kept, and cut to head and tail": (
+        "unit/test_mcp_content.py::test_each_kind_of_content_is_kept",
+        "unit/test_mcp_content.py::test_long_text_keeps_its_head_and_its_tail",
+    ),
+    "progress reaches the user": ("e2e/test_stack_chat.py::test_a_slow_job_reports_its_progress",),
+    "SIGTERM drains a worker": ("integration/test_compose.py::test_workers_stop_in_good_order_when_asked",),
+    # The page
+    "the page shows text as it comes and one card per call": (
+        "e2e/test_chat_page.py::test_an_answer_appears_while_it_is_written",
+        "e2e/test_chat_page.py::test_a_tool_card_goes_from_pending_over_running_with_progress_to_succeeded",
+    ),
+    "the page loads nothing from other hosts, under a strict policy": (
+        "unit/test_page.py::test_the_page_is_served_under_a_policy_that_lets_it_run_its_own_files_only",
+        "e2e/test_chat_page.py::test_an_image_from_elsewhere_is_never_fetched",
+    ),
+    "Markdown is safe": (
+        "unit/test_markdown.py::test_a_hostile_text_loses_its_teeth",
+        "e2e/test_page_safety.py::test_attacks_in_an_answer_stay_words",
+    ),
+    "the page works by keyboard, screen reader, in the dark and on a phone": (
+        "e2e/test_page_comfort.py::test_everything_can_be_done_with_the_keyboard",
+        "e2e/test_page_comfort.py::test_a_screen_reader_hears_what_happens_and_not_each_word",
+        "e2e/test_page_comfort.py::test_text_has_enough_contrast",
+        "e2e/test_page_comfort.py::test_nothing_is_wider_than_the_screen",
+    ),
+    # Bad input
+    "a bad setting is named at the start": (
+        "integration/test_make_run.py::test_a_setting_that_a_service_refuses_is_shown",
+        "unit/test_worker_settings.py::test_all_bad_values_are_named_at_once",
+    ),
+    "an mcp.json that is broken in part breaks that part": (
+        "unit/test_mcp_servers_file.py::test_a_mistake_breaks_its_own_server_only_and_is_named",
+    ),
+    "a tool with an invalid schema is left out, and the reason told": (
+        "unit/test_mcp_listing.py::test_a_tool_that_would_spoil_a_request_is_quarantined",
+        "e2e/test_stack_chat.py::test_what_cannot_be_used_says_why_and_the_rest_works",
+    ),
+    "arguments that do not fit never travel, and the model is told": (
+        "story/test_04_a_failing_tool.py::test_a_call_that_cannot_run_is_answered_at_once_with_what_is_wrong",
+    ),
+    "every setting is in .env.example": ("repo/test_settings.py::test_every_setting_is_in_the_example",),
+}
+
+RELIABILITY: dict[str, tuple[str, ...] | str] = {
+    "I1 every committed call reaches exactly one terminal state": (
+        "contract/test_ledger_machine.py::test_no_order_of_events_breaks_the_ledger",
+    ),
+    "I2 only the current fence completes": ("contract/test_ledger_complete.py::test_only_the_current_fence_completes",),
+    "I3 one terminal response per correlation id": (
+        "contract/test_ledger_complete.py::test_a_second_completion_changes_nothing",
+    ),
+    "I4 what is unknown is never run again": (
+        "contract/test_ledger_start.py::test_a_once_call_that_was_started_is_never_run_again",
+    ),
+    "I5 a request stays until its terminal state is written": (
+        "contract/test_ledger_complete.py::test_the_request_goes_with_its_call",
+        "contract/test_ledger_machine.py::test_no_order_of_events_breaks_the_ledger",
+    ),
+    "I6 requests are never trimmed by length": ("contract/test_ledger_enqueue.py::test_the_stream_is_never_trimmed",),
+    "I7 a request that vanished is answered LOST": NOT_YET,
+    "I8 an outbox row lives until its call is answered": (
+        "integration/test_storage.py::test_the_row_of_a_call_lives_until_the_call_is_answered",
+    ),
+    "I9 deadlines are kept by the clock of Redis": (
+        "contract/test_ledger_start.py::test_past_its_deadline_a_call_is_answered_and_not_run",
+        "unit/test_contract_clock.py::test_between_samples_it_runs_on_by_the_monotonic_clock",
+    ),
+    "I10 the execution class never changes": (
+        "contract/test_ledger_start.py::test_the_execution_class_is_the_one_of_the_ledger",
+    ),
+    "every guard of the ledger is watched by a test": (
+        "contract/test_ledger_guards.py::test_without_the_guard_its_test_fails",
+    ),
+    "the same request twice is one call; other arguments are a conflict": (
+        "contract/test_ledger_enqueue.py::test_the_same_request_again_is_answered_with_the_first_entry",
+        "contract/test_ledger_enqueue.py::test_other_arguments_under_the_same_id_are_a_conflict",
+        "integration/test_worker_consumer.py::test_the_same_request_twice_in_the_stream_runs_once",
+    ),
+    "the execution class comes from a trusted server's annotations only": (
+        "unit/test_mcp_listing.py::test_a_tool_may_run_twice_only_by_a_trusted_word",
+    ),
+    "only what is safe is retried, with back-off and Retry-After": (
+        "unit/test_worker_decisions.py::test_only_what_provably_did_not_run_or_may_run_again_is_retried",
+        "unit/test_worker_decisions.py::test_the_server_is_given_the_time_it_asked_for",
+    ),
+    "leases are renewed from a thread, and fenced": (
+        "unit/test_worker_leases.py::test_a_lease_is_renewed_from_a_thread_of_its_own_for_as_long_as_it_is_held",
+        "contract/test_ledger_lease.py::test_a_stalled_worker_that_wakes_up_cannot_steal_the_entry_back",
+    ),
+    "a blocked loop loses its leases": (
+        "unit/test_worker_leases.py::test_a_loop_that_stands_still_gets_no_renewals_and_then_loses_its_leases",
+    ),
+    "nothing is taken over right after an outage or a clock step": (
+        "integration/test_worker_consumer.py::test_nothing_is_taken_over_before_redis_has_been_steady_for_a_lease",
+        "unit/test_worker_watch.py::test_after_its_clock_was_set_it_begins_anew",
+    ),
+    "our own pending entries are found again": (
+        "integration/test_worker_consumer.py::test_a_delivery_whose_reply_was_lost_is_found_in_our_own_pending_list",
+    ),
+    "consumers leave the group without taking work along": (
+        "contract/test_ledger_lease.py::test_a_consumer_that_holds_entries_is_not_retired",
+        "integration/test_worker_consumer.py::test_a_consumer_with_nothing_in_hand_leaves_the_group",
+    ),
+    "a group that vanished is made again and nothing is passed over": (
+        "integration/test_worker_consumer.py::test_a_group_that_vanished_is_made_again_and_nothing_is_passed_over",
+    ),
+    "a call given back is free at once and does not count": (
+        "contract/test_ledger_lease.py::test_a_released_call_can_be_claimed_at_once",
+        "contract/test_ledger_lease.py::test_a_released_once_call_runs_as_if_it_were_new",
+    ),
+    "progress resets the idle limit, never the total": NOT_YET,
+    "a late result is recorded and never spoken": NOT_YET,
+    "past the backlog limit calls are refused with OVERLOADED": (
+        "contract/test_ledger_enqueue.py::test_past_the_backlog_limit_nothing_is_written",
+        "integration/test_relay.py::test_a_full_backlog_refuses_and_writes_nothing",
+    ),
+    "concurrency is bounded per server": (
+        "integration/test_mcp_stdio.py::test_no_more_calls_run_at_once_than_configured",
+    ),
+    "subjects get fair shares of one stream": NOT_YET,
+    "a circuit breaker per MCP server, its state visible": NOT_YET,
+    "a dead letter answers its caller too": (
+        "contract/test_ledger_complete.py::test_a_dead_letter_answers_its_caller_too",
+        "integration/test_worker_consumer.py::test_the_caller_of_a_request_of_another_version_is_answered",
+    ),
+    "operators list, show, requeue and discard dead letters": NOT_YET,
+    "writes are not retried blindly, connections are few": (
+        "contract/test_connections.py::test_a_write_whose_connection_broke_is_not_sent_again",
+        "contract/test_connections.py::test_however_many_ask_at_once_the_connections_are_few",
+    ),
+    "TLS, an ACL user and Sentinel can be configured": NOT_YET,
+    "a full disk under SQLite refuses before anything is accepted, and heals": (
+        "integration/test_storage.py::test_a_full_disk_refuses_and_heals",
+    ),
+    "a full disk under Redis is an outage that heals": NOT_YET,
+    "workers are killed at random: nothing lost, nothing doubled": NOT_YET,
+    "stopped workers wake up and complete nothing that is not theirs": NOT_YET,
+    "Redis is killed again and again: nothing lost, no live lease taken": NOT_YET,
+    "FLUSHALL: every open call is terminal within 15 seconds": NOT_YET,
+    "one reply in a hundred of Redis is lost: no duplicate entry, no phantom": NOT_YET,
+    "a black-holed connection is noticed": NOT_YET,
+    "an MCP server killed mid-call leaves exactly the crash table": NOT_YET,
+    "10,000 calls wait on at most 8 connections": NOT_YET,
+    "a soak with rolling restarts leaves nothing behind": NOT_YET,
+}
+
+TURNS: dict[str, tuple[str, ...] | str] = {
+    "a turn ends though nobody looks": (
+        "story/test_01_a_turn.py::test_a_turn_belongs_to_the_engine_and_ends_though_nobody_looks",
+    ),
+    "the turn log is in Redis, fenced by epoch, and any replica serves it": NOT_YET,
+    "a cursor that is too old gets a reset with a snapshot": NOT_YET,
+    "streams cut at random have no gap and no duplicate": NOT_YET,
+    "a dropped stream goes on where it stopped": (
+        "e2e/test_page_connections.py::test_a_stream_dropped_in_the_middle_goes_on_where_it_stopped",
+    ),
+    "a restarted engine goes on: finished tools are not run again": (
+        "story/test_07_a_restart.py::test_finished_tools_are_not_run_again_and_running_ones_are_waited_for",
+    ),
+    "an LLM call that was cut is made again after a reset": (
+        "story/test_07_a_restart.py::test_a_message_that_was_cut_is_made_again_and_the_user_is_told_to_drop_the_pieces",
+    ),
+    "another replica adopts the turns of an engine that is gone, and the old owner is refused": NOT_YET,
+    "any replica serves the next turn of a session": NOT_YET,
+    "one turn at a time per session": (
+        "integration/test_storage.py::test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for",
+    ),
+    "one turn at a time per session across replicas": NOT_YET,
+    "stop closes the stream at the provider and keeps the partial text": (
+        "story/test_06_stop.py::test_the_partial_text_is_kept_and_marked_and_the_stream_at_the_provider_is_closed",
+    ),
+    "stop reaches the MCP server": (
+        "e2e/test_stack_chat.py::test_stop_during_a_slow_job_reaches_its_mcp_server",
+        "unit/test_worker_handler.py::test_a_cancelled_call_is_cancelled_at_its_server",
+    ),
+    "unstarted calls are cancelled at once": (
+        "contract/test_ledger_cancel.py::test_a_call_that_nobody_started_ends_at_once",
+        "contract/test_ledger_cancel.py::test_a_call_that_was_not_enqueued_yet_leaves_a_tombstone",
+    ),
+    "a call's last step says what really happened": (
+        "story/test_06_stop.py::test_calls_that_run_are_cancelled_and_those_that_ended_keep_their_result",
+        "story/test_06_stop.py::test_a_call_of_which_nobody_knows_is_said_to_be_unknown",
+    ),
+    "the history is valid after a stop": (
+        "story/test_06_stop.py::test_the_session_goes_on_after_a_stop_with_a_history_that_has_every_result",
+    ),
+    "stop works from any replica": NOT_YET,
+    "destructive tools wait for approval, durably": NOT_YET,
+    "an approval is bound to its arguments, given once, and expires": NOT_YET,
+    "a frozen client is dropped and harms nobody": NOT_YET,
+    "several tabs watch one turn": NOT_YET,
+    "SIGTERM says farewell to streams": NOT_YET,
+    "streams pass a real nginx": NOT_YET,
+    "with Redis or all workers down chat still answers": NOT_YET,
+    "the page survives a reload in the middle of an answer": (
+        "e2e/test_page_connections.py::test_a_reload_in_the_middle_of_an_answer_joins_it_again",
+    ),
+}
+
+MODELS: dict[str, tuple[str, ...] | str] = {
+    "every known habit of providers is understood": (
+        "unit/test_llm_assembly.py::test_a_provider_is_understood",
+        "unit/test_llm_assembly.py::test_every_quirk_has_a_file",
+    ),
+    "every history becomes one that providers accept": (
+        "unit/test_llm_normalise.py::test_every_history_becomes_one_that_providers_accept",
+    ),
+    "however a stream is cut, its calls are the same": (
+        "unit/test_llm_assembly.py::test_cutting_and_interleaving_changes_no_call",
+    ),
+    "prompt mode: both dialects, safe at every split, no tag ever shown": NOT_YET,
+    "prompt mode: results in the dialect's own form, parse errors go to the model": NOT_YET,
+    "TOOL_MODE=auto falls back when the provider rejects tools": NOT_YET,
+    "one gateway tool can stand for all": NOT_YET,
+    "tools are searched when the catalogue outgrows its budget": NOT_YET,
+    "Anthropic messages": NOT_YET,
+    "another model is asked before any text reached the user": NOT_YET,
+    "rate limits and overload are told as what they are": (
+        "integration/test_llm_openai_client.py::test_a_status_gets_its_name_and_keeps_the_providers_words",
+    ),
+    "usage is summed over rounds": ("unit/test_pipeline.py::test_the_end_carries_the_usage_of_all_rounds",),
+    "images reach the page as URLs": ("e2e/test_stack_chat.py::test_an_image_is_a_url_that_answers_with_the_picture",),
+    "an empty result is said to be empty": ("unit/test_mcp_content.py::test_nothing_is_said_to_be_nothing",),
+    "large results are paged through with a tool": NOT_YET,
+    "a call that repeats itself with the same result is noticed": NOT_YET,
+    "one bad tool schema never fails a request": (
+        "unit/test_mcp_listing.py::test_a_tool_that_would_spoil_a_request_is_quarantined",
+    ),
+    "the relay of tokens is ten times cheaper than a naive one": NOT_YET,
+}
+
+REQUIREMENTS = GROUND | RELIABILITY | TURNS | MODELS
