@@ -18,7 +18,7 @@ def functions_of(path: Path) -> frozenset[str]:
     return frozenset(node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, functions))
 
 
-@pytest.mark.parametrize("named", NAMED)
+@pytest.mark.parametrize("named", NAMED, ids=str)
 def test_every_test_that_is_named_exists(named: str) -> None:
     file, _, test = named.partition("::")
     path = ROOT / "tests" / file
