@@ -6,10 +6,14 @@ loops that use them retry where they know it to be safe. Pools are small and wai
 of connections is constant whatever the load.
 """
 
+import asyncio
+from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from redis import Redis as SyncRedis
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -58,8 +62,32 @@ def _client(url: str, *, connections: int, socket_timeout: float) -> "Redis":
         "socket_keepalive": True,
         "retry": Retry(NoBackoff(), 0),
     }
+    pool = BlockingConnectionPool.from_url(url, **options)
+    pool.connection_class = _cancellable(pool.connection_class)
     # from_pool: the client owns its pool, so that aclose() closes the connections.
-    return Redis.from_pool(BlockingConnectionPool.from_url(url, **options))
+    return Redis.from_pool(pool)
+
+
+@cache
+def _cancellable(kind: type[AbstractConnection]) -> type[AbstractConnection]:
+    """Connections of this kind that never lose a cancellation.
+
+    redis-py sends under `asyncio.wait_for`, and on Python 3.11 that swallows a cancellation which comes as the send
+    ends: a loop that was cancelled then runs on for ever. `asyncio.timeout` does not, and needs no task per command.
+    """
+
+    class Cancellable(kind):
+        async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:
+            limit, self.socket_timeout = self.socket_timeout, None
+            try:
+                async with asyncio.timeout(limit):
+                    await super().send_packed_command(command, check_health)
+            except TimeoutError:
+                raise RedisTimeoutError("Timeout writing to socket") from None
+            finally:
+                self.socket_timeout = limit
+
+    return Cancellable
 
 
 _OUTAGE_PREFIXES = (
