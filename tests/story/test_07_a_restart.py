@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dialog_engine.model import DoneReason, Reset, TextDelta, ToolMessage, ToolStatus, TurnStarted
+from dialog_engine.model import DoneReason, Reset, RoundComplete, TextDelta, ToolMessage, ToolStatus, TurnStarted
 from tests.support.twins import (
     ScriptedModel,
     Shelf,
@@ -54,6 +54,7 @@ async def test_finished_tools_are_not_run_again_and_running_ones_are_waited_for(
         events = await stage.seen(turn)
 
     assert len(workshop.executed) == 2
+    assert RoundComplete(1) in events
     assert steps_of(events, "job__quick") == []
     assert steps_of(events, "job__long")[-1] is ToolStatus.SUCCEEDED
     results = [message.content for message in model.requests[1].messages if isinstance(message, ToolMessage)]

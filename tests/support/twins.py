@@ -172,8 +172,8 @@ class _Job:
 class Workshop(ToolCalls):
     """ToolCalls whose worker is here: it outlives the engines of a test, as Redis and the workers do.
 
-    `executed` lists the correlation ids of all executions. Without `staffed` nothing begins; `deaf` workers do not
-    answer a cancellation.
+    `executed` lists the correlation ids of all executions. Until it is `staffed` nothing begins; `deaf` workers, and
+    tools of that name, do not answer a cancellation.
     """
 
     def __init__(self, behaviours: Mapping[str, Behaviour] | None = None) -> None:
@@ -220,6 +220,12 @@ class Workshop(ToolCalls):
     async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
         return {request.correlation_id: await self._stop(request) for request in requests}
 
+    async def staff(self, behaviours: Mapping[str, Behaviour]) -> None:
+        """Now there is a worker, and this is what its tools do."""
+        self._behaviours, self.staffed = behaviours, True
+        for job in self._jobs.values():
+            self._begin(job)
+
     @property
     def listened_to(self) -> list[str]:
         """The correlation ids of the calls that somebody waits for."""
@@ -237,9 +243,13 @@ class Workshop(ToolCalls):
             tell(CallAnswered(request.correlation_id, job.outcome))
             return
         tell(CallQueued(request.correlation_id, 0))
-        if job.task is None and self.staffed:
-            self.executed.append(request.correlation_id)
-            job.task = asyncio.create_task(self._execute(job), name=f"tool {request.tool_name}")
+        if self.staffed:
+            self._begin(job)
+
+    def _begin(self, job: _Job) -> None:
+        if job.task is None and job.outcome is None:
+            self.executed.append(job.request.correlation_id)
+            job.task = asyncio.create_task(self._execute(job), name=f"tool {job.request.tool_name}")
 
     async def _next(self, inbox: "asyncio.Queue[CallUpdate]", waiting: Mapping[str, ToolCallRequested]) -> CallUpdate:
         first = min(waiting.values(), key=lambda request: request.deadline)
@@ -269,7 +279,7 @@ class Workshop(ToolCalls):
         if job.outcome is None:
             if job.task is None:
                 job.outcome = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "stopped before it began")
-            elif self.deaf:
+            elif self.deaf or request.tool == "deaf":
                 job.outcome = ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, "no worker answers")
             else:
                 await self._halt(job)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dialog_engine.chat import turns as turns_module
+from dialog_engine.chat.normalise import UNKNOWN_OUTCOME
 from dialog_engine.errors import (
     LLMRateLimitedError,
     SessionNotFoundError,
@@ -24,7 +25,9 @@ from dialog_engine.model import (
     ReasoningDelta,
     StreamEnd,
     TextDelta,
+    ToolCall,
     ToolCallEvent,
+    ToolMessage,
     ToolStatus,
     ToolStep,
     Turn,
@@ -154,6 +157,27 @@ async def test_the_reasoning_of_the_answer_is_kept_with_it() -> None:
     assert MessageFinished(2, AssistantMessage("Yes.", reasoning="hm, yes")) in events
 
 
+async def test_the_reasoning_of_a_round_is_not_that_of_the_answer() -> None:
+    async with Stage(ScriptedModel([ReasoningDelta("hm"), *asks(("a__b", ""))], says("x")), tools=SHELF) as stage:
+        events = await stage.turn("?")
+
+    said = [event.message for event in events if isinstance(event, MessageFinished)]
+    assert [message.reasoning for message in said] == ["hm", ""]
+
+
+async def test_the_model_gets_a_history_that_providers_accept_whatever_was_left_behind() -> None:
+    model = ScriptedModel(says("x"), says("y"))
+    async with Stage(model, tools=SHELF) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.seen(turn)
+        lost = ToolCall("call_1", "id", "a__b", "{}")
+        await stage.store.add_round(turn, AssistantMessage("", (lost,)), [], {})
+
+        await stage.turn("!", turn.session_id, subject="ada")
+
+    assert ToolMessage("call_1", "a__b", UNKNOWN_OUTCOME) in model.requests[1].messages
+
+
 async def test_the_time_to_the_first_token_counts_reasoning_and_is_none_without_any() -> None:
     async with Stage(ScriptedModel([ReasoningDelta("hm"), *says("x")], [LLMRateLimitedError("no")])) as stage:
         assert done_of(await stage.turn("?")).ttft_ms is not None
@@ -246,6 +270,15 @@ async def test_an_end_that_cannot_be_stored_is_told_at_once_and_stored_later() -
 
         assert store.turns[turn.turn_id].status == "failed"
         assert [type(event) for event in events].count(Done) == 1
+
+
+async def test_with_storage_away_the_user_does_not_wait_for_it_to_be_told() -> None:
+    store = MemoryStore()
+    store.refuse["add_round"] = FULL
+    store.hold["open_calls"] = asyncio.Event()
+    async with Stage(ScriptedModel(asks(("a__b", ""))), tools=SHELF, store=store) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, lambda event: isinstance(event, Done))
 
 
 async def test_a_mistake_in_storage_is_told_too() -> None:

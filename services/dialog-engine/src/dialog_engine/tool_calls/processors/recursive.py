@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from dialog_engine.model import FinishReason, RoundComplete
-from dialog_engine.sideband import Reply
 from dialog_engine.tool_calls.context import Answer, TurnContext
 
 
@@ -21,4 +20,4 @@ class Recursive:
             return replace(ctx, answer=Answer(reason, ctx.usage))
         depth = ctx.depth + 1
         ctx.band.emit(RoundComplete(depth))
-        return replace(ctx, depth=depth, reply=Reply(), calls=(), results=())
+        return replace(ctx, depth=depth)

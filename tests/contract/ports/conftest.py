@@ -1,0 +1,217 @@
+"""Each port with its implementations: the twin of `tests.support.twins`, and the real one."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from dialog_engine.chat.frames import TurnFrames
+from dialog_engine.chat.outbox import Outbox
+from dialog_engine.chat.ports import History, TurnLogs, TurnStore
+from dialog_engine.storage.archive import SqliteArchive
+from dialog_engine.storage.calls import SqliteCalls
+from dialog_engine.storage.database import open_database
+from dialog_engine.storage.outbox import SqliteOutbox
+from dialog_engine.storage.turns import SqliteTurns
+from dialog_engine.streams import executor as executor_module
+from dialog_engine.streams.executor import CallExecutor
+from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.streams.turn_logs import RedisTurnLogs
+from dialog_engine.tool_calls.ports import CallStore, ToolCalls
+from plugins_contract.clock import RedisClock
+from plugins_contract.connections import blocking_client
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import Delivery, replies
+from plugins_contract.messages import ToolCallRequested
+from plugins_contract.outcomes import CallProgress
+from tests.support.ledger import CANCELLED, ENGINE, Bench
+from tests.support.twins import Behaviour, Execution, MemoryLogs, MemoryOutbox, MemoryStore, Workshop
+from tests.support.waiting import wait_until
+
+
+@asynccontextmanager
+async def at_work(*loops: Callable[[], Any]) -> AsyncGenerator[None]:
+    """Loops that run for as long as the block."""
+    tasks = [asyncio.create_task(run()) for run in loops]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# --- Storage --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What keeps turns, calls and what was said."""
+
+    turns: TurnStore
+    calls: CallStore
+    history: History
+    outbox: Outbox
+
+
+@pytest.fixture(params=["twin", "sqlite"])
+async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Storage]:
+    if request.param == "twin":
+        store = MemoryStore()
+        yield Storage(store, store, store, MemoryOutbox(store))
+        return
+    async with open_database(tmp_path / "engine.db") as database:
+        calls = SqliteCalls(database, lambda _: None)
+        turns = SqliteTurns(database, lambda _: None)
+        yield Storage(turns, calls, SqliteArchive(database, calls), SqliteOutbox(database))
+
+
+# --- Logs -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """Where the logs of turns are written, and where they are read: here, and on another replica."""
+
+    writer: TurnLogs
+    here: TurnFrames
+    elsewhere: TurnFrames
+
+
+@pytest.fixture(params=["twin", "redis"])
+async def logs(request: pytest.FixtureRequest, redis: Redis) -> AsyncGenerator[Logs]:
+    if request.param == "twin":
+        twin = MemoryLogs()
+        yield Logs(twin, twin, twin)
+        return
+    here, elsewhere = RedisTurnLogs(redis, Keys()), RedisTurnLogs(redis, Keys())
+    async with at_work(here.run):
+        yield Logs(here, here, elsewhere)
+
+
+# --- Tool calls -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What runs tool calls. `commit` does with a request what the relay does; `executed` counts executions."""
+
+    port: ToolCalls
+    commit: Callable[[ToolCallRequested], Any]
+    staff: Callable[[Mapping[str, Behaviour]], Any]
+    executed: list[str]
+
+
+@pytest.fixture(params=["twin", "redis"])
+async def calls(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, redis: Redis, redis_url: str, bench: Bench
+) -> AsyncGenerator[Calls]:
+    if request.param == "twin":
+        workshop = Workshop()
+        workshop.staffed = False
+
+        async def commit(_: ToolCallRequested) -> None:
+            await asyncio.sleep(0)
+
+        yield Calls(workshop, commit, workshop.staff, workshop.executed)
+        await workshop.close()
+        return
+    monkeypatch.setattr(executor_module, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(executor_module, "CANCEL_SECONDS", 0.5)
+    async with real_calls(redis, redis_url, bench) as real:
+        yield real
+
+
+@asynccontextmanager
+async def real_calls(redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerator[Calls]:
+    """The executor of an engine on a real server, and a worker made of its ledger."""
+    async with AsyncExitStack() as stack:
+        blocking = blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
+        stack.push_async_callback(blocking.aclose)
+        mailbox = Mailbox(blocking, redis, bench.keys, ENGINE)
+        worker = ScriptedWorker(bench)
+        executor = CallExecutor(bench.engine, mailbox, bench.keys, RedisClock(), default_timeout_ms=60_000)
+        await stack.enter_async_context(at_work(mailbox.run))
+        # On Python 3.11 a cancellation that comes while redis-py sends a command is lost: cancel readers that wait.
+        await at_rest(bench)
+        stack.push_async_callback(at_rest, bench)
+
+        async def commit(request: ToolCallRequested) -> None:
+            executor.on_enqueued(request.correlation_id, await bench.engine.enqueue(request))
+
+        async def staff(behaviours: Mapping[str, Behaviour]) -> None:
+            worker.begin(behaviours)
+            stack.push_async_callback(worker.end)
+
+        yield Calls(executor, commit, staff, worker.executed)
+
+
+async def at_rest(bench: Bench) -> None:
+    """Wait until the mailbox's reader waits in its blocking read."""
+
+    async def waits() -> bool:
+        return b" flags=b " in await bench.command("CLIENT", "LIST")
+
+    await wait_until(waits, what="a blocking read")
+
+
+class ScriptedWorker:
+    """The least that is a worker: reads, STARTs, runs a behaviour, minds cancellations, COMPLETEs."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._behaviours: Mapping[str, Behaviour] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()
+        self.executed: list[str] = []
+
+    def begin(self, behaviours: Mapping[str, Behaviour]) -> None:
+        """Take requests, and do this with them."""
+        self._behaviours = behaviours
+        self._tasks.add(asyncio.create_task(self._run()))
+
+    async def end(self) -> None:
+        """Take no more; what runs is dropped."""
+        self._ended.set()
+        await asyncio.wait(self._tasks)
+
+    async def _run(self) -> None:
+        while not self._ended.is_set():
+            if delivery := await self._bench.next_delivery("worker"):
+                self._tasks.add(asyncio.create_task(self._handle(delivery)))
+            else:
+                await asyncio.sleep(0.005)
+
+    async def _handle(self, delivery: Delivery) -> None:
+        started = await self._bench.start(delivery)
+        if not isinstance(started, replies.Run):
+            return
+        request, said = delivery.request, list[CallProgress]()
+
+        def progress(done: float, total: float | None, message: str | None) -> None:
+            said.append(CallProgress(done, total, message))
+
+        self.executed.append(request.correlation_id)
+        behaviour = self._behaviours[request.tool_name]
+        work = asyncio.ensure_future(behaviour(Execution(request.arguments, progress)))
+        try:
+            while not work.done() and not self._ended.is_set():
+                await asyncio.wait([work], timeout=0.02)
+                match self._bench.renew(delivery, started.fence):
+                    case replies.Renewed(cancel_requested=True) if request.tool_name != "a__deaf":
+                        work.cancel()
+                    case _:
+                        pass
+        finally:
+            work.cancel()
+        if self._ended.is_set():
+            return
+        for each in said:
+            await self._bench.worker.progress(request, started.fence, each)
+        outcome = CANCELLED if work.cancelled() else work.result()
+        await self._bench.worker.complete(delivery, started.fence, outcome)

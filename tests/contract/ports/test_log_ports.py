@@ -1,0 +1,158 @@
+"""TurnLogs and TurnFrames: one suite for the logs in Redis and for their twin."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import pytest
+
+from dialog_engine.chat.frames import START, Cursor, Frame, LogGoneError, TurnFrames
+from dialog_engine.model import Done, DoneReason, ReasoningDelta, TextDelta, Turn, TurnEvent, TurnStarted, Usage
+from plugins_contract.ids import new_id
+from tests.contract.ports.conftest import Logs
+
+pytestmark = pytest.mark.anyio
+
+Story = list[tuple[str, str]]
+
+
+def new_turn(epoch: int = 1) -> Turn:
+    return Turn(new_id(), "session", "someone", epoch)
+
+
+def events(turn: Turn) -> list[TurnEvent]:
+    return [
+        TurnStarted(turn.turn_id, turn.session_id),
+        ReasoningDelta("hm"),
+        TextDelta("It "),
+        TextDelta("is "),
+        TextDelta("noon."),
+        Done(turn.turn_id, DoneReason.STOP, Usage(), 1),
+    ]
+
+
+def told(frames: list[Frame]) -> Story:
+    """The names of the events with their text: pieces of one text may come in one frame."""
+    story: Story = []
+    for frame in frames:
+        delta = json.loads(frame.data).get("delta", "")
+        if delta and story and story[-1][0] == frame.name:
+            story[-1] = (frame.name, story[-1][1] + delta)
+        else:
+            story.append((frame.name, delta))
+    return story
+
+
+WHOLE: Story = [("control", ""), ("reasoning", "hm"), ("text", "It is noon."), ("done", "")]
+
+
+async def read(frames: TurnFrames, turn: Turn, after: Cursor = START) -> list[Frame]:
+    async with asyncio.timeout(10):
+        return [frame async for frame in frames.follow(turn.turn_id, after)]
+
+
+async def written(logs: Logs, turn: Turn) -> None:
+    log = logs.writer.open(turn)
+    for event in events(turn):
+        log.append(event)
+    await log.close()
+
+
+async def test_a_whole_log_can_be_read_here_and_elsewhere(logs: Logs) -> None:
+    turn = new_turn()
+    await written(logs, turn)
+
+    for frames in (logs.here, logs.elsewhere):
+        story = await read(frames, turn)
+        assert told(story) == WHOLE
+        assert story[-1].id == "1-6"
+
+
+async def test_a_reader_gets_events_as_they_come(logs: Logs) -> None:
+    turn = new_turn()
+    log = logs.writer.open(turn)
+    first, *rest = events(turn)
+    log.append(first)
+
+    async with aclosing(logs.here.follow(turn.turn_id)) as frames, asyncio.timeout(10):
+        assert (await anext(frames)).name == "control"
+        waiting: asyncio.Task[Frame] = asyncio.create_task(_next(frames))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        log.append(rest[0])
+        assert (await waiting).id == "1-2"
+    await log.close()
+
+
+async def _next(frames: AsyncGenerator[Frame]) -> Frame:
+    return await anext(frames)
+
+
+async def test_a_reader_elsewhere_gets_the_end_though_it_came_before_it(logs: Logs) -> None:
+    turn = new_turn()
+    log = logs.writer.open(turn)
+    *most, last = events(turn)
+    for event in most:
+        log.append(event)
+
+    async def read_once_it_is_there() -> list[Frame]:
+        while True:
+            try:
+                return await read(logs.elsewhere, turn)
+            except LogGoneError:
+                await asyncio.sleep(0.01)
+
+    reading = asyncio.create_task(read_once_it_is_there())
+    await asyncio.sleep(0)
+    log.append(last)
+    await log.close()
+
+    assert told(await reading) == WHOLE
+
+
+@pytest.mark.parametrize("seen", range(7))
+async def test_after_an_event_comes_exactly_what_was_missed(logs: Logs, seen: int) -> None:
+    turn = new_turn()
+    await written(logs, turn)
+    missed = ["", "hm", "It ", "is ", "noon.", ""][seen:]
+
+    for frames in (logs.here, logs.elsewhere):
+        story = await read(frames, turn, Cursor(1, seen))
+        assert "".join(delta for _, delta in told(story)) == "".join(missed)
+        assert [frame.id for frame in story[-1:]] == (["1-6"] if missed else [])
+
+
+async def test_several_readers_have_each_their_own_place(logs: Logs) -> None:
+    turn = new_turn()
+    log = logs.writer.open(turn)
+    readers = [asyncio.create_task(read(logs.here, turn)) for _ in range(3)]
+    for event in events(turn):
+        log.append(event)
+        await asyncio.sleep(0)
+    await log.close()
+
+    assert [told(await reader) for reader in readers] == [WHOLE] * 3
+
+
+async def test_a_later_life_goes_on_with_ids_that_are_higher(logs: Logs) -> None:
+    turn = new_turn()
+    log = logs.writer.open(turn)
+    log.append(TextDelta("cut"))
+    await log.close()
+
+    later = Turn(turn.turn_id, turn.session_id, "someone", 2)
+    await written(logs, later)
+
+    for frames in (logs.here, logs.elsewhere):
+        assert told(await read(frames, turn)) == [("text", "cut"), *WHOLE]
+        assert told(await read(frames, turn, Cursor(1, 1))) == WHOLE
+        story = await read(frames, turn)
+        cursors = [Cursor.parse(frame.id) for frame in story]
+        assert cursors == sorted(set(cursors))
+        assert (story[0].id, story[-1].id) == ("1-1", "2-6")
+
+
+async def test_a_turn_nobody_knows_has_no_log(logs: Logs) -> None:
+    with pytest.raises(LogGoneError):
+        await read(logs.here, new_turn())

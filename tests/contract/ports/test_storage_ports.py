@@ -1,0 +1,233 @@
+"""TurnStore, CallStore, History and Outbox: one suite for the SQLite file and for its twin."""
+
+import asyncio
+
+import pytest
+
+from dialog_engine.errors import SessionNotFoundError, TurnRunningError
+from dialog_engine.model import (
+    AssistantMessage,
+    Done,
+    DoneReason,
+    ToolCall,
+    ToolMessage,
+    Turn,
+    TurnFailed,
+    Usage,
+    UserMessage,
+)
+from dialog_engine.tool_calls.rounds import OpenCall
+from plugins_contract.errors import ErrorCode
+from plugins_contract.ids import new_id
+from plugins_contract.messages import EVENT_TYPE, ToolCallRequested
+from plugins_contract.outcomes import CallState, ToolOutcome
+from tests.contract.ports.conftest import Storage
+from tests.support.twins import Workshop, breathe, failed, succeeded, tool
+
+pytestmark = pytest.mark.anyio
+
+REFUSED = ToolOutcome.failure(CallState.FAILED, ErrorCode.TOOL_NOT_FOUND, "no such tool")
+
+
+def done(turn: Turn, reason: DoneReason = DoneReason.STOP) -> Done:
+    return Done(turn.turn_id, reason, Usage(1, 2), 3)
+
+
+def call(number: int, name: str = "a__b") -> ToolCall:
+    return ToolCall(f"call_{number}", new_id(), name, '{"x": 1}')
+
+
+def asked(turn: Turn, *calls: ToolCall) -> list[ToolCallRequested]:
+    return [Workshop().request(turn, each, tool(each.name), {"x": 1}) for each in calls]
+
+
+async def begun(storage: Storage, text: str = "Hello!", session_id: str | None = None) -> Turn:
+    return await storage.turns.begin("ada", session_id, text, "00-trace")
+
+
+async def test_a_turn_begins_with_its_question_in_a_new_session(storage: Storage) -> None:
+    turn = await begun(storage)
+
+    assert (turn.subject, turn.epoch, turn.rounds, turn.traceparent) == ("ada", 1, 0, "00-trace")
+    assert [*await storage.history.messages(turn.session_id)] == [UserMessage("Hello!")]
+
+
+async def test_a_session_has_one_running_turn(storage: Storage) -> None:
+    first = await begun(storage)
+
+    with pytest.raises(TurnRunningError) as caught:
+        await begun(storage, "Again!", first.session_id)
+
+    assert caught.value.turn_id == first.turn_id
+    assert [*await storage.history.messages(first.session_id)] == [UserMessage("Hello!")]
+
+
+async def test_sessions_do_not_stand_in_each_others_way(storage: Storage) -> None:
+    first, second = await asyncio.gather(begun(storage, "one"), begun(storage, "two"))
+
+    assert first.session_id != second.session_id
+    assert [*await storage.history.messages(second.session_id)] == [UserMessage("two")]
+
+
+async def test_a_session_that_is_not_there_or_somebody_elses_does_not_exist(storage: Storage) -> None:
+    turn = await begun(storage)
+
+    for subject, session_id in (("ada", "nowhere"), ("eve", turn.session_id)):
+        with pytest.raises(SessionNotFoundError):
+            await storage.turns.begin(subject, session_id, "Hello!", None)
+
+
+async def test_a_turn_ends_with_its_answer_and_the_session_is_free_again(storage: Storage) -> None:
+    turn = await begun(storage)
+    answer = AssistantMessage("Hello, Ada.", reasoning="hm", interrupted=True)
+
+    number = await storage.turns.finish(turn, answer, done(turn, DoneReason.CANCELLED), None)
+
+    assert isinstance(number, int)
+    await begun(storage, "Again!", turn.session_id)
+    said = [*await storage.history.messages(turn.session_id)]
+    assert said == [UserMessage("Hello!"), answer, UserMessage("Again!")]
+
+
+async def test_a_turn_may_end_without_an_answer(storage: Storage) -> None:
+    turn = await begun(storage)
+
+    assert await storage.turns.finish(turn, None, done(turn, DoneReason.ERROR), TurnFailed("CODE", "why")) is None
+    assert len(await storage.history.messages(turn.session_id)) == 1
+
+
+async def test_a_turn_ends_once(storage: Storage) -> None:
+    turn = await begun(storage)
+    await storage.turns.finish(turn, AssistantMessage("first"), done(turn), None)
+
+    assert await storage.turns.finish(turn, AssistantMessage("second"), done(turn), None) is None
+    assert [m.content for m in await storage.history.messages(turn.session_id)] == ["Hello!", "first"]
+
+
+async def test_an_earlier_life_cannot_end_a_turn(storage: Storage) -> None:
+    turn = await begun(storage)
+    [later] = await storage.turns.adopt_unfinished()
+
+    assert await storage.turns.finish(turn, AssistantMessage("stale"), done(turn), None) is None
+    assert await storage.turns.finish(later, AssistantMessage("now"), done(later), None) is not None
+
+
+async def test_turns_that_run_are_adopted_and_no_others(storage: Storage) -> None:
+    ended, running = await begun(storage, "one"), await begun(storage, "two")
+    await storage.turns.finish(ended, None, done(ended), None)
+    await storage.calls.add_round(running, AssistantMessage("", (call(1),)), [], {})
+
+    [adopted] = await storage.turns.adopt_unfinished()
+    [again] = await storage.turns.adopt_unfinished()
+
+    assert adopted == Turn(running.turn_id, running.session_id, "ada", 2, 1, "00-trace")
+    assert again.epoch == 3
+
+
+async def test_a_round_is_its_message_with_its_calls_and_what_is_open_of_them(storage: Storage) -> None:
+    turn = await begun(storage)
+    one, two, three = call(1), call(2, "a__nope"), call(3)
+    message = AssistantMessage("Let me see.", (one, two, three), "hm")
+    requests = asked(turn, one, three)
+
+    await storage.calls.add_round(turn, message, requests, {two.correlation_id: REFUSED})
+
+    _, said, result = await storage.history.messages(turn.session_id)
+    assert said == message
+    assert result == ToolMessage("call_2", "a__nope", "Error TOOL_NOT_FOUND: no such tool")
+    assert [*await storage.history.open_calls(turn)] == [OpenCall(one, requests[0]), OpenCall(three, requests[1])]
+
+
+async def test_what_a_provider_wants_echoed_with_a_call_is_kept(storage: Storage) -> None:
+    turn = await begun(storage)
+    signed = ToolCall("call_1", new_id(), "a__b", "{}", {"extra_content": {"signature": "x"}})
+
+    await storage.calls.add_round(turn, AssistantMessage("", (signed,)), asked(turn, signed), {})
+
+    _, said = await storage.history.messages(turn.session_id)
+    assert isinstance(said, AssistantMessage)
+    assert said.tool_calls == (signed,)
+
+
+async def test_results_stand_in_the_order_of_the_calls_whatever_came_first(storage: Storage) -> None:
+    turn = await begun(storage)
+    one, two = call(1), call(2)
+    await storage.calls.add_round(turn, AssistantMessage("", (one, two)), asked(turn, one, two), {})
+
+    assert await storage.calls.add_result(turn, two, succeeded("second"))
+    assert [opened.call for opened in await storage.history.open_calls(turn)] == [one]
+    assert await storage.calls.add_result(turn, one, failed("first"))
+
+    said = [*await storage.history.messages(turn.session_id)]
+    assert [message.content for message in said[2:]] == ["Error TOOL_EXECUTION_FAILED: first", "second"]
+    assert [*await storage.history.open_calls(turn)] == []
+
+
+async def test_the_first_outcome_of_a_call_stands(storage: Storage) -> None:
+    turn = await begun(storage)
+    one = call(1)
+    await storage.calls.add_round(turn, AssistantMessage("", (one,)), asked(turn, one), {})
+    assert await storage.calls.add_result(turn, one, succeeded("first"))
+
+    assert not await storage.calls.add_result(turn, one, failed("second"))
+
+    *_, result = await storage.history.messages(turn.session_id)
+    assert result.content == "first"
+
+
+async def test_the_calls_of_other_turns_are_not_this_turns(storage: Storage) -> None:
+    turn, other = await begun(storage, "one"), await begun(storage, "two")
+    one = call(1)
+    await storage.calls.add_round(other, AssistantMessage("", (one,)), asked(other, one), {})
+
+    assert [*await storage.history.open_calls(turn)] == []
+
+
+async def test_a_round_whose_writer_gave_up_waiting_is_there_whole_or_not_at_all(storage: Storage) -> None:
+    turn = await begun(storage)
+    one = call(1)
+    writing = asyncio.create_task(storage.calls.add_round(turn, AssistantMessage("", (one,)), asked(turn, one), {}))
+    await asyncio.sleep(0)
+    writing.cancel()
+
+    there = [opened.call for opened in await storage.history.open_calls(turn)]
+    await asyncio.wait([writing])
+    await breathe()
+
+    said = [m for m in await storage.history.messages(turn.session_id) if isinstance(m, AssistantMessage)]
+    assert there == [call for message in said for call in message.tool_calls]
+
+
+async def waiting(storage: Storage) -> list[tuple[str, str]]:
+    return [(row.event_type, row.event_id) for row in await storage.outbox.waiting(100)]
+
+
+async def test_a_request_waits_in_the_outbox_until_it_is_published_and_goes_when_it_is_answered(
+    storage: Storage,
+) -> None:
+    turn = await begun(storage)
+    one, two = call(1), call(2)
+    await storage.calls.add_round(turn, AssistantMessage("", (one, two)), asked(turn, one, two), {})
+    assert await waiting(storage) == [(EVENT_TYPE, one.correlation_id), (EVENT_TYPE, two.correlation_id)]
+
+    rows = await storage.outbox.waiting(1)
+    await storage.outbox.published(rows)
+    assert await waiting(storage) == [(EVENT_TYPE, two.correlation_id)]
+
+    await storage.calls.add_result(turn, two, succeeded("x"))
+    assert await waiting(storage) == [("ToolCallFinished", two.correlation_id)]
+
+
+async def test_a_published_fact_is_gone_and_a_postponed_row_waits_by_itself(storage: Storage) -> None:
+    turn, other = await begun(storage, "one"), await begun(storage, "two")
+    for each in (turn, other):
+        await storage.turns.finish(each, None, done(each), None)
+    first, second = await storage.outbox.waiting(2)
+
+    await storage.outbox.postpone(first, "why", 60_000)
+    assert [row.seq for row in await storage.outbox.waiting(100)] == [second.seq]
+    await storage.outbox.postpone(second, "why", 0)
+    [again] = await storage.outbox.waiting(100)
+    assert again.attempts == 1
+    await storage.outbox.published([again])
+    assert await waiting(storage) == []

@@ -1,0 +1,226 @@
+"""ToolCalls: one suite for the executor on a real ledger, with a worker beside it, and for its twin."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+
+import pytest
+
+from dialog_engine.model import CallAnswered, CallProgressed, CallQueued, CallRunning, CallUpdate, ToolCall, Turn
+from plugins_contract.catalogue import ToolEntry
+from plugins_contract.errors import ErrorCode
+from plugins_contract.ids import new_id
+from plugins_contract.messages import ExecutionClass, ToolCallRequested
+from plugins_contract.outcomes import CallState, ToolOutcome
+from tests.contract.ports.conftest import Calls
+from tests.support.twins import Execution, failed, gives, succeeded, tool
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+TURN = Turn("turn", "session", "ada", 2, traceparent="00-trace")
+NEVER = asyncio.Event
+
+
+def request(calls: Calls, entry: ToolEntry | None = None) -> ToolCallRequested:
+    entry = entry or tool("a__b")
+    return calls.port.request(TURN, ToolCall("call_1", new_id(), entry.name, '{"x": 1}'), entry, {"x": 1})
+
+
+class Watch:
+    """Sees requests through, as a turn does: they are committed right before it begins to listen."""
+
+    def __init__(self, calls: Calls, requests: Sequence[ToolCallRequested]) -> None:
+        self.seen: list[CallUpdate] = []
+        self._calls = calls
+        self._requests = requests
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        async with aclosing(self._calls.port.run(self._requests)) as updates:
+            async for update in updates:
+                self.seen.append(update)
+
+    async def commit(self) -> "Watch":
+        await asyncio.sleep(0)
+        for each in self._requests:
+            await self._calls.commit(each)
+        return self
+
+    async def until(self, kind: type[CallUpdate]) -> None:
+        await wait_until(lambda: any(isinstance(update, kind) for update in self.seen), what=f"{kind}: {self.seen}")
+
+    async def end(self) -> list[CallUpdate]:
+        async with asyncio.timeout(10):
+            await self._task
+        return self.seen
+
+    async def leave(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+
+def outcomes(seen: Sequence[CallUpdate]) -> dict[str, ToolOutcome]:
+    return {update.correlation_id: update.outcome for update in seen if isinstance(update, CallAnswered)}
+
+
+def code(outcome: ToolOutcome) -> ErrorCode | None:
+    return outcome.error.code if outcome.error else None
+
+
+async def test_a_request_says_on_whose_behalf_what_is_to_run_and_until_when(calls: Calls) -> None:
+    entry = tool("a__b", execution_class=ExecutionClass.REPEATABLE, timeout_ms=5_000)
+    call = ToolCall("call_1", new_id(), "a__b", '{"x": 1}')
+
+    one = calls.port.request(TURN, call, entry, {"x": 1})
+    longer = calls.port.request(TURN, call, tool("a__b"), {"x": 1})
+
+    assert (one.correlation_id, one.tool_call_id) == (call.correlation_id, "call_1")
+    assert (one.server, one.tool, one.tool_name, one.arguments) == ("a", "b", "a__b", {"x": 1})
+    assert (one.turn_id, one.turn, one.session_id, one.subject) == ("turn", 2, "session", "ada")
+    assert (one.execution_class, one.traceparent) == (ExecutionClass.REPEATABLE, "00-trace")
+    assert 50_000 < longer.deadline - one.deadline < 60_000
+
+
+async def test_a_call_is_queued_then_runs_then_tells_its_progress_then_is_answered_once(calls: Calls) -> None:
+    async def work(execution: Execution) -> ToolOutcome:
+        execution.progress(1, 2, "half")
+        execution.progress(2, 2, None)
+        return succeeded(str(execution.arguments))
+
+    one = request(calls)
+    watch = await Watch(calls, [one]).commit()
+    await calls.staff({"a__b": work})
+
+    call_id = one.correlation_id
+    assert await watch.end() == [
+        CallQueued(call_id, 0),
+        CallRunning(call_id, 1),
+        CallProgressed(call_id, 1, 2, "half"),
+        CallProgressed(call_id, 2, 2, None),
+        CallAnswered(call_id, succeeded("{'x': 1}")),
+    ]
+
+
+async def test_several_calls_are_seen_through_together_in_any_order(calls: Calls) -> None:
+    go = asyncio.Event()
+    slow, quick, broken = request(calls, tool("a__slow")), request(calls), request(calls, tool("a__broken"))
+    watch = await Watch(calls, [slow, quick, broken]).commit()
+    await calls.staff(
+        {
+            "a__slow": gives(succeeded("slow"), go),
+            "a__b": gives(succeeded("quick")),
+            "a__broken": gives(failed("no")),
+        }
+    )
+    await wait_until(lambda: len(outcomes(watch.seen)) == 2)
+    go.set()
+
+    assert outcomes(await watch.end()) == {
+        slow.correlation_id: succeeded("slow"),
+        quick.correlation_id: succeeded("quick"),
+        broken.correlation_id: failed("no"),
+    }
+
+
+async def test_nothing_to_see_through_ends_at_once(calls: Calls) -> None:
+    assert await Watch(calls, []).end() == []
+
+
+async def test_a_call_that_is_left_and_seen_through_again_runs_once(calls: Calls) -> None:
+    go = asyncio.Event()
+    one = request(calls)
+    watch = await Watch(calls, [one]).commit()
+    await calls.staff({"a__b": gives(succeeded("x"), go)})
+    await watch.until(CallRunning)
+    await watch.leave()
+
+    again = Watch(calls, [one])
+    await again.commit()
+    go.set()
+
+    assert outcomes(await again.end()) == {one.correlation_id: succeeded("x")}
+    assert calls.executed == [one.correlation_id]
+
+
+async def test_the_answer_of_a_call_that_ended_meanwhile_is_found(calls: Calls) -> None:
+    one = request(calls)
+    watch = await Watch(calls, [one]).commit()
+    await calls.staff({"a__b": gives(succeeded("x"))})
+    await watch.end()
+
+    again = await Watch(calls, [one]).commit()
+
+    assert outcomes(await again.end()) == {one.correlation_id: succeeded("x")}
+    assert calls.executed == [one.correlation_id]
+
+
+async def test_a_call_that_no_worker_takes_up_in_time_is_over_and_never_runs(calls: Calls) -> None:
+    one = request(calls, tool("a__b", timeout_ms=50))
+    watch = await Watch(calls, [one]).commit()
+
+    [outcome] = outcomes(await watch.end()).values()
+
+    assert (outcome.state, code(outcome)) == (CallState.EXPIRED, ErrorCode.TIMEOUT)
+    assert calls.executed == []
+
+
+async def test_a_call_that_began_and_does_not_answer_in_time_is_a_timeout_of_unknown_outcome(calls: Calls) -> None:
+    one = request(calls, tool("a__deaf", timeout_ms=400))
+    watch = await Watch(calls, [one]).commit()
+    await calls.staff({"a__deaf": gives(succeeded("x"), NEVER())})
+
+    [outcome] = outcomes(await watch.end()).values()
+
+    assert (outcome.state, code(outcome)) == (CallState.UNKNOWN, ErrorCode.TIMEOUT)
+
+
+async def test_a_call_that_is_cancelled_before_it_began_never_does(calls: Calls) -> None:
+    one = request(calls)
+    watch = await Watch(calls, [one]).commit()
+    await watch.until(CallQueued)
+    await watch.leave()
+
+    outcome = (await calls.port.cancel([one]))[one.correlation_id]
+    await calls.staff({"a__b": gives(succeeded("x"))})
+
+    assert (outcome.state, code(outcome)) == (CallState.CANCELLED, ErrorCode.CANCELLED)
+    assert calls.executed == []
+
+
+async def test_a_call_that_is_cancelled_while_it_runs_says_what_its_worker_says(calls: Calls) -> None:
+    one = request(calls)
+    watch = await Watch(calls, [one]).commit()
+    await calls.staff({"a__b": gives(succeeded("x"), NEVER())})
+    await watch.until(CallRunning)
+    await watch.leave()
+
+    outcome = (await calls.port.cancel([one]))[one.correlation_id]
+
+    assert (outcome.state, code(outcome)) == (CallState.CANCELLED, ErrorCode.CANCELLED)
+
+
+async def test_of_a_cancelled_call_that_nobody_answers_for_the_outcome_is_unknown(calls: Calls) -> None:
+    one = request(calls, tool("a__deaf"))
+    watch = await Watch(calls, [one]).commit()
+    await calls.staff({"a__deaf": gives(succeeded("x"), NEVER())})
+    await watch.until(CallRunning)
+    await watch.leave()
+
+    outcome = (await calls.port.cancel([one]))[one.correlation_id]
+
+    assert (outcome.state, code(outcome)) == (CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN)
+
+
+async def test_cancelling_tells_of_each_call_what_became_of_it(calls: Calls) -> None:
+    ended, running = request(calls), request(calls, tool("a__c"))
+    watch = await Watch(calls, [ended, running]).commit()
+    await calls.staff({"a__b": gives(succeeded("x")), "a__c": gives(succeeded("y"), NEVER())})
+    await wait_until(lambda: len(outcomes(watch.seen)) == 1 and len(calls.executed) == 2)
+    await watch.leave()
+
+    told = await calls.port.cancel([ended, running])
+
+    assert told[ended.correlation_id] == succeeded("x")
+    assert told[running.correlation_id].state is CallState.CANCELLED
+    assert await calls.port.cancel([]) == {}
