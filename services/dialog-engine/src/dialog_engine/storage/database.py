@@ -197,6 +197,7 @@ async def open_database(path: Path) -> AsyncGenerator[Database]:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(_owned(path))
+            sqlite3.connect(path).close()  # fails here, before aiosqlite has a thread that would outlive the failure
             writer = await stack.enter_async_context(aiosqlite.connect(path, isolation_level=None))
             await _prepare(writer)
             reader = await stack.enter_async_context(aiosqlite.connect(path, isolation_level=None))

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from dialog_engine.tool_calls.directory import ServerView, ToolDirectory
 from plugins_contract.catalogue import (
@@ -63,14 +64,32 @@ class CatalogueReader(ToolDirectory):
             tasks.create_task(self._listen(), name="catalogue announcements")
             tasks.create_task(self._refresh_often(), name="catalogue")
 
+    async def look(self) -> None:
+        """Read the catalogue now; what is in the way is logged, and the last copy stands."""
+        try:
+            await self.refresh()
+        except Exception as error:
+            if not is_outage(error):
+                log.exception("the catalogue cannot be read")
+
     async def refresh(self) -> None:
-        """Read the catalogue now. Raises what redis raises."""
+        """Read the catalogue now. An entry that this release cannot read is left out. Raises what redis raises."""
         names = sorted(name.decode() for name in await _all(self._redis.smembers(self._keys.catalogue)))
         pipeline = self._redis.pipeline(transaction=False)
         for name in names:
             pipeline.hgetall(self._keys.catalogue_of(name))
-        hashes = await pipeline.execute()
-        views = [view for fields in hashes if (view := self._view(fields)) is not None]
+        hashes = await pipeline.execute(raise_on_error=False)
+        views: list[ServerView] = []
+        for name, fields in zip(names, hashes, strict=True):
+            try:
+                if isinstance(fields, Exception):
+                    raise fields
+                if view := self._view(fields):
+                    views.append(view)
+            except (msgspec.DecodeError, ResponseError) as error:
+                if is_outage(error):
+                    raise
+                log.error("the catalogue entry of server %r is left out: %s", name, error)  # noqa: TRY400 -- said it all
         if any(view.workers for view in views):
             # Workers report, and this one is not in their configuration any more.
             views = [view for view in views if view.workers]
@@ -94,12 +113,8 @@ class CatalogueReader(ToolDirectory):
 
     async def _refresh_often(self) -> None:
         while True:
-            try:
-                await self.refresh()
-            except Exception as error:
-                if not is_outage(error):
-                    log.exception("the catalogue cannot be read")
-            self._changed.clear()
+            self._changed.clear()  # before the look: a change that is announced during it makes another one
+            await self.look()
             try:
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
                     await self._changed.wait()

@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from dialog_engine.model import CallAnswered, CallProgressed, CallQueued, CallRunning, CallUpdate, ToolCall, Turn
 from dialog_engine.streams.mailbox import Mailbox
+from dialog_engine.streams.relay import Rejected
 from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.clock import Clock
@@ -39,6 +41,14 @@ ASK_SECONDS = 2.0
 """How long the ledger has to answer when a call is given up."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A call that is waited for, and until when on the loop's clock."""
+
+    request: ToolCallRequested
+    ends_at: float
+
+
 class CallExecutor(ToolCalls):
     """The tool calls of one engine."""
 
@@ -51,6 +61,11 @@ class CallExecutor(ToolCalls):
         self._clock = clock
         self._default_timeout_ms = default_timeout_ms
         self._inboxes: dict[str, Callable[[CallUpdate], None]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many calls are waited for."""
+        return len(self._inboxes)
 
     def request(self, turn: Turn, call: ToolCall, tool: ToolEntry, arguments: dict[str, Any]) -> ToolCallRequested:
         return ToolCallRequested(
@@ -74,20 +89,22 @@ class CallExecutor(ToolCalls):
     async def run(self, requests: Sequence[ToolCallRequested]) -> AsyncGenerator[CallUpdate]:
         # There is no await between the commit of the requests and this subscription, so no reply is missed.
         inbox: asyncio.Queue[CallUpdate] = asyncio.Queue()
-        waiting = {request.correlation_id: request for request in requests}
-        self._inboxes.update(dict.fromkeys(waiting, inbox.put_nowait))
+        deliver = inbox.put_nowait
+        waiting = {request.correlation_id: _Waiting(request, self._ends_at(request)) for request in requests}
+        self._inboxes.update(dict.fromkeys(waiting, deliver))
         try:
-            with self._mailbox.subscribed(waiting, lambda i, reply: inbox.put_nowait(_update(i, reply))):
+            with self._mailbox.subscribed(waiting, lambda i, reply: deliver(_update(i, reply))):
                 while waiting:
-                    update = await self._next(inbox, waiting)
-                    if update.correlation_id not in waiting:
-                        continue
-                    if isinstance(update, CallAnswered):
-                        del waiting[update.correlation_id]
-                    yield update
+                    for update in await self._next(inbox, waiting.values()):
+                        if update.correlation_id not in waiting:
+                            continue
+                        if isinstance(update, CallAnswered):
+                            del waiting[update.correlation_id]
+                        yield update
         finally:
             for request in requests:
-                self._inboxes.pop(request.correlation_id, None)
+                if self._inboxes.get(request.correlation_id) is deliver:
+                    del self._inboxes[request.correlation_id]
 
     async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
         inbox: asyncio.Queue[CallUpdate] = asyncio.Queue()
@@ -106,8 +123,8 @@ class CallExecutor(ToolCalls):
                 pass  # what is missing is unknown, and said to be
         return {i: outcomes.get(i, _unknown_after_stop()) for i in ids}
 
-    def on_enqueued(self, correlation_id: str, answer: Enqueued) -> None:
-        """What the ledger said to a request: the relay's listener."""
+    def on_enqueued(self, correlation_id: str, answer: Enqueued | Rejected) -> None:
+        """What became of a request: the relay's listener."""
         deliver = self._inboxes.get(correlation_id)
         if deliver is None:
             return
@@ -122,21 +139,35 @@ class CallExecutor(ToolCalls):
                 message = f"{backlog} tool calls are waiting already; try again later"
                 outcome = ToolOutcome.failure(CallState.FAILED, ErrorCode.OVERLOADED, message)
                 deliver(CallAnswered(correlation_id, outcome))
+            case Rejected(reason):
+                message = f"the request cannot be handed to the workers, so it was not run: {reason}"
+                outcome = ToolOutcome.failure(CallState.FAILED, ErrorCode.UNKNOWN_ERROR, message)
+                deliver(CallAnswered(correlation_id, outcome))
             case Conflict():
                 message = "another request has this correlation id"
                 outcome = ToolOutcome.failure(CallState.FAILED, ErrorCode.UNKNOWN_ERROR, message)
                 deliver(CallAnswered(correlation_id, outcome))
 
-    async def _next(self, inbox: "asyncio.Queue[CallUpdate]", waiting: Mapping[str, ToolCallRequested]) -> CallUpdate:
-        """The next update, or the answer to the first call whose time is up."""
-        first = min(waiting.values(), key=lambda request: request.deadline)
-        left = (first.deadline - self._clock.now_ms()) / 1000 + GRACE_SECONDS
+    def _ends_at(self, request: ToolCallRequested) -> float:
+        """When to give up, on the loop's clock: from here on no step of Redis' clock matters."""
+        left = (request.deadline - self._clock.now_ms()) / 1000
+        return asyncio.get_running_loop().time() + left + GRACE_SECONDS
+
+    async def _next(self, inbox: "asyncio.Queue[CallUpdate]", waiting: Collection["_Waiting"]) -> Sequence[CallUpdate]:
+        """The next update, or the answers to the calls whose time is up: all of them together."""
+        now = asyncio.get_running_loop().time()
+        overdue = [each.request for each in waiting if each.ends_at <= now]
+        if overdue:
+            outcomes = await asyncio.gather(*(self._end(request, _expired()) for request in overdue))
+            return [
+                CallAnswered(request.correlation_id, outcome or _silent())
+                for request, outcome in zip(overdue, outcomes, strict=True)
+            ]
         try:
-            async with asyncio.timeout(max(0.0, left)):
-                return await inbox.get()
+            async with asyncio.timeout_at(min(each.ends_at for each in waiting)):
+                return [await inbox.get()]
         except TimeoutError:
-            outcome = await self._end(first, _expired())
-            return CallAnswered(first.correlation_id, outcome or _silent())
+            return ()
 
     async def _end(self, request: ToolCallRequested, outcome: ToolOutcome) -> ToolOutcome | None:
         """End a call with `outcome` if it has not begun. Returns what became of it; None while a worker is at it."""

@@ -55,8 +55,9 @@ class Mailbox:
             yield
         finally:
             for correlation_id in ids:
-                self._waiting.pop(correlation_id, None)
-                self._heard.pop(correlation_id, None)
+                # A later subscription may have taken the place of this one.
+                if self._waiting.get(correlation_id) is deliver:
+                    self._forget(correlation_id)
 
     async def run(self) -> None:
         """Read and sweep, for ever."""
@@ -132,8 +133,11 @@ class Mailbox:
             return
         deliver(correlation_id, reply)
         if isinstance(reply, CallFinished):
-            self._waiting.pop(correlation_id, None)
-            self._heard.pop(correlation_id, None)
+            self._forget(correlation_id)
+
+    def _forget(self, correlation_id: str) -> None:
+        self._waiting.pop(correlation_id, None)
+        self._heard.pop(correlation_id, None)
 
 
 def _streams(answer: Any) -> list[Any]:

@@ -7,6 +7,7 @@ life left and for what could not be published. A row that cannot be published wa
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from redis.asyncio import Redis
@@ -26,10 +27,22 @@ POLL_SECONDS = 1.0
 BATCH = 64
 FACTS_KEPT = 100_000
 """About how many entries the streams of facts keep."""
+RETRY_SECONDS = 0.1
+MAX_PAUSE_SECONDS = 2.0
+"""With Redis away: the first pause, and the longest."""
 MAX_RETRY_MS = 60_000
+"""The longest pause of a row that cannot be published."""
 
-OnEnqueued = Callable[[str, Enqueued], None]
-"""Told what the ledger said to a tool call, by correlation id."""
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The request cannot be handed to the workers: it cannot be read, or Redis refuses the command. It was not run."""
+
+    reason: str
+
+
+OnEnqueued = Callable[[str, Enqueued | Rejected], None]
+"""Told what became of a tool call's request, by correlation id."""
 
 
 def check_routes(event_types: Collection[str], routes: Mapping[str, str]) -> None:
@@ -87,6 +100,10 @@ class Relay:
 
     async def run(self) -> None:
         """Publish, for ever."""
+        # What an earlier run had in its hands when it failed is in the table.
+        self._put_down()
+        self._in_hand = {row.seq for row in self._published}
+        self._mark.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._publish_all(), name="relay")
             tasks.create_task(self._mark_published(), name="relay marks")
@@ -96,10 +113,8 @@ class Relay:
         while True:
             if self._pause:
                 await asyncio.sleep(self._pause)
-            rows = self._take()
-            if not rows and loop.time() >= self._look_at:
-                rows = await self._look()
-                self._look_at = loop.time() + POLL_SECONDS
+            # While Redis is away one row finds out whether it is back; all others stay where they are safe.
+            rows = await self._next(1 if self._pause else BATCH)
             if not rows:
                 self._wake.clear()
                 try:
@@ -108,21 +123,37 @@ class Relay:
                 except TimeoutError:
                     pass  # time to look into the table
                 continue
-            reached = await asyncio.gather(*(self._publish(row) for row in rows))
-            # With Redis away the rows are safe in the table: look again after a pause that grows to two seconds.
-            self._pause = 0.0 if all(reached) else min(max(self._pause * 2, 0.1), 2.0)
+            if all(await asyncio.gather(*(self._publish(row) for row in rows))):
+                if self._pause:
+                    self._pause, self._look_at = 0.0, loop.time()
+            else:
+                self._pause = min(max(self._pause * 2, RETRY_SECONDS), MAX_PAUSE_SECONDS)
+                self._put_down()
 
-    def _take(self) -> list[OutboxRow]:
-        rows, self._offered = self._offered[:BATCH], self._offered[BATCH:]
+    async def _next(self, limit: int) -> list[OutboxRow]:
+        """Rows that were offered, or else, when it is time to look, rows from the table."""
+        rows, self._offered = self._offered[:limit], self._offered[limit:]
+        loop = asyncio.get_running_loop()
+        if rows or loop.time() < self._look_at:
+            return rows
+        rows = await self._look(limit)
+        # More than were asked for may be there: look again at once.
+        self._look_at = loop.time() + (POLL_SECONDS if len(rows) < limit else 0)
         return rows
 
-    async def _look(self) -> list[OutboxRow]:
+    def _put_down(self) -> None:
+        """Forget what was offered: it is in the table."""
+        self._in_hand.difference_update(row.seq for row in self._offered)
+        self._offered.clear()
+        self._look_at = 0.0
+
+    async def _look(self, limit: int) -> list[OutboxRow]:
         try:
-            rows = await self._outbox.waiting(BATCH + len(self._in_hand))
+            rows = await self._outbox.waiting(limit + len(self._in_hand))
         except StorageUnavailableError as error:
             log.warning("the outbox cannot be read: %s", error)
             return []
-        found = [row for row in rows if row.seq not in self._in_hand][:BATCH]
+        found = [row for row in rows if row.seq not in self._in_hand][:limit]
         self._in_hand.update(row.seq for row in found)
         return found
 
@@ -140,7 +171,7 @@ class Relay:
                 self._in_hand.discard(row.seq)
                 return False
             log.exception("outbox row %d (%s) cannot be published", row.seq, row.event_type)
-            await self._postpone(row, error)
+            await self._reject(row, f"{type(error).__name__}: {error}"[:500])
             return True
         self._published.append(row)
         self._mark.set()
@@ -155,22 +186,31 @@ class Relay:
                 log.error("correlation id %s names another request already", row.event_id)
         self._on_enqueued(row.event_id, answer)
 
-    async def _postpone(self, row: OutboxRow, error: Exception) -> None:
+    async def _reject(self, row: OutboxRow, reason: str) -> None:
+        """Put the row off. Its call, if somebody waits for it, is answered now, and the row goes with the answer."""
         delay = min(1000 * 2**row.attempts, MAX_RETRY_MS)
         try:
-            await self._outbox.postpone(row, f"{type(error).__name__}: {error}"[:500], delay)
-        except StorageUnavailableError as again:
-            log.warning("outbox row %d cannot be postponed: %s", row.seq, again)
+            await self._outbox.postpone(row, reason, delay)
+        except StorageUnavailableError as error:
+            log.warning("outbox row %d cannot be postponed: %s", row.seq, error)
         self._in_hand.discard(row.seq)
+        if row.event_type == TOOL_CALL_REQUESTED:
+            self._on_enqueued(row.event_id, Rejected(reason))
 
     async def _mark_published(self) -> None:
         """Marks go in groups, behind the publication: a mark that is lost costs one idempotent repetition."""
         while True:
             await self._mark.wait()
             self._mark.clear()
-            rows, self._published = self._published, []
+            rows = self._published.copy()
             try:
-                await self._outbox.published(rows)
+                if rows:
+                    await self._outbox.published(rows)
             except StorageUnavailableError as error:
+                # They stay in hand, or else facts would be published over and over while a disk is full.
                 log.warning("published rows cannot be marked: %s", error)
+                await asyncio.sleep(POLL_SECONDS)
+                self._mark.set()
+                continue
+            del self._published[: len(rows)]
             self._in_hand.difference_update(row.seq for row in rows)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -14,7 +15,7 @@ from dialog_engine.chat.events import DONE
 from dialog_engine.chat.frames import START, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.chat.ports import TurnLogs
 from dialog_engine.model import Turn
-from dialog_engine.streams.log_entries import Entry, entry_from_fields
+from dialog_engine.streams.log_entries import entry_from_fields
 from dialog_engine.streams.turn_log import LiveLog
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
@@ -28,6 +29,13 @@ KEEP_SECONDS = 60.0
 POLL_SECONDS = 0.2
 """How often the log of a turn that runs elsewhere is looked at: no connection is held for a reader."""
 LIFETIME_SECONDS = 24 * 3600
+KEEP_UNSTORED = 1000
+"""How many logs of ended turns wait for Redis at most."""
+READ_SECONDS = 3.0
+"""How long Redis has to answer one who reads a log."""
+FIRST_EPOCH = 1
+NEVER = sys.maxsize
+"""A number that no entry has."""
 PAGE = 500
 
 
@@ -54,13 +62,13 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
                     yield frame
             return
         if after.epoch < live.turn.epoch:
-            # Earlier lives of the turn are in Redis only. Without Redis the present life is what can be told.
-            with contextlib.suppress(LogGoneError):
-                async with aclosing(self._stored(turn_id, after, before_epoch=live.turn.epoch)) as frames:
-                    async for frame in frames:
-                        yield frame
+            async with aclosing(self._earlier_lives(live, after)) as frames:
+                async for frame in frames:
+                    yield frame
             after = Cursor(live.turn.epoch, 0)
-        async with aclosing(live.follow(after.seq)) as frames:
+        # Nothing of this epoch comes after a place in a later one.
+        seen = after.seq if after.epoch == live.turn.epoch else NEVER
+        async with aclosing(live.follow(seen)) as frames:
             async for frame in frames:
                 yield frame
 
@@ -78,9 +86,15 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
             except (RedisError, OSError) as error:
                 if not is_outage(error):
                     log.exception("turn logs cannot be stored")
-                self._grown = grown | self._grown
-                self._wake.set()
+                self._put_back(grown)
                 pause = min(pause * 2, 2.0)
+
+    def _put_back(self, logs: dict[str, LiveLog]) -> None:
+        """Store these later. What turns said is in the database: of a long outage only the newest logs are kept."""
+        self._grown = logs | self._grown
+        for turn_id in [turn_id for turn_id, live in self._grown.items() if live.ended][:-KEEP_UNSTORED]:
+            del self._grown[turn_id]
+        self._wake.set()
 
     def _note_growth(self, live: LiveLog) -> None:
         self._grown[live.turn.turn_id] = live
@@ -101,27 +115,29 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         for live in logs:
             pipeline.expire(self._keys.turn(live.turn.turn_id), LIFETIME_SECONDS)
         answers = await pipeline.execute(raise_on_error=False)
-        refused: set[str] = set()
+        refused: dict[str, str] = {}
         for (live, entry), answer in zip(batch, answers, strict=False):
-            if isinstance(answer, ResponseError) and "equal or smaller" in str(answer):
-                await self._refused(live, entry)
-                refused.add(live.turn.turn_id)
-            elif isinstance(answer, Exception):
-                raise answer
-            elif live.turn.turn_id not in refused:
+            if not isinstance(answer, Exception):
                 live.stored(entry.last)
+            elif isinstance(answer, ResponseError) and "equal or smaller" in str(answer):
+                # Redis has this number: our own append whose reply was lost, or a newer owner's.
+                live.stored(entry.last)
+            elif is_outage(answer):
+                raise answer
+            else:
+                # It is tried again when it grows; the others are not held up by it.
+                refused[live.turn.turn_id] = str(answer)
+        for turn_id, reason in refused.items():
+            log.error("the log of turn %s cannot be stored: %s", turn_id, reason)
 
-    async def _refused(self, live: LiveLog, entry: Entry) -> None:
-        """Redis has this number already: our own append whose reply was lost, or a newer owner's."""
-        stored = await self._newest(live.turn.turn_id)
-        newest = Cursor.parse(stored[0][0].decode()) if stored else START
-        if newest.epoch > live.turn.epoch:
-            log.warning("turn %s belongs to another engine by now (epoch %d)", live.turn.turn_id, newest.epoch)
-            live.stored(entry.last)
-        else:
-            live.stored(newest.seq)
-            if newest.seq < entry.last:
-                self._note_growth(live)
+    async def _earlier_lives(self, live: LiveLog, after: Cursor) -> AsyncGenerator[Frame]:
+        """What Redis has of the turn's earlier epochs. Without Redis the present life is what can be told."""
+        if live.turn.epoch == FIRST_EPOCH:
+            return
+        with contextlib.suppress(LogGoneError):
+            async with aclosing(self._stored(live.turn.turn_id, after, before_epoch=live.turn.epoch)) as frames:
+                async for frame in frames:
+                    yield frame
 
     async def _follow_stored(self, turn_id: str, after: Cursor) -> AsyncGenerator[Frame]:
         seen_any = after != START
@@ -154,13 +170,15 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
 
     async def _newest(self, turn_id: str) -> Any:
         """The newest entry, in a list that is empty when there is none."""
-        return await self._redis.xrevrange(self._keys.turn(turn_id), count=1)
+        async with asyncio.timeout(READ_SECONDS):
+            return await self._redis.xrevrange(self._keys.turn(turn_id), count=1)
 
     async def _stored(self, turn_id: str, after: Cursor, before_epoch: int | None = None) -> AsyncGenerator[Frame]:
         end = "+" if before_epoch is None else f"({before_epoch}-0"
         while True:
             try:
-                page: Any = await self._redis.xrange(self._keys.turn(turn_id), f"({after}", end, count=PAGE)
+                async with asyncio.timeout(READ_SECONDS):
+                    page: Any = await self._redis.xrange(self._keys.turn(turn_id), f"({after}", end, count=PAGE)
             except (RedisError, OSError) as error:
                 raise LogGoneError(turn_id) from error
             for entry_id, fields in page:

@@ -14,6 +14,7 @@ log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 5.0
 RETRY_SECONDS = 0.5
+ANSWER_SECONDS = 2.0
 
 
 class RedisWatch:
@@ -35,7 +36,8 @@ class RedisWatch:
         """Ask once."""
         sent_at = time.monotonic()
         try:
-            answer: Any = await self._redis.time()
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answer: Any = await self._redis.time()
         except Exception as error:
             if not is_outage(error):
                 log.exception("Redis does not tell its time")

@@ -1,0 +1,259 @@
+"""The mailbox: one reader for all replies, and none of them lost."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from redis import Redis as SyncRedis
+
+from dialog_engine.streams.mailbox import BLOCK_SECONDS, QUIET_SECONDS, SWEEP_SECONDS, Mailbox
+from plugins_contract.connections import blocking_client, command_client
+from plugins_contract.keys import Keys
+from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted
+from tests.integration.engines import ENGINE, at_work
+from tests.support.ledger import Bench, answered
+from tests.support.servers import LocalServer
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+FOUND_WITHIN = SWEEP_SECONDS + QUIET_SECONDS + 1
+
+
+class Office:
+    """A mailbox, a ledger to ring it with, and what was delivered."""
+
+    def __init__(self, url: str) -> None:
+        self.keys = Keys()
+        self.redis: Any = command_client(url)
+        self.blocking = blocking_client(url, block_seconds=BLOCK_SECONDS)
+        self.thread = SyncRedis.from_url(url)
+        self.mailbox = Mailbox(self.blocking, self.redis, self.keys, ENGINE)
+        self.bench = Bench(self.redis, self.thread)
+        self.replies: dict[str, list[CallReply]] = {}
+
+    def note(self, correlation_id: str, reply: CallReply) -> None:
+        self.replies.setdefault(correlation_id, []).append(reply)
+
+    async def reading(self) -> None:
+        """The reader waits in Redis."""
+
+        async def blocked() -> bool:
+            return any(client["cmd"] == "xread" for client in await self.redis.client_list())
+
+        await wait_until(blocked)
+
+    async def aclose(self) -> None:
+        self.thread.close()
+        await self.redis.aclose()
+        await self.blocking.aclose()
+
+
+@pytest.fixture
+async def office(redis_url: str) -> AsyncGenerator[Office]:
+    async with aclosing(Office(redis_url)) as office:
+        await office.bench.open()
+        yield office
+
+
+@pytest.mark.every_redis
+@pytest.mark.parametrize("size", [10, 16_000, 17_000, 500_000])
+async def test_a_reply_of_any_size_is_delivered_with_all_that_came_before_it(office: Office, size: int) -> None:
+    request = await office.bench.request()
+    outcome = answered("x" * size)
+    async with at_work(office.mailbox.run):
+        await office.reading()
+        with office.mailbox.subscribed([request.correlation_id], office.note):
+            await office.bench.engine.enqueue(request)
+            delivery = await office.bench.deliver()
+            fence = await office.bench.run(delivery)
+            await office.bench.worker.progress(request, fence, CallProgress(1, 2, "half"))
+            await office.bench.worker.complete(delivery, fence, outcome)
+            await wait_until(lambda: len(office.replies.get(request.correlation_id, [])) == 3, 2.0)
+    assert office.replies[request.correlation_id] == [
+        CallStarted(1), CallProgress(1, 2, "half"), CallFinished(outcome),
+    ]  # fmt: skip
+
+
+async def finished(office: Office, ring: bool = True) -> str:
+    """A call that a worker has finished; without `ring` its doorbell is lost."""
+    request = await office.bench.request()
+    await office.bench.engine.enqueue(request)
+    delivery, fence = await _started(office)
+    await office.bench.worker.complete(delivery, fence, answered("42"))
+    if not ring:
+        await office.redis.delete(office.mailbox.key)
+    return request.correlation_id
+
+
+async def _started(office: Office) -> Any:
+    delivery = await office.bench.deliver()
+    return delivery, await office.bench.run(delivery)
+
+
+async def test_a_reply_that_came_before_the_mailbox_was_read_is_found_at_once(office: Office) -> None:
+    call = await finished(office)
+    with office.mailbox.subscribed([call], office.note):
+        async with at_work(office.mailbox.run):
+            await wait_until(lambda: office.replies.get(call), 1.0)
+    assert office.replies[call] == [CallFinished(answered("42"))]
+
+
+async def test_a_lost_ring_is_made_good_by_the_sweep(office: Office) -> None:
+    async with at_work(office.mailbox.run):
+        await office.reading()
+        loop = asyncio.get_running_loop()
+        call = await finished(office)  # rung, and nobody had subscribed yet
+        await office.reading()
+        with office.mailbox.subscribed([call], office.note):
+            begun = loop.time()
+            await wait_until(lambda: office.replies.get(call), FOUND_WITHIN)
+            assert loop.time() - begun <= SWEEP_SECONDS + QUIET_SECONDS + 0.5
+    assert office.replies[call] == [CallFinished(answered("42"))]
+
+
+@pytest.mark.parametrize("loss", ["delete", "flush", "nonsense"])
+async def test_a_mailbox_that_was_lost_is_read_again_when_it_is_there_again(office: Office, loss: str) -> None:
+    async with at_work(office.mailbox.run):
+        await office.reading()
+        match loss:
+            case "delete":
+                await finished(office)
+                await office.redis.delete(office.mailbox.key)
+            case "flush":
+                await finished(office)
+                await office.redis.flushall()
+                await office.bench.open()
+            case _:
+                await office.redis.xadd(office.mailbox.key, {"of": "somebody else's"})
+                await office.redis.expire(office.mailbox.key, 60)
+        request = await office.bench.request()
+        with office.mailbox.subscribed([request.correlation_id], office.note):
+            await office.bench.engine.enqueue(request)
+            delivery, fence = await _started(office)
+            await office.bench.worker.complete(delivery, fence, answered("42"))
+            await wait_until(
+                lambda: CallFinished(answered("42")) in office.replies.get(request.correlation_id, []), 3.0
+            )
+
+
+async def test_a_reply_that_cannot_be_read_holds_up_no_other(office: Office) -> None:
+    async with at_work(office.mailbox.run):
+        await office.reading()
+        request = await office.bench.request()
+        with office.mailbox.subscribed([request.correlation_id, "other"], office.note):
+            for reply in (b'{"kind":"unheard of"}', b"{]"):
+                await office.redis.xadd(office.mailbox.key, {"id": "other", "reply": reply})
+            await office.bench.engine.enqueue(request)
+            delivery, fence = await _started(office)
+            await office.bench.worker.complete(delivery, fence, answered("42"))
+            await wait_until(lambda: len(office.replies.get(request.correlation_id, [])) == 2, 2.0)
+    assert "other" not in office.replies
+
+
+async def test_redis_may_be_restarted_while_calls_wait(own_redis: LocalServer) -> None:
+    async with aclosing(Office(own_redis.url)) as office:
+        await office.bench.open()
+        request = await office.bench.request()
+        async with at_work(office.mailbox.run):
+            await office.reading()
+            with office.mailbox.subscribed([request.correlation_id], office.note):
+                await office.bench.engine.enqueue(request)
+                delivery, fence = await _started(office)
+                own_redis.kill()
+                own_redis.start()
+                office.thread.close()
+                await wait_until(lambda: _completed(office, delivery, fence))
+                await wait_until(
+                    lambda: CallFinished(answered("42")) in office.replies.get(request.correlation_id, []), 8.0
+                )
+
+
+async def _completed(office: Office, delivery: Any, fence: int) -> bool:
+    try:
+        await office.bench.worker.complete(delivery, fence, answered("42"))
+    except (ConnectionError, OSError):
+        return False
+    except Exception as error:
+        if "onnection" in str(error):
+            return False
+        raise
+    return True
+
+
+async def test_with_redis_away_attempts_slow_down(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_redis.kill()
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float, result: object = None) -> None:
+        if seconds == SWEEP_SECONDS:
+            await asyncio.Event().wait()
+        pauses.append(seconds)
+        await sleep(0)
+
+    async with aclosing(Office(own_redis.url)) as office:
+        monkeypatch.setattr("dialog_engine.streams.mailbox.asyncio.sleep", noted)
+        async with at_work(office.mailbox.run):
+            while len(pauses) < 7:
+                await sleep(0.001)
+        monkeypatch.undo()
+    assert pauses[:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+
+
+@pytest.mark.every_redis
+async def test_two_thousand_calls_wait_on_the_connections_of_one(office: Office) -> None:
+    async def connections() -> int:
+        return len(await office.redis.client_list())
+
+    requests = [await office.bench.request() for _ in range(2000)]
+    ids = [request.correlation_id for request in requests]
+    async with at_work(office.mailbox.run):
+        await office.reading()
+        for request in requests[:5]:
+            await office.bench.engine.enqueue(request)
+        before = await connections()
+        with office.mailbox.subscribed(ids, office.note):
+            assert len(office.mailbox) == 2000
+            await office.mailbox.check(ids)
+            for _ in range(5):
+                delivery, fence = await _started(office)
+                await office.bench.worker.complete(delivery, fence, answered("42"))
+            await wait_until(lambda: len(office.replies) == 5)
+            assert await connections() <= before + 3  # the pool of the command client, at most
+            assert len(office.mailbox) == 1995
+    assert len(office.mailbox) == 0
+
+
+async def test_who_stops_waiting_leaves_nothing_behind_and_takes_nothing_from_who_came_after(office: Office) -> None:
+    first = office.mailbox.subscribed(["call"], lambda *_: None)
+    second = office.mailbox.subscribed(["call"], office.note)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert len(office.mailbox) == 1
+    second.__exit__(None, None, None)
+    assert len(office.mailbox) == 0
+
+
+async def test_a_finished_call_hears_of_nothing_more(office: Office) -> None:
+    call = await finished(office)
+    with office.mailbox.subscribed([call], office.note):
+        await office.mailbox.check([call])
+        await office.mailbox.check([call])
+        assert len(office.mailbox) == 0
+    assert len(office.replies[call]) == 1
+
+
+async def test_the_reader_ends_whenever_it_is_cancelled(redis_url: str) -> None:
+    # On Python 3.11 redis-py itself would swallow some of these cancellations.
+    for passes in range(60):
+        async with aclosing(Office(redis_url)) as office:
+            reader = asyncio.create_task(office.mailbox.run())
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            reader.cancel()
+            _, running = await asyncio.wait([reader], timeout=3)
+            assert not running

@@ -1,0 +1,273 @@
+"""The relay: what is committed reaches its stream, whatever Redis does meanwhile."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from dialog_engine.chat.facts import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED
+from dialog_engine.errors import ConfigurationError, StorageUnavailableError
+from dialog_engine.streams.relay import BATCH, POLL_SECONDS, Rejected, Relay, check_routes
+from plugins_contract.connections import command_client
+from plugins_contract.errors import ErrorCode
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import EngineLedger, replies
+from plugins_contract.messages import EVENT_TYPE
+from plugins_contract.outcomes import CallState, ToolOutcome
+from tests.integration.engines import MINUTE_MS, MemoryOutbox, at_work, request
+from tests.support.servers import LocalServer
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+class Bench:
+    """A relay, its outbox, and what it reported."""
+
+    def __init__(self, url: str, *, backlog_limit: int = 0) -> None:
+        self.keys = Keys()
+        self.redis: Any = command_client(url)
+        self.outbox = MemoryOutbox()
+        self.answers: dict[str, list[replies.Enqueued | Rejected]] = {}
+        self.ledger = EngineLedger(self.redis, self.keys)
+        self.relay = Relay(self.outbox, self.redis, self.ledger, self.keys, DEFAULT_ROUTES, self._note, backlog_limit)
+
+    def _note(self, correlation_id: str, answer: replies.Enqueued | Rejected) -> None:
+        self.answers.setdefault(correlation_id, []).append(answer)
+
+    async def aclose(self) -> None:
+        await self.redis.aclose()
+
+    async def deadline(self) -> int:
+        return int((await self.redis.time())[0]) * 1000 + MINUTE_MS
+
+    async def backlog(self) -> int:
+        return await self.redis.xlen(self.keys.requests)
+
+    def empty(self) -> bool:
+        return not self.outbox.left
+
+
+@pytest.fixture
+async def bench(redis_url: str) -> AsyncGenerator[Bench]:
+    async with aclosing(Bench(redis_url)) as bench:
+        yield bench
+
+
+@pytest.mark.every_redis
+async def test_a_commit_wakes_the_relay_without_any_polling(bench: Bench) -> None:
+    async with at_work(bench.relay.run):
+        await wait_until(lambda: bench.outbox.looks == 1)
+        await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        row = bench.outbox.call(request(await bench.deadline()))
+        offered_at = loop.time()
+        bench.relay.offer([row])
+        await wait_until(lambda: row.event_id in bench.answers)
+
+        assert loop.time() - offered_at < POLL_SECONDS / 2
+        assert bench.answers[row.event_id] == [replies.Queued(entry=_entry(bench, row.event_id), backlog=0)]
+        await wait_until(bench.empty)
+        assert await bench.backlog() == 1
+
+
+def _entry(bench: Bench, correlation_id: str) -> str:
+    [answer] = bench.answers[correlation_id]
+    assert isinstance(answer, replies.Queued)
+    return answer.entry
+
+
+async def test_what_an_earlier_life_left_is_published_in_one_go(bench: Bench) -> None:
+    deadline = await bench.deadline()
+    for _ in range(5 * BATCH + 1):
+        bench.outbox.call(request(deadline))
+
+    async with at_work(bench.relay.run):
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        await wait_until(bench.empty)
+        # One look per batch, with no pause between them.
+        assert loop.time() - begun < 3 * POLL_SECONDS
+    assert await bench.backlog() == 5 * BATCH + 1
+
+
+async def test_facts_reach_the_streams_of_their_routes(bench: Bench) -> None:
+    turn = bench.outbox.add(TURN_FINISHED, "turn-1", b'{"a": 1}')
+    tool = bench.outbox.add(TOOL_CALL_FINISHED, "call-1", b'{"b": 2}')
+    async with at_work(bench.relay.run):
+        bench.relay.offer([turn, tool])
+        await wait_until(bench.empty)
+
+    for stream, row in (("events.ltm", turn), ("events.analytics", tool)):
+        [(_, fields)] = await bench.redis.xrange(stream)
+        assert fields == {
+            b"eventType": row.event_type.encode(), b"id": row.event_id.encode(), b"event": row.payload,
+        }  # fmt: skip
+
+
+async def test_with_redis_away_rows_wait_and_go_when_it_is_back(own_redis: LocalServer) -> None:
+    own_redis.kill()
+    async with aclosing(Bench(own_redis.url)) as bench:
+        first = bench.outbox.call(request(2**45))
+        async with at_work(bench.relay.run):
+            bench.relay.offer([first])
+            # Each row that is committed meanwhile makes no attempt of its own: one in hand finds out.
+            later = [bench.outbox.call(request(2**45)) for _ in range(300)]
+            await wait_until(lambda: bench.outbox.looks >= 2)
+            bench.relay.offer(later)
+            assert bench.outbox.marked == []
+            own_redis.start()
+            await wait_until(bench.empty)
+            assert await bench.backlog() == 301
+
+            own_redis.kill()
+            last = bench.outbox.call(request(2**45))
+            bench.relay.offer([last])
+            looks = bench.outbox.looks
+            await wait_until(lambda: bench.outbox.looks > looks + 1)
+            own_redis.start()
+            await wait_until(bench.empty)
+            assert await bench.backlog() == 302
+
+
+async def test_with_redis_away_attempts_slow_down(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_redis.kill()
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float, result: object = None) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    async with aclosing(Bench(own_redis.url)) as bench:
+        bench.outbox.call(request(2**45))
+        monkeypatch.setattr("dialog_engine.streams.relay.asyncio.sleep", noted)
+        async with at_work(bench.relay.run):
+            while len(pauses) < 7:
+                await sleep(0.001)
+    assert pauses[:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+
+
+async def test_a_row_that_cannot_be_read_is_told_at_once_put_off_and_holds_up_nobody(bench: Bench) -> None:
+    bad = bench.outbox.add(EVENT_TYPE, "bad", b"{]")
+    old = bench.outbox.add(EVENT_TYPE, "old", b'{"eventVersion": 0}')
+    good = [bench.outbox.call(request(await bench.deadline())) for _ in range(3)]
+    async with at_work(bench.relay.run):
+        bench.relay.offer([bad, old, *good])
+        await wait_until(lambda: len(bench.outbox.left) == 2)
+
+        [rejected] = bench.answers["bad"]
+        assert isinstance(rejected, Rejected)
+        assert "UnsupportedEventError" in rejected.reason
+        assert await bench.backlog() == 3
+        # It is tried again, ever more rarely.
+        await wait_until(lambda: len([each for each in bench.outbox.postponed if each[0] == bad.seq]) == 2)
+    assert [delay for seq, _, delay in bench.outbox.postponed if seq == bad.seq] == [1000, 2000]
+
+
+async def test_a_stream_that_is_no_stream_holds_up_its_own_rows_only(bench: Bench) -> None:
+    await bench.redis.set("events.ltm", "somebody else's")
+    stuck = bench.outbox.add(TURN_FINISHED, "turn-1", b"{}")
+    free = bench.outbox.add(TOOL_CALL_FINISHED, "call-1", b"{}")
+    async with at_work(bench.relay.run):
+        bench.relay.offer([stuck, free])
+        await wait_until(lambda: bench.outbox.left == [stuck.seq])
+        await wait_until(lambda: bench.outbox.postponed)
+        assert "WRONGTYPE" in bench.outbox.postponed[0][1]
+
+        await bench.redis.delete("events.ltm")
+        await wait_until(bench.empty)
+    assert await bench.redis.xlen("events.ltm") == 1
+    assert "turn-1" not in bench.answers
+
+
+async def test_a_request_stream_that_is_no_stream_is_told_to_the_call_at_once(bench: Bench) -> None:
+    await bench.redis.set(bench.keys.requests, "somebody else's")
+    row = bench.outbox.call(request(await bench.deadline()))
+    async with at_work(bench.relay.run):
+        bench.relay.offer([row])
+        [answer] = await wait_until(lambda: bench.answers.get(row.event_id))
+        assert isinstance(answer, Rejected)
+        assert "WRONGTYPE" in answer.reason
+    await bench.redis.delete(bench.keys.requests)
+
+
+async def test_a_mark_that_was_lost_costs_one_repetition_and_no_second_request(bench: Bench) -> None:
+    row = bench.outbox.call(request(await bench.deadline()))
+    async with at_work(bench.relay.run):
+        bench.relay.offer([row])
+        await wait_until(bench.empty)
+    bench.outbox.marked.clear()  # the process was killed between the publication and its mark
+
+    async with at_work(bench.relay.run):
+        await wait_until(bench.empty)
+    assert [type(answer) for answer in bench.answers[row.event_id]] == [replies.Queued, replies.AlreadyQueued]
+    assert await bench.backlog() == 1
+
+
+async def test_facts_are_published_once_even_while_the_disk_is_full(bench: Bench) -> None:
+    bench.outbox.failure = StorageUnavailableError("full")
+    bench.outbox.add(TURN_FINISHED, "turn-1", b"{}")
+    async with at_work(bench.relay.run):
+        looks = await wait_until(lambda: bench.outbox.looks)
+        await wait_until(lambda: bench.outbox.looks >= looks + 2)
+        assert await bench.redis.xlen("events.ltm") == 1
+        bench.outbox.failure = None
+        await wait_until(bench.empty)
+    assert await bench.redis.xlen("events.ltm") == 1
+
+
+async def test_what_was_in_hand_when_the_relay_broke_is_found_in_the_table(bench: Bench) -> None:
+    async def broken(*_: object) -> None:
+        raise LookupError("a bug")
+
+    row = bench.outbox.add(EVENT_TYPE, "bad", b"{]")
+    postpone, bench.outbox.postpone = bench.outbox.postpone, broken  # type: ignore[method-assign]
+    with pytest.raises(ExceptionGroup):
+        async with at_work(bench.relay.run) as tasks:
+            bench.relay.offer([row])
+            await asyncio.wait(tasks)
+    bench.outbox.postpone = postpone  # type: ignore[method-assign]
+
+    async with at_work(bench.relay.run):
+        await wait_until(lambda: bench.outbox.postponed)
+
+
+async def test_a_full_backlog_refuses_and_writes_nothing(redis_url: str) -> None:
+    async with aclosing(Bench(redis_url, backlog_limit=2)) as bench:
+        rows = [bench.outbox.call(request(await bench.deadline())) for _ in range(3)]
+        async with at_work(bench.relay.run):
+            for row in rows:
+                bench.relay.offer([row])
+                await wait_until(lambda row=row: row.event_id in bench.answers)
+        assert bench.answers[rows[2].event_id] == [replies.Overloaded(2)]
+        assert await bench.backlog() == 2
+
+
+async def test_the_ledgers_word_on_a_request_is_passed_on(bench: Bench) -> None:
+    deadline = await bench.deadline()
+    stopped, taken = request(deadline), request(deadline)
+    outcome = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "stopped")
+    await bench.ledger.cancel(stopped.correlation_id, stopped.mailbox, outcome, b"{}")
+    await bench.ledger.enqueue(request(deadline, tool="other", correlation_id=taken.correlation_id))
+    rows = [bench.outbox.call(stopped), bench.outbox.call(taken)]
+    async with at_work(bench.relay.run):
+        bench.relay.offer(rows)
+        await wait_until(bench.empty)
+
+    assert bench.answers[stopped.correlation_id] == [replies.AlreadyFinished(outcome)]
+    assert bench.answers[taken.correlation_id] == [replies.Conflict()]
+    assert await bench.backlog() == 1
+
+
+def test_every_type_needs_a_route_and_what_is_missing_is_named() -> None:
+    check_routes(DEFAULT_ROUTES.keys(), DEFAULT_ROUTES)
+    with pytest.raises(ConfigurationError, match=r"OUTBOX_ROUTES has no stream for OldFact, Older"):
+        check_routes([*DEFAULT_ROUTES, "Older", "OldFact"], DEFAULT_ROUTES)
+
+
+def test_requests_go_where_workers_read_them() -> None:
+    with pytest.raises(ConfigurationError, match=r"events\.plugins only"):
+        check_routes(DEFAULT_ROUTES, DEFAULT_ROUTES | {EVENT_TYPE: "events.elsewhere"})
