@@ -1,0 +1,328 @@
+"""What a consumer takes from the stream and what it leaves there, on real Redis and with a handler that obeys."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from redis.asyncio import Redis
+
+from plugins_contract.connections import blocking_client, command_client
+from plugins_contract.keys import GROUP, Keys
+from plugins_contract.ledger import Delivery, WorkerLedger
+from plugins_contract.messages import encode_request
+from plugins_contract.outcomes import CallState
+from plugins_mcp.consumer import BLOCK_SECONDS, Consumer, Handler
+from plugins_mcp.leases import LeaseTimes
+from tests.support.ledger import DONE, LEASE_MS
+from tests.support.waiting import wait_until
+from tests.support.working import Caller, calling
+
+pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+
+OFTEN = LeaseTimes(lease=LEASE_MS / 1000, sweep=0.02)
+
+
+@dataclass
+class Gate(Handler):
+    """Starts every delivery, and ends it when it is told to."""
+
+    ledger: WorkerLedger
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+    taken: list[Delivery] = field(default_factory=list[Delivery])
+    running: int = 0
+    most: int = 0
+
+    async def handle(self, delivery: Delivery) -> None:
+        self.taken.append(delivery)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        started = await self.ledger.start(delivery, max_starts=3, expired=DONE)
+        try:
+            await self.open.wait()
+            await self.ledger.complete(delivery, getattr(started, "fence", 0), DONE)
+        finally:
+            self.running -= 1
+
+
+@dataclass
+class Crew:
+    """A caller, and consumers under test."""
+
+    caller: Caller
+    url: str
+    steady: float = 1000.0
+
+    @asynccontextmanager
+    async def consuming(
+        self, name: str = "b", *, concurrency: int = 4, times: LeaseTimes = OFTEN
+    ) -> AsyncGenerator[tuple[Consumer, Gate]]:
+        """A consumer that runs for as long as the block, and then waits for what it has in hand."""
+        redis, reader = command_client(self.url), blocking_client(self.url, block_seconds=BLOCK_SECONDS)
+        ledger = WorkerLedger(redis, Keys())
+        gate = Gate(ledger)
+        consumer = Consumer(
+            reader,
+            redis,
+            Keys(),
+            ledger,
+            gate,
+            name=name,
+            concurrency=concurrency,
+            steady_for=lambda: self.steady,
+            times=times,
+        )
+        work = asyncio.create_task(consumer.run())
+        try:
+            yield consumer, gate
+        finally:
+            work.cancel()
+            await asyncio.wait([work])
+            gate.open.set()
+            await consumer.drain(5)
+            await redis.aclose()
+            await reader.aclose()
+
+    async def dropped(self, count: int, *, consumer: str = "gone") -> list[Delivery]:
+        """Requests that a consumer took and left lying for longer than a lease."""
+        for _ in range(count):
+            await self.caller.call()
+        deliveries = [await self.caller.deliver(consumer) for _ in range(count)]
+        for delivery in deliveries:
+            await self.caller.age(delivery)
+        return deliveries
+
+
+@pytest.fixture
+async def crew(redis: Redis, redis_url: str) -> AsyncGenerator[Crew]:
+    async with calling(redis_url) as caller:
+        yield Crew(caller, redis_url)
+
+
+async def test_requests_from_before_there_was_a_group_are_consumed(crew: Crew) -> None:
+    requests = [await crew.caller.call() for _ in range(3)]
+    async with crew.consuming() as (_, gate):
+        gate.open.set()
+        for request in requests:
+            assert (await crew.caller.outcome(request)).state is CallState.SUCCEEDED
+    assert await crew.caller.backlog() == 0
+
+
+async def test_stream_and_group_are_made_where_there_is_none(crew: Crew) -> None:
+    async with crew.consuming() as (consumer, gate):
+        await wait_until(lambda: consumer.reading)
+        groups = await crew.caller.redis.xinfo_groups(crew.caller.keys.requests)
+        assert [(group["name"], group["last-delivered-id"]) for group in groups] == [(GROUP.encode(), b"0-0")]
+        gate.open.set()
+        await crew.caller.outcome(await crew.caller.call())
+
+
+@pytest.mark.parametrize("loss", ["the group", "the stream", "everything"])
+async def test_a_group_that_vanished_is_made_again_and_nothing_is_passed_over(
+    crew: Crew, loss: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caller = crew.caller
+    async with crew.consuming() as (consumer, gate):
+        gate.open.set()
+        await wait_until(lambda: consumer.reading)
+        match loss:
+            case "the group":
+                await caller.command("XGROUP", "DESTROY", caller.keys.requests, GROUP)
+            case "the stream":
+                await caller.command("DEL", caller.keys.requests)
+            case _:
+                await caller.command("FLUSHALL")
+        request = await caller.call()
+        assert (await caller.outcome(request)).state is CallState.SUCCEEDED
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_no_more_is_taken_than_there_are_slots_by_reading_and_taking_over_together(crew: Crew) -> None:
+    await crew.caller.open()
+    await crew.dropped(12)
+    waiting = [await crew.caller.call() for _ in range(12)]
+    async with crew.consuming(concurrency=3) as (_, gate):
+        await wait_until(lambda: gate.running == 3)
+        pending = await crew.caller.pending()
+        assert sum(row.consumer == "b" for row in pending) == 3
+        gate.open.set()
+        for request in waiting:
+            await crew.caller.outcome(request)
+        await wait_until(lambda: len(gate.taken) == 24)
+        assert gate.most == 3
+    assert await crew.caller.backlog() == 0
+
+
+async def test_what_waits_for_a_slot_waits_where_another_worker_sees_it(crew: Crew) -> None:
+    for _ in range(4):
+        await crew.caller.call()
+    async with crew.consuming("a", concurrency=2) as (_, first), crew.consuming("b", concurrency=2) as (_, second):
+        await wait_until(lambda: first.running == second.running == 2)
+        first.open.set()
+        second.open.set()
+        await wait_until(crew.caller.backlog_is_empty)
+
+
+async def test_what_was_dropped_is_taken_over_once_its_lease_has_run_out(crew: Crew) -> None:
+    await crew.caller.open()
+    (old,) = await crew.dropped(1)
+    await crew.caller.call()
+    fresh = await crew.caller.deliver("alive")
+    async with crew.consuming() as (_, gate):
+        gate.open.set()
+        assert (await crew.caller.outcome(old.request)).state is CallState.SUCCEEDED
+        assert [delivery.entry for delivery in gate.taken] == [old.entry]
+    assert [row.entry for row in await crew.caller.pending()] == [fresh.entry]
+
+
+async def test_nothing_is_taken_over_before_redis_has_been_steady_for_a_lease(crew: Crew) -> None:
+    await crew.caller.open()
+    (old,) = await crew.dropped(1)
+    crew.steady = OFTEN.lease - 0.1
+    async with crew.consuming() as (_, gate):
+        gate.open.set()
+        await crew.caller.outcome(await crew.caller.call())
+        await asyncio.sleep(5 * OFTEN.sweep)
+        assert old.entry not in [delivery.entry for delivery in gate.taken]
+        crew.steady = OFTEN.lease
+        await crew.caller.outcome(old.request)
+
+
+async def test_a_delivery_whose_reply_was_lost_is_found_in_our_own_pending_list(crew: Crew) -> None:
+    await crew.caller.open()
+    request = await crew.caller.call()
+    await crew.caller.deliver("b")
+    async with crew.consuming("b") as (_, gate):
+        gate.open.set()
+        assert (await crew.caller.outcome(request)).state is CallState.SUCCEEDED
+
+
+async def test_our_own_pending_list_is_taken_in_pages_and_no_faster_than_slots_come_free(crew: Crew) -> None:
+    await crew.caller.open()
+    requests = [await crew.caller.call() for _ in range(120)]
+    for _ in requests:
+        await crew.caller.deliver("b")
+    async with crew.consuming("b", concurrency=5) as (_, gate):
+        gate.open.set()
+        await wait_until(crew.caller.backlog_is_empty)
+        assert gate.most <= 5
+        assert len(gate.taken) == 120
+
+
+async def test_a_pending_entry_whose_request_was_deleted_is_let_go(crew: Crew) -> None:
+    await crew.caller.open()
+    await crew.caller.call()
+    ours = await crew.caller.deliver("b")
+    await crew.caller.command("XDEL", crew.caller.keys.requests, ours.entry)
+    async with crew.consuming("b") as (consumer, gate):
+        await wait_until(lambda: consumer.reading)
+        await wait_until(crew.caller.nothing_pending)
+        assert not gate.taken
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (b"not json", "not a PluginToolCallRequested event: JSON is malformed"),
+        (b"", "not a PluginToolCallRequested event: Input data was truncated"),
+        (b"\xff\xfe", "not a PluginToolCallRequested event"),
+        (b"{}", "missing required field `correlationId`"),
+        (b'{"eventVersion": "x"}', "Expected `int`, got `str` - at `$.eventVersion`"),
+    ],
+)
+async def test_what_cannot_be_read_goes_to_the_dead_letters_and_the_rest_goes_on(
+    crew: Crew, event: bytes, reason: str
+) -> None:
+    caller = crew.caller
+    async with crew.consuming() as (_, gate):
+        gate.open.set()
+        await caller.redis.xadd(caller.keys.requests, {"event": event})
+        await caller.outcome(await caller.call())
+        await wait_until(caller.backlog_is_empty)
+    (letter,) = await caller.raw_dead_letters()
+    assert letter[b"event"] == event
+    assert reason in letter[b"reason"].decode()
+
+
+async def test_an_entry_without_any_field_of_ours_is_a_dead_letter_too(crew: Crew) -> None:
+    async with crew.consuming() as (_, gate):
+        gate.open.set()
+        await crew.caller.redis.xadd(crew.caller.keys.requests, {"what": "ever"})
+        await wait_until(crew.caller.dead_letters)
+        await crew.caller.outcome(await crew.caller.call())
+
+
+async def test_the_caller_of_a_request_of_another_version_is_answered(crew: Crew) -> None:
+    caller = crew.caller
+    request = await caller.call()
+    row = (await caller.redis.xrange(caller.keys.requests))[0]
+    newer = encode_request(request).replace(b'"eventVersion":1', b'"eventVersion":2')
+    await caller.command("XDEL", caller.keys.requests, row[0])
+    entry = await caller.redis.xadd(caller.keys.requests, {**row[1], b"event": newer})
+    await caller.redis.hset(caller.keys.call(request.correlation_id), "entry", entry)
+    async with crew.consuming() as (_, gate):
+        outcome = await caller.outcome(request)
+        assert not gate.taken
+    assert outcome.state is CallState.DEAD
+    assert outcome.error is not None
+    assert "eventVersion is 2, this release reads 1" in outcome.error.message
+    assert [identity for identity, _ in await caller.mailbox()] == [request.correlation_id]
+
+
+async def test_an_entry_that_cannot_even_be_buried_does_not_hold_up_the_others(crew: Crew) -> None:
+    caller = crew.caller
+    await caller.redis.set(caller.keys.call("odd"), "not a hash", ex=60)
+    async with crew.consuming() as (_, gate):
+        gate.open.set()
+        await caller.redis.xadd(caller.keys.requests, {"event": "x", "correlationId": "odd"})
+        for _ in range(3):
+            await caller.outcome(await caller.call())
+
+
+async def test_the_same_request_twice_in_the_stream_runs_once(crew: Crew) -> None:
+    caller = crew.caller
+    request = await caller.call()
+    fields = (await caller.redis.xrange(caller.keys.requests))[0][1]
+    await caller.redis.xadd(caller.keys.requests, fields)
+    async with crew.consuming() as (_, gate):
+        await wait_until(lambda: len(gate.taken) == 2)
+        gate.open.set()
+        await caller.outcome(request)
+        await wait_until(caller.backlog_is_empty)
+    assert await caller.starts(request) == 1
+    assert len(await caller.channel(request)) == 2
+
+
+async def test_two_workers_share_the_work(crew: Crew) -> None:
+    requests = [await crew.caller.call() for _ in range(8)]
+    async with crew.consuming("a") as (_, first), crew.consuming("b") as (_, second):
+        await wait_until(lambda: len(first.taken) == len(second.taken) == 4)
+        first.open.set()
+        second.open.set()
+        for request in requests:
+            await crew.caller.outcome(request)
+            assert await crew.caller.starts(request) == 1
+
+
+async def test_a_consumer_with_nothing_in_hand_leaves_the_group(crew: Crew) -> None:
+    async with crew.consuming() as (_, gate):
+        gate.open.set()
+        await crew.caller.outcome(await crew.caller.call())
+        assert await crew.caller.consumers() == {"b": 0}
+    async with calling(crew.url) as caller:
+        assert await caller.worker.retire("b", lease_ms=LEASE_MS)
+        assert await caller.consumers() == {}
+
+
+async def test_what_a_consumer_leaves_behind_is_free_for_others_at_once(crew: Crew) -> None:
+    await crew.caller.open()
+    request = await crew.caller.call()
+    await crew.caller.deliver("b")
+    assert not await crew.caller.worker.retire("b", lease_ms=LEASE_MS)
+    assert await crew.caller.consumers() == {"b": 1}
+    async with crew.consuming("c") as (_, gate):
+        gate.open.set()
+        assert (await crew.caller.outcome(request)).state is CallState.SUCCEEDED
+    assert await crew.caller.worker.retire("b", lease_ms=LEASE_MS)
