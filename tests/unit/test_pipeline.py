@@ -18,6 +18,7 @@ from dialog_engine.model import (
     StreamEnd,
     SystemMessage,
     TextDelta,
+    ToolCall,
     ToolMessage,
     ToolStatus,
     ToolStep,
@@ -25,9 +26,12 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
+from dialog_engine.sideband import SideBand
 from dialog_engine.tool_calls.enhance import enhance
 from dialog_engine.tool_calls.pipeline import Pipeline, standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
+from dialog_engine.tool_calls.rounds import OpenCall, see_through
+from dialog_engine.tool_calls.steps import Steps
 from plugins_contract.catalogue import ToolEntry
 from tests.support.twins import (
     SPENT,
@@ -226,6 +230,22 @@ async def test_closing_early_stops_waiting_for_calls_at_once_and_leaves_them_run
     assert world.workshop.listened_to == []
     finish.set()
     await wait_until(lambda: len(world.workshop.executed) == 1)
+
+
+async def test_when_a_result_cannot_be_committed_nobody_listens_for_the_other_calls_any_more() -> None:
+    world = World(workshop=Workshop({"a__c": gives(succeeded("x"), asyncio.Event())}))
+    turn = (await world.request()).turn
+    calls = [ToolCall("call_1", "one", "a__b", ""), ToolCall("call_2", "two", "a__c", "")]
+    opened = [OpenCall(call, world.workshop.request(turn, call, tool(call.name), {})) for call in calls]
+    world.store.refuse["add_result"] = StorageUnavailableError("the disk is full")
+
+    with pytest.raises(StorageUnavailableError):
+        await see_through(
+            turn, opened, steps=Steps(turn, 1, {}), store=world.store, calls=world.workshop, emit=SideBand().emit
+        )
+
+    assert world.workshop.listened_to == []
+    await world.workshop.close()
 
 
 async def test_an_enhanced_client_can_be_enhanced_again() -> None:
