@@ -423,7 +423,7 @@ async def test_a_deleted_session_takes_everything_with_it(storage: Storage) -> N
     with pytest.raises(SessionNotFoundError):
         await storage.sessions.delete("ann", turn.session_id)
     for table in ("sessions", "turns", "messages", "tool_calls"):
-        assert await storage.database.read(f"SELECT count(*) FROM {table}") == [(0,)]
+        assert await storage.database.read(f"SELECT count(*) FROM {table}") == [(0,)]  # noqa: S608
     assert await storage.outbox.event_types() == {"TurnFinished"}
 
 

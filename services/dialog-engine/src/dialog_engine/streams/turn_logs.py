@@ -49,6 +49,16 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         self._grown: dict[str, LiveLog] = {}
         self._wake = asyncio.Event()
 
+    @property
+    def in_memory(self) -> int:
+        """How many logs are kept for clients that are attached or just reconnecting."""
+        return len(self._live)
+
+    @property
+    def unstored(self) -> int:
+        """How many logs wait for Redis."""
+        return len(self._grown)
+
     def open(self, turn: Turn) -> LiveLog:
         live = LiveLog(turn, self._note_growth)
         self._live[turn.turn_id] = live

@@ -1,0 +1,324 @@
+"""The logs of turns: live for who is attached, stored for all others, and never two stories of one turn."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dialog_engine.chat.frames import START, Cursor, Frame, LogGoneError
+from dialog_engine.model import Done, DoneReason, ReasoningDelta, Reset, TextDelta, Turn, TurnEvent, TurnStarted, Usage
+from dialog_engine.streams import turn_log as turn_log_module
+from dialog_engine.streams import turn_logs as turn_logs_module
+from dialog_engine.streams.turn_log import LiveLog
+from dialog_engine.streams.turn_logs import LIFETIME_SECONDS, RedisTurnLogs
+from plugins_contract.connections import command_client
+from plugins_contract.keys import Keys
+from tests.integration.engines import at_work
+from tests.support.servers import LocalServer
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+TURN = Turn("turn", "session", "ann")
+DONE = Done("turn", DoneReason.STOP, Usage(), None)
+
+
+class Archive:
+    """The logs of one engine, and a second engine's view of them."""
+
+    def __init__(self, url: str) -> None:
+        self.redis: Any = command_client(url)
+        self.keys = Keys()
+        self.logs = RedisTurnLogs(self.redis, self.keys)
+        self.elsewhere = RedisTurnLogs(self.redis, self.keys)
+
+    async def aclose(self) -> None:
+        await self.redis.aclose()
+
+    async def stored(self, turn_id: str = "turn") -> list[str]:
+        return [entry.decode() for entry, _ in await self.redis.xrange(self.keys.turn(turn_id))]
+
+
+@pytest.fixture
+async def archive(redis_url: str) -> AsyncGenerator[Archive]:
+    async with aclosing(Archive(redis_url)) as archive:
+        yield archive
+
+
+async def read(logs: RedisTurnLogs, after: Cursor = START, turn_id: str = "turn") -> list[Frame]:
+    async with asyncio.timeout(10), aclosing(logs.follow(turn_id, after)) as frames:
+        return [frame async for frame in frames]
+
+
+def text(frames: Iterable[Frame]) -> str:
+    return "".join(json.loads(frame.data).get("delta", f"<{frame.name}>") for frame in frames)
+
+
+def ids(frames: Iterable[Frame]) -> list[Cursor]:
+    return [Cursor.parse(frame.id) for frame in frames]
+
+
+@pytest.mark.every_redis
+async def test_clients_here_get_each_piece_and_clients_elsewhere_all_of_them(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        here = asyncio.create_task(read(archive.logs))
+        log.append(TurnStarted("turn", "session"))
+        log.append(TextDelta("Hel"))
+        log.append(TextDelta("lo"))
+        elsewhere = asyncio.create_task(_once_there(archive))
+        await log.close()
+        log.append(DONE)
+        await log.close()
+
+        assert [frame.id for frame in await here] == ["1-1", "1-2", "1-3", "1-4"]
+        assert text(await here) == text(await elsewhere) == "<control>Hello<done>"
+        assert len(await archive.stored()) == 3
+
+
+async def _once_there(archive: Archive) -> list[Frame]:
+    await wait_until(archive.stored)
+    return await read(archive.elsewhere)
+
+
+@given(st.lists(st.one_of(st.sampled_from("tr!~"), st.integers(0, 30)), max_size=25))
+@settings(max_examples=60, deadline=None)
+def test_from_every_cursor_on_a_reader_gets_exactly_the_rest(steps: list[str | int]) -> None:
+    """`t` and `r` append deltas, `!` an event, `~` stores, a number stores and says how much Redis kept."""
+    grown: list[LiveLog] = []
+    log = LiveLog(TURN, grown.append)
+    said: list[str] = []
+    for step in steps:
+        match step:
+            case "t" | "r":
+                said.append(f"{step}{len(said)}.")
+                log.append(TextDelta(said[-1]) if step == "t" else ReasoningDelta(said[-1]))
+            case "!":
+                said.append("<reset>")
+                log.append(Reset(""))
+            case "~":
+                if entries := log.to_store():
+                    log.stored(entries[-1].last)
+            case int(kept):
+                log.to_store()
+                log.stored(kept)
+    log.append(DONE)
+    said.append("<done>")
+
+    async def after(seen: int) -> str:
+        async with aclosing(log.follow(seen)) as frames:
+            return text([frame async for frame in frames])
+
+    async def all_of_them() -> list[str]:
+        return [await after(seen) for seen in range(len(said) + 1)]
+
+    assert asyncio.run(all_of_them()) == ["".join(said[seen:]) for seen in range(len(said) + 1)]
+
+
+async def test_a_reader_elsewhere_goes_on_in_the_middle_of_a_merged_entry(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        for piece in "abcdefgh":
+            log.append(TextDelta(piece))
+        log.append(DONE)
+        await log.close()
+    assert await archive.stored() == ["1-8", "1-9"]
+    for seen in range(9):
+        frames = await read(archive.elsewhere, Cursor(1, seen))
+        assert text(frames) == "abcdefgh"[seen:] + "<done>"
+    assert await read(archive.elsewhere, Cursor(1, 9)) == []
+
+
+async def test_a_log_of_more_pages_than_one_is_read_to_its_end(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        for n in range(1200):
+            log.append(Reset(str(n)))
+        log.append(DONE)
+        await log.close()
+    frames = await read(archive.elsewhere)
+    assert len(frames) == 1201
+    assert ids(frames) == sorted(ids(frames))
+
+
+async def test_a_turn_that_was_taken_over_is_told_from_its_beginning_with_rising_ids(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        first = archive.logs.open(TURN)
+        first.append(TurnStarted("turn", "session"))
+        first.append(TextDelta("Hel"))
+        await first.close()
+    second_engine = RedisTurnLogs(archive.redis, archive.keys)
+    async with at_work(second_engine.run):
+        second = second_engine.open(Turn("turn", "session", "ann", epoch=2))
+        second.append(Reset("restart"))
+        second.append(TextDelta("Hello"))
+        second.append(DONE)
+        await second.close()
+        here, elsewhere = await read(second_engine), await read(archive.elsewhere)
+        assert text(here) == text(elsewhere) == "<control>Hel<reset>Hello<done>"
+        assert ids(here) == sorted(ids(here))
+        for logs in (second_engine, archive.elsewhere):
+            assert text(await read(logs, Cursor(1, 1))) == "Hel<reset>Hello<done>"
+            assert text(await read(logs, Cursor(2, 2))) == "<done>"
+            assert await read(logs, Cursor(3, 1)) == []
+
+
+async def test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over(archive: Archive) -> None:
+    stale, owner = RedisTurnLogs(archive.redis, archive.keys), archive.logs
+    async with at_work(stale.run, owner.run):
+        old = stale.open(TURN)
+        old.append(TextDelta("a"))
+        await old.close()
+        new = owner.open(Turn("turn", "session", "ann", epoch=2))
+        new.append(TextDelta("b"))
+        await new.close()
+        old.append(TextDelta("from the past"))
+        old.append(DONE)
+        async with asyncio.timeout(1):
+            await old.close()
+        assert await archive.stored() == ["1-1", "2-1"]
+
+
+async def test_an_append_whose_reply_was_lost_is_stored_once(archive: Archive) -> None:
+    log = archive.logs.open(TURN)
+    for event in (TextDelta("a"), TextDelta("b"), Reset("")):
+        log.append(event)
+    for entry in log.to_store():
+        fields: Any = entry.fields
+        await archive.redis.xadd(archive.keys.turn("turn"), fields, id=f"1-{entry.last}")
+    log.append(TextDelta("c"))
+    log.append(DONE)
+    async with at_work(archive.logs.run):
+        await log.close()
+    assert await archive.stored() == ["1-2", "1-3", "1-4", "1-5"]
+    assert text(await read(archive.elsewhere)) == "ab<reset>c<done>"
+
+
+async def test_with_redis_away_clients_here_get_everything_and_the_log_catches_up(own_redis: LocalServer) -> None:
+    own_redis.kill()
+    async with aclosing(Archive(own_redis.url)) as archive, at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        log.append(TextDelta("Hello"))
+        async with asyncio.timeout(1), aclosing(archive.logs.follow("turn")) as frames:
+            assert (await anext(frames)).data == '{"delta":"Hello"}'
+        with pytest.raises(LogGoneError):
+            await read(archive.elsewhere)
+        log.append(DONE)
+        assert text(await read(archive.logs)) == "Hello<done>"
+        own_redis.start()
+        await wait_until(archive.stored)
+        assert text(await read(archive.elsewhere)) == "Hello<done>"
+
+
+async def test_the_first_words_of_a_new_turn_do_not_wait_for_a_redis_that_hangs(archive: Archive) -> None:
+    log = archive.logs.open(TURN)
+    log.append(TextDelta("Hello"))
+    await archive.redis.execute_command("CLIENT", "PAUSE", 3000)
+    async with asyncio.timeout(0.5), aclosing(archive.logs.follow("turn")) as frames:
+        assert (await anext(frames)).data == '{"delta":"Hello"}'
+    await archive.redis.execute_command("CLIENT", "UNPAUSE")
+
+
+async def test_a_log_that_cannot_be_stored_holds_up_no_other(archive: Archive) -> None:
+    await archive.redis.set(archive.keys.turn("bad"), "somebody else's", ex=60)
+    async with at_work(archive.logs.run):
+        bad, good = archive.logs.open(Turn("bad", "session", "ann")), archive.logs.open(TURN)
+        bad.append(TextDelta("a"))
+        good.append(TextDelta("b"))
+        good.append(DONE)
+        async with asyncio.timeout(1):
+            await good.close()
+    assert await archive.stored() == ["1-1", "1-2"]
+
+
+async def test_a_log_lives_for_a_day_after_its_last_entry(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        log.append(DONE)
+        await log.close()
+        await wait_until(lambda: archive.redis.ttl(archive.keys.turn("turn")))
+        assert LIFETIME_SECONDS - 5 <= await archive.redis.ttl(archive.keys.turn("turn")) <= LIFETIME_SECONDS
+
+
+async def test_a_log_that_has_gone_is_said_to_be_gone(archive: Archive) -> None:
+    for after in (START, Cursor(1, 3)):
+        with pytest.raises(LogGoneError):
+            await read(archive.elsewhere, after)
+
+
+async def test_a_log_that_goes_while_it_is_followed_is_said_to_be_gone(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        log.append(TextDelta("a"))
+        await log.close()
+    reader = archive.elsewhere.follow("turn")
+    assert text([await anext(reader)]) == "a"
+    await archive.redis.flushall()
+    with pytest.raises(LogGoneError):
+        await anext(reader)
+
+
+async def test_an_ended_log_stays_in_memory_for_who_reconnects_and_not_for_ever(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn_logs_module, "KEEP_SECONDS", 0.2)
+    log = archive.logs.open(TURN)
+    log.append(DONE)
+    assert text(await read(archive.logs)) == "<done>"
+    assert archive.logs.in_memory == 1
+    await wait_until(lambda: archive.logs.in_memory == 0)
+
+
+async def test_a_long_outage_does_not_fill_the_memory(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_logs_module, "KEEP_UNSTORED", 3)
+    own_redis.kill()
+    async with aclosing(Archive(own_redis.url)) as archive:
+        running = archive.logs.open(TURN)
+        running.append(TextDelta("a"))
+        ended = [archive.logs.open(Turn(f"turn-{n}", "session", "ann")) for n in range(10)]
+        for log in ended:
+            log.append(DONE)
+        async with at_work(archive.logs.run):
+            await wait_until(lambda: archive.logs.unstored <= 4)
+            own_redis.start()
+            await wait_until(lambda: archive.stored("turn-9"))
+            await wait_until(archive.stored)
+        assert await archive.stored("turn-0") == []
+
+
+async def test_the_end_of_a_turn_waits_for_redis_and_not_for_long(
+    own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn_log_module, "CLOSE_SECONDS", 0.1)
+    own_redis.kill()
+    async with aclosing(Archive(own_redis.url)) as archive, at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        log.append(TextDelta("a"))
+        async with asyncio.timeout(1):
+            await log.close()
+        # Without `done` (the engine goes down) its readers are let go too.
+        assert text(await read(archive.logs)) == "a"
+
+
+async def test_a_reader_that_goes_takes_nobody_along(archive: Archive) -> None:
+    log = archive.logs.open(TURN)
+    readers = [asyncio.create_task(read(archive.logs)) for _ in range(5)]
+    log.append(TextDelta("a"))
+    await asyncio.sleep(0)
+    readers[0].cancel()
+    await asyncio.wait([readers[0]])
+    log.append(DONE)
+    assert {text(await reader) for reader in readers[1:]} == {"a<done>"}
+
+
+def test_events_of_every_kind_have_a_place() -> None:
+    events: list[TurnEvent] = [TurnStarted("t", "s"), TextDelta("a"), ReasoningDelta("b"), Reset(""), DONE]
+    log = LiveLog(TURN, lambda _: None)
+    for event in events:
+        log.append(event)
+    assert [entry.last for entry in log.to_store()] == [1, 2, 3, 4, 5]
