@@ -28,6 +28,16 @@ async def test_tells_how_many_requests_stand_before_it(bench: Bench) -> None:
     assert (await _queued(bench, await bench.request())).backlog == 1
 
 
+async def test_makes_the_stream_and_its_group_when_they_are_missing(bench: Bench) -> None:
+    """Also after a flush, and before any worker was ever there."""
+    await bench.redis.delete(bench.keys.requests)
+
+    queued = await _queued(bench, await bench.request())
+
+    assert len(await bench.command("XINFO", "GROUPS", bench.keys.requests)) == 1
+    assert (await bench.deliver()).entry == queued.entry
+
+
 async def test_the_same_request_again_is_answered_with_the_first_entry(bench: Bench) -> None:
     request = await bench.request()
     first = await _queued(bench, request)

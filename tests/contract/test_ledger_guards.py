@@ -64,6 +64,12 @@ GUARDS = [
         "'XADD', requests, 'MAXLEN', '~', 10, '*'",
         enqueue.test_the_stream_is_never_trimmed,
     ),
+    Guard(
+        "enqueue",
+        "redis.call('EXISTS', requests) == 0",
+        "false",
+        enqueue.test_makes_the_stream_and_its_group_when_they_are_missing,
+    ),
     # START: the owner, once per delivery, in time, as often as the execution class allows
     Guard(
         "start", "if TERMINAL[state]", "if false", start.test_a_finished_call_is_not_run_and_its_answer_is_sent_again

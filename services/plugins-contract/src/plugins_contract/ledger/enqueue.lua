@@ -1,6 +1,6 @@
 -- ENQUEUE: create the ledger entry and put the request on the stream, once.
 -- KEYS call, requests
--- ARGV id, argumentsHash, event, deadline, executionClass, backlogLimit (0: none), mailbox
+-- ARGV id, argumentsHash, event, deadline, executionClass, backlogLimit (0: none), mailbox, group
 -- -> {'QUEUED', entry, backlog} | {'EXISTS', entry} | {'FINISHED', reply} | {'CONFLICT'} | {'OVERLOADED', backlog}
 local call, requests = KEYS[1], KEYS[2]
 local id, hash, event, deadline, class, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
@@ -11,6 +11,11 @@ if known[1] then
   if known[2] ~= '' and known[2] ~= hash then return {'CONFLICT'} end
   if TERMINAL[known[1]] then return {'FINISHED', known[4]} end
   return {'EXISTS', known[3]}
+end
+
+-- The group is there as soon as the stream is, and from its start: no request goes by a worker that comes later.
+if redis.call('EXISTS', requests) == 0 then
+  redis.call('XGROUP', 'CREATE', requests, ARGV[8], '0', 'MKSTREAM')
 end
 
 local backlog = redis.call('XLEN', requests)

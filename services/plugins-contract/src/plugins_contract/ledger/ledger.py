@@ -73,6 +73,7 @@ class EngineLedger:
                 request.execution_class,
                 backlog_limit,
                 request.mailbox,
+                GROUP,
             ],
         )
         match answer:
