@@ -1,0 +1,156 @@
+"""The pair under measurement: every process but the engine's own, and the engine's path of a tool call in this one."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from dialog_engine.chat.facts import DEFAULT_ROUTES
+from dialog_engine.model import AssistantMessage, CallAnswered, ToolCall, Turn
+from dialog_engine.storage.calls import SqliteCalls
+from dialog_engine.storage.database import open_database
+from dialog_engine.storage.meta import engine_id
+from dialog_engine.storage.outbox import SqliteOutbox
+from dialog_engine.storage.turns import SqliteTurns
+from dialog_engine.streams.catalogue import LISTEN_SECONDS, CatalogueReader
+from dialog_engine.streams.executor import CallExecutor
+from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.streams.relay import Relay
+from dialog_engine.streams.watch import RedisWatch
+from plugins_contract.catalogue import ToolEntry
+from plugins_contract.clock import RedisClock
+from plugins_contract.connections import blocking_client, command_client
+from plugins_contract.ids import new_id
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import EngineLedger
+from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from tests.support.processes import ROOT, Process, answers, free_port
+from tests.support.servers import LocalServer, embedded_binary
+from tests.support.waiting import wait_until
+
+TIMEOUT_MS = 30_000
+MAX_BACKLOG = 10_000
+
+
+@dataclass(frozen=True)
+class Processes:
+    """What runs beside this process: Redis with an append-only file, the demo MCP server, workers."""
+
+    redis_url: str
+    mcp_url: str
+    pids: dict[str, int]
+
+
+@contextmanager
+def processes(folder: Path, *, workers: int, concurrency: int, quiet: bool = True) -> Generator[Processes]:
+    """Start them, and stop them with the block. Their data is in `folder`."""
+    with ExitStack() as stack:
+        redis = LocalServer(embedded_binary(), folder)
+        redis.start()
+        stack.callback(redis.process.stop)
+        mcp_port, health_port = free_port(), free_port()
+        server = Process(
+            [sys.executable, "-m", "examples.demo_server", "--port", str(mcp_port)],
+            env={"DEMO_EFFECT_LOG": str(folder / "effects.log")},
+            cwd=ROOT,
+        )
+        stack.callback(server.stop)
+        server.wait_ready(lambda: answers(f"http://127.0.0.1:{mcp_port}/healthz"))
+        mcp_url = f"http://127.0.0.1:{mcp_port}/mcp"
+        entry = {"type": "http", "url": mcp_url, "callstream": {"trust": True}}
+        (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"demo": entry}}))
+        pids = {"redis": redis.process.pid, "MCP server": server.pid}
+        for number in range(workers):
+            port = health_port if number == 0 else free_port()
+            # In a folder of its own: a `.env` of the repository is not read.
+            worker = Process(
+                [Path(sys.executable).with_name("plugins-mcp")],
+                env={
+                    "REDIS_URL": redis.url,
+                    "MCP_CONFIG": str(folder / "mcp.json"),
+                    "HEALTH_PORT": str(port),
+                    "WORKER_CONCURRENCY": str(concurrency),
+                    "LOG_LEVEL": "WARNING" if quiet else "INFO",
+                },
+                cwd=folder,
+            )
+            stack.callback(worker.stop)
+            worker.wait_ready(lambda port=port: answers(f"http://127.0.0.1:{port}/readyz"))
+            pids[f"worker {number + 1}"] = worker.pid
+        yield Processes(redis.url, mcp_url, pids)
+
+
+class Engine:
+    """What the engine does about one tool call: commit it, see it through, commit its result."""
+
+    def __init__(self, calls: SqliteCalls, turns: SqliteTurns, executor: CallExecutor, tool: ToolEntry) -> None:
+        self._calls = calls
+        self._turns = turns
+        self._executor = executor
+        self._tool = tool
+        self._idle: list[Turn] = []
+
+    async def prepare(self, turns: int) -> Self:
+        """Begin as many turns as calls will be in flight: a turn makes one call after the other."""
+        self._idle = [await self._turns.begin("benchmark", None, "echo", None) for _ in range(turns)]
+        return self
+
+    async def call(self, text: str) -> str:
+        """One whole call, from its commit to the commit of its result. Returns what the tool answered."""
+        turn = self._idle.pop()
+        call = ToolCall("call_1", new_id(), self._tool.name, json.dumps({"text": text}))
+        request = self._executor.request(turn, call, self._tool, {"text": text})
+        await self._calls.add_round(turn, AssistantMessage("", (call,)), [request], {})
+        async for update in self._executor.run([request]):
+            if isinstance(update, CallAnswered):
+                await self._calls.add_result(turn, call, update.outcome)
+                self._idle.append(turn)
+                return _text(update.outcome)
+        raise RuntimeError("the call ended without an answer")
+
+
+def _text(outcome: ToolOutcome) -> str:
+    if outcome.state is not CallState.SUCCEEDED:
+        raise RuntimeError(f"a call is {outcome.state}: {outcome.error}")
+    return "".join(block.text for block in outcome.content if isinstance(block, TextBlock))
+
+
+@asynccontextmanager
+async def engine(redis_url: str, database_file: Path) -> AsyncGenerator[Engine]:
+    """The engine's parts, wired as in `dialog_engine.wiring`."""
+    keys, clock = Keys(), RedisClock()
+    redis = command_client(redis_url)
+    mail = blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
+    announcements = blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
+    async with redis, mail, announcements, open_database(database_file) as database:
+        ledger = EngineLedger(redis, keys)
+        mailbox = Mailbox(mail, redis, keys, await engine_id(database))
+        executor = CallExecutor(ledger, mailbox, keys, clock, default_timeout_ms=TIMEOUT_MS)
+        relay = Relay(SqliteOutbox(database), redis, ledger, keys, DEFAULT_ROUTES, executor.on_enqueued, MAX_BACKLOG)
+        watch = RedisWatch(redis, clock)
+        catalogue = CatalogueReader(redis, announcements, keys, clock)
+        await watch.ask()
+        async with _running(watch.run, mailbox.run, relay.run, catalogue.run):
+            await wait_until(lambda: _named(catalogue, "echo"), 20, what="the tool echo in the catalogue")
+            [tool] = _named(catalogue, "echo")
+            calls = SqliteCalls(database, relay.offer)
+            yield Engine(calls, SqliteTurns(database, relay.offer), executor, tool)
+
+
+def _named(catalogue: CatalogueReader, name: str) -> list[ToolEntry]:
+    return [tool for tool in catalogue.tools() if tool.tool == name]
+
+
+@asynccontextmanager
+async def _running(*loops: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
+    tasks = [asyncio.ensure_future(run()) for run in loops]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
