@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.chat.normalise import MAX_CALL_ID_CHARACTERS, UNKNOWN_OUTCOME, normalise
 from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+from dialog_engine.tool_calls.normalise import MAX_CALL_ID_CHARACTERS, UNKNOWN_OUTCOME, normalise
 
 USER = UserMessage("What time is it?")
 

@@ -122,6 +122,16 @@ async def test_text_and_reasoning_of_a_reply_with_calls_stay_with_them() -> None
     assert next(event.message for event in events if isinstance(event, MessageFinished)) == asked
 
 
+async def test_an_id_that_a_provider_uses_again_in_the_next_round_is_made_unique_before_it_is_sent_back() -> None:
+    model, _ = await World().run(asks(("a__b", "")), asks(("a__b", "")), says("x"))
+
+    asked = [message for message in model.requests[2].messages if isinstance(message, AssistantMessage)]
+    answered = [message for message in model.requests[2].messages if isinstance(message, ToolMessage)]
+    ids = [call.tool_call_id for message in asked for call in message.tool_calls]
+    assert len(set(ids)) == 2
+    assert [message.tool_call_id for message in answered] == ids
+
+
 async def test_the_tools_of_a_turn_stay_the_same_while_it_runs() -> None:
     class Fading(Shelf):
         asked = 0

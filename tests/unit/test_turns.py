@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from dialog_engine.chat import turns as turns_module
-from dialog_engine.chat.normalise import UNKNOWN_OUTCOME
 from dialog_engine.errors import (
     LLMRateLimitedError,
     SessionNotFoundError,
@@ -34,6 +33,7 @@ from dialog_engine.model import (
     TurnFailed,
     Usage,
 )
+from dialog_engine.tool_calls.normalise import UNKNOWN_OUTCOME
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome

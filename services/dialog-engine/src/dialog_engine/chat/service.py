@@ -7,7 +7,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from dialog_engine.chat.history import window
-from dialog_engine.chat.normalise import normalise
 from dialog_engine.chat.ports import History, TurnStore
 from dialog_engine.model import (
     AssistantMessage,
@@ -171,7 +170,7 @@ class ChatService:
                 yield event
         said = await self._history.messages(turn.session_id)
         remembered = window(said, max_messages=self._memory.max_messages, max_tokens=self._memory.max_tokens)
-        async with aclosing(self._llm(ChatRequest(normalise(remembered), turn))) as events:
+        async with aclosing(self._llm(ChatRequest(remembered, turn))) as events:
             async for event in events:
                 yield event
 
