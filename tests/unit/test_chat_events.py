@@ -77,7 +77,6 @@ TOOL_STEPS: list[TurnEvent] = [
     ended(CallState.FAILED, ErrorCode.DISABLED),
 ]
 COMMON = {"type", "status", "toolName", "server", "toolCallId", "correlationId", "round"}
-NOT_YET_DOCUMENTED = {("queued", "position")}
 
 
 def table(header: str) -> list[list[str]]:
@@ -111,7 +110,7 @@ def test_an_event_has_the_fields_that_the_protocol_page_gives_it(event: TurnEven
 def test_a_step_of_a_tool_call_has_the_fields_that_the_protocol_page_gives_it(event: TurnEvent) -> None:
     _, data = encode(event)
     [adds] = [row[1] for row in table("| status | adds |") if f"`{data['status']}`" in row[0]]
-    sent = {name for name in set(data) - COMMON if (data["status"], name) not in NOT_YET_DOCUMENTED}
+    sent = set(data) - COMMON
 
     assert sent == {re.split(r"[\s{]", code)[0] for code in re.findall(r"`(\w[^`]*)`", adds) if "." not in code}
     assert set(data) >= COMMON
