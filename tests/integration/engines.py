@@ -3,12 +3,23 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import httpx2
+import msgspec
+import uvicorn
+from fastapi import FastAPI
+
 from dialog_engine.chat.outbox import Outbox, OutboxRow
+from dialog_engine.config import Settings
+from dialog_engine.main import bind
+from dialog_engine.wiring import build_app
 from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested, encode_request
+from tests.support.waiting import wait_until
 
 ENGINE = "engine-1"
 MINUTE_MS = 60_000
@@ -95,3 +106,178 @@ class MemoryOutbox(Outbox):
         self.postponed.append((row.seq, error, retry_in_ms))
         self.rows[row.seq] = OutboxRow(row.seq, row.event_type, row.event_id, row.payload, row.attempts + 1)
         self._next_at[row.seq] = asyncio.get_running_loop().time() + retry_in_ms / 1000
+
+
+# --- A running engine ---
+
+
+class Model:
+    """A model that says what the test wants, over the real wire protocol. `held` keeps it from its last words."""
+
+    def __init__(self) -> None:
+        self.replies: list[list[dict[str, Any]]] = []
+        self.held = asyncio.Event()
+        self.held.set()
+        self.port = 0
+        self.open = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def will_say(self, text: str) -> None:
+        """Its next reply is this text, in two pieces."""
+        middle = len(text) // 2
+        self.replies.append([{"content": text[:middle]}, {"content": text[middle:]}])
+
+    def will_call(self, *tools: str) -> None:
+        """Its next reply asks for these tools, with no arguments."""
+        calls = [
+            {"index": n, "id": f"call_{n}", "type": "function", "function": {"name": name, "arguments": "{}"}}
+            for n, name in enumerate(tools)
+        ]
+        self.replies.append([{"content": "One moment."}, {"tool_calls": calls}])
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncGenerator["Model"]:
+        """It answers for as long as the block runs."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            self.held.set()
+            server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            await reader.readexactly(length)
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+            first, *rest = self.replies.pop(0) if self.replies else [{"content": "He"}, {"content": "llo"}]
+            writer.write(_chunk({"choices": [{"delta": first}]}))
+            await writer.drain()
+            gone = asyncio.create_task(reader.read(1))
+            go_on = asyncio.create_task(self.held.wait())
+            await asyncio.wait({gone, go_on}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (gone, go_on):
+                task.cancel()
+            for delta in rest:
+                writer.write(_chunk({"choices": [{"delta": delta}]}))
+            reason = "tool_calls" if any("tool_calls" in delta for delta in rest) else "stop"
+            writer.write(_chunk({"choices": [{"delta": {}, "finish_reason": reason}]}))
+            usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+            writer.write(_chunk({"choices": [], "usage": usage}) + b"data: [DONE]\n\n")
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the engine went away, as it may
+        finally:
+            self.open -= 1
+            writer.close()
+
+
+def _chunk(data: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(data) + b"\n\n"
+
+
+class Engine:
+    """A whole engine on a real socket, in this process."""
+
+    def __init__(self, app: FastAPI, port: int) -> None:
+        self.app = app
+        self.url = f"http://127.0.0.1:{port}"
+        self.client = httpx2.AsyncClient(base_url=self.url, timeout=30, trust_env=False)
+
+    async def events(self, method: str, path: str, **options: Any) -> list["Event"]:
+        """All events of a stream, to its end."""
+        async with self.stream(method, path, **options) as stream:
+            return [event async for event in stream]
+
+    @asynccontextmanager
+    async def stream(self, method: str, path: str, **options: Any) -> AsyncGenerator["Stream"]:
+        """An open event stream."""
+        async with self.client.stream(method, path, **options) as response:
+            if response.status_code != 200:
+                await response.aread()
+            assert response.status_code == 200, response.text
+            yield Stream(response)
+
+    async def chat(self, message: str = "Hi", **fields: str) -> list["Event"]:
+        """The events of a whole turn."""
+        return await self.events("POST", "/v1/chat", json={"message": message, **fields})
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event as it came."""
+
+    id: str
+    name: str
+    data: dict[str, Any]
+
+
+class Stream:
+    """The events of a response, one by one."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self.response = response
+        self.retry: int | None = None
+        self._events = self._read()
+
+    def __aiter__(self) -> AsyncGenerator[Event]:
+        return self._events
+
+    async def until(self, name: str) -> Event:
+        """Read on to the next event of this name."""
+        async for event in self._events:
+            if event.name == name:
+                return event
+        raise AssertionError(f"the stream ended without {name}")
+
+    async def _read(self) -> AsyncGenerator[Event]:
+        fields: dict[str, str] = {}
+        async for line in self.response.aiter_lines():
+            name, _, value = line.partition(": ")
+            if name == "retry":
+                self.retry = int(value)
+            elif name in ("id", "event", "data"):
+                fields[name] = value
+            elif not line and "data" in fields:
+                yield Event(fields["id"], fields["event"], msgspec.json.decode(fields["data"]))
+                fields = {}
+
+
+def settings(folder: Path, redis_url: str, model_url: str, **changes: Any) -> Settings:
+    """Settings of an engine for one test; nothing comes from this machine's environment."""
+    values: dict[str, Any] = {
+        "outbox_path": folder / "engine.sqlite3",
+        "redis_url": redis_url,
+        "openai_api_key": "a key",
+        "openai_base_url": model_url,
+        "shutdown_grace_seconds": 0.1,
+        "_env_file": None,
+    }
+    return Settings(**(values | changes))
+
+
+@asynccontextmanager
+async def running_engine(configured: Settings) -> AsyncGenerator[Engine]:
+    """An engine that serves for as long as the block."""
+    app = build_app(configured)
+    listener = bind(configured.model_copy(update={"port": 0}))
+    config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=2, server_header=False)
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    engine = Engine(app, listener.getsockname()[1])
+    try:
+        await wait_until(lambda: server.started or serving.done(), what="the engine's start")
+        if serving.done():
+            serving.result()
+        yield engine
+    finally:
+        await engine.client.aclose()
+        server.should_exit = True
+        await serving
+        listener.close()

@@ -228,7 +228,10 @@ async def test_two_thousand_calls_wait_on_the_connections_of_one(office: Office)
 
 
 async def test_who_stops_waiting_leaves_nothing_behind_and_takes_nothing_from_who_came_after(office: Office) -> None:
-    first = office.mailbox.subscribed(["call"], lambda *_: None)
+    def nobody(_: str, __: CallReply) -> None:
+        raise AssertionError("it went")
+
+    first = office.mailbox.subscribed(["call"], nobody)
     second = office.mailbox.subscribed(["call"], office.note)
     first.__enter__()
     second.__enter__()

@@ -130,7 +130,7 @@ async def test_a_commit_that_was_answered_survives_a_power_cut_by_its_settings(s
         names = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         return [(await tx.execute(f"PRAGMA {name}"))[0][0] for name in names]
 
-    assert await storage.database.write(settings) == ["wal", 2, 1, 5000]
+    assert await storage.database.write(settings) == ["wal", 2, 1, 1000]
 
 
 async def test_writers_that_come_together_share_commits(storage: Storage) -> None:

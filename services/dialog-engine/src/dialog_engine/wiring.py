@@ -16,6 +16,7 @@ from dialog_engine.config import Settings
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http.app import State, create_app
 from dialog_engine.http.auth import Authenticator
+from dialog_engine.http.limits import MAX_BODY_BYTES
 from dialog_engine.http.services import About, Readiness, Services
 from dialog_engine.llm.openai_client import OpenAIChatClient
 from dialog_engine.observe.metrics import Metrics
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 
 VERSION = version("dialog-engine")
 RESTART_SECONDS = 1.0
+SCRAPE_SECONDS = 2.0
+"""How long a scrape waits for Redis; without it the engine's own numbers are told."""
 
 
 def build_app(settings: Settings) -> FastAPI:
@@ -55,7 +58,14 @@ def build_app(settings: Settings) -> FastAPI:
         async with run_engine(settings) as services:
             yield {"services": services}
 
-    return create_app(lifespan, Authenticator(settings.api_keys), version=VERSION, loopback_only=not settings.api_keys)
+    return create_app(
+        lifespan,
+        Authenticator(settings.api_keys),
+        version=VERSION,
+        loopback_only=not settings.api_keys,
+        # A character is twelve bytes of JSON at most: a pair of \\u escapes.
+        max_body_bytes=max(MAX_BODY_BYTES, 12 * settings.max_message_chars + 1000),
+    )
 
 
 @contextlib.asynccontextmanager
@@ -111,7 +121,7 @@ async def run_engine(settings: Settings) -> AsyncGenerator[Services]:
         await stack.enter_async_context(_kept_running(*loops, *([catalogue.run] if settings.enable_mcp else [])))
         await watch.ask()
         if watch.available and settings.enable_mcp:
-            await catalogue.refresh()
+            await catalogue.look()
         stack.push_async_callback(turns.close, settings.shutdown_grace_seconds)
         await turns.resume()
         yield Services(
@@ -170,7 +180,7 @@ async def _readiness(
     database: Database, watch: RedisWatch, tools: ToolDirectory, outbox: SqliteOutbox, settings: Settings
 ) -> Readiness:
     try:
-        await database.read("SELECT 1")
+        await database.check()
         waiting, oldest_ms = await outbox.backlog()
         storage = "ok"
     except StorageUnavailableError as error:
@@ -194,10 +204,11 @@ async def _metrics(metrics: Metrics, outbox: SqliteOutbox, watch: RedisWatch, re
         metrics.outbox_oldest.set(oldest_ms / 1000)
     metrics.redis_up.set(watch.available)
     try:
-        backlog = await read_backlog(redis, keys)
+        async with asyncio.timeout(SCRAPE_SECONDS):
+            backlog = await read_backlog(redis, keys)
     except Exception as error:
         if not is_outage(error):
-            raise
+            log.exception("the request stream cannot be measured")
         return metrics.text()
     metrics.lag.labels(keys.requests, GROUP).set(backlog.lag)
     metrics.pending.labels(keys.requests, GROUP).set(backlog.pending)

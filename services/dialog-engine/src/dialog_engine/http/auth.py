@@ -36,9 +36,12 @@ class Authenticator:
                 if hmac.compare_digest(given, digest):
                     return name
         raise ProblemError(
-            HTTPStatus.UNAUTHORIZED, "UNAUTHORIZED", "send Authorization: Bearer <key>, with a key of API_KEYS",
+            HTTPStatus.UNAUTHORIZED,
+            "UNAUTHORIZED",
+            "send Authorization: Bearer <key>, with a key of API_KEYS",
             field="Authorization",
-        )  # fmt: skip
+            headers={"WWW-Authenticate": "Bearer"},
+        )
 
 
 def _digest(key: str) -> bytes:

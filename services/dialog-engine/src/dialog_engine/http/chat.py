@@ -1,5 +1,7 @@
 """Turns: begin one, follow it, look at it, stop it."""
 
+import asyncio
+import contextlib
 import re
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
@@ -10,7 +12,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from dialog_engine.chat.frames import START, Cursor, Frame, LogGoneError
-from dialog_engine.errors import TurnNotFoundError
 from dialog_engine.http import snapshot, views
 from dialog_engine.http.auth import Subject
 from dialog_engine.http.problems import ProblemError
@@ -18,6 +19,10 @@ from dialog_engine.http.services import Engine, Services
 from dialog_engine.http.sse import event_stream
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+CUT_SECONDS = 1.0
+"""A pause of this length in the log of an ended turn is its end."""
+CANCEL_SECONDS = 10.0
+"""How long the end of a cancelled turn is waited for: with the disk full it cannot be written down."""
 
 router = APIRouter(prefix="/v1", tags=["turns"])
 
@@ -28,6 +33,16 @@ def _not_blank(text: str) -> str:
     return text
 
 
+def _whole_characters(text: str) -> str:
+    # JSON can spell half of a surrogate pair; nothing that stores or sends text can.
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("must be Unicode text: it holds half a character (a lone surrogate)")
+    return text
+
+
+_Text = Annotated[str, AfterValidator(_whole_characters)]
+
+
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, strict=True)
 
@@ -35,13 +50,13 @@ class _Body(BaseModel):
 class TurnRequest(_Body):
     """A user's message."""
 
-    message: Annotated[str, AfterValidator(_not_blank), Field(description="What the user says.")]
+    message: Annotated[_Text, AfterValidator(_not_blank), Field(description="What the user says.")]
 
 
 class ChatRequest(TurnRequest):
     """A user's message, in a session or in a new one."""
 
-    session_id: Annotated[str | None, Field(min_length=1, max_length=100)] = None
+    session_id: Annotated[_Text, Field(min_length=1, max_length=100)] | None = None
 
 
 @router.post("/chat")
@@ -81,17 +96,18 @@ async def events(
     frames = engine.frames.follow(turn_id, cursor)
     if record.status == "running":
         return event_stream(frames)
+    frames = _ended(frames)
     try:
         first = await anext(frames, None)
     except LogGoneError:
-        # The log of a turn is kept for a day; what was said in it is kept for good.
-        if cursor != START:
-            return Response(status_code=HTTPStatus.NO_CONTENT)
-        session, messages = await engine.archive.transcript(subject, record.session_id)
-        return event_stream(snapshot.frames(record, session, messages))
-    if first is None:
+        first = None
+    if first is not None:
+        return event_stream(_with_first(first, frames))
+    if cursor != START:
         return Response(status_code=HTTPStatus.NO_CONTENT)
-    return event_stream(_with_first(first, frames))
+    # The log of a turn is kept for a day; what was said in it is kept for good.
+    session, messages = await engine.archive.transcript(subject, record.session_id)
+    return event_stream(snapshot.frames(record, session, messages))
 
 
 @router.get("/turns/{turn_id}")
@@ -104,7 +120,9 @@ async def turn(turn_id: str, engine: Engine, subject: Subject) -> dict[str, obje
 async def cancel(turn_id: str, engine: Engine, subject: Subject) -> dict[str, str]:
     """Stop a turn: the model's stream, and every tool call of it."""
     await engine.archive.turn(subject, turn_id)
-    await engine.turns.cancel(turn_id)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CANCEL_SECONDS):
+            await engine.turns.cancel(turn_id)
     return {"turnId": turn_id, "status": (await engine.archive.turn(subject, turn_id)).status}
 
 
@@ -114,7 +132,8 @@ async def content(turn_id: str, correlation_id: str, number: int, engine: Engine
     outcome = await engine.archive.outcome(subject, turn_id, correlation_id)
     media = views.media(outcome, number)
     if media is None:
-        raise TurnNotFoundError(f"there is no content {number} in the result of call {correlation_id}")
+        detail = f"there is no content {number} in the result of call {correlation_id}"
+        raise ProblemError(HTTPStatus.NOT_FOUND, "CONTENT_NOT_FOUND", detail, field="number")
     return media
 
 
@@ -143,7 +162,26 @@ def _cursor(field: str, text: str | None) -> Cursor | None:
         raise ProblemError(HTTPStatus.BAD_REQUEST, "INVALID_CURSOR", str(error), field=field) from None
 
 
+async def _ended(frames: AsyncGenerator[Frame]) -> AsyncGenerator[Frame]:
+    """The log of an ended turn: all of it is there, so nothing is waited for.
+
+    It can be short of its end, when the engine was killed before Redis had it: a reader then comes back with its
+    cursor, is told that nothing is left, and finds the messages in the session.
+    """
+    async with contextlib.aclosing(frames):
+        while True:
+            try:
+                async with asyncio.timeout(CUT_SECONDS):
+                    frame = await anext(frames, None)
+            except TimeoutError:
+                return
+            if frame is None:
+                return
+            yield frame
+
+
 async def _with_first(first: Frame, rest: AsyncGenerator[Frame]) -> AsyncGenerator[Frame]:
-    yield first
-    async for frame in rest:
-        yield frame
+    async with contextlib.aclosing(rest):
+        yield first
+        async for frame in rest:
+            yield frame

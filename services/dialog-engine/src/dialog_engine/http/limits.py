@@ -1,16 +1,14 @@
-"""A bound on what a request may send, before anything reads it."""
+"""Bounds on requests, held before anything reads them: how much they may send, and under which name they may come."""
 
 from http import HTTPStatus
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dialog_engine.config import is_loopback
 from dialog_engine.http.problems import problem
 
 MAX_BODY_BYTES = 1_000_000
-
-
-class BodyTooLargeError(Exception):
-    """The body went past the limit while it was read."""
 
 
 class BodyLimit:
@@ -25,35 +23,71 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if announced.isdigit() and int(announced) > self._max_bytes:
+        announced = Headers(scope=scope).get("content-length", "0")
+        if announced.isdecimal() and int(announced) > self._max_bytes:
             await self._refuse(scope, receive, send)
             return
-        started = False
+        started = refused = False
         read = 0
 
         async def limited() -> Message:
-            nonlocal read
+            nonlocal read, refused
             message = await receive()
             read += len(message.get("body", b""))
-            if read > self._max_bytes:
-                raise BodyTooLargeError
+            if read > self._max_bytes and not started:
+                refused = True
+                return {"type": "http.disconnect"}
             return message
 
-        async def noted(message: Message) -> None:
+        async def passed(message: Message) -> None:
             nonlocal started
-            started = True
-            await send(message)
+            # Whatever is made of half a body, the sender hears that it was too large.
+            if not refused:
+                started = True
+                await send(message)
 
         try:
-            await self._app(scope, limited, noted)
-        except BodyTooLargeError:
-            if started:
-                raise
-            await self._refuse(scope, receive, send)
+            await self._app(scope, limited, passed)
+        finally:
+            if refused:
+                await self._refuse(scope, receive, send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = problem(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "BODY_TOO_LARGE", f"the body may have {self._max_bytes} bytes at most"
-        )
+        detail = f"the body may have {self._max_bytes} bytes at most"
+        errors = {"errors": [{"field": "body", "message": detail}]}
+        response = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "BODY_TOO_LARGE", detail, errors)
         await response(scope, receive, send)
+
+
+class LoopbackNames:
+    """ASGI middleware: only requests that were sent to this machine by its own names.
+
+    Without keys, a page of somebody else's must not be able to reach the engine under a name that it controls (DNS
+    rebinding).
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "http" and not is_own_name(Headers(scope=scope).get("host", "")):
+            detail = "without API_KEYS requests are served at localhost, 127.0.0.1 and [::1] only"
+            errors = {"errors": [{"field": "Host", "message": detail}]}
+            response = problem(HTTPStatus.MISDIRECTED_REQUEST, "HOST_NOT_ALLOWED", detail, errors)
+            await response(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def is_own_name(host: str) -> bool:
+    """Whether a Host header names this machine's loopback, with a port or without."""
+    name, bracket, port = host.lower().rpartition("]")
+    if bracket:
+        return name.startswith("[") and _is_port(port) and is_loopback(name[1:])
+    name, _, port = host.lower().partition(":")
+    return _is_port(f":{port}" if port else "") and is_loopback(name)
+
+
+def _is_port(text: str) -> bool:
+    return text == "" or (text.startswith(":") and text[1:].isdecimal())

@@ -20,6 +20,7 @@ from dialog_engine.errors import (
 
 log = logging.getLogger(__name__)
 
+MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 5
 
 _STATUS: dict[type[EngineError], HTTPStatus] = {
@@ -30,14 +31,47 @@ _STATUS: dict[type[EngineError], HTTPStatus] = {
 }
 
 
+_DOCUMENT = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "code"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "code": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
+            },
+        },
+    },
+}
+_PROBLEM = {"description": "A problem document (RFC 9457).", "content": {MEDIA_TYPE: {"schema": _DOCUMENT}}}
+RESPONSES: dict[int | str, dict[str, Any]] = {"4XX": _PROBLEM, "5XX": _PROBLEM, 422: _PROBLEM}
+"""What every route may answer, for its description."""
+
+
 class ProblemError(Exception):
     """Answer with this problem."""
 
-    def __init__(self, status: HTTPStatus, code: str, detail: str, *, field: str | None = None, **extra: Any) -> None:
+    def __init__(
+        self,
+        status: HTTPStatus,
+        code: str,
+        detail: str,
+        *,
+        field: str | None = None,
+        headers: dict[str, str] | None = None,
+        **extra: Any,
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.code = code
         self.detail = detail
+        self.headers = headers
         self.extra = extra | ({"errors": [{"field": field, "message": detail}]} if field else {})
 
 
@@ -56,7 +90,7 @@ def problem(
         "detail": detail,
         "code": code,
     }
-    return JSONResponse(body | (extra or {}), status, headers, media_type="application/problem+json")
+    return JSONResponse(body | (extra or {}), status, headers, media_type=MEDIA_TYPE)
 
 
 def install(app: FastAPI) -> None:
@@ -70,7 +104,7 @@ def install(app: FastAPI) -> None:
 
 async def _on_problem(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ProblemError)  # noqa: S101 -- narrows the type that Starlette dispatched on
-    return problem(error.status, error.code, error.detail, error.extra)
+    return problem(error.status, error.code, error.detail, error.extra, error.headers)
 
 
 async def _on_engine_error(_: Request, error: Exception) -> JSONResponse:
@@ -81,12 +115,16 @@ async def _on_engine_error(_: Request, error: Exception) -> JSONResponse:
     return problem(status, error.code, str(error), extra, headers)
 
 
-async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
+async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 -- see above
     found: Sequence[Any] = error.errors()
     if any(each["type"] == "json_invalid" for each in found):
         reason = found[0].get("ctx", {}).get("error", "it cannot be read")
-        return problem(HTTPStatus.BAD_REQUEST, "INVALID_JSON", f"the body is not valid JSON: {reason}")
+        return _invalid_json(reason)
+    if any(tuple(each["loc"]) == ("body",) for each in found) and not _says_json(request):
+        detail = "the body must be JSON, sent with Content-Type: application/json"
+        errors = {"errors": [{"field": "Content-Type", "message": detail}]}
+        return problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", detail, errors)
     errors = [{"field": _field(each["loc"]), "message": _message(each)} for each in found]
     detail = "; ".join(f"{each['field']}: {each['message']}" for each in errors)
     return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", detail, {"errors": errors})
@@ -95,12 +133,27 @@ async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
 async def _on_http(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 -- see above
     status = HTTPStatus(error.status_code)
+    if status is HTTPStatus.BAD_REQUEST and error.__cause__ is not None:
+        # FastAPI could not read the body, and not for its syntax: not UTF-8, or nested without end.
+        return _invalid_json(f"it cannot be read ({type(error.__cause__).__name__})")
     return problem(status, status.name, str(error.detail), headers=dict(error.headers or {}))
 
 
 async def _on_anything(request: Request, error: Exception) -> JSONResponse:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "INTERNAL_ERROR", "the engine made a mistake; it was logged")
+
+
+def _says_json(request: Request) -> bool:
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return content_type == "application/json" or (
+        content_type.startswith("application/") and content_type.endswith("+json")
+    )
+
+
+def _invalid_json(reason: str) -> JSONResponse:
+    detail = f"the body is not valid JSON: {reason}"
+    return problem(HTTPStatus.BAD_REQUEST, "INVALID_JSON", detail, {"errors": [{"field": "body", "message": detail}]})
 
 
 def _field(location: Sequence[Any]) -> str:

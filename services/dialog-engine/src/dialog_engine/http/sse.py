@@ -1,11 +1,15 @@
 """Server-Sent Events: frames of a turn's log as bytes on the wire."""
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from sse_starlette import EventSourceResponse
+from starlette.types import Message, Receive, Scope, Send
 
-from dialog_engine.chat.frames import Frame
+from dialog_engine.chat.frames import Frame, LogGoneError
+
+log = logging.getLogger(__name__)
 
 PING_SECONDS = 15
 SEND_TIMEOUT_SECONDS = 30
@@ -18,16 +22,37 @@ def event_bytes(frame: Frame) -> bytes:
     return f"id: {frame.id}\nevent: {frame.name}\ndata: {frame.data}\n\n".encode()
 
 
+class EventStream(EventSourceResponse):
+    """A stream that is also brought to its end when the server shuts down: its readers see an end, not an error."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve it."""
+        ended = False
+
+        async def noted(message: Message) -> None:
+            nonlocal ended
+            ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        await super().__call__(scope, receive, noted)
+        if not ended:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
 async def _bytes(frames: AsyncGenerator[Frame]) -> AsyncGenerator[bytes]:
     yield f"retry: {RETRY_MS}\n\n".encode()
     async with aclosing(frames) as each:
-        async for frame in each:
-            yield event_bytes(frame)
+        try:
+            async for frame in each:
+                yield event_bytes(frame)
+        except LogGoneError as error:
+            # The turn runs, and its log cannot be read now. The client comes back for the rest.
+            log.info("the log of turn %s cannot be read", error)
 
 
-def event_stream(frames: AsyncGenerator[Frame], headers: dict[str, str] | None = None) -> EventSourceResponse:
+def event_stream(frames: AsyncGenerator[Frame], headers: dict[str, str] | None = None) -> EventStream:
     """`frames` as a response. A client that does not read is dropped; it can resume."""
-    return EventSourceResponse(
+    return EventStream(
         _bytes(frames),
         headers={"X-Accel-Buffering": "no", "Cache-Control": "no-store"} | (headers or {}),
         sep="\n",

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,9 @@ from dialog_engine.model import ToolStatus
 from dialog_engine.tool_calls.directory import ServerView
 from dialog_engine.tool_calls.views import outcome_details, shown_arguments, status_of
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
+
+_SHOWN = re.compile(r"(image|audio)/[a-zA-Z0-9][a-zA-Z0-9.+_-]{0,100}")
+"""The media types that a browser may show: nothing else gets into a header."""
 
 
 def timestamp(milliseconds: int | None) -> str | None:
@@ -117,7 +121,7 @@ def media(outcome: ToolOutcome | None, number: int) -> Response | None:
         data = base64.b64decode(block.data, validate=True)
     except binascii.Error:
         return None
-    shown = block.mime_type.startswith(("image/", "audio/"))
+    shown = _SHOWN.fullmatch(block.mime_type) is not None
     headers = {
         "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
         "X-Content-Type-Options": "nosniff",

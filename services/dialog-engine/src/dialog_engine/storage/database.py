@@ -225,7 +225,7 @@ def _owned(path: Path) -> Generator[None]:
 
 
 async def _prepare(writer: aiosqlite.Connection) -> None:
-    await writer.execute("PRAGMA busy_timeout=5000")
+    await writer.execute("PRAGMA busy_timeout=1000")
     await writer.execute("PRAGMA journal_mode=WAL")
     await writer.execute("PRAGMA synchronous=FULL")
     await writer.execute("PRAGMA foreign_keys=ON")

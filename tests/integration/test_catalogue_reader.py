@@ -1,0 +1,189 @@
+"""The catalogue as the engine sees it: always the last good copy."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+import pytest
+
+from dialog_engine.streams.catalogue import LISTEN_SECONDS, CatalogueReader, DisabledTools
+from dialog_engine.streams.watch import RedisWatch
+from plugins_contract.catalogue import (
+    HEARTBEAT_SECONDS,
+    HEARTBEAT_STALE_MS,
+    ServerCatalogue,
+    ServerHeartbeat,
+    ServerState,
+    ToolEntry,
+)
+from plugins_contract.clock import RedisClock
+from plugins_contract.connections import blocking_client, command_client
+from plugins_contract.errors import ErrorCode
+from plugins_contract.keys import Keys
+from plugins_contract.outcomes import ToolError
+from tests.integration.engines import at_work
+from tests.support.servers import LocalServer
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+class Hall:
+    """A reader, and workers that publish."""
+
+    def __init__(self, url: str) -> None:
+        self.keys = Keys()
+        self.redis: Any = command_client(url)
+        self.announcements = blocking_client(url, block_seconds=LISTEN_SECONDS)
+        self.clock = RedisClock()
+        self.reader = CatalogueReader(self.redis, self.announcements, self.keys, self.clock)
+
+    async def publish(
+        self,
+        server: str,
+        *tools: str,
+        worker: str = "w",
+        state: ServerState = ServerState.READY,
+        age_ms: int = 0,
+        error: str | None = None,
+    ) -> None:
+        entries = tuple(ToolEntry(name=f"{server}__{t}", server=server, tool=t, input_schema={}) for t in tools)
+        beat = ServerHeartbeat(state=state, at=self.clock.now_ms() - age_ms, error=error)
+        await self.put(server, msgspec.json.encode(ServerCatalogue(server=server, tools=entries)), beat, worker)
+
+    async def put(self, server: str, catalogue: bytes, beat: ServerHeartbeat, worker: str = "w") -> None:
+        await self.redis.sadd(self.keys.catalogue, server)
+        fields = {"catalogue": catalogue, f"worker:{worker}": msgspec.json.encode(beat)}
+        await self.redis.hset(self.keys.catalogue_of(server), mapping=fields)
+        await self.redis.expire(self.keys.catalogue_of(server), 60)
+
+    def names(self) -> list[str]:
+        return [tool.name for tool in self.reader.tools()]
+
+    async def aclose(self) -> None:
+        await self.redis.aclose()
+        await self.announcements.aclose()
+
+
+@pytest.fixture
+async def hall(redis_url: str) -> AsyncGenerator[Hall]:
+    async with aclosing(Hall(redis_url)) as hall:
+        yield hall
+
+
+@pytest.mark.every_redis
+async def test_a_change_that_is_announced_is_seen_at_once(hall: Hall) -> None:
+    async with at_work(hall.reader.run):
+
+        async def listening() -> bool:
+            return bool(await hall.redis.pubsub_numsub(hall.keys.control))
+
+        async def heard() -> bool:
+            [(_, count)] = await hall.redis.pubsub_numsub(hall.keys.control)
+            return count == 1
+
+        assert await listening()
+        await wait_until(heard)
+        await hall.publish("demo", "add")
+        await hall.redis.publish(hall.keys.control, b'{"kind":"catalogue"}')
+        await wait_until(hall.names, HEARTBEAT_SECONDS / 2)
+    assert hall.names() == ["demo__add"]
+    found = hall.reader.find("demo__add")
+    assert isinstance(found, ToolEntry)
+    assert hall.reader.workers == 1
+
+
+async def test_a_tool_that_is_not_there_is_answered_with_those_that_are(hall: Hall) -> None:
+    unknown = hall.reader.find("x" * 500)
+    assert isinstance(unknown, ToolError)
+    assert "none at the moment" in unknown.message
+    assert len(unknown.message) < 200
+    await hall.publish("demo", "add")
+    await hall.reader.refresh()
+    unknown = hall.reader.find("demo__sub")
+    assert isinstance(unknown, ToolError)
+    assert (unknown.code, "demo__add" in unknown.message) == (ErrorCode.TOOL_NOT_FOUND, True)
+
+
+async def test_a_server_is_ready_as_long_as_one_worker_says_so(hall: Hall) -> None:
+    await hall.publish("demo", "add", worker="a", state=ServerState.FAILED, error="no route")
+    await hall.reader.refresh()
+    assert [(view.state, view.error, view.workers) for view in hall.reader.servers] == [
+        (ServerState.FAILED, "no route", 1)
+    ]
+    await hall.publish("demo", "add", worker="b")
+    await hall.publish("demo", "add", worker="gone", age_ms=HEARTBEAT_STALE_MS + 1000)
+    await hall.reader.refresh()
+    assert [(view.state, view.error, view.workers) for view in hall.reader.servers] == [(ServerState.READY, None, 2)]
+
+
+async def test_a_server_that_left_the_configuration_goes_and_with_all_workers_away_everything_stays(hall: Hall) -> None:
+    await hall.publish("old", "add", age_ms=HEARTBEAT_STALE_MS + 1000)
+    await hall.reader.refresh()
+    assert hall.names() == ["old__add"]
+    assert hall.reader.workers == 0
+    await hall.publish("new", "add")
+    await hall.publish("off", "add", state=ServerState.DISABLED)
+    await hall.reader.refresh()
+    assert hall.names() == ["new__add"]
+
+
+@pytest.mark.parametrize("how", ["json", "type", "heartbeat"])
+async def test_an_entry_that_cannot_be_read_is_left_out_alone(hall: Hall, how: str) -> None:
+    await hall.publish("good", "add")
+    now = ServerHeartbeat(state=ServerState.READY, at=hall.clock.now_ms())
+    match how:
+        case "json":
+            await hall.put("bad", b"{]", now)
+        case "type":
+            await hall.redis.sadd(hall.keys.catalogue, "bad")
+            await hall.redis.set(hall.keys.catalogue_of("bad"), "somebody else's", ex=60)
+        case _:
+            await hall.publish("bad", "add")
+            await hall.redis.hset(hall.keys.catalogue_of("bad"), "worker:new", b'{"state":"unheard of","at":1}')
+    await hall.reader.look()
+    assert hall.names() == ["good__add"]
+
+
+async def test_with_redis_away_the_last_copy_stands(own_redis: LocalServer) -> None:
+    async with aclosing(Hall(own_redis.url)) as hall:
+        await hall.publish("demo", "add")
+        await hall.reader.look()
+        own_redis.kill()
+        await hall.reader.look()
+        assert hall.names() == ["demo__add"]
+
+
+def test_tools_that_are_switched_off_are_said_to_be() -> None:
+    off = DisabledTools()
+    answer = off.find("demo__add")
+    assert isinstance(answer, ToolError)
+    assert (answer.code, off.tools(), off.servers, off.workers) == (ErrorCode.DISABLED, (), (), 0)
+
+
+async def test_the_watch_sees_redis_go_and_come(own_redis: LocalServer) -> None:
+    async with aclosing(Hall(own_redis.url)) as hall:
+        watch = RedisWatch(hall.redis, hall.clock)
+        assert not watch.available
+        await watch.ask()
+        assert watch.available
+        seconds, _ = await hall.redis.time()
+        assert abs(hall.clock.now_ms() - int(seconds) * 1000) < 2000
+        async with at_work(watch.run):
+            own_redis.kill()
+            await watch.ask()
+            assert not watch.available
+            own_redis.start()
+            await wait_until(lambda: watch.available)
+
+
+async def test_the_watch_does_not_wait_long_for_a_redis_that_hangs(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dialog_engine.streams.watch.ANSWER_SECONDS", 0.2)
+    watch = RedisWatch(hall.redis, hall.clock)
+    await watch.ask()
+    await hall.redis.execute_command("CLIENT", "PAUSE", 1500)
+    async with asyncio.timeout(1):
+        await watch.ask()
+    assert not watch.available

@@ -1,0 +1,307 @@
+"""Bad input over HTTP: each a problem document that names the field; nothing else happens."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from dialog_engine.http import views
+from dialog_engine.http.limits import MAX_BODY_BYTES
+from tests.integration.engines import Engine, Model, running_engine, settings
+
+pytestmark = pytest.mark.anyio
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture
+async def model() -> AsyncGenerator[Model]:
+    async with Model().serving() as model:
+        yield model
+
+
+@pytest.fixture
+async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
+    async with running_engine(settings(tmp_path, redis_url, model.url, max_message_chars=1000)) as engine:
+        yield engine
+
+
+def check(answer: httpx2.Response, status: int, code: str, field: str | None = None) -> dict[str, Any]:
+    """`answer` is a whole problem document. Returns it."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    body = answer.json()
+    assert (body["status"], body["code"]) == (status, code)
+    assert body["type"] == f"urn:callstream:problem:{code.lower().replace('_', '-')}"
+    assert body["title"]
+    assert body["detail"]
+    if field is not None:
+        assert [error["field"] for error in body["errors"]] == [field]
+        assert body["errors"][0]["message"]
+    return body
+
+
+WRONG_SHAPES: list[tuple[object, str]] = [
+    ({}, "message"),
+    ({"message": ""}, "message"),
+    ({"message": " \n\t\u3000"}, "message"),
+    ({"message": None}, "message"),
+    ({"message": 7}, "message"),
+    ({"message": ["Hi"]}, "message"),
+    ({"message": "Hi", "sessionId": 7}, "sessionId"),
+    ({"message": "Hi", "sessionId": ""}, "sessionId"),
+    ({"message": "Hi", "sessionId": "x" * 101}, "sessionId"),
+    ({"message": "Hi", "session_id": "x"}, "session_id"),
+    ({"message": "Hi", "temperature": 1}, "temperature"),
+    ([], "body"),
+    ("Hi", "body"),
+    (7, "body"),
+]
+
+
+async def test_a_body_of_the_wrong_shape_is_refused_and_its_field_named(
+    engine: Engine, subtests: pytest.Subtests
+) -> None:
+    for body, field in WRONG_SHAPES:
+        with subtests.test(body=body):
+            check(await engine.client.post("/v1/chat", json=body), 422, "INVALID_REQUEST", field)
+    assert (await engine.client.get("/v1/sessions")).json() == {"sessions": []}
+
+
+async def test_a_body_that_is_no_json_is_refused(engine: Engine, subtests: pytest.Subtests) -> None:
+    for body in (b"{", b"{'message': 'Hi'}", b'{"message": "\xff"}', b'{"message": ' + b"[" * 200_000):
+        with subtests.test(body=body[:20]):
+            answer = await engine.client.post("/v1/chat", content=body, headers=JSON)
+            check(answer, 400, "INVALID_JSON", "body")
+    check(await engine.client.post("/v1/chat", headers=JSON), 422, "INVALID_REQUEST", "body")
+
+
+async def test_half_a_character_is_refused(engine: Engine) -> None:
+    for body in (b'{"message": "\\ud83d"}', b'{"message": "Hi", "sessionId": "\\ud83d"}'):
+        answer = await engine.client.post("/v1/chat", content=body, headers=JSON)
+        check(answer, 422, "INVALID_REQUEST")
+
+
+async def test_only_json_is_taken_so_that_a_foreign_page_cannot_post(engine: Engine, subtests: pytest.Subtests) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        with subtests.test(kind=kind):
+            headers = {"content-type": kind} if kind else {}
+            answer = await engine.client.post("/v1/chat", content=b'{"message": "Hi"}', headers=headers)
+            body = check(answer, 415, "UNSUPPORTED_MEDIA_TYPE", "Content-Type")
+            assert "application/json" in body["detail"]
+
+
+async def test_a_message_may_have_so_many_characters_and_no_more(engine: Engine) -> None:
+    await engine.chat("x" * 1000)
+    for path in ("/v1/chat", "/v1/sessions/any/turns"):
+        answer = await engine.client.post(path, json={"message": "x" * 1001})
+        check(answer, 413, "MESSAGE_TOO_LONG", "message")
+
+
+async def test_a_body_may_have_so_many_bytes_whether_it_says_so_or_not(engine: Engine) -> None:
+    large = b'{"message": "' + b"x" * MAX_BODY_BYTES + b'"}'
+
+    async def in_pieces() -> AsyncGenerator[bytes]:
+        for at in range(0, len(large), 65_536):
+            yield large[at : at + 65_536]
+
+    check(await engine.client.post("/v1/chat", content=large, headers=JSON), 413, "BODY_TOO_LARGE", "body")
+    check(await engine.client.post("/v1/chat", content=in_pieces(), headers=JSON), 413, "BODY_TOO_LARGE", "body")
+    await engine.chat("Hi")
+
+
+async def test_the_longest_message_fits_however_it_is_written(tmp_path: Path, redis_url: str, model: Model) -> None:
+    async with running_engine(settings(tmp_path, redis_url, model.url, max_message_chars=100_000)) as engine:
+        escaped = b'{"message": "' + b"\\ud83d\\ude00" * 100_000 + b'"}'
+        assert len(escaped) > MAX_BODY_BYTES
+        events = await engine.events("POST", "/v1/chat", content=escaped, headers=JSON)
+        assert events[-1].name == "done"
+
+
+async def test_what_is_not_there_is_said_not_to_be_there(engine: Engine) -> None:
+    get, post, delete = engine.client.get, engine.client.post, engine.client.delete
+    check(await post("/v1/chat", json={"message": "Hi", "sessionId": "nope"}), 404, "SESSION_NOT_FOUND")
+    check(await post("/v1/sessions/nope/turns", json={"message": "Hi"}), 404, "SESSION_NOT_FOUND")
+    check(await get("/v1/sessions/nope/messages"), 404, "SESSION_NOT_FOUND")
+    check(await get("/v1/sessions/%00%ff/messages"), 404, "SESSION_NOT_FOUND")
+    check(await delete("/v1/sessions/nope"), 404, "SESSION_NOT_FOUND")
+    check(await get("/v1/turns/nope"), 404, "TURN_NOT_FOUND")
+    check(await get("/v1/turns/nope/events"), 404, "TURN_NOT_FOUND")
+    check(await post("/v1/turns/nope/cancel"), 404, "TURN_NOT_FOUND")
+    check(await get("/v1/turns/nope/tool-calls/nope/content/0"), 404, "TURN_NOT_FOUND")
+    check(await get("/v1/nope"), 404, "NOT_FOUND")
+    check(await get("/docs"), 404, "NOT_FOUND")
+
+
+async def test_a_cursor_that_is_none_is_refused(engine: Engine, subtests: pytest.Subtests) -> None:
+    turn = (await engine.chat())[0].data["turnId"]
+    path = f"/v1/turns/{turn}/events"
+    for cursor in ("1", "1-", "-1", "a-b", "1-2-3", "0x1-1", "9" * 16 + "-1"):
+        with subtests.test(cursor=cursor):
+            check(await engine.client.get(path, params={"after": cursor}), 400, "INVALID_CURSOR", "after")
+            answer = await engine.client.get(path, headers={"Last-Event-ID": cursor})
+            check(answer, 400, "INVALID_CURSOR", "Last-Event-ID")
+
+
+async def test_a_page_of_sessions_that_cannot_be_is_refused(engine: Engine, subtests: pytest.Subtests) -> None:
+    pages = [("limit", "0"), ("limit", "201"), ("limit", "many"), ("before", "soon"), ("before", "2026-01-01T00:00:00")]
+    for name, value in pages:
+        with subtests.test(name=name, value=value):
+            check(await engine.client.get("/v1/sessions", params={name: value}), 422, "INVALID_REQUEST", name)
+
+
+async def test_a_method_that_a_route_does_not_have_is_a_problem_too(engine: Engine) -> None:
+    answer = await engine.client.get("/v1/chat")
+    check(answer, 405, "METHOD_NOT_ALLOWED")
+    assert answer.headers["allow"] == "POST"
+    check(await engine.client.put("/v1/sessions"), 405, "METHOD_NOT_ALLOWED")
+    head = await engine.client.head("/v1/sessions")
+    assert (head.status_code, head.headers["content-type"], head.content) == (405, "application/problem+json", b"")
+
+
+async def test_a_mistake_of_the_engine_shows_nothing_of_its_inside(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> None:
+        raise LookupError("a secret")
+
+    monkeypatch.setattr(views, "turn", broken)
+    turn = (await engine.chat())[0].data["turnId"]
+    answer = await engine.client.get(f"/v1/turns/{turn}")
+    check(answer, 500, "INTERNAL_ERROR")
+    assert "secret" not in answer.text
+    assert (await engine.client.get("/healthz")).status_code == 200
+
+
+async def test_when_nothing_can_be_committed_nothing_is_accepted(engine: Engine, tmp_path: Path) -> None:
+    session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
+    other = sqlite3.connect(tmp_path / "engine.sqlite3", isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")  # as a full disk does: the engine can read and not write
+        answers = await asyncio.gather(
+            engine.client.post("/v1/chat", json={"message": "Hi"}),
+            engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"}),
+            engine.client.post("/v1/sessions"),
+        )
+        ready = await engine.client.get("/readyz")
+    finally:
+        other.close()
+    for answer in answers:
+        check(answer, 503, "STORAGE_UNAVAILABLE")
+        assert int(answer.headers["retry-after"]) > 0
+    assert (ready.status_code, ready.json()["status"]) == (503, "unready")
+    assert "cannot be written" in ready.json()["parts"]["storage"]
+
+    assert (await engine.client.get("/readyz")).json()["parts"]["storage"] == "ok"
+    assert len((await engine.client.get("/v1/sessions")).json()["sessions"]) == 1
+    await engine.chat(sessionId=session)
+
+
+async def test_the_description_of_the_api_lists_the_routes_and_their_problems(engine: Engine) -> None:
+    document = (await engine.client.get("/openapi.json")).json()
+    routes = {
+        (method.upper(), path) for path, methods in document["paths"].items() for method in methods if path != "/"
+    }
+    assert routes >= {
+        ("POST", "/v1/chat"),
+        ("POST", "/v1/sessions"),
+        ("GET", "/v1/sessions"),
+        ("DELETE", "/v1/sessions/{session_id}"),
+        ("POST", "/v1/sessions/{session_id}/turns"),
+        ("GET", "/v1/sessions/{session_id}/messages"),
+        ("GET", "/v1/turns/{turn_id}"),
+        ("GET", "/v1/turns/{turn_id}/events"),
+        ("POST", "/v1/turns/{turn_id}/cancel"),
+        ("GET", "/v1/turns/{turn_id}/tool-calls/{correlation_id}/content/{number}"),
+        ("GET", "/v1/tools"),
+        ("GET", "/v1/about"),
+        ("POST", "/ui/markdown"),
+        ("GET", "/healthz"),
+        ("GET", "/readyz"),
+        ("GET", "/metrics"),
+    }
+    for methods in document["paths"].values():
+        for route in methods.values():
+            assert "application/problem+json" in route["responses"]["4XX"]["content"]
+            assert "HTTPValidationError" not in str(route)
+
+
+# --- Who asks ---
+
+
+@pytest.fixture
+async def shared(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
+    keys = {"ann": "ann's key", "bob": "bob's key"}
+    async with running_engine(settings(tmp_path, redis_url, model.url, api_keys=keys)) as engine:
+        yield engine
+
+
+async def test_without_a_key_nothing_of_the_api_is_served(shared: Engine, subtests: pytest.Subtests) -> None:
+    requests: list[tuple[str, str, Any]] = [
+        ("POST", "/v1/chat", {"message": "Hi"}),
+        ("POST", "/v1/sessions", None),
+        ("GET", "/v1/sessions", None),
+        ("GET", "/v1/sessions/x/messages", None),
+        ("DELETE", "/v1/sessions/x", None),
+        ("POST", "/v1/sessions/x/turns", {"message": "Hi"}),
+        ("GET", "/v1/turns/x", None),
+        ("GET", "/v1/turns/x/events", None),
+        ("POST", "/v1/turns/x/cancel", None),
+        ("GET", "/v1/turns/x/tool-calls/y/content/0", None),
+        ("GET", "/v1/tools", None),
+        ("GET", "/v1/about", None),
+        ("POST", "/ui/markdown", {"texts": []}),
+    ]
+    for method, path, body in requests:
+        with subtests.test(method=method, path=path):
+            answer = await shared.client.request(method, path, json=body)
+            check(answer, 401, "UNAUTHORIZED", "Authorization")
+            assert answer.headers["www-authenticate"] == "Bearer"
+    for value in ("", "Bearer", "Bearer nobody's", "Basic ann's key", "ann's key"):
+        with subtests.test(value=value):
+            answer = await shared.client.get("/v1/about", headers={"authorization": value})
+            check(answer, 401, "UNAUTHORIZED", "Authorization")
+    assert (await shared.client.get("/healthz")).status_code == 200
+
+
+async def test_what_belongs_to_one_subject_does_not_exist_for_another(shared: Engine) -> None:
+    ann, bob = ({"authorization": f"bearer {name}'s key"} for name in ("ann", "bob"))
+    client = shared.client
+    begun = await client.post("/v1/sessions", headers=ann)
+    session = begun.json()["sessionId"]
+    turn = (await client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"}, headers=ann)).json()["turnId"]
+
+    check(await client.get(f"/v1/sessions/{session}/messages", headers=bob), 404, "SESSION_NOT_FOUND")
+    check(await client.delete(f"/v1/sessions/{session}", headers=bob), 404, "SESSION_NOT_FOUND")
+    check(
+        await client.post("/v1/chat", json={"message": "Hi", "sessionId": session}, headers=bob),
+        404,
+        "SESSION_NOT_FOUND",
+    )
+    check(
+        await client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"}, headers=bob),
+        404,
+        "SESSION_NOT_FOUND",
+    )
+    check(await client.get(f"/v1/turns/{turn}", headers=bob), 404, "TURN_NOT_FOUND")
+    check(await client.get(f"/v1/turns/{turn}/events", headers=bob), 404, "TURN_NOT_FOUND")
+    check(await client.post(f"/v1/turns/{turn}/cancel", headers=bob), 404, "TURN_NOT_FOUND")
+    check(await client.get(f"/v1/turns/{turn}/tool-calls/x/content/0", headers=bob), 404, "TURN_NOT_FOUND")
+    assert (await client.get("/v1/sessions", headers=bob)).json() == {"sessions": []}
+    assert (await client.get(f"/v1/turns/{turn}", headers=ann)).status_code == 200
+
+
+async def test_without_keys_only_this_machines_own_names_are_served(engine: Engine) -> None:
+    for host in ("localhost", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST:1"):
+        assert (await engine.client.get("/v1/about", headers={"host": host})).status_code == 200
+    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"):
+        check(await engine.client.get("/v1/about", headers={"host": host}), 421, "HOST_NOT_ALLOWED", "Host")
+
+
+async def test_with_keys_every_name_is_served(shared: Engine) -> None:
+    headers = {"host": "chat.example", "authorization": "Bearer ann's key"}
+    assert (await shared.client.get("/v1/about", headers=headers)).status_code == 200

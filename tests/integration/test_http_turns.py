@@ -1,0 +1,353 @@
+"""Turns over HTTP, through a whole engine: real sockets, a real file, a real Redis."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis as SyncRedis
+
+from dialog_engine.chat.frames import Cursor
+from dialog_engine.http import chat as chat_module
+from plugins_contract.catalogue import ServerCatalogue, ServerHeartbeat, ServerState, ToolEntry
+from plugins_contract.connections import command_client
+from plugins_contract.keys import Keys
+from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
+from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.support.ledger import Bench
+from tests.support.servers import LocalServer
+from tests.support.waiting import wait_until
+
+import msgspec  # isort: skip
+
+pytestmark = pytest.mark.anyio
+
+PICTURE = b"\x89PNG not really"
+
+
+@pytest.fixture
+async def model() -> AsyncGenerator[Model]:
+    async with Model().serving() as model:
+        yield model
+
+
+@pytest.fixture
+async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
+    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+        yield engine
+
+
+def words(events: list[Any]) -> str:
+    return "".join(event.data["delta"] for event in events if event.name == "text")
+
+
+async def test_a_turn_is_streamed_from_its_start_to_done(engine: Engine) -> None:
+    async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
+        events = [event async for event in stream]
+        headers = stream.response.headers
+
+    assert [event.name for event in events] == ["control", "text", "text", "message", "done"]
+    assert words(events) == events[-2].data["content"] == "Hello"
+    assert events[-1].data["usage"] == {"inputTokens": 7, "outputTokens": 3}
+    assert events[-1].data["reason"] == "stop"
+    assert events[0].data == {
+        "type": "turn", "status": "started",
+        "turnId": headers["x-turn-id"], "sessionId": headers["x-session-id"],
+    }  # fmt: skip
+    assert stream.retry == 1000
+    assert headers["content-type"].startswith("text/event-stream")
+    assert headers["x-accel-buffering"] == "no"
+    assert headers["cache-control"] == "no-store"
+    assert "server" not in headers
+    cursors = [Cursor.parse(event.id) for event in events]
+    assert cursors == sorted(set(cursors))
+
+
+async def test_a_turn_can_be_begun_without_an_open_connection(engine: Engine) -> None:
+    session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
+    answer = await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"})
+    assert answer.status_code == 202
+    assert answer.json()["sessionId"] == session
+
+    events = await engine.events("GET", answer.json()["eventsUrl"])
+    assert words(events) == "Hello"
+    turn = (await engine.client.get(f"/v1/turns/{answer.json()['turnId']}")).json()
+    assert (turn["status"], turn["reason"], turn["sessionId"]) == ("done", "stop", session)
+    assert turn["finishedAt"] >= turn["createdAt"]
+    messages = (await engine.client.get(f"/v1/sessions/{session}/messages")).json()
+    assert [(each["role"], each["content"]) for each in messages["messages"]] == [
+        ("user", "Hi"),
+        ("assistant", "Hello"),
+    ]
+    assert (messages["title"], messages["runningTurnId"]) == ("Hi", None)
+    [listed] = (await engine.client.get("/v1/sessions")).json()["sessions"]
+    assert (listed["sessionId"], listed["title"]) == (session, "Hi")
+
+
+async def test_a_session_goes_on_and_is_deleted(engine: Engine) -> None:
+    first = await engine.chat("Hi")
+    session = first[0].data["sessionId"]
+    second = await engine.chat("More", sessionId=session)
+    assert second[0].data["sessionId"] == session
+
+    assert (await engine.client.delete(f"/v1/sessions/{session}")).status_code == 204
+    for answer in (
+        await engine.client.delete(f"/v1/sessions/{session}"),
+        await engine.client.get(f"/v1/sessions/{session}/messages"),
+        await engine.client.post("/v1/chat", json={"message": "Hi", "sessionId": session}),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (404, "SESSION_NOT_FOUND")
+    gone = await engine.client.get(f"/v1/turns/{first[0].data['turnId']}")
+    assert (gone.status_code, gone.json()["code"]) == (404, "TURN_NOT_FOUND")
+
+
+async def test_sessions_are_listed_page_by_page_by_the_times_that_are_shown(engine: Engine) -> None:
+    for _ in range(3):
+        await engine.client.post("/v1/sessions")
+        await asyncio.sleep(0.003)  # two sessions of one millisecond share a place in the order
+    page = (await engine.client.get("/v1/sessions", params={"limit": 2})).json()["sessions"]
+    rest = (await engine.client.get("/v1/sessions", params={"before": page[-1]["updatedAt"]})).json()["sessions"]
+    assert len({each["sessionId"] for each in [*page, *rest]}) == 3
+
+
+async def test_from_every_event_on_a_client_that_comes_back_gets_the_rest(engine: Engine) -> None:
+    events = await engine.chat()
+    path = f"/v1/turns/{events[0].data['turnId']}/events"
+    assert [event.name for event in await engine.events("GET", path)] == [event.name for event in events]
+    for n, event in enumerate(events[:-1]):
+        rest = events[n + 1 :]
+        for options in ({"headers": {"Last-Event-ID": event.id}}, {"params": {"after": event.id}}):
+            again = await engine.events("GET", path, **options)
+            assert (words(again), again[-1]) == (words(rest), rest[-1])
+    # The header is what a browser sends by itself: it knows better than the address it was opened with.
+    both = {"headers": {"Last-Event-ID": events[-2].id}, "params": {"after": "1-1"}}
+    assert await engine.events("GET", path, **both) == events[-1:]
+    for after in (events[-1].id, "1-999", "9-1"):
+        answer = await engine.client.get(path, params={"after": after})
+        assert (answer.status_code, answer.content) == (204, b"")
+
+
+async def test_a_client_that_comes_back_while_the_turn_runs_follows_it(engine: Engine, model: Model) -> None:
+    model.held.clear()
+    async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
+        first = await stream.until("text")
+        turn = stream.response.headers["x-turn-id"]
+    async with engine.stream("GET", f"/v1/turns/{turn}/events", headers={"Last-Event-ID": first.id}) as stream:
+        assert (await engine.client.get(f"/v1/turns/{turn}")).json()["status"] == "running"
+        model.held.set()
+        assert [event.name async for event in stream] == ["text", "message", "done"]
+
+
+async def test_a_second_turn_of_a_session_is_refused_with_the_id_of_the_first(engine: Engine, model: Model) -> None:
+    model.held.clear()
+    async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
+        await stream.until("text")
+        session, turn = stream.response.headers["x-session-id"], stream.response.headers["x-turn-id"]
+        for answer in (
+            await engine.client.post("/v1/chat", json={"message": "Hi", "sessionId": session}),
+            await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"}),
+            await engine.client.delete(f"/v1/sessions/{session}"),
+        ):
+            body = answer.json()
+            assert (answer.status_code, body["code"], body["turnId"]) == (409, "TURN_RUNNING", turn)
+        [listed] = (await engine.client.get("/v1/sessions")).json()["sessions"]
+        assert listed["runningTurnId"] == turn
+
+
+async def test_a_turn_is_stopped_with_its_partial_text_and_again_changes_nothing(engine: Engine, model: Model) -> None:
+    model.held.clear()
+    async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
+        await stream.until("text")
+        turn = stream.response.headers["x-turn-id"]
+        for _ in range(2):
+            answer = await engine.client.post(f"/v1/turns/{turn}/cancel")
+            assert (answer.status_code, answer.json()) == (202, {"turnId": turn, "status": "cancelled"})
+        done = await stream.until("done")
+    assert done.data["reason"] == "cancelled"
+    session = (await engine.client.get(f"/v1/turns/{turn}")).json()["sessionId"]
+    message = (await engine.client.get(f"/v1/sessions/{session}/messages")).json()["messages"][-1]
+    assert (message["content"], message["interrupted"]) == ("He", True)
+    await wait_until(lambda: model.open == 0, what="the end of the model's stream")
+
+
+async def test_a_model_that_cannot_be_reached_ends_the_turn_and_says_why(tmp_path: Path, redis_url: str) -> None:
+    async with running_engine(settings(tmp_path, redis_url, "http://127.0.0.1:9/v1")) as engine:
+        events = await engine.chat()
+        turn = (await engine.client.get(f"/v1/turns/{events[0].data['turnId']}")).json()
+    assert [event.name for event in events] == ["control", "error", "done"]
+    assert events[1].data["code"] == turn["error"]["code"] == "MODEL_UNAVAILABLE"
+    assert turn["status"] == "failed"
+
+
+async def test_when_the_log_has_gone_an_ended_turn_is_told_from_what_was_stored(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+        events = await engine.chat()
+    with SyncRedis.from_url(redis_url) as redis:
+        redis.flushall()
+    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+        path = f"/v1/turns/{events[0].data['turnId']}/events"
+        retold = await engine.events("GET", path)
+        assert [event.name for event in retold] == ["control", "message", "done"]
+        assert retold[1].data == events[-2].data
+        assert retold[2].data == events[-1].data
+        assert (await engine.client.get(path, params={"after": events[1].id})).status_code == 204
+        assert (await engine.client.get(path, params={"after": retold[-1].id})).status_code == 204
+
+
+async def test_a_log_that_lost_its_end_keeps_no_client_waiting(
+    tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_module, "CUT_SECONDS", 0.3)
+    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+        events = await engine.chat()
+    turn = events[0].data["turnId"]
+    with SyncRedis.from_url(redis_url) as redis:
+        redis.xdel(Keys().turn(turn), events[-1].id)
+    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine, asyncio.timeout(5):
+        path = f"/v1/turns/{turn}/events"
+        cut = await engine.events("GET", path)
+        assert [event.name for event in cut][-1] == "message"
+        assert (await engine.client.get(path, params={"after": cut[-1].id})).status_code == 204
+
+
+async def test_without_redis_chat_works_and_the_engine_says_that_it_is_degraded(
+    tmp_path: Path, own_redis: LocalServer, model: Model
+) -> None:
+    own_redis.kill()
+    async with running_engine(settings(tmp_path, own_redis.url, model.url)) as engine:
+        assert words(await engine.chat()) == "Hello"
+        ready = await engine.client.get("/readyz")
+        assert (ready.status_code, ready.json()["status"]) == (200, "degraded")
+        assert ready.json()["parts"]["redis"] == "unavailable"
+        assert ready.json()["parts"]["outbox"]["waiting"] == 1
+        metrics = (await engine.client.get("/metrics")).text
+        assert "dialog_redis_up 0.0" in metrics
+        own_redis.start()
+
+        async def caught_up() -> bool:
+            return (await engine.client.get("/readyz")).json()["parts"]["outbox"]["waiting"] == 0
+
+        await wait_until(caught_up)
+
+
+# --- Tools ---
+
+
+async def publish_tools(redis: Any, keys: Keys) -> None:
+    """As a worker does."""
+    entry = ToolEntry(name="demo__draw", server="demo", tool="draw", input_schema={"type": "object"})
+    seconds, _ = await redis.time()
+    beat = ServerHeartbeat(state=ServerState.READY, at=int(seconds) * 1000)
+    catalogue = msgspec.json.encode(ServerCatalogue(server="demo", tools=(entry,)))
+    await redis.sadd(keys.catalogue, "demo")
+    await redis.hset(keys.catalogue_of("demo"), mapping={"catalogue": catalogue, "worker:w": msgspec.json.encode(beat)})
+    await redis.expire(keys.catalogue_of("demo"), 60)
+    await redis.publish(keys.control, b'{"kind":"catalogue"}')
+
+
+@pytest.fixture
+async def worker(redis_url: str) -> AsyncGenerator[Bench]:
+    redis: Any = command_client(redis_url)
+    with SyncRedis.from_url(redis_url) as thread:
+        bench = Bench(redis, thread)
+        await bench.open()
+        await publish_tools(redis, bench.keys)
+        yield bench
+    await redis.aclose()
+
+
+DRAWING = ToolOutcome(
+    CallState.SUCCEEDED,
+    (
+        TextBlock("a picture"),
+        MediaBlock("image/png", "iVBORyBub3QgcmVhbGx5"),
+        MediaBlock("image/svg+xml", "PHN2Zy8+"),
+        MediaBlock("text/html", "PGgxPg=="),
+        MediaBlock("image/png\r\nset-cookie: a=b", "AAAA"),
+        MediaBlock("image/png", "not base64!"),
+    ),
+)
+
+
+async def test_a_tool_call_travels_the_whole_way_and_its_pictures_can_be_had(
+    worker: Bench, engine: Engine, model: Model
+) -> None:
+    model.will_call("demo__draw", "no__such_tool")
+    async with engine.stream("POST", "/v1/chat", json={"message": "Draw"}) as stream:
+        await wait_until(worker.backlog)
+        delivery = await worker.deliver()
+        fence = await worker.run(delivery)
+        await worker.worker.complete(delivery, fence, DRAWING)
+        events = [event async for event in stream]
+    steps = [(event.data["toolName"], event.data["status"]) for event in events if event.data.get("type") == "tool"]
+    assert [status for name, status in steps if name == "demo__draw"] == ["pending", "queued", "running", "succeeded"]
+    assert [status for name, status in steps if name == "no__such_tool"] == ["pending", "failed"]
+    assert words(events) == "One moment.Hello"
+
+    shown = next(event.data["result"] for event in events if event.data.get("status") == "succeeded")
+    assert len(shown["media"]) == 5
+    png = await engine.client.get(shown["media"][0]["url"])
+    assert (png.status_code, png.headers["content-type"]) == (200, "image/png")
+    assert png.content == b"\x89PNG not really"
+    assert "sandbox" in png.headers["content-security-policy"]
+    assert png.headers["x-content-type-options"] == "nosniff"
+    assert png.headers["cache-control"].startswith("private")
+    assert (await engine.client.get(shown["media"][1]["url"])).headers["content-disposition"] == "inline"
+    for strange in shown["media"][2:4]:
+        answer = await engine.client.get(strange["url"])
+        assert answer.headers["content-type"] == "application/octet-stream"
+        assert answer.headers["content-disposition"] == "attachment"
+        assert "set-cookie" not in answer.headers
+    base = shown["media"][0]["url"].rpartition("/")[0]
+    for number in (-1, 0, 5, 6, 10**30):
+        answer = await engine.client.get(f"{base}/{number}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "CONTENT_NOT_FOUND")
+    wrong = await engine.client.get(f"{base}/x")
+    assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (422, "number")
+    other = await engine.client.get(base.replace(delivery.request.correlation_id, "other") + "/1")
+    assert (other.status_code, other.json()["code"]) == (404, "CONTENT_NOT_FOUND")
+
+    metrics = (await engine.client.get("/metrics")).text
+    assert 'dialog_tool_calls_total{status="succeeded",tool="demo__draw"} 1.0' in metrics
+    assert 'dialog_tool_calls_total{status="failed",tool="(not run)"} 1.0' in metrics
+    assert "no__such_tool" not in metrics
+    tools = (await engine.client.get("/v1/tools")).json()
+    assert tools["mcp"] == "enabled"
+    assert [tool["name"] for tool in tools["servers"][0]["tools"]] == ["demo__draw"]
+
+
+async def test_with_tools_switched_off_every_call_is_answered_so(tmp_path: Path, redis_url: str, model: Model) -> None:
+    model.will_call("demo__draw")
+    async with running_engine(settings(tmp_path, redis_url, model.url, enable_mcp=False)) as engine:
+        events = await engine.chat()
+        assert (await engine.client.get("/v1/tools")).json() == {"mcp": "disabled", "servers": []}
+        assert (await engine.client.get("/readyz")).json()["status"] == "ready"
+    [refused] = [event.data for event in events if event.data.get("status") == "refused"]
+    assert refused["error"]["code"] == "DISABLED"
+    assert words(events).endswith("Hello")
+
+
+async def test_a_turn_that_is_cut_by_a_shutdown_goes_on_at_the_next_start(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    model.held.clear()
+    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+        response = await engine.client.send(
+            engine.client.build_request("POST", "/v1/chat", json={"message": "Hi"}), stream=True
+        )
+        turn = response.headers["x-turn-id"]
+        async for line in response.aiter_lines():
+            if line == "event: text":
+                break
+        await response.aclose()
+    model.held.set()
+    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+        events = await engine.events("GET", f"/v1/turns/{turn}/events")
+        assert [event.name for event in events][-3:] == ["text", "message", "done"]
+        assert "reset" in [event.name for event in events]
+        cursors = [Cursor.parse(event.id) for event in events]
+        assert cursors == sorted(set(cursors))
+        assert cursors[-1].epoch == 2
