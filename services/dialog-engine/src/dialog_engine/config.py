@@ -1,11 +1,13 @@
 """Settings of the engine, from the environment, `.env` and files of secrets. A bad value stops the start."""
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from dialog_engine.errors import ConfigurationError
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
@@ -18,13 +20,20 @@ DEFAULT_PROMPT = (
 )
 
 
-def _redis_url(url: str) -> str:
-    if not url.startswith(("redis://", "rediss://", "unix://")):
-        raise ValueError("must begin with redis://, rediss:// or unix://")
+def _url(url: str, *schemes: str) -> str:
+    if not url.startswith(tuple(f"{scheme}://" for scheme in schemes)):
+        raise ValueError(f"must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+    try:
+        host, _ = urlsplit(url).hostname, urlsplit(url).port
+    except ValueError as error:
+        raise ValueError(f"is not a URL: {error}") from None
+    if not host and not url.startswith("unix:"):
+        raise ValueError("has no host")
     return url
 
 
-RedisUrl = Annotated[str, AfterValidator(_redis_url)]
+RedisUrl = Annotated[str, AfterValidator(lambda url: _url(url, "redis", "rediss", "unix"))]
+HttpUrl = Annotated[str, AfterValidator(lambda url: _url(url, "http", "https"))]
 
 
 class Settings(BaseSettings):
@@ -53,7 +62,7 @@ class Settings(BaseSettings):
     )
 
     openai_api_key: SecretStr | None = Field(None, description="Key of the model's provider.")
-    openai_base_url: str | None = Field(None, description="Any OpenAI-compatible server; unset is OpenAI itself.")
+    openai_base_url: HttpUrl | None = Field(None, description="Any OpenAI-compatible server; unset is OpenAI itself.")
     openai_model: str = Field("gpt-4.1-mini", min_length=1, description="The model's name.")
     model_label: str | None = Field(None, description="How the chat page names the model; unset is its name.")
     model_scripted: bool = Field(False, description="Say on the chat page that the model is a script, not an AI.")
@@ -84,6 +93,8 @@ class Settings(BaseSettings):
             raise ValueError("API_KEYS must be name:key,name:key")
         if len({name for name, _, _ in pairs}) != len(pairs):
             raise ValueError("API_KEYS names somebody twice")
+        if len({key for _, _, key in pairs}) != len(pairs):
+            raise ValueError("API_KEYS gives two names the same key")
         return values | {"api_keys": {name: key for name, _, key in pairs}}
 
     @model_validator(mode="after")
@@ -119,3 +130,11 @@ def load_settings() -> Settings:
             for e in error.errors(include_input=False, include_url=False)
         ]
         raise ConfigurationError("\n".join(problems)) from None
+    except SettingsError as error:
+        # Its text names the field and the source; its cause may hold the value.
+        raise ConfigurationError(_not_json(str(error))) from None
+
+
+def _not_json(text: str) -> str:
+    name = re.search(r'field "(\w+)"', text)
+    return f"{name[1].upper()}: is not valid JSON" if name else text

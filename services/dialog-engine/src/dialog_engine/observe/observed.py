@@ -22,6 +22,9 @@ from dialog_engine.model import (
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.tool_calls.ports import StreamChat
 
+NOT_RUN = "(not run)"
+"""Stands for the tool of calls that were answered without running anything."""
+
 _LAST_STEPS = frozenset(ToolStatus) - {
     ToolStatus.PENDING,
     ToolStatus.QUEUED,
@@ -80,9 +83,11 @@ class _ObservedLog(TurnLog):
             case ToolStep(status=ToolStatus.PENDING):
                 self._pending[event.call.correlation_id] = time.monotonic()
             case ToolStep() if event.status in _LAST_STEPS:
-                self._metrics.tool_calls.labels(event.call.name, event.status).inc()
+                # A call that no server was asked for may bear any name that the model made up.
+                tool = event.call.name if event.server else NOT_RUN
+                self._metrics.tool_calls.labels(tool, event.status).inc()
                 if started := self._pending.pop(event.call.correlation_id, None):
-                    self._metrics.tool_call_seconds.labels(event.call.name).observe(time.monotonic() - started)
+                    self._metrics.tool_call_seconds.labels(tool).observe(time.monotonic() - started)
             case Done():
                 self._metrics.turns.labels(event.reason).inc()
             case _:

@@ -1,0 +1,205 @@
+"""The engine as a process: how it starts, how it refuses to, how it stops."""
+
+import json
+import signal
+import socket
+import sqlite3
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from redis import Redis as SyncRedis
+
+from dialog_engine.streams.turn_logs import LIFETIME_SECONDS
+from examples.demo_model.request import MODEL_ID
+from tests.integration.engines import Model
+from tests.support.processes import Process, free_port, running
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+ENGINE = Path(sys.executable).with_name("dialog-engine")
+SECRET = "hunter2hunter2"
+
+
+@pytest.fixture
+async def model() -> AsyncGenerator[Model]:
+    async with Model().serving() as model:
+        yield model
+
+
+@pytest.fixture
+def env(tmp_path: Path, redis_url: str, model: Model) -> dict[str, str]:
+    return {
+        "PORT": str(free_port()),
+        "OUTBOX_PATH": str(tmp_path / "engine.sqlite3"),
+        "REDIS_URL": redis_url,
+        "OPENAI_BASE_URL": model.url,
+        "OPENAI_API_KEY": SECRET,
+    }
+
+
+def url(env: dict[str, str]) -> str:
+    return f"http://127.0.0.1:{env['PORT']}"
+
+
+def engine(env: dict[str, str], folder: Path) -> AbstractAsyncContextManager[Process]:
+    return running([ENGINE], env=env, cwd=folder, ready_url=f"{url(env)}/readyz")
+
+
+async def refusal(env: dict[str, str], folder: Path) -> str:
+    """What the engine says when it does not start."""
+    process = Process([ENGINE], env=env, cwd=folder)
+    try:
+        assert await process.ended(20) == 2, process.output()
+        assert "Traceback" not in process.output()
+        assert SECRET not in process.output()
+        return process.output()
+    finally:
+        process.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("HOST", "0.0.0.0", "HOST 0.0.0.0 is open to others: set API_KEYS"),
+        ("REDIS_URL", "nowhere", "REDIS_URL"),
+        ("OUTBOX_PATH", "/proc/engine.sqlite3", "OUTBOX_PATH /proc/engine.sqlite3 cannot be used"),
+        ("HOST", "127.0.0.1.", "HOST"),
+    ],
+)
+async def test_a_wrong_setting_stops_the_start_and_is_named(
+    env: dict[str, str], tmp_path: Path, name: str, value: str, words: str
+) -> None:
+    assert words in await refusal(env | {name: value}, tmp_path)
+
+
+async def test_a_file_that_is_no_database_stops_the_start(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "engine.sqlite3").write_bytes(b"garbage" * 1000)
+    output = await refusal(env, tmp_path)
+    assert f"OUTBOX_PATH {env['OUTBOX_PATH']} cannot be used: file is not a database" in output
+
+
+async def test_a_row_without_a_route_stops_the_start_and_its_type_is_named(env: dict[str, str], tmp_path: Path) -> None:
+    async with engine(env, tmp_path):
+        pass
+    with sqlite3.connect(env["OUTBOX_PATH"]) as database:
+        database.execute(
+            "INSERT INTO outbox (event_type, event_id, payload, created_at) VALUES ('OldFact', 'x', x'7b7d', 0)"
+        )
+    database.close()
+    assert "OUTBOX_ROUTES has no stream for OldFact" in await refusal(env, tmp_path)
+
+    routed = env | {"OUTBOX_ROUTES": '{"OldFact": "events.analytics"}'}
+    async with engine(routed, tmp_path):
+        with SyncRedis.from_url(env["REDIS_URL"]) as redis:
+            client: Any = redis
+            await wait_until(lambda: client.xlen("events.analytics") == 1)
+
+
+async def test_a_port_that_is_taken_stops_the_start_before_anything_is_touched(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", int(env["PORT"])))
+        taken.listen()
+        assert f"PORT {env['PORT']} cannot be listened on" in await refusal(env, tmp_path)
+    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240
+
+
+async def test_a_second_engine_on_the_same_file_is_refused_and_the_first_goes_on(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    async with engine(env, tmp_path):
+        assert "another engine is using it" in await refusal(env | {"PORT": str(free_port())}, tmp_path)
+        async with httpx2.AsyncClient(base_url=url(env), trust_env=False) as client:
+            assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_an_open_stream_ends_well_at_a_shutdown_and_its_turn_goes_on_at_the_next_start(
+    env: dict[str, str], tmp_path: Path, model: Model
+) -> None:
+    model.held.clear()
+    async with httpx2.AsyncClient(base_url=url(env), trust_env=False, timeout=20) as client:
+        async with engine(env, tmp_path) as process:
+            async with client.stream("POST", "/v1/chat", json={"message": "Hi"}) as response:
+                lines = response.aiter_lines()
+                while await anext(lines) != "event: text":
+                    pass
+                turn, session = response.headers["x-turn-id"], response.headers["x-session-id"]
+                process.send(signal.SIGTERM)
+                stopped_at = time.monotonic()
+                # The end of the stream, and no error: a client comes back for the rest.
+                async for _ in lines:
+                    pass
+                assert time.monotonic() - stopped_at < 3
+            assert await process.ended(8) in (0, -signal.SIGTERM)
+            assert time.monotonic() - stopped_at < 6
+            assert "Traceback" not in process.output()
+            assert " ERROR " not in process.output()
+
+        model.held.set()
+        async with engine(env, tmp_path):
+            events = (await client.get(f"/v1/turns/{turn}/events")).text
+            assert "event: reset" in events
+            assert events.rstrip().rpartition("event: ")[2].startswith("done")
+            messages = (await client.get(f"/v1/sessions/{session}/messages")).json()["messages"]
+    assert [message["content"] for message in messages] == ["Hi", "Hello"]
+
+
+async def test_a_kill_loses_nothing_that_was_said(env: dict[str, str], tmp_path: Path, model: Model) -> None:
+    model.held.clear()
+    async with httpx2.AsyncClient(base_url=url(env), trust_env=False, timeout=20) as client:
+        async with engine(env, tmp_path) as process:
+            session = (await client.post("/v1/sessions")).json()["sessionId"]
+            begun = (await client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"})).json()
+            process.kill()
+        model.held.set()
+        async with engine(env, tmp_path):
+            events = (await client.get(begun["eventsUrl"])).text
+    assert '"reason":"stop"' in events
+    with SyncRedis.from_url(env["REDIS_URL"]) as redis:
+        remaining: Any = redis.ttl(f"dialog.turns:{begun['turnId']}")
+    assert 0 < remaining <= LIFETIME_SECONDS
+
+
+async def test_with_the_demo_model_and_no_worker_at_all_text_chat_works(env: dict[str, str], tmp_path: Path) -> None:
+    port = free_port()
+    demo = [sys.executable, "-m", "examples.demo_model", "--port", str(port), "--token-delay-ms", "0"]
+    async with running(demo, ready_url=f"http://127.0.0.1:{port}/healthz"):
+        env = env | {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_MODEL": MODEL_ID}
+        async with (
+            engine(env, tmp_path),
+            httpx2.AsyncClient(base_url=url(env), trust_env=False, timeout=20) as client,
+        ):
+            ready = (await client.get("/readyz")).json()
+            assert (ready["status"], ready["parts"]["workers"], ready["parts"]["redis"]) == ("degraded", 0, "ok")
+            answer = (await client.post("/v1/chat", json={"message": "Hello!"})).text
+            assert "event: text" in answer
+            assert '"reason":"stop"' in answer
+            about = (await client.get("/v1/about")).json()
+            assert about["name"] == "Callstream"
+            assert SECRET not in json.dumps(about)
+            assert (await client.get("/healthz")).json() == {"status": "ok"}
+            metrics = (await client.get("/metrics")).text
+            families = {family.name: family for family in text_string_to_metric_families(metrics)}
+            samples = {sample.name: sample.value for family in families.values() for sample in family.samples}
+            assert samples["dialog_redis_up"] == 1
+            assert samples["dialog_turns_total"] == 1
+            assert samples["callstream_stream_lag"] == 0
+            assert samples["callstream_stream_pending"] == 0
+            assert samples["callstream_stream_oldest_pending_seconds"] == 0
+            await wait_until(lambda: _outbox_empty(client))
+
+
+async def _outbox_empty(client: httpx2.AsyncClient) -> bool:
+    lines = (await client.get("/metrics")).text.splitlines()
+    await anyio.lowlevel.checkpoint()
+    return "dialog_outbox_rows 0.0" in lines and "dialog_outbox_oldest_seconds 0.0" in lines

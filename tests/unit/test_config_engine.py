@@ -1,0 +1,96 @@
+"""The engine's settings: each wrong value names itself, and none of a secret is shown."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dialog_engine.config import Settings, is_loopback, load_settings
+from dialog_engine.errors import ConfigurationError
+
+MODEL = {"OPENAI_API_KEY": "hunter2"}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+    for name in Settings.model_fields:
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def load(monkeypatch: pytest.MonkeyPatch, **values: str) -> Settings:
+    for name, value in (MODEL | values).items():
+        monkeypatch.setenv(name, value)
+    return load_settings()
+
+
+def test_a_key_of_the_model_is_all_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch)
+    assert (settings.host, settings.port, settings.mcp_max_tool_rounds) == ("127.0.0.1", 8000, 5)
+    assert settings.api_keys == {}
+
+
+def test_the_dot_env_file_is_read_and_the_environment_goes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".env").write_text("PORT=1234\nMAX_BACKLOG=7\nUNHEARD_OF=1\nMODEL_LABEL=\n")
+    settings = load(monkeypatch, MAX_BACKLOG="8")
+    assert (settings.port, settings.max_backlog, settings.model_label) == (1234, 8, None)
+
+
+def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch, API_KEYS=" ann:a:b , bob:c,", HOST="0.0.0.0")
+    assert {name: key.get_secret_value() for name, key in settings.api_keys.items()} == {"ann": "a:b", "bob": "c"}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"PORT": "eight"}, "PORT"),
+        ({"PORT": "65536"}, "PORT"),
+        ({"ENABLE_MCP": "maybe"}, "ENABLE_MCP"),
+        ({"MCP_MAX_TOOL_ROUNDS": "0"}, "MCP_MAX_TOOL_ROUNDS"),
+        ({"MCP_REQUEST_TIMEOUT_MS": "1"}, "MCP_REQUEST_TIMEOUT_MS"),
+        ({"LOG_LEVEL": "LOUD"}, "LOG_LEVEL"),
+        ({"REDIS_URL": "localhost:6379"}, r"REDIS_URL: must begin with redis://"),
+        ({"REDIS_URL": "redis://host:port"}, "REDIS_URL: is not a URL"),
+        ({"REDIS_URL": "redis://"}, "REDIS_URL: has no host"),
+        ({"OPENAI_BASE_URL": "my-model"}, "OPENAI_BASE_URL: must begin with http://"),
+        ({"OUTBOX_ROUTES": "{"}, "OUTBOX_ROUTES: is not valid JSON"),
+        ({"OUTBOX_ROUTES": "[]"}, "OUTBOX_ROUTES"),
+        ({"OUTBOX_ROUTES": '{"PluginToolCallRequested": "x"}'}, "OUTBOX_ROUTES cannot move"),
+        ({"API_KEYS": "hunter2"}, "API_KEYS must be name:key"),
+        ({"API_KEYS": ":hunter2"}, "API_KEYS must be name:key"),
+        ({"API_KEYS": "ann:hunter2,ann:b"}, "API_KEYS names somebody twice"),
+        ({"API_KEYS": "ann:hunter2,bob:hunter2"}, "API_KEYS gives two names the same key"),
+        ({"HOST": "0.0.0.0"}, "HOST 0.0.0.0 .* API_KEYS"),
+        ({"HOST": "::"}, "HOST :: .* API_KEYS"),
+        ({"HOST": "example.org"}, "HOST example.org .* API_KEYS"),
+        ({"OPENAI_API_KEY": ""}, "OPENAI_API_KEY or OPENAI_BASE_URL"),
+    ],
+)
+def test_a_wrong_value_names_its_setting_and_shows_no_secret(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, str], words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        load(monkeypatch, **values)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_all_wrong_values_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(monkeypatch, PORT="x", REDIS_URL="y")
+    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == ["PORT", "REDIS_URL"]
+
+
+def test_secrets_may_be_files(tmp_path: Path) -> None:
+    (tmp_path / "openai_api_key").write_text("from a file\n")
+    options: dict[str, Any] = {"_secrets_dir": tmp_path}
+    key = Settings(**options).openai_api_key
+    assert key is not None
+    assert key.get_secret_value() == "from a file"
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "::1"])
+def test_loopback_is_reachable_from_this_machine_only(host: str) -> None:
+    assert is_loopback(host)

@@ -1,0 +1,140 @@
+"""What is counted, and under which names. Every metric that is declared is counted here or at the scrape."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from dialog_engine.chat.ports import TurnLog, TurnLogs
+from dialog_engine.errors import LLMRateLimitedError
+from dialog_engine.model import (
+    AssistantMessage,
+    ChatEvent,
+    ChatRequest,
+    Done,
+    DoneReason,
+    FinishReason,
+    MessageFinished,
+    StreamEnd,
+    TextDelta,
+    ToolCall,
+    ToolStatus,
+    ToolStep,
+    Turn,
+    TurnEvent,
+    Usage,
+    UserMessage,
+)
+from dialog_engine.observe.metrics import Metrics
+from dialog_engine.observe.observed import NOT_RUN, ObservedLogs, observed_llm
+from dialog_engine.tool_calls.ports import StreamChat
+
+pytestmark = pytest.mark.anyio
+
+TURN = Turn("turn", "session", "ann")
+REQUEST = ChatRequest((UserMessage("Hi"),), TURN)
+
+
+class Quiet(TurnLogs, TurnLog):
+    def __init__(self) -> None:
+        self.events: list[TurnEvent] = []
+
+    def open(self, turn: Turn) -> TurnLog:
+        return self
+
+    def append(self, event: TurnEvent) -> None:
+        self.events.append(event)
+
+    async def close(self) -> None:
+        pass
+
+
+def says(*events: ChatEvent, error: Exception | None = None) -> StreamChat:
+    async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+        for event in events:
+            yield event
+        if error is not None:
+            raise error
+
+    return stream_chat
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+def step(status: ToolStatus, server: str = "demo", name: str = "demo__add") -> ToolStep:
+    return ToolStep(status, ToolCall("call_1", "id", name, "{}"), server, 1)
+
+
+async def test_turns_are_counted_by_their_end_and_while_they_run() -> None:
+    metrics, quiet = Metrics(), Quiet()
+    log = ObservedLogs(quiet, metrics).open(TURN)
+    assert value(metrics, "dialog_turns_running") == 1
+    log.append(MessageFinished(1, AssistantMessage("Hi")))
+    log.append(Done("turn", DoneReason.MAX_ROUNDS, Usage(), None))
+    await log.close()
+    assert value(metrics, "dialog_turns_running") == 0
+    assert value(metrics, "dialog_turns_total", reason="max_rounds") == 1
+    assert len(quiet.events) == 2
+
+
+async def test_tool_calls_are_counted_by_tool_and_end_with_what_the_user_waited() -> None:
+    metrics = Metrics()
+    log = ObservedLogs(Quiet(), metrics).open(TURN)
+    for status in (ToolStatus.PENDING, ToolStatus.QUEUED, ToolStatus.RUNNING, ToolStatus.PROGRESS, ToolStatus.UNKNOWN):
+        log.append(step(status))
+    assert value(metrics, "dialog_tool_calls_total", tool="demo__add", status="unknown") == 1
+    assert value(metrics, "dialog_tool_call_seconds_count", tool="demo__add") == 1
+
+
+async def test_names_that_a_model_makes_up_do_not_become_metrics() -> None:
+    metrics = Metrics()
+    log = ObservedLogs(Quiet(), metrics).open(TURN)
+    for n in range(100):
+        log.append(step(ToolStatus.FAILED, server="", name=f"made_up_{n}"))
+    assert value(metrics, "dialog_tool_calls_total", tool=NOT_RUN, status="failed") == 100
+    assert b"made_up" not in metrics.text()
+
+
+async def test_a_request_to_the_model_is_counted_with_its_tokens_and_its_first_one() -> None:
+    metrics = Metrics()
+    llm = observed_llm(says(TextDelta("a"), TextDelta("b"), StreamEnd(FinishReason.STOP, Usage(7, 3))), metrics)
+    async with aclosing(llm(REQUEST)) as events:
+        assert len([event async for event in events]) == 3
+    assert value(metrics, "dialog_llm_requests_total", outcome="ok") == 1
+    assert value(metrics, "dialog_llm_first_token_seconds_count") == 1
+    assert value(metrics, "dialog_llm_tokens_total", direction="input") == 7
+    assert value(metrics, "dialog_llm_tokens_total", direction="output") == 3
+
+
+async def test_a_request_that_fails_or_is_given_up_is_counted_so() -> None:
+    metrics = Metrics()
+    llm = observed_llm(says(TextDelta("a"), error=LLMRateLimitedError("slow down")), metrics)
+    with pytest.raises(LLMRateLimitedError):
+        _ = [event async for event in llm(REQUEST)]
+    async with aclosing(llm(REQUEST)) as events:
+        await anext(events)
+    assert value(metrics, "dialog_llm_requests_total", outcome="MODEL_RATE_LIMITED") == 1
+    assert value(metrics, "dialog_llm_requests_total", outcome="abandoned") == 1
+
+
+def test_the_text_can_be_read_and_every_metric_is_described() -> None:
+    families = list(text_string_to_metric_families(Metrics().text().decode()))
+    assert {family.name for family in families if not family.name.endswith("_created")} == {
+        "callstream_stream_lag",
+        "callstream_stream_oldest_pending_seconds",
+        "callstream_stream_pending",
+        "dialog_llm_first_token_seconds",
+        "dialog_llm_requests",
+        "dialog_llm_tokens",
+        "dialog_outbox_oldest_seconds",
+        "dialog_outbox_rows",
+        "dialog_redis_up",
+        "dialog_tool_call_seconds",
+        "dialog_tool_calls",
+        "dialog_turns",
+        "dialog_turns_running",
+    }
+    assert all(family.documentation for family in families)
