@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import Said, Stack, running_stack
 from tests.support.waiting import wait_until_blocking
 
 RUN = ["pending", "queued", "running", "succeeded"]
@@ -125,19 +125,13 @@ def test_the_conversation_is_remembered(stack: Stack) -> None:
 
 
 def test_stop_during_a_slow_job_reaches_its_mcp_server(stack: Stack) -> None:
-    seen: list[str] = []
     with stack.asking("Run a slow job of 60 seconds with token stopped-1") as events:
-        for event in events:
-            if event.data.get("type") == "turn":
-                turn_id = event.data["turnId"]
-            if event.data.get("type") == "tool":
-                seen.append(event.data["status"])
-                if event.data["status"] == "running":
-                    stack.wait_for_effect("stopped-1")
-                    assert stack.http.post(f"/v1/turns/{turn_id}/cancel").status_code == 202
-        last = event
-    assert seen[-1] == "cancelled"
-    assert (last.name, last.data["reason"]) == ("done", "cancelled")
+        turn_id = next(events).data["turnId"]
+        stack.wait_for_effect("stopped-1")
+        assert stack.http.post(f"/v1/turns/{turn_id}/cancel").status_code == 202
+        said = Said(tuple(events))
+    assert said.statuses("demo__slow_job") == [["pending", "queued", "running", "cancelled"]]
+    assert said.reason == "cancelled"
     wait_until_blocking(lambda: len(stack.effects("stopped-1")) == 2)
     assert [effect["status"] for effect in stack.effects("stopped-1")] == ["started", "cancelled"]
 

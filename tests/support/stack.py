@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until_blocking
 BIN = Path(sys.executable).parent
 START_SECONDS = 60.0
 """Machines that run everything at once are slow."""
-ALIVE = [sys.executable, "-m", "tests.support.quick_worker"]
+QUICK_WORKER = [sys.executable, "-m", "tests.support.quick_worker"]
 Json = dict[str, Any]
 
 
@@ -101,7 +101,7 @@ class Stack:
     token_delay_ms: float = 1
 
     def __post_init__(self) -> None:
-        self._parts: list[Process] = []
+        self.parts: list[Process] = []
         self.redis = LocalServer(embedded_binary(), self._sub("redis"))
         self.engine_port, self.model_port, self.demo_port = free_port(), free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.engine_port}"
@@ -129,7 +129,7 @@ class Stack:
     def close(self) -> None:
         """End everything, engine and workers first."""
         self.http.close()
-        for part in reversed(self._parts):
+        for part in reversed(self.parts):
             part.close()
         self.redis.stop()
 
@@ -148,7 +148,7 @@ class Stack:
     def start_worker(self, *, wait: bool = True) -> int:
         """A worker; the port of its health endpoints."""
         port = free_port()
-        argv = ALIVE if self.quick else [str(BIN / "plugins-mcp")]
+        argv = QUICK_WORKER if self.quick else [str(BIN / "plugins-mcp")]
         env = {
             "REDIS_URL": self.redis.url,
             "MCP_CONFIG": str(self.config_path),
@@ -224,7 +224,7 @@ class Stack:
 
     def _run(self, argv: list[str], ready_url: str | None, env: Mapping[str, str] | None = None) -> Process:
         process = Process(argv, env={"PYTHONPATH": str(ROOT), **(env or {})}, cwd=self._sub("cwd"))
-        self._parts.append(process)
+        self.parts.append(process)
         if ready_url:
             process.wait_ready(lambda: answers(ready_url), START_SECONDS)
         return process

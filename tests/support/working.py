@@ -54,6 +54,10 @@ class Caller(Bench):
         """How often the call was begun."""
         return sum(isinstance(reply, CallStarted) for reply in await self.channel(request))
 
+    async def starts_again(self, request: ToolCallRequested) -> bool:
+        """Whether the call was begun more than once."""
+        return await self.starts(request) > 1
+
     async def progress(self, request: ToolCallRequested) -> list[float]:
         """What progress was passed on."""
         return [reply.progress for reply in await self.channel(request) if isinstance(reply, CallProgress)]

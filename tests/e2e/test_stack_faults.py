@@ -1,0 +1,157 @@
+"""Parts of the running product die or stand still in the middle of a tool call."""
+
+import signal
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+from redis import Redis as SyncRedis
+
+from plugins_contract.keys import Keys
+from tests.support.processes import answers
+from tests.support.stack import Event, Said, Stack, running_stack
+from tests.support.waiting import wait_until_blocking
+
+COUNT = "Increment the counter, answering after {seconds} seconds, with token {token}"
+JOB = "Run a slow job of {seconds} seconds in 8 steps with token {token}"
+
+
+@pytest.fixture(scope="module")
+def stack() -> Generator[Stack]:
+    with running_stack(quick=True) as stack:
+        yield stack
+
+
+def until(events: Iterator[Event], status: str) -> list[Event]:
+    """The events up to the first step of a tool call with that status."""
+    seen: list[Event] = []
+    for event in events:
+        seen.append(event)
+        if event.data.get("status") == status and event.data.get("type") == "tool":
+            return seen
+    raise AssertionError(f"no {status}: {seen}")
+
+
+def turn_of(events: list[Event]) -> str:
+    return str(events[0].data["turnId"])
+
+
+def logged(stack: Stack, turn_id: str) -> list[str]:
+    """The ids in the turn's log."""
+    client: Any = SyncRedis.from_url(stack.redis.url, decode_responses=True)
+    with client:
+        return [entry for entry, _ in client.xrange(Keys().turn(turn_id))]
+
+
+def test_an_engine_that_dies_during_a_call_goes_on_with_the_turn_and_the_stream_has_no_gap(stack: Stack) -> None:
+    with stack.asking(COUNT.format(seconds=3, token="engine")) as events:
+        seen = until(events, "running")
+        stack.wait_for_effect("engine")
+        wait_until_blocking(
+            lambda: seen[-1].id in logged(stack, turn_of(seen)), 2, what="the log to hold what was seen"
+        )
+        assert stack.engine
+        stack.engine.kill()
+    stack.start_engine()
+    turn_id = turn_of(seen)
+    rest = stack.follow(turn_id, after=seen[-1].id)
+    assert rest.reason == "stop"
+    assert rest.steps("demo__increment_counter")[-1]["status"] == "succeeded"
+    assert "is now" in rest.text
+    assert len(stack.effects("engine")) == 1
+    # The log joins small pieces of text, under the id of the last of them.
+    told, again = Said((*seen, *rest.events)), stack.follow(turn_id)
+    assert [event.id for event in told.events if event.name != "text"] == [
+        event.id for event in again.events if event.name != "text"
+    ]
+    assert told.text == again.text
+    assert len({event.id for event in told.events}) == len(told.events)
+
+
+def test_a_worker_that_dies_during_a_call_leaves_it_unknown_when_it_may_not_run_twice(stack: Stack) -> None:
+    with stack.asking(COUNT.format(seconds=20, token="worker-once")) as events:
+        seen = until(events, "running")
+        stack.wait_for_effect("worker-once")
+        next(iter(stack.workers.values())).kill()
+        stack.workers.clear()
+        stack.start_worker()
+        said = Said((*seen, *events))
+    assert said.steps("demo__increment_counter")[-1]["status"] == "unknown"
+    assert said.steps("demo__increment_counter")[-1]["error"]["code"] == "OUTCOME_UNKNOWN"
+    assert said.reason == "stop"
+    assert len(stack.effects("worker-once")) == 1
+
+
+def test_a_worker_that_dies_during_a_call_is_replaced_when_it_may_run_twice(stack: Stack) -> None:
+    with stack.asking(JOB.format(seconds=2, token="worker-again")) as events:
+        seen = until(events, "running")
+        stack.wait_for_effect("worker-again")
+        next(iter(stack.workers.values())).kill()
+        stack.workers.clear()
+        stack.start_worker()
+        said = Said((*seen, *events))
+    assert said.steps("demo__slow_job")[-1]["status"] == "succeeded"
+    assert [step["attempt"] for step in said.steps("demo__slow_job") if step["status"] == "running"] == [1, 2]
+    assert "The slow job finished" in said.text
+
+
+def test_a_redis_that_dies_during_a_call_and_comes_back_loses_nothing(stack: Stack) -> None:
+    with stack.asking(COUNT.format(seconds=1, token="redis")) as events:
+        seen = until(events, "running")
+        stack.wait_for_effect("redis")
+        stack.redis.kill()
+        stack.redis.start()
+        said = Said((*seen, *events))
+    assert said.steps("demo__increment_counter")[-1]["status"] == "succeeded"
+    assert said.reason == "stop"
+    assert len(stack.effects("redis")) == 1
+    wait_until_blocking(lambda: all(answers(f"http://127.0.0.1:{port}/readyz") for port in stack.workers), 20)
+
+
+def test_without_redis_the_chat_still_answers_and_with_it_tools_work_again(stack: Stack) -> None:
+    stack.redis.kill()
+    said = stack.ask("Hello, who are you?")
+    assert said.reason == "stop"
+    assert "script" in said.text.lower()
+    wait_until_blocking(lambda: stack.http.get("/readyz").json()["status"] == "degraded", 20)
+    wait_until_blocking(lambda: not any(answers(f"http://127.0.0.1:{port}/readyz") for port in stack.workers), 20)
+    stack.redis.start()
+    wait_until_blocking(lambda: stack.http.get("/readyz").json()["status"] == "ready", 30)
+    assert "391" in stack.ask("What is 17 * 23?").text
+
+
+def test_an_mcp_server_that_dies_during_a_call_leaves_it_unknown_and_comes_back(stack: Stack) -> None:
+    demo = next(part for part in stack.parts if "examples.demo_server" in part.argv)
+    with stack.asking(COUNT.format(seconds=30, token="server")) as events:
+        seen = until(events, "running")
+        stack.wait_for_effect("server")
+        demo.kill()
+        said = Said((*seen, *events))
+    assert said.steps("demo__increment_counter")[-1]["status"] == "unknown"
+    assert len(stack.effects("server")) == 1
+    stack.start_demo()
+    wait_until_blocking(lambda: stack.tools()["demo"]["state"] == "ready", 30)
+    assert "391" in stack.ask("What is 17 * 23?").text
+
+
+def test_a_worker_that_is_told_to_end_finishes_its_call_first(stack: Stack) -> None:
+    with stack.asking(COUNT.format(seconds=2, token="drain")) as events:
+        seen = until(events, "running")
+        (port, worker), *_ = stack.workers.items()
+        worker.send(signal.SIGTERM)
+        said = Said((*seen, *events))
+    assert said.steps("demo__increment_counter")[-1]["status"] == "succeeded"
+    wait_until_blocking(lambda: worker.returncode is not None, 10)
+    assert worker.returncode == 0
+    del stack.workers[port]
+    stack.start_worker()
+
+
+def test_without_tools_every_call_is_disabled_and_the_turn_goes_on(stack: Stack) -> None:
+    assert stack.engine
+    stack.engine.stop()
+    stack.engine_env = {"ENABLE_MCP": "false"}
+    stack.start_engine()
+    said = stack.ask('call demo__add {"a": 1, "b": 2}')
+    assert said.reason == "stop"
+    assert stack.http.get("/v1/tools").json() == {"mcp": "disabled", "servers": []}

@@ -1,0 +1,207 @@
+"""Workers as real processes that are killed, stopped, woken and told to end, with calls in their hands."""
+
+import json
+import signal
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallState
+from tests.support.processes import Process, answers, free_port
+from tests.support.stack import BIN, Stack, running_stack
+from tests.support.waiting import wait_until
+from tests.support.working import Caller, calling
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def stack() -> Generator[Stack]:
+    """Redis and the demo MCP server; workers are each test's own."""
+    with running_stack(start=False, quick=True, worker_env={"WORKER_CONCURRENCY": "2"}) as stack:
+        stack.redis.start()
+        stack.start_demo()
+        yield stack
+
+
+@pytest.fixture
+async def caller(stack: Stack) -> AsyncGenerator[Caller]:
+    async with calling(stack.redis.url) as caller:
+        await caller.command("FLUSHALL")
+        yield caller
+    for worker in stack.workers.values():
+        await anyio.to_thread.run_sync(worker.stop)
+    stack.workers.clear()
+
+
+async def start(stack: Stack) -> Process:
+    port = await anyio.to_thread.run_sync(stack.start_worker)
+    return stack.workers[port]
+
+
+async def effects(stack: Stack, token: str, count: int = 1) -> None:
+    await wait_until(lambda: len(stack.effects(token)) >= count, 20, what=f"{count} effects {token!r}")
+
+
+async def test_what_a_killed_worker_had_in_hand_ends_as_its_execution_class_allows(
+    stack: Stack, caller: Caller
+) -> None:
+    first = await start(stack)
+    once = await caller.call("increment_counter", token="kill-once", answer_after_seconds=60)
+    again = await caller.call("slow_job", execution_class="repeatable", token="kill-again", seconds=1, steps=2)
+    await effects(stack, "kill-once")
+    await effects(stack, "kill-again")
+    unstarted = await caller.call("echo", text="not yet")
+    assert await caller.starts(unstarted) == 0
+    first.kill()
+    await start(stack)
+    assert (await caller.outcome(unstarted)).state is CallState.SUCCEEDED
+    outcome = await caller.outcome(once)
+    assert outcome.state is CallState.UNKNOWN
+    assert outcome.error is not None
+    assert outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
+    assert len(stack.effects("kill-once")) == 1
+    assert (await caller.outcome(again)).state is CallState.SUCCEEDED
+    assert await caller.starts(again) == 2
+    assert await caller.backlog() == 0
+
+
+async def test_a_worker_that_was_stopped_past_its_lease_neither_completes_nor_steals_back(
+    stack: Stack, caller: Caller
+) -> None:
+    stopped = await start(stack)
+    once = await caller.call("increment_counter", token="frozen", answer_after_seconds=5)
+    await effects(stack, "frozen")
+    job = await caller.call("slow_job", execution_class="repeatable", token="frozen-job", seconds=5, steps=2)
+    await effects(stack, "frozen-job")
+    (old,) = await caller.consumers()
+    stopped.send(signal.SIGSTOP)
+    await start(stack)
+    assert (await caller.outcome(once)).state is CallState.UNKNOWN
+    await wait_until(lambda: caller.starts_again(job), 20)
+    stopped.send(signal.SIGCONT)
+    await wait_until(lambda: "is lost" in stopped.output(), what="the loss to be noticed")
+    assert (await caller.outcome(job)).state is CallState.SUCCEEDED
+    assert (await caller.consumers())[old] == 0
+    assert [reply.__class__.__name__ for reply in await caller.channel(once)].count("CallFinished") == 1
+    assert [reply.__class__.__name__ for reply in await caller.channel(job)].count("CallFinished") == 1
+    assert len(stack.effects("frozen")) == 1
+    # It is well again, and takes what comes.
+    assert (await caller.outcome(await caller.call())).state is CallState.SUCCEEDED
+
+
+async def test_a_worker_that_is_told_to_end_finishes_what_it_has_and_takes_nothing_new(
+    stack: Stack, caller: Caller
+) -> None:
+    worker = await start(stack)
+    running = await caller.call("slow_job", seconds=1.5, steps=3, token="drain")
+    await effects(stack, "drain")
+    worker.send(signal.SIGTERM)
+    await wait_until(lambda: "waiting up to" in worker.output())
+    late = await caller.call()
+    assert await worker.ended() == 0
+    assert (await caller.outcome(running)).state is CallState.SUCCEEDED
+    assert await caller.starts(late) == 0
+    assert await caller.consumers() == {}
+    await start(stack)
+    assert (await caller.outcome(late)).state is CallState.SUCCEEDED
+
+
+async def test_what_has_not_ended_when_the_time_to_drain_is_over_is_cut_off_and_answered_soon(
+    stack: Stack, caller: Caller
+) -> None:
+    stack.worker_env = {"DRAIN_SECONDS": "0.1"}
+    worker = await start(stack)
+    request = await caller.call("slow_job", seconds=60, steps=60, token="cut")
+    await effects(stack, "cut")
+    await start(stack)
+    worker.send(signal.SIGTERM)
+    assert (await caller.outcome(request)).state is CallState.UNKNOWN
+    assert await worker.ended() == 0
+    await effects(stack, "cut", 2)
+    assert [effect["status"] for effect in stack.effects("cut")] == ["started", "cancelled"]
+
+
+@pytest.mark.usefixtures("caller")
+async def test_a_worker_starts_without_redis_and_begins_when_it_is_there(stack: Stack) -> None:
+    stack.redis.kill()
+    port = stack.start_worker(wait=False)
+    await wait_until(lambda: _answers(port, "healthz"), 30)
+    assert not await _answers(port, "readyz")
+    await anyio.to_thread.run_sync(stack.redis.start)
+    await wait_until(lambda: _answers(port, "readyz"), 30)
+    async with calling(stack.redis.url) as caller:  # the one before has lost its connection
+        assert (await caller.outcome(await caller.call())).state is CallState.SUCCEEDED
+
+
+async def test_a_worker_without_its_mcp_server_gives_calls_up_and_answers_them_once_it_is_there(
+    stack: Stack, caller: Caller
+) -> None:
+    await start(stack)
+    demo = next(part for part in reversed(stack.parts) if "examples.demo_server" in part.argv)
+    await caller.outcome(await caller.call())
+    demo.kill()
+    outcome = await caller.outcome(await caller.call(expires_in_ms=4_000))
+    assert outcome.state in (CallState.FAILED, CallState.UNKNOWN)
+    await anyio.to_thread.run_sync(stack.start_demo)
+
+    async def answered() -> bool:
+        return (await caller.outcome(await caller.call(execution_class="repeatable"))).state is CallState.SUCCEEDED
+
+    await wait_until(answered, 30)
+
+
+async def _answers(port: int, path: str) -> bool:
+    return await anyio.to_thread.run_sync(answers, f"http://127.0.0.1:{port}/{path}")
+
+
+async def _refuses(tmp_path: Path, **env: str) -> str:
+    """What a worker writes that cannot start."""
+    worker = Process([BIN / "plugins-mcp"], env={"HEALTH_PORT": "0", **env}, cwd=tmp_path)
+    try:
+        assert await worker.ended(30) == 2
+        return worker.output()
+    finally:
+        worker.close()
+
+
+async def test_a_broken_servers_file_is_named_with_its_place_and_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text('{"mcpServers": {\n  "a": {"command": "x"},\n}}')
+    said = await _refuses(tmp_path, MCP_CONFIG=str(file))
+    assert "mcp.json: line 3, column 1" in said or "mcp.json: line 2" in said
+    assert "not JSON" in said
+    assert "Traceback" not in said
+    file.write_text(json.dumps({"servers": {}, "mcpServers": {}}))
+    assert "has both `mcpServers` and `servers`; keep one" in await _refuses(tmp_path, MCP_CONFIG=str(file))
+
+
+async def test_bad_settings_are_named_and_end_the_start(tmp_path: Path) -> None:
+    said = await _refuses(tmp_path, MCP_SERVER_ENDPOINT="http://127.0.0.1:9/mcp", WORKER_CONCURRENCY="none")
+    assert "WORKER_CONCURRENCY: " in said
+    assert "Traceback" not in said
+
+
+async def test_an_address_that_is_taken_is_said_with_its_setting(stack: Stack, tmp_path: Path) -> None:
+    env = {"MCP_SERVER_ENDPOINT": "http://127.0.0.1:9/mcp", "HEALTH_PORT": str(stack.demo_port)}
+    worker = Process([BIN / "plugins-mcp"], env=env, cwd=tmp_path)
+    try:
+        assert await worker.ended(30) == 1
+        assert "HEALTH_HOST, HEALTH_PORT" in worker.output()
+        assert "Traceback" not in worker.output()
+    finally:
+        worker.close()
+
+
+async def test_the_console_script_starts_with_production_leases(stack: Stack, tmp_path: Path) -> None:
+    port = free_port()
+    env = {"REDIS_URL": stack.redis.url, "MCP_SERVER_ENDPOINT": stack.demo_url, "HEALTH_PORT": str(port)}
+    worker = Process([BIN / "plugins-mcp"], env=env, cwd=tmp_path)
+    try:
+        await wait_until(lambda: _answers(port, "readyz"), 30)
+        assert worker.stop() == 0
+    finally:
+        worker.close()

@@ -1,0 +1,282 @@
+"""A whole worker in this process, on real Redis and with a real MCP server."""
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx2
+import msgspec
+import pytest
+
+from plugins_contract.catalogue import ServerCatalogue, ServerHeartbeat, ServerState
+from plugins_contract.errors import ErrorCode
+from plugins_contract.keys import Keys
+from plugins_contract.messages import ExecutionClass
+from plugins_contract.outcomes import CallState, TextBlock
+from tests.support.ledger import CANCELLED
+from tests.support.processes import Process, answers, free_port
+from tests.support.waiting import wait_until
+from tests.support.working import Caller, calling, working
+
+pytestmark = pytest.mark.anyio
+
+KEYS = Keys()
+
+
+class Demo:
+    """The demo MCP server as a process, and its effect log."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self._log = folder / "effects.log"
+        argv = [sys.executable, "-m", "examples.demo_server", "--port", str(port)]
+        self.process = Process(argv, env={"DEMO_EFFECT_LOG": str(self._log)})
+
+    def statuses(self, token: str) -> list[str]:
+        lines = self._log.read_text().splitlines() if self._log.exists() else []
+        return [effect["status"] for effect in map(json.loads, lines) if effect.get("token") == token]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Generator[Demo]:
+    demo = Demo(tmp_path_factory.mktemp("demo"), free_port())
+    demo.process.wait_ready(lambda: answers(f"{demo.url}/healthz"))
+    yield demo
+    demo.process.close()
+
+
+@pytest.fixture
+def config(tmp_path: Path, demo: Demo) -> Path:
+    return written(tmp_path, demo={"url": f"{demo.url}/mcp", "callstream": {"trust": True}})
+
+
+def written(folder: Path, **servers: object) -> Path:
+    path = folder / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": servers}))
+    return path
+
+
+@pytest.fixture
+async def caller(redis_url: str) -> AsyncGenerator[Caller]:
+    async with calling(redis_url) as caller:
+        yield caller
+
+
+@asynccontextmanager
+async def ready(url: str, config: Path, caller: Caller, **settings: object) -> AsyncGenerator[asyncio.Event]:
+    """A worker that has published the demo server's tools."""
+    async with working(url, config, **settings) as stopping:
+        await wait_until(lambda: caller.redis.hexists(KEYS.catalogue_of("demo"), "version"), 20)
+        yield stopping
+
+
+async def heartbeats(caller: Caller, server: str) -> list[ServerHeartbeat]:
+    fields = await caller.redis.hgetall(KEYS.catalogue_of(server))
+    return [
+        msgspec.json.decode(value, type=ServerHeartbeat)
+        for name, value in fields.items()
+        if name.startswith(b"worker:")
+    ]
+
+
+async def catalogue(caller: Caller, server: str = "demo") -> ServerCatalogue:
+    data = await caller.redis.hget(KEYS.catalogue_of(server), "catalogue")
+    return msgspec.json.decode(data, type=ServerCatalogue)
+
+
+async def test_a_call_is_run_and_answered(redis_url: str, config: Path, caller: Caller) -> None:
+    request = await caller.call("add", a=20, b=22)
+    async with ready(redis_url, config, caller):
+        outcome = await caller.outcome(request)
+        assert (outcome.state, outcome.attempts) == (CallState.SUCCEEDED, 1)
+        assert isinstance(outcome.content[0], TextBlock)
+        assert "42" in outcome.content[0].text
+        slow = await caller.call("slow_job", seconds=0.8, steps=4)
+        assert (await caller.outcome(slow)).state is CallState.SUCCEEDED
+        progress = await caller.progress(slow)
+        assert progress
+        assert progress == sorted(progress)
+    assert await caller.backlog() == 0
+    assert await caller.consumers() == {}
+
+
+async def test_the_catalogue_is_published_with_what_the_operator_trusts_and_taken_back_at_the_end(
+    redis_url: str, config: Path, caller: Caller
+) -> None:
+    pubsub = caller.redis.pubsub()
+    await pubsub.subscribe(KEYS.control)
+    async with ready(redis_url, config, caller):
+        tools = {tool.tool: tool for tool in (await catalogue(caller)).tools}
+        assert tools["add"].name == "demo__add"
+        assert tools["add"].execution_class is ExecutionClass.REPEATABLE
+        assert tools["increment_counter"].execution_class is ExecutionClass.ONCE
+        await wait_until(lambda: _beats(caller, ServerState.READY))
+        assert await caller.redis.smembers(KEYS.catalogue) == {b"demo"}
+        assert await caller.redis.ttl(KEYS.catalogue_of("demo")) > 0
+    assert await heartbeats(caller, "demo") == []
+    messages = [await pubsub.get_message(ignore_subscribe_messages=True, timeout=1) for _ in range(4)]
+    assert {"kind": "catalogue"} in [json.loads(message["data"]) for message in messages if message]
+    await pubsub.aclose()
+
+
+async def _beats(caller: Caller, state: ServerState) -> bool:
+    return [beat.state for beat in await heartbeats(caller, "demo")] == [state]
+
+
+async def test_a_catalogue_that_vanished_with_the_data_of_redis_is_written_again(
+    redis_url: str, config: Path, caller: Caller
+) -> None:
+    async with ready(redis_url, config, caller):
+        await caller.command("FLUSHALL")
+        await wait_until(lambda: caller.redis.hexists(KEYS.catalogue_of("demo"), "version"), 10)
+        assert "demo__add" in [tool.name for tool in (await catalogue(caller)).tools]
+
+
+async def test_a_server_that_is_away_says_so_and_leaves_what_others_have_published(
+    redis_url: str, tmp_path: Path, caller: Caller
+) -> None:
+    port = free_port()
+    seen = ServerCatalogue(server="demo", version="of another worker")
+    await caller.redis.hset(
+        KEYS.catalogue_of("demo"), mapping={"catalogue": msgspec.json.encode(seen), "version": seen.digest()}
+    )
+    path = written(tmp_path, demo={"url": f"http://127.0.0.1:{port}/mcp"})
+    async with working(redis_url, path):
+        await wait_until(lambda: _beats(caller, ServerState.FAILED), 20)
+        assert await catalogue(caller) == seen
+        demo = Demo(tmp_path, port)
+        try:
+            await wait_until(lambda: _beats(caller, ServerState.READY), 20)
+            assert len((await catalogue(caller)).tools) > 5
+            assert (await caller.outcome(await caller.call())).state is CallState.SUCCEEDED
+        finally:
+            await anyio.to_thread.run_sync(demo.process.close)
+
+
+async def test_an_undefined_variable_breaks_that_server_only(
+    redis_url: str, tmp_path: Path, demo: Demo, caller: Caller
+) -> None:
+    broken = {"url": "${NOBODY_HAS_SET_THIS}/mcp"}
+    path = written(tmp_path, demo={"url": f"{demo.url}/mcp"}, broken=broken)
+    async with ready(redis_url, path, caller):
+        assert (await caller.outcome(await caller.call())).state is CallState.SUCCEEDED
+        (beat,) = await wait_until(lambda: heartbeats(caller, "broken"))
+        assert beat.state is ServerState.DISABLED
+        assert "NOBODY_HAS_SET_THIS" in (beat.error or "")
+
+
+async def test_a_cancel_by_the_control_channel_reaches_the_mcp_server(
+    redis_url: str, config: Path, demo: Demo, caller: Caller
+) -> None:
+    async with ready(redis_url, config, caller):
+        request = await caller.call("slow_job", execution_class="repeatable", seconds=60, steps=60, token="control")
+        await wait_until(lambda: demo.statuses("control"))
+        notice = json.dumps({"kind": "cancel", "correlationId": request.correlation_id}).encode()
+        for message in (b"not json", b"[]", b'{"kind": "cancel"}', b'{"kind": 7}', notice):
+            await caller.redis.publish(KEYS.control, message)
+        assert (await caller.outcome(request)).state is CallState.CANCELLED
+        await wait_until(lambda: demo.statuses("control") == ["started", "cancelled"])
+
+
+async def test_a_cancel_whose_message_was_lost_is_found_when_the_lease_is_renewed(
+    redis_url: str, config: Path, demo: Demo, caller: Caller
+) -> None:
+    async with ready(redis_url, config, caller):
+        request = await caller.call("slow_job", execution_class="repeatable", seconds=60, steps=60, token="renew")
+        await wait_until(lambda: demo.statuses("renew"))
+        await caller.redis.hset(KEYS.call(request.correlation_id), "cancel", 1)
+        assert (await caller.outcome(request)).state is CallState.CANCELLED
+        await wait_until(lambda: demo.statuses("renew") == ["started", "cancelled"])
+
+
+async def test_a_call_that_was_cancelled_before_it_began_is_not_run(
+    redis_url: str, config: Path, demo: Demo, caller: Caller
+) -> None:
+    request = await caller.call("slow_job", seconds=60, token="never")
+    await caller.cancel(request, CANCELLED)
+    async with ready(redis_url, config, caller):
+        await caller.outcome(await caller.call())
+    assert (await caller.outcome(request)).state is CallState.CANCELLED
+    assert demo.statuses("never") == []
+
+
+async def test_a_call_past_its_deadline_is_answered_and_not_run(
+    redis_url: str, config: Path, demo: Demo, caller: Caller
+) -> None:
+    late = await caller.call("slow_job", seconds=60, token="late", expires_in_ms=-1)
+    async with ready(redis_url, config, caller):
+        outcome = await caller.outcome(late)
+        assert outcome.state is CallState.EXPIRED
+        assert demo.statuses("late") == []
+        slow = await caller.call(
+            "slow_job", execution_class="repeatable", seconds=60, token="long", expires_in_ms=1_000
+        )
+        outcome = await caller.outcome(slow)
+        assert outcome.error is not None
+        assert outcome.error.code is ErrorCode.TIMEOUT
+        await wait_until(lambda: demo.statuses("long") == ["started", "cancelled"])
+
+
+async def test_a_call_for_a_server_that_nobody_has_ends_by_its_deadline(
+    redis_url: str, config: Path, caller: Caller
+) -> None:
+    async with ready(redis_url, config, caller):
+        request = await caller.call(server="elsewhere", expires_in_ms=1_500)
+        await caller.started(request)
+        outcome = await caller.outcome(request)
+        assert outcome.state is CallState.EXPIRED
+        assert outcome.error is not None
+        assert "not run" in outcome.error.message
+        assert await caller.nothing_pending()
+
+
+async def test_more_calls_than_slots_run_one_after_the_other(
+    redis_url: str, config: Path, demo: Demo, caller: Caller
+) -> None:
+    requests = [await caller.call("slow_job", seconds=0.1, steps=1, token="slots") for _ in range(6)]
+    async with ready(redis_url, config, caller, worker_concurrency=2):
+        for request in requests:
+            assert (await caller.outcome(request)).state is CallState.SUCCEEDED
+    running = most = 0
+    for status in demo.statuses("slots"):
+        running += 1 if status == "started" else -1
+        most = max(most, running)
+    assert most == 2
+
+
+async def test_operators_see_health_readiness_and_counts(redis_url: str, config: Path, caller: Caller) -> None:
+    port = free_port()
+    async with (
+        ready(redis_url, config, caller, health_port=port),
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http,
+    ):
+        await caller.outcome(await caller.call("add", a=1, b=2))
+        await caller.outcome(await caller.call("fail", reason="x"))
+        assert (await http.get("/healthz")).json() == {"status": "ok"}
+        answer = await http.get("/readyz")
+        assert answer.status_code == 200
+        assert answer.json() == {
+            "status": "ready",
+            "parts": {"consuming": True, "running": 0, "servers": {"demo": {"state": "ready"}}},
+        }
+        metrics = (await http.get("/metrics")).text
+        assert 'plugins_calls_total{code="",server="demo",state="succeeded",tool="add"} 1.0' in metrics
+        assert (
+            'plugins_calls_total{code="TOOL_EXECUTION_FAILED",server="demo",state="failed",tool="fail"} 1.0' in metrics
+        )
+        assert 'plugins_mcp_server_up{server="demo"} 1.0' in metrics
+        assert 'callstream_stream_lag{group="plugins-workers",stream="events.plugins"} 0.0' in metrics
+
+
+async def test_a_worker_that_comes_and_goes_leaves_no_error_in_the_log(
+    redis_url: str, config: Path, caller: Caller, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with ready(redis_url, config, caller):
+        await caller.outcome(await caller.call())
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
