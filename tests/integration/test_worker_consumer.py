@@ -324,5 +324,5 @@ async def test_what_a_consumer_leaves_behind_is_free_for_others_at_once(crew: Cr
     assert await crew.caller.consumers() == {"b": 1}
     async with crew.consuming("c") as (_, gate):
         gate.open.set()
-        assert (await crew.caller.outcome(request)).state is CallState.SUCCEEDED
+        assert (await crew.caller.outcome(request, timeout=5)).state is CallState.SUCCEEDED
     assert await crew.caller.worker.retire("b", lease_ms=LEASE_MS)

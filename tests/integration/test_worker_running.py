@@ -89,6 +89,12 @@ async def catalogue(caller: Caller, server: str = "demo") -> ServerCatalogue:
     return msgspec.json.decode(data, type=ServerCatalogue)
 
 
+async def publish(caller: Caller, seen: ServerCatalogue) -> None:
+    """What another worker does."""
+    fields = {"catalogue": msgspec.json.encode(seen), "version": seen.digest()}
+    await caller.redis.hset(KEYS.catalogue_of(seen.server), mapping=fields)
+
+
 async def test_a_call_is_run_and_answered(redis_url: str, config: Path, caller: Caller) -> None:
     request = await caller.call("add", a=20, b=22)
     async with ready(redis_url, config, caller):
@@ -142,9 +148,7 @@ async def test_a_server_that_is_away_says_so_and_leaves_what_others_have_publish
 ) -> None:
     port = free_port()
     seen = ServerCatalogue(server="demo", version="of another worker")
-    await caller.redis.hset(
-        KEYS.catalogue_of("demo"), mapping={"catalogue": msgspec.json.encode(seen), "version": seen.digest()}
-    )
+    await publish(caller, seen)
     path = written(tmp_path, demo={"url": f"http://127.0.0.1:{port}/mcp"})
     async with working(redis_url, path):
         await wait_until(lambda: _beats(caller, ServerState.FAILED), 20)
@@ -154,8 +158,11 @@ async def test_a_server_that_is_away_says_so_and_leaves_what_others_have_publish
             await wait_until(lambda: _beats(caller, ServerState.READY), 20)
             assert len((await catalogue(caller)).tools) > 5
             assert (await caller.outcome(await caller.call())).state is CallState.SUCCEEDED
+            await publish(caller, seen)
         finally:
             await anyio.to_thread.run_sync(demo.process.close)
+        await wait_until(lambda: _beats(caller, ServerState.FAILED), 20)
+        assert await catalogue(caller) == seen
 
 
 async def test_an_undefined_variable_breaks_that_server_only(
