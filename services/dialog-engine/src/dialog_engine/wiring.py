@@ -63,7 +63,7 @@ def build_app(settings: Settings) -> FastAPI:
         Authenticator(settings.api_keys),
         version=VERSION,
         loopback_only=not settings.api_keys,
-        # A character is twelve bytes of JSON at most: a pair of \\u escapes.
+        # A character is twelve bytes of JSON at most: a pair of \u escapes.
         max_body_bytes=max(MAX_BODY_BYTES, 12 * settings.max_message_chars + 1000),
     )
 

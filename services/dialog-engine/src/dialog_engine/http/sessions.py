@@ -28,7 +28,7 @@ async def sessions(
     before: Annotated[AwareDatetime | None, Query(description="Only those last changed before.")] = None,
 ) -> dict[str, Any]:
     """The newest sessions first."""
-    before_ms = None if before is None else round(before.timestamp() * 1000)
+    before_ms = None if before is None else views.milliseconds(before)
     records = await engine.sessions.list(subject, limit=limit, before=before_ms)
     return {"sessions": [views.session(record) for record in records]}
 

@@ -27,6 +27,11 @@ def timestamp(milliseconds: int | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def milliseconds(moment: datetime) -> int:
+    """The Unix milliseconds behind a timestamp: exactly those that it was made from."""
+    return round(moment.timestamp() * 1000)
+
+
 def session(record: SessionRecord) -> dict[str, Any]:
     """A session in a list."""
     return {
