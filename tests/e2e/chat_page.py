@@ -53,7 +53,7 @@ class ChatPage:
         self.base_url = base_url
         self.input = page.get_by_label("Message", exact=True)
         self.send = page.get_by_role("button", name="Send")
-        self.stop = page.get_by_role("button", name="Stop")
+        self.stop = page.get_by_role("button", name="Stop", exact=True)
         self.status = page.get_by_test_id("status")
         self.live = page.get_by_test_id("live")
         self.notice = page.get_by_test_id("notice")

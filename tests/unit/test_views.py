@@ -124,6 +124,7 @@ def test_a_success_is_shown_with_its_text_and_where_its_media_can_be_had() -> No
     details = views.outcome_details("turn", "call", outcome)
 
     assert details["durationMs"] == 12
+    assert details["result"]["text"] == "a\n[n](u:1)"
     assert details["result"]["media"] == [
         {"mimeType": "image/png", "url": "/v1/turns/turn/tool-calls/call/content/1"},
         {"mimeType": "audio/wav", "url": "/v1/turns/turn/tool-calls/call/content/3"},

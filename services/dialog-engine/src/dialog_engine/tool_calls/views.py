@@ -48,7 +48,7 @@ def outcome_details(turn_id: str, correlation_id: str, outcome: ToolOutcome) -> 
     if outcome.error is not None:
         details["error"] = {"code": outcome.error.code, "message": outcome.error.message}
     if outcome.state is CallState.SUCCEEDED:
-        text = _text(outcome)
+        text = _text(outcome, "")  # the user sees images and sounds themselves
         details["result"] = {
             "text": text[:MAX_SHOWN],
             "truncated": outcome.truncated or len(text) > MAX_SHOWN,
@@ -64,7 +64,7 @@ def outcome_details(turn_id: str, correlation_id: str, outcome: ToolOutcome) -> 
 def for_model(outcome: ToolOutcome) -> str:
     """The result in the words the model reads. It is always told the truth, and never an empty text."""
     if outcome.state is CallState.SUCCEEDED:
-        text = _text(outcome)
+        text = _text(outcome, "[{}, shown to the user]")
         return text if text.strip() else "The tool returned nothing."
     error = outcome.error or ToolError(ErrorCode.UNKNOWN_ERROR, "")
     said = (
@@ -75,14 +75,15 @@ def for_model(outcome: ToolOutcome) -> str:
     return said
 
 
-def _text(outcome: ToolOutcome) -> str:
+def _text(outcome: ToolOutcome, media: str) -> str:
+    """The outcome as text. `media` stands for an image or a sound, with its MIME type at `{}`; empty leaves it out."""
     parts: list[str] = []
     for block in outcome.content:
         match block:
             case TextBlock(text):
                 parts.append(text)
             case MediaBlock(mime_type):
-                parts.append(f"[{mime_type}, shown to the user]")
+                parts.extend([media.format(mime_type)] if media else [])
             case LinkBlock(uri, name):
                 parts.append(f"[{name}]({uri})")
     if not parts and outcome.structured is not None:
