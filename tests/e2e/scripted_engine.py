@@ -60,6 +60,12 @@ class Turn:
     def reason(self) -> str | None:
         return self.log[-1].data["reason"] if self.ended else None
 
+    @property
+    def record(self) -> Json:
+        end: Json = self.log[-1].data if self.ended else {}
+        errors = [say.data for say in self.log if say.event == "error"]
+        return {"turnId": self.turn_id, **end, **({"error": errors[0]} if errors else {})}
+
 
 @dataclass
 class Session:
@@ -145,6 +151,10 @@ class ScriptedEngine:
             "updatedAt": session.created_at.isoformat(),
             "runningTurnId": session.running.turn_id if session.running else None,
         }
+
+    def told(self, session: Session) -> list[Json]:
+        """The session's turns as `/messages` has them."""
+        return [turn.record for turn in self.turns.values() if turn.session_id == session.session_id]
 
     def messages(self, session: Session) -> list[Json]:
         return [self._with_calls(message) for message in session.messages]
@@ -319,7 +329,7 @@ def _sessions(engine: ScriptedEngine) -> APIRouter:
 
     async def messages(session_id: str) -> Json:
         session = engine.find(session_id)
-        return {**engine.describe(session), "messages": engine.messages(session)}
+        return {**engine.describe(session), "messages": engine.messages(session), "turns": engine.told(session)}
 
     async def delete(session_id: str) -> None:
         del engine.sessions[engine.find(session_id).session_id]

@@ -156,7 +156,28 @@ def test_a_model_error_is_shown_with_its_code(chat: ChatPage, engine: ScriptedEn
     expect(chat.page.get_by_test_id("turn-error-code")).to_have_text("MODEL_ERROR")
     chat.expect_idle()
     chat.page.reload()
+    expect(chat.page.get_by_test_id("turn-error-code")).to_have_text("MODEL_ERROR")
+
+
+def test_a_message_without_an_answer_says_so_after_a_reload(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = [Wait("never")]
+    chat.open()
+    chat.ask("go")
+    chat.stop.click()
+    chat.expect_idle()
+    chat.page.reload()
     expect(chat.page.get_by_test_id("turn-note")).to_contain_text("This message got no answer")
+
+
+def test_what_an_answer_cost_is_still_there_after_a_reload(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = [*text("Well."), message("Well."), done()]
+    chat.open()
+    chat.ask("go")
+    facts = chat.page.get_by_test_id("facts")
+    expect(facts).to_contain_text("tokens")
+    told = facts.inner_text()
+    chat.page.reload()
+    expect(facts).to_have_text(told)
 
 
 def test_an_image_of_a_result_is_shown(chat: ChatPage, engine: ScriptedEngine) -> None:

@@ -1,7 +1,5 @@
 """The whole pair with parts that other people wrote: MCP servers, and another provider of the model's protocol."""
 
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Generator
@@ -9,34 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.everything import everything_server
 from tests.support.processes import Process, answers, free_port
 from tests.support.stack import BIN, Stack, running_stack
 
 RUN = ["pending", "queued", "running", "succeeded"]
-PACKAGE = "@modelcontextprotocol/server-everything"
-SCRIPT = Path("node_modules", *PACKAGE.split("/"), "dist", "index.js")
 
 
 @pytest.fixture(scope="module")
 def everything() -> str:
-    """npm's server-everything: `EVERYTHING_SERVER`, or installed into a cache of this user."""
-    if shutil.which("node") is None:
-        pytest.skip("needs node")
-    if script := os.environ.get("EVERYTHING_SERVER"):
-        return script
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callstream-tests"
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / SCRIPT).is_file():
-        if shutil.which("npm") is None:
-            pytest.skip("needs npm, or EVERYTHING_SERVER")
-        argv = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(folder), PACKAGE]
-        try:
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=90, check=False)
-        except subprocess.TimeoutExpired:
-            pytest.skip("npm install took too long")
-        if done.returncode:
-            pytest.skip(f"npm cannot install {PACKAGE}: {done.stderr.strip()[-300:]}")
-    return str(folder / SCRIPT)
+    return everything_server()
 
 
 @pytest.fixture(scope="module")

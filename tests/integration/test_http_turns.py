@@ -175,9 +175,11 @@ async def test_a_model_that_cannot_be_reached_ends_the_turn_and_says_why(tmp_pat
     async with running_engine(settings(tmp_path, redis_url, "http://127.0.0.1:9/v1")) as engine:
         events = await engine.chat()
         turn = (await engine.client.get(f"/v1/turns/{events[0].data['turnId']}")).json()
+        session = (await engine.client.get(f"/v1/sessions/{turn['sessionId']}/messages")).json()
     assert [event.name for event in events] == ["control", "error", "done"]
     assert events[1].data["code"] == turn["error"]["code"] == "MODEL_UNAVAILABLE"
     assert turn["status"] == "failed"
+    assert session["turns"] == [turn]
 
 
 async def test_when_the_log_has_gone_an_ended_turn_is_told_from_what_was_stored(

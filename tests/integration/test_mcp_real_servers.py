@@ -26,12 +26,12 @@ from tests.integration.servers import (
     QUICK,
     accepts,
     connected,
-    everything_server,
     owned,
     ready,
     remote,
     tool_names,
 )
+from tests.support.everything import everything_server
 from tests.support.processes import free_port, running
 from tests.support.waiting import wait_until
 

@@ -1,15 +1,11 @@
 """MCP servers for the tests, well-behaved and not, and what it takes to use them."""
 
 import asyncio
-import os
-import shutil
 import socket
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-
-import pytest
 
 from plugins_contract.catalogue import ServerState
 from plugins_mcp.mcp.server import McpServer, Pace
@@ -85,13 +81,3 @@ def accepts(port: int) -> bool:
 def traced(trace: Path) -> list[str]:
     """What the demo server has traced so far."""
     return trace.read_text().splitlines() if trace.exists() else []
-
-
-def everything_server() -> str:
-    """The path of npm's `server-everything`, or skip the test."""
-    path = os.environ.get("EVERYTHING_SERVER", "")
-    if shutil.which("node") is None:
-        pytest.skip("needs node")
-    if not Path(path).is_file():
-        pytest.skip("needs EVERYTHING_SERVER: the dist/index.js of @modelcontextprotocol/server-everything")
-    return path

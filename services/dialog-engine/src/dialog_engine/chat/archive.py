@@ -78,6 +78,10 @@ class Archive(Protocol):
         """The session and its messages, oldest first."""
         ...
 
+    async def turns(self, subject: str, session_id: str) -> list[TurnRecord]:
+        """Every turn of the session, oldest first: how each ended, what it cost, why it failed."""
+        ...
+
     async def turn(self, subject: str, turn_id: str) -> TurnRecord:
         """One turn."""
         ...

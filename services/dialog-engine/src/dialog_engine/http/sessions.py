@@ -35,8 +35,9 @@ async def sessions(
 
 @router.get("/sessions/{session_id}/messages")
 async def messages(session_id: str, engine: Engine, subject: Subject) -> dict[str, Any]:
-    """All that was said, oldest first."""
-    return views.transcript(*await engine.archive.transcript(subject, session_id))
+    """All that was said, oldest first, and how each turn went."""
+    session, said = await engine.archive.transcript(subject, session_id)
+    return views.transcript(session, said, await engine.archive.turns(subject, session_id))
 
 
 @router.delete("/sessions/{session_id}")

@@ -43,13 +43,14 @@ def session(record: SessionRecord) -> dict[str, Any]:
     }
 
 
-def transcript(record: SessionRecord, messages: list[MessageRecord]) -> dict[str, Any]:
-    """A session with all that was said in it."""
+def transcript(record: SessionRecord, messages: list[MessageRecord], turns: list[TurnRecord]) -> dict[str, Any]:
+    """A session with all that was said in it, and how each of its turns went."""
     return {
         "sessionId": record.session_id,
         "title": record.title,
         "runningTurnId": record.running_turn_id,
         "messages": [message(each) for each in messages],
+        "turns": [turn(each) for each in turns],
     }
 
 

@@ -32,6 +32,10 @@ _SESSION = (
     "SELECT s.session_id, s.title, s.created_at, s.updated_at,"
     " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running') FROM sessions s"
 )
+_TURN = (
+    "SELECT turn_id, session_id, status, reason, input_tokens, output_tokens, ttft_ms, error_code, error_message,"
+    " t.created_at, finished_at FROM turns t JOIN sessions s USING (session_id)"
+)
 _MESSAGES = (
     "SELECT m.message_id, m.turn_id, m.role, m.content, m.reasoning, m.interrupted, m.created_at,"
     " c.tool_call_id, c.correlation_id, c.name, c.arguments, c.extra, c.server, c.outcome"
@@ -106,21 +110,17 @@ class SqliteArchive(Archive, History):
         rows = await self._database.read(_MESSAGES, session_id)
         return SessionRecord(*sessions[0]), [_message_record(head, calls) for head, calls in _by_message(rows)]
 
-    async def turn(self, subject: str, turn_id: str) -> TurnRecord:
+    async def turns(self, subject: str, session_id: str) -> list[TurnRecord]:
         rows = await self._database.read(
-            "SELECT turn_id, session_id, status, reason, input_tokens, output_tokens, ttft_ms, error_code,"
-            " error_message, t.created_at, finished_at FROM turns t JOIN sessions s USING (session_id)"
-            " WHERE turn_id = ? AND subject = ?",
-            turn_id,
-            subject,
+            f"{_TURN} WHERE session_id = ? AND subject = ? ORDER BY t.created_at, turn_id", session_id, subject
         )
+        return [_turn_record(*row) for row in rows]
+
+    async def turn(self, subject: str, turn_id: str) -> TurnRecord:
+        rows = await self._database.read(f"{_TURN} WHERE turn_id = ? AND subject = ?", turn_id, subject)
         if not rows:
             raise TurnNotFoundError(f"there is no turn {turn_id}")
-        found, session_id, status, reason, inputs, outputs, ttft_ms, code, message, created_at, finished_at = rows[0]
-        failure = TurnFailed(code, message) if code else None
-        return TurnRecord(
-            found, session_id, status, reason, Usage(inputs, outputs), ttft_ms, failure, created_at, finished_at
-        )
+        return _turn_record(*rows[0])
 
     async def outcome(self, subject: str, turn_id: str, correlation_id: str) -> ToolOutcome | None:
         await self.turn(subject, turn_id)
@@ -166,6 +166,24 @@ def _call_record(
 ) -> CallRecord:
     call = ToolCall(tool_call_id, correlation_id, name, arguments, msgspec.json.decode(extra) if extra else None)
     return CallRecord(call, server, _outcome(outcome))
+
+
+def _turn_record(
+    turn_id: str,
+    session_id: str,
+    status: str,
+    reason: str | None,
+    input_tokens: int,
+    output_tokens: int,
+    ttft_ms: int | None,
+    error_code: str | None,
+    error_message: str | None,
+    created_at: int,
+    finished_at: int | None,
+) -> TurnRecord:
+    failure = TurnFailed(error_code, error_message or "") if error_code else None
+    usage = Usage(input_tokens, output_tokens)
+    return TurnRecord(turn_id, session_id, status, reason, usage, ttft_ms, failure, created_at, finished_at)
 
 
 def _message_record(head: Row, calls: list[CallRecord]) -> MessageRecord:

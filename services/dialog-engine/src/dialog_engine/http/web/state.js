@@ -153,18 +153,27 @@ function replace(state, at, changes) {
 }
 
 /** Stored messages as items. What the running turn said is left out: its events tell it again from the start. */
-function fromHistory(state, { sessionId, title, runningTurnId, messages }) {
+function fromHistory(state, { sessionId, title, runningTurnId, messages, turns = [] }) {
   const told = messages.filter((message) => message.role === "user" || message.turnId !== runningTurnId);
-  const answered = new Set(messages.filter(({ role }) => role === "assistant").map(({ turnId }) => turnId)).add(
-    runningTurnId,
-  );
-  const items = told.flatMap((message) => itemsOf(message, answered.has(message.turnId)));
-  return items.reduce((sofar, item) => add(sofar, item), { ...state, sessionId, title: title ?? "" });
+  const turn = new Map(turns.map((each) => [each.turnId, each]));
+  const items = told.flatMap((message, at) => {
+    const last = told[at + 1]?.turnId !== message.turnId && message.turnId !== runningTurnId;
+    return [...itemsOf(message), ...(last ? endOf(message, turn.get(message.turnId)) : [])];
+  });
+  const outcome = runningTurnId ? null : outcomeOf(turns.at(-1));
+  return items.reduce((sofar, item) => add(sofar, item), { ...state, sessionId, title: title ?? "", outcome });
 }
 
-function itemsOf({ role, content, turnId, toolCalls = [], interrupted }, answered) {
-  if (role === "user")
-    return [{ kind: "user", text: content }, ...(answered ? [] : [{ kind: "note", reason: "unanswered" }])];
+/** What is told below the last message of an ended turn: why it failed, or that it has no answer. */
+function endOf({ role }, turn) {
+  if (turn?.error) return [{ kind: "error", ...turn.error }];
+  return role === "user" ? [{ kind: "note", reason: "unanswered" }] : [];
+}
+
+const outcomeOf = (turn) => (turn?.reason ? { reason: turn.reason, usage: turn.usage, ttftMs: turn.ttftMs } : null);
+
+function itemsOf({ role, content, turnId, toolCalls = [], interrupted }) {
+  if (role === "user") return [{ kind: "user", text: content }];
   if (role !== "assistant") return [];
   return [
     ...(content ? [{ kind: "answer", text: content, open: false, turnId }] : []),
