@@ -1,0 +1,59 @@
+"""A chat model that says what it was told to say."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+from dialog_engine.model import (
+    ChatEvent,
+    ChatRequest,
+    FinishReason,
+    StreamEnd,
+    TextDelta,
+    ToolCallEvent,
+    Usage,
+)
+
+SPENT = Usage(10, 5)
+"""What every reply of the scripted model costs."""
+
+
+Line = ChatEvent | Exception | asyncio.Event
+"""What a reply is made of: an event is streamed, an exception raised, an asyncio.Event waited for."""
+
+
+def says(text: str, finish: FinishReason = FinishReason.STOP) -> list[Line]:
+    """A reply of text, word by word."""
+    words = text.split(" ")
+    pieces = [word + " " for word in words[:-1]] + words[-1:]
+    return [*(TextDelta(piece) for piece in pieces), StreamEnd(finish, SPENT)]
+
+
+def asks(*calls: tuple[str, str], text: str = "") -> list[Line]:
+    """A reply with tool calls, each a tool's name and its arguments as JSON text."""
+    said: list[Line] = [TextDelta(text)] if text else []
+    said += [ToolCallEvent(f"call_{n}", name, arguments) for n, (name, arguments) in enumerate(calls, 1)]
+    return [*said, StreamEnd(FinishReason.TOOL_CALLS, SPENT)]
+
+
+class ScriptedModel:
+    """A StreamChat that gives one reply after the other, and remembers what it was asked."""
+
+    def __init__(self, *replies: Sequence[Line]) -> None:
+        self._replies = list(replies)
+        self.requests: list[ChatRequest] = []
+        self.open = 0
+
+    async def __call__(self, request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+        self.requests.append(request)
+        self.open += 1
+        try:
+            for line in self._replies.pop(0):
+                match line:
+                    case Exception():
+                        raise line
+                    case asyncio.Event():
+                        await line.wait()
+                    case _:
+                        yield line
+        finally:
+            self.open -= 1

@@ -1,0 +1,141 @@
+"""The whole core among its twins, and how to read what it tells."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+
+from dialog_engine.chat.service import ChatService, Memory
+from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.model import (
+    ChatEvent,
+    Done,
+    TextDelta,
+    ToolStatus,
+    ToolStep,
+    Turn,
+    TurnEvent,
+)
+from dialog_engine.tool_calls.enhance import enhance
+from dialog_engine.tool_calls.pipeline import standard_pipeline
+from dialog_engine.tool_calls.ports import StreamChat, ToolSource
+from tests.support.twins.logs import MemoryLog, MemoryLogs
+from tests.support.twins.stores import MemoryStore
+from tests.support.twins.workshop import Shelf, Workshop
+from tests.support.waiting import wait_until
+
+
+class Stage:
+    """The core of an engine among twins. `crash` and `restart` give it another life with the same world around it."""
+
+    def __init__(
+        self,
+        model: StreamChat,
+        *,
+        tools: ToolSource | None = None,
+        workshop: Workshop | None = None,
+        store: MemoryStore | None = None,
+        max_rounds: int = 5,
+        system_prompt: str = "",
+    ) -> None:
+        self.model = model
+        self.tools = tools or Shelf()
+        self.workshop = workshop or Workshop()
+        self.store = store or MemoryStore()
+        self.logs = MemoryLogs()
+        self._max_rounds = max_rounds
+        self._system_prompt = system_prompt
+        self.turns = self._engine()
+
+    async def __aenter__(self) -> "Stage":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.turns.close(0)
+        await self.workshop.close()
+
+    async def turn(self, text: str, session_id: str | None = None, *, subject: str = "someone") -> list[TurnEvent]:
+        """A whole turn: everything the user saw."""
+        turn = await self.turns.start(subject, session_id, text)
+        return await self.seen(turn)
+
+    async def seen(self, turn: Turn) -> list[TurnEvent]:
+        """What the user saw of the turn's present life, when it has ended."""
+        await wait_until(lambda: self._life(turn).closed, what=f"the end of {self._life(turn).events}")
+        return self._life(turn).events
+
+    async def until(self, turn: Turn, condition: Callable[[TurnEvent], bool]) -> None:
+        """Wait until the user has seen such an event in the turn's present life."""
+        await wait_until(lambda: any(map(condition, self._life(turn).events)), what="the event")
+
+    async def restart(self) -> int:
+        """The engine dies where it stands, and another one takes over. How many turns it resumes."""
+        await self.turns.close(0)
+        self.turns = self._engine()
+        return await self.turns.resume()
+
+    def _life(self, turn: Turn) -> MemoryLog:
+        return self.logs.lives[turn.turn_id][-1]
+
+    def _engine(self) -> RunningTurns:
+        pipeline = standard_pipeline(
+            source=self.tools,
+            store=self.store,
+            calls=self.workshop,
+            system_prompt=self._system_prompt,
+            max_rounds=self._max_rounds,
+        )
+        service = ChatService(
+            enhance(self.model, pipeline),
+            turns=self.store,
+            history=self.store,
+            store=self.store,
+            calls=self.workshop,
+            memory=Memory(100, 10_000),
+        )
+        return RunningTurns(service, self.store, self.logs)
+
+
+async def read_all(stream: AsyncGenerator[ChatEvent]) -> tuple[list[ChatEvent], Exception | None]:
+    """All that a chat stream says, and the error it ends with, if any."""
+    seen: list[ChatEvent] = []
+    try:
+        async with aclosing(stream) as events:
+            async for event in events:
+                seen.append(event)  # noqa: PERF401 -- what was said before an error counts
+    except Exception as error:  # noqa: BLE001 -- it is what is asked for
+        return seen, error
+    return seen, None
+
+
+async def breathe() -> None:
+    """Let every task go on as far as it can without the outside world."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def text_of(events: Sequence[TurnEvent]) -> str:
+    """The text that was streamed."""
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def steps_of(events: Sequence[TurnEvent], name: str | None = None) -> list[ToolStatus]:
+    """The steps of the tool calls, or of those of one tool."""
+    steps = [event for event in events if isinstance(event, ToolStep)]
+    return [step.status for step in steps if name in (None, step.call.name)]
+
+
+def done_of(events: Sequence[TurnEvent]) -> Done:
+    """The last event, which must be `done`."""
+    last = events[-1]
+    assert isinstance(last, Done), last
+    return last
+
+
+def is_step(status: ToolStatus, name: str | None = None) -> Callable[[TurnEvent], bool]:
+    """Whether an event is such a step."""
+    return lambda event: isinstance(event, ToolStep) and event.status is status and name in (None, event.call.name)
+
+
+def is_text(text: str) -> Callable[[TurnEvent], bool]:
+    """Whether an event is this piece of text."""
+    return lambda event: event == TextDelta(text)

@@ -1,0 +1,226 @@
+"""What is committed, in memory."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from dialog_engine.chat import facts
+from dialog_engine.chat.outbox import Outbox, OutboxRow
+from dialog_engine.chat.ports import History, TurnStore
+from dialog_engine.errors import SessionNotFoundError, TurnRunningError
+from dialog_engine.model import (
+    AssistantMessage,
+    Done,
+    Message,
+    ToolCall,
+    ToolMessage,
+    Turn,
+    TurnFailed,
+    UserMessage,
+)
+from dialog_engine.tool_calls.ports import CallStore
+from dialog_engine.tool_calls.rounds import OpenCall
+from dialog_engine.tool_calls.views import for_model
+from plugins_contract.ids import new_id
+from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, encode_request
+from plugins_contract.outcomes import ToolOutcome
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class StoredTurn:
+    """A turn as it is in storage."""
+
+    turn: Turn
+    status: str = "running"
+    done: Done | None = None
+    failure: TurnFailed | None = None
+
+
+@dataclass(slots=True)
+class _StoredMessage:
+    turn_id: str
+    message: UserMessage | AssistantMessage
+
+
+@dataclass(slots=True)
+class _StoredCall:
+    call: ToolCall
+    turn_id: str
+    request: ToolCallRequested | None
+    outcome: ToolOutcome | None = None
+
+
+@dataclass(slots=True)
+class _Session:
+    subject: str
+    messages: list[int] = field(default_factory=list[int])
+
+
+class MemoryStore(CallStore, TurnStore, History):
+    """Storage in memory, with one writer: a commit that is on its way happens, whoever waits for it.
+
+    `hold["add_round"] = asyncio.Event()` keeps those commits waiting, `refuse["finish"] = error` makes them fail;
+    `begun` lists the commits that were asked for.
+    """
+
+    def __init__(self) -> None:
+        self.turns: dict[str, StoredTurn] = {}
+        self.outbox: dict[int, OutboxRow] = {}
+        self.hold: dict[str, asyncio.Event] = {}
+        self.refuse: dict[str, Exception] = {}
+        self.begun: list[str] = []
+        self._sessions: dict[str, _Session] = {}
+        self._messages: dict[int, _StoredMessage] = {}
+        self._calls: dict[str, _StoredCall] = {}
+        self._writer = asyncio.Lock()
+        self._rows = 0
+
+    async def begin(self, subject: str, session_id: str | None, text: str, traceparent: str | None) -> Turn:
+        turn = Turn(new_id(), session_id or new_id(), subject, traceparent=traceparent)
+
+        def unit() -> Turn:
+            session = self._sessions.get(turn.session_id)
+            if session_id is None:
+                session = self._sessions[turn.session_id] = _Session(subject)
+            if session is None or session.subject != subject:
+                raise SessionNotFoundError(f"there is no session {session_id}")
+            if running := [t for t in self._running() if t.turn.session_id == turn.session_id]:
+                raise TurnRunningError(running[0].turn.turn_id)
+            self.turns[turn.turn_id] = StoredTurn(turn)
+            self._add(turn, UserMessage(text))
+            return turn
+
+        return await self._commit("begin", unit)
+
+    async def finish(
+        self, turn: Turn, message: AssistantMessage | None, done: Done, failure: TurnFailed | None
+    ) -> int | None:
+        def unit() -> int | None:
+            stored = self.turns[turn.turn_id]
+            if stored.status != "running" or stored.turn.epoch != turn.epoch:
+                return None
+            stored.status = {"cancelled": "cancelled", "error": "failed"}.get(done.reason, "done")
+            stored.done, stored.failure = done, failure
+            self._event(facts.TURN_FINISHED, turn.turn_id, b"{}")
+            return None if message is None else self._add(turn, message)
+
+        return await self._commit("finish", unit)
+
+    async def adopt_unfinished(self) -> Sequence[Turn]:
+        def unit() -> list[Turn]:
+            for stored in self._running():
+                stored.turn = replace(stored.turn, epoch=stored.turn.epoch + 1)
+            return [stored.turn for stored in self._running()]
+
+        return await self._commit("adopt_unfinished", unit)
+
+    async def add_round(
+        self,
+        turn: Turn,
+        message: AssistantMessage,
+        requests: Sequence[ToolCallRequested],
+        answered: Mapping[str, ToolOutcome],
+    ) -> int:
+        def unit() -> int:
+            asked = {request.correlation_id: request for request in requests}
+            stored = self.turns[turn.turn_id]
+            stored.turn = replace(stored.turn, rounds=stored.turn.rounds + 1)
+            for call in message.tool_calls:
+                self._calls[call.correlation_id] = _StoredCall(call, turn.turn_id, asked.get(call.correlation_id))
+            for request in requests:
+                self._event(EVENT_TYPE, request.correlation_id, encode_request(request))
+            for call_id, outcome in answered.items():
+                self._answer(call_id, outcome)
+            return self._add(turn, message)
+
+        return await self._commit("add_round", unit)
+
+    async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> bool:
+        return await self._commit("add_result", lambda: self._answer(call.correlation_id, outcome))
+
+    async def messages(self, session_id: str) -> Sequence[Message]:
+        said: list[Message] = []
+        for number in self._sessions[session_id].messages:
+            message = self._messages[number].message
+            said.append(message)
+            if isinstance(message, AssistantMessage):
+                for call in message.tool_calls:
+                    outcome = self._calls[call.correlation_id].outcome
+                    if outcome is not None:
+                        said.append(ToolMessage(call.tool_call_id, call.name, for_model(outcome)))
+        return said
+
+    async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
+        def unit() -> list[OpenCall]:
+            return [
+                OpenCall(stored.call, stored.request)
+                for stored in self._calls.values()
+                if stored.turn_id == turn.turn_id and stored.outcome is None and stored.request is not None
+            ]
+
+        return await self._commit("open_calls", unit)
+
+    def _running(self) -> list[StoredTurn]:
+        return [stored for stored in self.turns.values() if stored.status == "running"]
+
+    def _add(self, turn: Turn, message: UserMessage | AssistantMessage) -> int:
+        number = len(self._messages) + 1
+        self._messages[number] = _StoredMessage(turn.turn_id, message)
+        self._sessions[turn.session_id].messages.append(number)
+        return number
+
+    def _answer(self, correlation_id: str, outcome: ToolOutcome) -> bool:
+        stored = self._calls[correlation_id]
+        if stored.outcome is not None:
+            return False
+        stored.outcome = outcome
+        self.outbox = {
+            n: row for n, row in self.outbox.items() if (row.event_type, row.event_id) != (EVENT_TYPE, correlation_id)
+        }
+        self._event(facts.TOOL_CALL_FINISHED, correlation_id, b"{}")
+        return True
+
+    def _event(self, event_type: str, event_id: str, payload: bytes) -> None:
+        self._rows += 1
+        self.outbox[self._rows] = OutboxRow(self._rows, event_type, event_id, payload)
+
+    async def _commit(self, what: str, unit: Callable[[], T]) -> T:
+        self.begun.append(what)
+        return await asyncio.shield(asyncio.create_task(self._write(what, unit), name=f"commit of {what}"))
+
+    async def _write(self, what: str, unit: Callable[[], T]) -> T:
+        async with self._writer:
+            if what in self.hold:
+                await self.hold[what].wait()
+            if what in self.refuse:
+                raise self.refuse[what]
+            return unit()
+
+
+class MemoryOutbox(Outbox):
+    """The outbox of a MemoryStore."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._marked: set[int] = set()
+        self._postponed: dict[int, float] = {}
+
+    async def waiting(self, limit: int) -> Sequence[OutboxRow]:
+        now = time.monotonic()
+        rows = [row for n, row in self._store.outbox.items() if n not in self._marked]
+        return [row for row in rows if self._postponed.get(row.seq, 0.0) <= now][:limit]
+
+    async def published(self, rows: Sequence[OutboxRow]) -> None:
+        for row in rows:
+            if row.event_type == EVENT_TYPE:
+                self._marked.add(row.seq)
+            else:
+                self._store.outbox.pop(row.seq, None)
+
+    async def postpone(self, row: OutboxRow, error: str, retry_in_ms: int) -> None:
+        self._store.outbox[row.seq] = replace(row, attempts=row.attempts + 1)
+        self._postponed[row.seq] = time.monotonic() + retry_in_ms / 1000
