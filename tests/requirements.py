@@ -219,7 +219,10 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "contract/test_ledger_lease.py::test_a_released_once_call_runs_as_if_it_were_new",
     ),
     "progress resets the idle limit, never the total": NOT_YET,
-    "a late result is recorded and never spoken": NOT_YET,
+    "a late result is recorded and never spoken": (
+        "integration/test_executor.py::"
+        "test_a_silent_worker_times_the_call_out_and_its_late_result_is_recorded_but_not_spoken",
+    ),
     "past the backlog limit calls are refused with OVERLOADED": (
         "contract/test_ledger_enqueue.py::test_past_the_backlog_limit_nothing_is_written",
         "integration/test_relay.py::test_a_full_backlog_refuses_and_writes_nothing",
@@ -301,7 +304,10 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "several tabs watch one turn": NOT_YET,
     "SIGTERM says farewell to streams": NOT_YET,
     "streams pass a real nginx": NOT_YET,
-    "with Redis or all workers down chat still answers": NOT_YET,
+    "with Redis or all workers down chat still answers": (
+        "e2e/test_stack_faults.py::test_without_redis_the_chat_still_answers_and_with_it_tools_work_again",
+        "integration/test_engine_start.py::test_with_the_demo_model_and_no_worker_at_all_text_chat_works",
+    ),
     "the page survives a reload in the middle of an answer": (
         "e2e/test_page_connections.py::test_a_reload_in_the_middle_of_an_answer_joins_it_again",
     ),
