@@ -32,9 +32,10 @@ from plugins_contract.ledger.replies import (
 )
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallState, TextBlock, ToolOutcome
-from plugins_mcp.handler import PROGRESS_SECONDS, CallHandler
+from plugins_mcp.handler import CallHandler
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, RetryLater, TimedOut
 from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
+from plugins_mcp.progress import PROGRESS_SECONDS
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio

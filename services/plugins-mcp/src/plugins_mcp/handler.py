@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -29,6 +29,7 @@ from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
 from plugins_mcp import decisions
 from plugins_mcp.mcp import CallResult
 from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
+from plugins_mcp.progress import passed_on
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,6 @@ T = TypeVar("T")
 
 MAX_STARTS = 3
 """How often a repeatable call is begun, over all workers. One that is not repeatable is begun once."""
-PROGRESS_SECONDS = 0.25
-"""Progress is passed on at most this often."""
 WRITE_RETRY_SECONDS = 0.5
 CANCEL_SECONDS = 2.0
 """How long a call that is cut off may take to tell its MCP server so."""
@@ -159,7 +158,7 @@ class CallHandler:
     ) -> ToolOutcome | None:
         """The outcome of the call; None when it is not ours any more."""
         retries = 0
-        async with _passed_on(self._ledger, request, fence) as on_progress:
+        async with passed_on(self._ledger, request, fence) as on_progress:
             while True:
                 result = await self._call(request, server, running, on_progress)
                 if running.lost:
@@ -247,34 +246,3 @@ class CallHandler:
 
 def _cancelled_before_it_ran() -> ToolOutcome:
     return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "it was cancelled before it ran")
-
-
-@contextlib.asynccontextmanager
-async def _passed_on(
-    ledger: CallLedger, request: ToolCallRequested, fence: int
-) -> AsyncGenerator[Callable[[CallProgress], None]]:
-    """A sink for progress: the newest is passed on at intervals, and never holds up the call."""
-    newest: list[CallProgress] = []
-    arrived = asyncio.Event()
-
-    def take(progress: CallProgress) -> None:
-        newest[:] = [progress]
-        arrived.set()
-
-    async def pass_on() -> None:
-        while True:
-            await arrived.wait()
-            arrived.clear()
-            try:
-                await ledger.progress(request, fence, newest[0])
-            except Exception as error:
-                if not is_outage(error):
-                    log.exception("progress of call %s cannot be passed on", request.correlation_id)
-            await asyncio.sleep(PROGRESS_SECONDS)
-
-    work = asyncio.create_task(pass_on(), name=f"progress of {request.correlation_id}")
-    try:
-        yield take
-    finally:
-        work.cancel()
-        await asyncio.wait([work])
