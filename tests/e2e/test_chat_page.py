@@ -272,6 +272,25 @@ def test_past_conversations_are_listed_opened_and_deleted_after_a_question(
     expect(chat.empty).to_be_visible()
 
 
+def test_a_question_that_is_asked_again_at_once_is_a_question_of_its_own(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    """A dialog tells of its closing a moment later: the next question must not take that for its own end."""
+    engine.store("About outboxes", ("How?", "Like this."))
+    chat.open()
+    expect(chat.sessions).to_have_count(1)
+    again = """() => {
+        const question = document.querySelector("[data-testid=confirm-dialog]");
+        const remove = document.querySelector("[data-testid=session-delete]");
+        remove.click();
+        setTimeout(() => { question.close(); remove.click(); });
+    }"""
+    chat.page.evaluate(again)
+    expect(chat.confirm_dialog).to_be_visible()
+    chat.page.get_by_test_id("confirm-delete").click()
+    expect(chat.sessions).to_have_count(0)
+
+
 def test_older_conversations_come_when_they_are_asked_for(chat: ChatPage, engine: ScriptedEngine) -> None:
     for number in range(51):
         engine.store(f"Conversation {number}", ("How?", "Like this."))

@@ -4,8 +4,22 @@ import { byId } from "./dom.js";
 
 const STORED_KEY = "callstream.key";
 
-/** Shows a dialog; true if it was confirmed, by its form, and false if it was left. */
+/** The question each dialog is being used for. */
+const asking = new WeakMap();
+
+/**
+ * Shows a dialog; true if it was confirmed, by its form, and false if it was left.
+ *
+ * One question at a time: a dialog tells of its closing a moment later, when the next question may be on the way, which
+ * must not take that for its own end.
+ */
 function ask(dialog) {
+  const answer = Promise.resolve(asking.get(dialog)).then(() => show(dialog));
+  asking.set(dialog, answer);
+  return answer;
+}
+
+function show(dialog) {
   return new Promise((resolve) => {
     let confirmed = false;
     const form = dialog.querySelector("form");
