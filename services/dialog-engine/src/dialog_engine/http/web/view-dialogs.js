@@ -4,22 +4,17 @@ import { byId } from "./dom.js";
 
 const STORED_KEY = "callstream.key";
 
-/** The question each dialog is being used for. */
-const asking = new WeakMap();
+/** How to end the question that a dialog is being used for. */
+const endings = new WeakMap();
 
 /**
  * Shows a dialog; true if it was confirmed, by its form, and false if it was left.
  *
- * One question at a time: a dialog tells of its closing a moment later, when the next question may be on the way, which
- * must not take that for its own end.
+ * A dialog tells of its closing a moment later. By then it may be open again, for another question, which must not take
+ * that for its own end; and the earlier question must not wait for the end of the other.
  */
 function ask(dialog) {
-  const answer = Promise.resolve(asking.get(dialog)).then(() => show(dialog));
-  asking.set(dialog, answer);
-  return answer;
-}
-
-function show(dialog) {
+  endings.get(dialog)?.();
   return new Promise((resolve) => {
     let confirmed = false;
     const form = dialog.querySelector("form");
@@ -29,16 +24,21 @@ function show(dialog) {
       dialog.close();
     };
     const cancel = () => dialog.close();
-    const close = () => {
+    const end = () => {
       form.removeEventListener("submit", submit);
       dialog.querySelector("[data-cancel]").removeEventListener("click", cancel);
       dialog.removeEventListener("close", close);
+      endings.delete(dialog);
       resolve(confirmed);
+    };
+    const close = () => {
+      if (!dialog.open) end();
     };
     form.addEventListener("submit", submit);
     dialog.querySelector("[data-cancel]").addEventListener("click", cancel);
     dialog.addEventListener("close", close);
-    dialog.showModal();
+    endings.set(dialog, end);
+    if (!dialog.open) dialog.showModal();
   });
 }
 
