@@ -1,0 +1,61 @@
+"""`python -m tests.chaos [--full] [scenario …]`: run scenarios one after the other and print what they found."""
+
+import argparse
+import importlib
+import json
+import pkgutil
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import cast
+
+from tests.chaos import scenarios
+from tests.chaos.report import Report, Scenario, Size, Skipped
+
+ARTIFACTS = Path("test-artifacts/chaos")
+
+
+def main() -> int:
+    """Exit status 1 when anything did not hold."""
+    names = [module.name for module in pkgutil.iter_modules(scenarios.__path__)]
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("scenarios", nargs="*", metavar="scenario", help=f"one or more of: {', '.join(names)}")
+    parser.add_argument("--full", action="store_true", help="the long form, whose figures are in docs/reliability.md")
+    options = parser.parse_args()
+    if unknown := set(options.scenarios) - set(names):
+        parser.error(f"no such scenario: {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
+    size = Size.FULL if options.full else Size.SHORT
+    held = [_run(name, size) for name in options.scenarios or names]
+    return 0 if all(held) else 1
+
+
+def _run(name: str, size: Size) -> bool:
+    scenario = cast(Scenario, importlib.import_module(f"{scenarios.__name__}.{name}"))
+    print(f"\n=== {name} ({size})", flush=True)
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix=f"chaos-{name}-") as folder:
+        try:
+            report = scenario.run(size, Path(folder))
+        except Skipped as why:
+            print(f"skipped: {why}", flush=True)
+            return True
+    _print(report, time.monotonic() - begun)
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    (ARTIFACTS / f"{name}-{size}.json").write_text(json.dumps(asdict(report), indent=2))
+    return report.passed
+
+
+def _print(report: Report, seconds: float) -> None:
+    for figure, value in report.figures.items():
+        print(f"  {figure}: {value:,.4g}" if isinstance(value, float) else f"  {figure}: {value}")
+    for note in report.notes:
+        print(f"  note: {note}")
+    for finding in report.findings:
+        print(f"  BROKEN: {finding}")
+    print(f"{'held' if report.passed else 'BROKEN'} after {seconds:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

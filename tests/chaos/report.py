@@ -1,0 +1,43 @@
+"""What a scenario found."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+
+class Size(StrEnum):
+    """How long a scenario runs."""
+
+    SHORT = "short"
+    """Seconds: part of `make test`."""
+    FULL = "full"
+    """Minutes: the figures in docs/reliability.md, by `make chaos`."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """`figures` were measured in this run; `findings` say what did not hold, and must be none."""
+
+    scenario: str
+    figures: dict[str, float | int | str]
+    findings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+    """What a reader of the figures should know, such as what could not be tried here."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything held."""
+        return not self.findings
+
+
+class Scenario(Protocol):
+    """A module of `tests.chaos.scenarios`: breaks something and tells what came of it."""
+
+    def run(self, size: Size, folder: Path) -> Report:
+        """Run in `folder`, which is empty and this scenario's own. Raises `Skipped` where the machine cannot do it."""
+        ...
+
+
+class Skipped(Exception):
+    """This machine cannot run the scenario; the text says what is missing."""
