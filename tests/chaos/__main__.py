@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from tests.chaos import scenarios
-from tests.chaos.report import Report, Scenario, Size, Skipped
+from tests.chaos.report import Report, Scenario, Size, UnableHereError
 
 ARTIFACTS = Path("test-artifacts/chaos")
 
@@ -32,13 +32,13 @@ def main() -> int:
 
 
 def _run(name: str, size: Size) -> bool:
-    scenario = cast(Scenario, importlib.import_module(f"{scenarios.__name__}.{name}"))
+    scenario = cast("Scenario", importlib.import_module(f"{scenarios.__name__}.{name}"))
     print(f"\n=== {name} ({size})", flush=True)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix=f"chaos-{name}-") as folder:
         try:
             report = scenario.run(size, Path(folder))
-        except Skipped as why:
+        except UnableHereError as why:
             print(f"skipped: {why}", flush=True)
             return True
     _print(report, time.monotonic() - begun)

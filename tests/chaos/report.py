@@ -35,9 +35,9 @@ class Scenario(Protocol):
     """A module of `tests.chaos.scenarios`: breaks something and tells what came of it."""
 
     def run(self, size: Size, folder: Path) -> Report:
-        """Run in `folder`, which is empty and this scenario's own. Raises `Skipped` where the machine cannot do it."""
+        """Run in `folder`, which is empty and this scenario's own. Raises `UnableHereError` where the machine cannot do it."""
         ...
 
 
-class Skipped(Exception):
+class UnableHereError(Exception):
     """This machine cannot run the scenario; the text says what is missing."""
