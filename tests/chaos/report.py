@@ -35,7 +35,11 @@ class Scenario(Protocol):
     """A module of `tests.chaos.scenarios`: breaks something and tells what came of it."""
 
     def run(self, size: Size, folder: Path) -> Report:
-        """Run in `folder`, which is empty and this scenario's own. Raises `UnableHereError` where the machine cannot do it."""
+        """Run in `folder`, which is empty and this scenario's own.
+
+        Raises:
+            UnableHereError: this machine cannot do it.
+        """
         ...
 
 
