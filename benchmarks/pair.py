@@ -119,9 +119,21 @@ def _text(outcome: ToolOutcome) -> str:
     return "".join(block.text for block in outcome.content if isinstance(block, TextBlock))
 
 
+@dataclass(frozen=True)
+class Parts:
+    """The parts of an engine that a tool call passes."""
+
+    calls: SqliteCalls
+    turns: SqliteTurns
+    executor: CallExecutor
+    mailbox: Mailbox
+    catalogue: CatalogueReader
+    watch: RedisWatch
+
+
 @asynccontextmanager
-async def engine(redis_url: str, database_file: Path) -> AsyncGenerator[Engine]:
-    """The engine's parts, wired as in `dialog_engine.wiring`."""
+async def engine_parts(redis_url: str, database_file: Path) -> AsyncGenerator[Parts]:
+    """The engine's parts at work, wired as in `dialog_engine.wiring`."""
     keys, clock = Keys(), RedisClock()
     redis = command_client(redis_url)
     mail = blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
@@ -135,10 +147,17 @@ async def engine(redis_url: str, database_file: Path) -> AsyncGenerator[Engine]:
         catalogue = CatalogueReader(redis, announcements, keys, clock)
         await watch.ask()
         async with _running(watch.run, mailbox.run, relay.run, catalogue.run):
-            await wait_until(lambda: _named(catalogue, "echo"), 20, what="the tool echo in the catalogue")
-            [tool] = _named(catalogue, "echo")
-            calls = SqliteCalls(database, relay.offer)
-            yield Engine(calls, SqliteTurns(database, relay.offer), executor, tool)
+            calls, turns = SqliteCalls(database, relay.offer), SqliteTurns(database, relay.offer)
+            yield Parts(calls, turns, executor, mailbox, catalogue, watch)
+
+
+@asynccontextmanager
+async def engine(redis_url: str, database_file: Path) -> AsyncGenerator[Engine]:
+    """An engine that knows the demo server's tools."""
+    async with engine_parts(redis_url, database_file) as parts:
+        await wait_until(lambda: _named(parts.catalogue, "echo"), 20, what="the tool echo in the catalogue")
+        [tool] = _named(parts.catalogue, "echo")
+        yield Engine(parts.calls, parts.turns, parts.executor, tool)
 
 
 def _named(catalogue: CatalogueReader, name: str) -> list[ToolEntry]:
@@ -147,6 +166,7 @@ def _named(catalogue: CatalogueReader, name: str) -> list[ToolEntry]:
 
 @asynccontextmanager
 async def _running(*loops: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
+    """Run loops for as long as the block. Raises what one of them failed with."""
     tasks = [asyncio.ensure_future(run()) for run in loops]
     try:
         yield
@@ -154,3 +174,6 @@ async def _running(*loops: Callable[[], Awaitable[None]]) -> AsyncGenerator[None
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
