@@ -246,7 +246,9 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_storage.py::test_a_full_disk_refuses_and_heals",
     ),
     "a full disk under Redis is an outage that heals": NOT_YET,
-    "workers are killed at random: nothing lost, nothing doubled": NOT_YET,
+    "workers are killed at random: nothing lost, nothing doubled": (
+        "chaos/test_scenarios.py::test_workers_are_killed_at_random_and_nothing_is_lost_or_doubled",
+    ),
     "stopped workers wake up and complete nothing that is not theirs": NOT_YET,
     "Redis is killed again and again: nothing lost, no live lease taken": NOT_YET,
     "FLUSHALL: every open call is terminal within 15 seconds": NOT_YET,

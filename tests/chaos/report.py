@@ -1,4 +1,4 @@
-"""What a scenario found."""
+"""What a scenario is, and what it found."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,0 +1,134 @@
+"""What became of every call: as the engine's file, the ledger, the response channel and the effect log tell it."""
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from plugins_contract.keys import GROUP, Keys
+from plugins_contract.messages import EVENT_TYPE, ExecutionClass
+from tests.chaos.effect_server import ONCE, effects_in
+from tests.chaos.rig import Rig
+
+KEYS = Keys()
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The ledger's entry of a call. Times are Unix milliseconds on the clock of Redis, 0 when it is not so far."""
+
+    state: str
+    execution_class: str
+    starts: int
+    deadline: int
+    started_at: int
+    finished_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One committed call. `outcome` is what the engine has stored, `finished` the ends that stand in its channel."""
+
+    correlation_id: str
+    token: str
+    execution_class: str
+    outcome: str | None
+    error: str | None
+    entry: Entry | None
+    finished: tuple[str, ...]
+    effects: int
+    has_outbox_row: bool
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Everything that was committed, and effects of which no commit is known."""
+
+    calls: Mapping[str, Call]
+    strange_effects: tuple[str, ...]
+
+    def count(self, outcome: str) -> int:
+        """How many calls ended so."""
+        return sum(call.outcome == outcome for call in self.calls.values())
+
+
+def collect(rig: Rig, earlier: History | None = None) -> History:
+    """The history so far.
+
+    A response channel lives for 15 minutes after its end: what `earlier` has seen of one that is gone still counts.
+    """
+    effects = Counter(effect.token for effect in effects_in(rig.effect_log))
+    rows = _rows(rig)
+    entries, channels = _in_redis(rig, [row["correlation_id"] for row in rows])
+    calls: dict[str, Call] = {}
+    for row in rows:
+        correlation_id = row["correlation_id"]
+        token = json.loads(row["arguments"])["token"]
+        outcome: Any = json.loads(row["outcome"] or "{}")
+        finished = channels[correlation_id]
+        if not finished and earlier and correlation_id in earlier.calls:
+            finished = earlier.calls[correlation_id].finished
+        calls[correlation_id] = Call(
+            correlation_id,
+            token,
+            ExecutionClass.ONCE if row["name"].endswith(ONCE) else ExecutionClass.REPEATABLE,
+            outcome.get("state"),
+            outcome.get("error", {}).get("code"),
+            entries[correlation_id],
+            finished,
+            effects.pop(token, 0),
+            bool(row["has_outbox_row"]),
+        )
+    return History(calls, tuple(effects))
+
+
+def backlog(rig: Rig) -> tuple[int, int]:
+    """How many requests stand in the stream, and how many of them are in somebody's hands."""
+    with rig.client() as redis:
+        pending: Any = redis.xpending(KEYS.requests, GROUP)
+        return redis.xlen(KEYS.requests), pending["pending"]
+
+
+def _rows(rig: Rig) -> list[sqlite3.Row]:
+    with closing(sqlite3.connect(rig.database, timeout=10)) as file:
+        file.row_factory = sqlite3.Row
+        return file.execute(
+            "SELECT c.correlation_id, c.name, c.arguments, c.outcome, o.seq IS NOT NULL AS has_outbox_row"
+            " FROM tool_calls c LEFT JOIN outbox o ON o.event_type = ? AND o.event_id = c.correlation_id",
+            (EVENT_TYPE,),
+        ).fetchall()
+
+
+def _in_redis(rig: Rig, ids: list[str]) -> tuple[dict[str, Entry | None], dict[str, tuple[str, ...]]]:
+    entries: dict[str, Entry | None] = {}
+    channels: dict[str, tuple[str, ...]] = {}
+    with rig.client() as redis:
+        for at in range(0, len(ids), PAGE):
+            page = ids[at : at + PAGE]
+            pipeline = redis.pipeline(transaction=False)
+            for correlation_id in page:
+                pipeline.hgetall(KEYS.call(correlation_id))
+                pipeline.xrange(KEYS.response(correlation_id))
+            answers = iter(pipeline.execute())
+            for correlation_id in page:
+                entries[correlation_id] = _entry(next(answers))
+                channels[correlation_id] = tuple(_ends(next(answers)))
+    return entries, channels
+
+
+def _entry(fields: dict[str, str]) -> Entry | None:
+    if not fields:
+        return None
+    times = (int(fields.get(name, 0)) for name in ("starts", "deadline", "startedAt", "finishedAt"))
+    return Entry(fields["state"], fields.get("class", ""), *times)
+
+
+def _ends(channel: Iterable[Any]) -> Iterable[str]:
+    for _, fields in channel:
+        reply = json.loads(fields["reply"])
+        if reply["kind"] == "finished":
+            yield reply["outcome"]["state"]

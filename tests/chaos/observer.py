@@ -1,0 +1,124 @@
+"""Looks at the open calls again and again, and remembers what must not be and who took what from whom."""
+
+import sqlite3
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Self
+
+from redis.exceptions import RedisError
+
+from tests.chaos.invariants import Finding
+from tests.chaos.rig import Rig
+from tests.chaos.sample import Sample, Seen, open_calls, sample
+
+PERIOD_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A call went from one consumer's hands into another's, at this monotonic time in seconds."""
+
+    call: str
+    before: str
+    after: str
+    at: float
+
+
+@dataclass
+class Observations:
+    """What samples tell, one after the other. Pure.
+
+    `redis_loses_data`: requests and ledger entries may vanish, because a scenario makes them.
+    """
+
+    redis_loses_data: bool = False
+    findings: list[Finding] = field(default_factory=list[Finding])
+    handovers: list[Handover] = field(default_factory=list[Handover])
+    samples: int = 0
+    _last: dict[str, Seen] = field(default_factory=dict[str, Seen])
+    _holders: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def add(self, seen: Sample, at: float) -> None:
+        """Take one sample, made at this monotonic time."""
+        self.samples += 1
+        for call, now in seen.items():
+            self._alone(call, now)
+            if before := self._last.get(call):
+                self._beside(call, before, now)
+            self._held(call, now, at)
+        self._last = seen
+
+    def taken_back(self) -> list[str]:
+        """The calls that came back into the hands of somebody who had lost them to another."""
+        return [call for call, holders in self._holders.items() if len(set(holders)) < len(holders)]
+
+    def _alone(self, call: str, now: Seen) -> None:
+        if self.redis_loses_data or now.terminal:
+            return
+        if not now.on_stream:
+            self._find("I6", "the request of an open call is not in the stream", call)
+        elif now.state == "started" and not now.holder:
+            self._find("I5", "a call that was begun is acknowledged before its end", call)
+
+    def _beside(self, call: str, before: Seen, now: Seen) -> None:
+        if before.terminal and now.state != before.state:
+            self._find("I1", f"a call that was {before.state} became {now.state}", call)
+        if self.redis_loses_data:
+            return
+        if now.execution_class != before.execution_class:
+            self._find("I10", "the execution class of a call has changed", call)
+        if now.deadline != before.deadline:
+            self._find("I9", "the deadline of a call has changed", call)
+        if now.fence < before.fence:
+            self._find("I2", "the fence of a call went back", call)
+
+    def _held(self, call: str, now: Seen, at: float) -> None:
+        if not now.holder:
+            return
+        holders = self._holders.setdefault(call, [])
+        if holders and holders[-1] != now.holder:
+            self.handovers.append(Handover(call, holders[-1], now.holder, at))
+        if not holders or holders[-1] != now.holder:
+            holders.append(now.holder)
+
+    def _find(self, rule: str, what: str, call: str) -> None:
+        finding = Finding(rule, what, call)
+        if finding not in self.findings:
+            self.findings.append(finding)
+
+
+class Observer:
+    """Samples in a thread, for as long as the block. While Redis is away it waits."""
+
+    def __init__(self, rig: Rig, *, redis_loses_data: bool = False) -> None:
+        self.told = Observations(redis_loses_data)
+        self._rig = rig
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def look(self) -> Sample:
+        """The open calls as they are now. Raises what redis raises."""
+        with self._rig.client() as redis:
+            return sample(redis, list(open_calls(self._rig.database)))
+
+    def _run(self) -> None:
+        while not self._stop.wait(PERIOD_SECONDS):
+            try:
+                calls = open_calls(self._rig.database)
+                at = time.monotonic()
+                with self._rig.client() as redis:
+                    self.told.add(sample(redis, list(calls)), at)
+            except (RedisError, sqlite3.OperationalError):
+                continue
+            for call, has_row in calls.items():
+                if not has_row:
+                    self.told.findings.append(Finding("I8", "an open call has no outbox row", call))

@@ -1,0 +1,61 @@
+"""One look at the open calls while they run: what the engine's file and Redis have about them."""
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plugins_contract.keys import GROUP, Keys
+from plugins_contract.messages import EVENT_TYPE
+from plugins_contract.outcomes import CallState
+
+KEYS = Keys()
+SCRIPT = (Path(__file__).parent / "sample.lua").read_text()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A call as Redis had it. `holder` is the consumer in whose hands it was, '' for nobody's."""
+
+    state: str
+    execution_class: str
+    deadline: int
+    fence: int
+    entry: str
+    holder: str
+    idle_ms: int
+    on_stream: bool
+
+    @property
+    def terminal(self) -> bool:
+        """Whether it has ended."""
+        return CallState(self.state).terminal
+
+
+Sample = dict[str, Seen]
+"""What Redis had about each open call at one instant, by correlation id."""
+
+
+def open_calls(database: Path) -> dict[str, bool]:
+    """The calls without an outcome, and whether each has its outbox row."""
+    with closing(sqlite3.connect(database, timeout=10)) as file:
+        rows = file.execute(
+            "SELECT c.correlation_id, o.seq IS NOT NULL FROM tool_calls c"
+            " LEFT JOIN outbox o ON o.event_type = ? AND o.event_id = c.correlation_id WHERE c.outcome IS NULL",
+            (EVENT_TYPE,),
+        ).fetchall()
+    return {correlation_id: bool(has_row) for correlation_id, has_row in rows}
+
+
+def sample(redis: Any, ids: list[str]) -> Sample:
+    """What Redis has about these calls; those that it does not know are left out. Raises what redis raises."""
+    if not ids:
+        return {}
+    keys = [KEYS.requests, *map(KEYS.call, ids)]
+    rows = redis.eval(SCRIPT, len(keys), *keys, GROUP)
+    return {call: _seen(*row) for call, row in zip(ids, rows, strict=True) if row}
+
+
+def _seen(state: str, cls: str, deadline: str, fence: str, entry: str, holder: str, idle_ms: int, there: int) -> Seen:
+    return Seen(state, cls, int(deadline or 0), int(fence), entry, holder, idle_ms, bool(there))

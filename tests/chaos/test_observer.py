@@ -1,0 +1,55 @@
+"""The observer can fail: samples with something wrong in them are found out."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.chaos.observer import Observations
+from tests.chaos.sample import Seen
+
+BEGUN = Seen("started", "once", 9_000, 1, "1-0", "worker-1", 500, on_stream=True)
+ENDED = replace(BEGUN, state="succeeded", holder="", on_stream=False)
+
+
+def observed(*states: Seen, redis_loses_data: bool = False) -> Observations:
+    told = Observations(redis_loses_data)
+    for number, seen in enumerate(states):
+        told.add({"call": seen}, float(number))
+    return told
+
+
+def test_a_call_on_its_way_is_not_complained_about() -> None:
+    waiting = replace(BEGUN, state="published", holder="", fence=0)
+
+    assert observed(waiting, BEGUN, replace(BEGUN, fence=2, holder="worker-2"), ENDED).findings == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "states"),
+    [
+        ("I6", (replace(BEGUN, on_stream=False),)),
+        ("I5", (replace(BEGUN, holder=""),)),
+        ("I1", (ENDED, BEGUN)),
+        ("I1", (ENDED, replace(ENDED, state="failed"))),
+        ("I10", (BEGUN, replace(BEGUN, execution_class="repeatable"))),
+        ("I9", (BEGUN, replace(BEGUN, deadline=9_001))),
+        ("I2", (replace(BEGUN, fence=2), BEGUN)),
+    ],
+)
+def test_what_must_not_be_is_found(rule: str, states: tuple[Seen, ...]) -> None:
+    assert [finding.rule for finding in observed(*states).findings] == [rule]
+
+
+def test_a_wiped_server_may_lose_requests() -> None:
+    assert observed(replace(BEGUN, on_stream=False), redis_loses_data=True).findings == []
+
+
+def test_who_took_a_call_from_whom_is_remembered() -> None:
+    taken = observed(BEGUN, replace(BEGUN, holder="worker-2"), replace(BEGUN, holder="worker-2"))
+
+    assert [(handover.before, handover.after) for handover in taken.handovers] == [("worker-1", "worker-2")]
+    assert taken.taken_back() == []
+
+
+def test_a_call_that_is_taken_back_by_who_had_lost_it_is_a_stolen_lease() -> None:
+    assert observed(BEGUN, replace(BEGUN, holder="worker-2"), BEGUN).taken_back() == ["call"]

@@ -1,0 +1,16 @@
+"""The short form of every scenario: the product holds its promises while parts of it die."""
+
+from pathlib import Path
+
+from tests.chaos.report import Report, Size
+from tests.chaos.scenarios import workers_killed
+
+
+def held(report: Report) -> bool:
+    """Whether everything held; what did not is printed."""
+    print(report)
+    return report.passed
+
+
+def test_workers_are_killed_at_random_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+    assert held(workers_killed.run(Size.SHORT, tmp_path))

@@ -1,0 +1,116 @@
+"""A trial: the product under load, with an observer, and at its end the judgement over every call."""
+
+import statistics
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from plugins_contract.keys import Keys
+from plugins_contract.messages import ExecutionClass
+from plugins_contract.outcomes import CallState
+from tests.chaos.history import Call, History, backlog, collect
+from tests.chaos.invariants import Finding, check, told
+from tests.chaos.load import Load, Work
+from tests.chaos.observer import Observer
+from tests.chaos.report import Report
+from tests.chaos.rig import Rig, running_rig
+from tests.support.leaks import leaked_keys
+from tests.support.waiting import wait_until_blocking
+
+SETTLE_SECONDS = 60.0
+Figures = dict[str, float | int | str]
+
+
+@dataclass
+class Trial:
+    """What a scenario works with. `findings` and `figures` are its own; those of the calls come at the end."""
+
+    rig: Rig
+    load: Load
+    observer: Observer
+    redis_loses_data: bool
+    began: float
+    figures: Figures = field(default_factory=dict[str, float | int | str])
+    findings: list[Finding] = field(default_factory=list[Finding])
+    notes: list[str] = field(default_factory=list[str])
+
+    def judge(self, settle_seconds: float = SETTLE_SECONDS) -> History:
+        """Let everything end, and check it. Returns the history."""
+        ended = self.load.finish(settle_seconds)
+        seconds = time.monotonic() - self.began
+        self._wait_for_an_empty_stream()
+        history = collect(self.rig)
+        self.findings += self.observer.told.findings
+        self.findings += check(history, redis_lost_data=self.redis_loses_data)
+        self.findings += self._left_behind()
+        self.figures = {**_totals(history, seconds), **self.figures}
+        if not ended:
+            self.notes.append(f"turns were still running {settle_seconds:.0f} s after the last one was begun")
+        return history
+
+    def report(self, scenario: str) -> Report:
+        """The report, after `judge`."""
+        return Report(scenario, self.figures, told(self.findings), tuple(self.notes))
+
+    def _wait_for_an_empty_stream(self) -> None:
+        try:
+            wait_until_blocking(lambda: backlog(self.rig) == (0, 0), 15)
+        except TimeoutError:
+            waiting, pending = backlog(self.rig)
+            self.findings.append(Finding("I5", f"{waiting} requests and {pending} pending are left over", "-"))
+
+    def _left_behind(self) -> list[Finding]:
+        return [Finding("keys", "a key would stay for ever", name) for name in leaked_keys(self.rig.redis.url)]
+
+
+@contextmanager
+def trial(
+    folder: Path,
+    work: Work,
+    *,
+    workers: int,
+    calls: int | None = None,
+    redis_loses_data: bool = False,
+    **options: Any,
+) -> Generator[Trial]:
+    """The product under this load for as long as the block; `options` are those of the rig."""
+    with (
+        running_rig(folder, workers=workers, **options) as rig,
+        Observer(rig, redis_loses_data=redis_loses_data) as observer,
+        Load(rig, work, calls) as load,
+    ):
+        yield Trial(rig, load, observer, redis_loses_data, time.monotonic())
+
+
+def dead_letters(rig: Rig) -> int:
+    """How many requests ended as dead letters."""
+    with rig.client() as redis:
+        return redis.xlen(Keys().dead)
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """The value below which this part of them lies; 0 when there are none."""
+    if len(values) < 2:
+        return max(values, default=0.0)
+    return statistics.quantiles(values, n=1000, method="inclusive")[round(part * 1000) - 1]
+
+
+def _totals(history: History, seconds: float) -> Figures:
+    calls = list(history.calls.values())
+    once = [call for call in calls if call.execution_class == ExecutionClass.ONCE]
+    states = {str(state): history.count(state) for state in CallState if state.terminal}
+    return {
+        "calls": len(calls),
+        "of them once": len(once),
+        **{state: count for state, count in states.items() if count},
+        "lost": sum(_lost(call) for call in calls),
+        "double effects of once tools": sum(call.effects > 1 for call in once),
+        "calls per second": round(len(calls) / seconds, 1),
+    }
+
+
+def _lost(call: Call) -> bool:
+    return call.outcome is None
