@@ -16,11 +16,12 @@ from dialog_engine.storage.database import open_database
 from dialog_engine.storage.meta import engine_id
 from dialog_engine.storage.outbox import SqliteOutbox
 from dialog_engine.storage.turns import SqliteTurns
-from dialog_engine.streams.catalogue import LISTEN_SECONDS, CatalogueReader
+from dialog_engine.streams.catalogue import CatalogueReader
 from dialog_engine.streams.executor import CallExecutor
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.relay import Relay
 from dialog_engine.streams.watch import RedisWatch
+from plugins_contract.announcements import LISTEN_SECONDS
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client, command_client

@@ -4,7 +4,7 @@ import anyio
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from plugins_contract.connections import blocking_client, command_client, thread_client
+from plugins_contract.connections import LONGEST_BLOCK, blocking_client, command_client, thread_client
 from tests.support.processes import free_port
 from tests.support.servers import LocalServer
 
@@ -39,10 +39,10 @@ async def test_closing_a_client_closes_its_connections(redis_url: str) -> None:
 
 
 async def test_a_read_may_block_for_longer_than_a_command_may_take(redis_url: str) -> None:
-    client = blocking_client(redis_url, block_seconds=6)
+    client = blocking_client(redis_url, block_seconds=LONGEST_BLOCK)
     timeout = client.connection_pool.connection_kwargs["socket_timeout"]
 
-    assert timeout > 6
+    assert timeout > LONGEST_BLOCK
     assert not await client.xread({"nothing": "$"}, block=50)
     await client.aclose()
 

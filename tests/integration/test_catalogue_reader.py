@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dialog_engine.streams.catalogue import LISTEN_SECONDS, CatalogueReader, DisabledTools
+from dialog_engine.streams.catalogue import CatalogueReader, DisabledTools
 from dialog_engine.streams.watch import RedisWatch
+from plugins_contract.announcements import LISTEN_SECONDS
 from plugins_contract.catalogue import (
     HEARTBEAT_SECONDS,
     HEARTBEAT_STALE_MS,

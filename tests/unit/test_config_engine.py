@@ -80,7 +80,7 @@ def test_a_wrong_value_names_its_setting_and_shows_no_secret(
 def test_all_wrong_values_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(monkeypatch, PORT="x", REDIS_URL="y")
-    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == ["PORT", "REDIS_URL"]
+    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == ["REDIS_URL", "PORT"]
 
 
 def test_secrets_may_be_files(tmp_path: Path) -> None:

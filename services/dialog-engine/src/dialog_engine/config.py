@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 
 from dialog_engine.errors import ConfigurationError
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
+from plugins_contract.settings import RedisSettings, problems
 
 SECRETS_DIR = Path("/run/secrets")
 
@@ -27,16 +28,15 @@ def _url(url: str, *schemes: str) -> str:
         host, _ = urlsplit(url).hostname, urlsplit(url).port
     except ValueError as error:
         raise ValueError(f"is not a URL: {error}") from None
-    if not host and not url.startswith("unix:"):
+    if not host:
         raise ValueError("has no host")
     return url
 
 
-RedisUrl = Annotated[str, AfterValidator(lambda url: _url(url, "redis", "rediss", "unix"))]
 HttpUrl = Annotated[str, AfterValidator(lambda url: _url(url, "http", "https"))]
 
 
-class Settings(BaseSettings):
+class Settings(RedisSettings, BaseSettings):
     """Everything that can be set. Each name is that of its environment variable, in lower case."""
 
     model_config = SettingsConfigDict(
@@ -55,8 +55,6 @@ class Settings(BaseSettings):
     outbox_path: Path = Field(
         Path(".data/dialog-engine.sqlite3"), description="The SQLite file: history, turns and outbox."
     )
-    redis_url: RedisUrl = Field("redis://127.0.0.1:6379/0", description="Redis or Valkey, 7.0 or newer.")
-    redis_key_prefix: str = Field("", description="Put before every key; with a hash tag for Redis Cluster.")
     outbox_routes: dict[str, str] = Field(
         default_factory=dict, description="JSON: event type to stream, added to the routes that are built in."
     )
@@ -125,11 +123,7 @@ def load_settings() -> Settings:
     try:
         return Settings()  # pyright: ignore[reportCallIssue]  # its values come from the environment
     except ValidationError as error:
-        problems = [
-            f"{'.'.join(map(str, e['loc'])).upper()}: {e['msg']}".removeprefix(": ").replace("Value error, ", "")
-            for e in error.errors(include_input=False, include_url=False)
-        ]
-        raise ConfigurationError("\n".join(problems)) from None
+        raise ConfigurationError(problems(error)) from None
     except SettingsError as error:
         # Its text names the field and the source; its cause may hold the value.
         raise ConfigurationError(_not_json(str(error))) from None

@@ -27,7 +27,7 @@ from dialog_engine.storage.database import Database, open_database
 from dialog_engine.storage.meta import engine_id
 from dialog_engine.storage.outbox import SqliteOutbox
 from dialog_engine.storage.turns import SqliteTurns
-from dialog_engine.streams.catalogue import LISTEN_SECONDS, CatalogueReader, DisabledTools
+from dialog_engine.streams.catalogue import CatalogueReader, DisabledTools
 from dialog_engine.streams.executor import CallExecutor
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.relay import Relay, check_routes
@@ -36,6 +36,7 @@ from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.directory import ToolDirectory
 from dialog_engine.tool_calls.enhance import enhance
 from dialog_engine.tool_calls.pipeline import standard_pipeline
+from plugins_contract.announcements import LISTEN_SECONDS
 from plugins_contract.backlog import read_backlog
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client, command_client, is_outage
@@ -79,9 +80,9 @@ async def run_engine(settings: Settings) -> AsyncGenerator[Services]:
         keys = Keys(settings.redis_key_prefix)
         clock = RedisClock()
         metrics = Metrics()
-        redis = await _closing(stack, command_client(settings.redis_url))
-        mail = await _closing(stack, blocking_client(settings.redis_url, block_seconds=BLOCK_SECONDS))
-        announcements = await _closing(stack, blocking_client(settings.redis_url, block_seconds=LISTEN_SECONDS))
+        redis = await _closing(stack, command_client(settings.redis_address))
+        mail = await _closing(stack, blocking_client(settings.redis_address, block_seconds=BLOCK_SECONDS))
+        announcements = await _closing(stack, blocking_client(settings.redis_address, block_seconds=LISTEN_SECONDS))
         database = await stack.enter_async_context(open_database(settings.outbox_path))
         outbox = SqliteOutbox(database)
         routes = DEFAULT_ROUTES | settings.outbox_routes

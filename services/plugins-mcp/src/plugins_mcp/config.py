@@ -1,24 +1,19 @@
 """Settings of the worker, from the environment, `.env` and files of secrets. A bad value stops the start."""
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self, TypeVar
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from plugins_contract.settings import RedisSettings, problems
 from plugins_mcp.errors import SettingsError
 
 SECRETS_DIR = Path("/run/secrets")
 
 
-def _redis_url(url: str) -> str:
-    if not url.startswith(("redis://", "rediss://", "unix://")):
-        raise ValueError("must begin with redis://, rediss:// or unix://")
-    return url
-
-
-class Settings(BaseSettings):
-    """Everything that can be set. Each name is that of its environment variable, in lower case."""
+class OperatorSettings(RedisSettings, BaseSettings):
+    """What the commands for operators need: Redis, and no MCP server."""
 
     model_config = SettingsConfigDict(
         env_file=".env",
@@ -27,10 +22,9 @@ class Settings(BaseSettings):
         secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
     )
 
-    redis_url: Annotated[str, AfterValidator(_redis_url)] = Field(
-        "redis://127.0.0.1:6379/0", description="Redis or Valkey, 7.0 or newer."
-    )
-    redis_key_prefix: str = Field("", description="Put before every key; with a hash tag for Redis Cluster.")
+
+class Settings(OperatorSettings):
+    """Everything that can be set. Each name is that of its environment variable, in lower case."""
 
     mcp_config: Path | None = Field(None, description="An mcpServers file, as other MCP clients have it.")
     mcp_server_endpoint: str | None = Field(None, description="One MCP server, quickly: its Streamable HTTP URL.")
@@ -56,16 +50,28 @@ class Settings(BaseSettings):
 
 
 def load_settings() -> Settings:
-    """The settings.
+    """The settings of the worker.
 
     Raises:
         SettingsError: it names every setting that is wrong, and no value of a secret.
     """
+    return _load(Settings)
+
+
+def load_operator_settings() -> OperatorSettings:
+    """The settings of the commands for operators.
+
+    Raises:
+        SettingsError: it names every setting that is wrong, and no value of a secret.
+    """
+    return _load(OperatorSettings)
+
+
+_S = TypeVar("_S", bound=OperatorSettings)
+
+
+def _load(kind: type[_S]) -> _S:
     try:
-        return Settings()  # pyright: ignore[reportCallIssue]  # its values come from the environment
+        return kind()  # pyright: ignore[reportCallIssue]  # its values come from the environment
     except ValidationError as error:
-        problems = [
-            f"{'.'.join(map(str, e['loc'])).upper()}: {e['msg']}".removeprefix(": ").replace("Value error, ", "")
-            for e in error.errors(include_input=False, include_url=False)
-        ]
-        raise SettingsError("\n".join(problems)) from None
+        raise SettingsError(problems(error)) from None

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from plugins_contract.connections import is_outage
+from plugins_contract.connections import describe_outage, is_outage
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
 from plugins_contract.messages import UnsupportedEventError, decode_request
@@ -88,7 +88,7 @@ class Consumer:
                 if _no_group(error):
                     log.warning("the group is gone (%s): making it anew", error)
                 elif is_outage(error):
-                    log.warning("Redis does not answer: %s", type(error).__name__)
+                    log.warning("Redis does not answer: %s", describe_outage(error))
                 else:
                     log.exception("requests cannot be read")
                 pause = min(max(pause * 2, 0.1), 2.0)

@@ -3,17 +3,17 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from contextlib import aclosing
 
 import msgspec
 from redis.asyncio import Redis
 
+from plugins_contract.announcements import announcements
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 
 log = logging.getLogger(__name__)
 
-LISTEN_SECONDS = 30.0
 RETRY_SECONDS = 1.0
 
 
@@ -26,11 +26,9 @@ async def listen_for_cancels(redis: Redis, keys: Keys, cancel: Callable[[str], N
     """Call `cancel` with the correlation id of each call whose end is asked for, for ever."""
     while True:
         try:
-            async with redis.pubsub() as pubsub:
-                await pubsub.subscribe(keys.control)
-                while True:
-                    message: Any = await _next(pubsub)
-                    if message is not None and (correlation_id := _cancelled(message["data"])):
+            async with aclosing(announcements(redis, keys.control)) as heard:
+                async for data in heard:
+                    if data is not None and (correlation_id := _cancelled(data)):
                         cancel(correlation_id)
         except Exception as error:
             if not is_outage(error):
@@ -45,7 +43,3 @@ def _cancelled(data: bytes) -> str | None:
     except msgspec.DecodeError:
         return None
     return notice.correlation_id if notice.kind == "cancel" else None
-
-
-async def _next(pubsub: Any) -> Any:
-    return await pubsub.get_message(ignore_subscribe_messages=True, timeout=LISTEN_SECONDS)

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from plugins_contract.clock import Clock
-from plugins_contract.connections import is_outage
+from plugins_contract.connections import describe_outage, is_outage
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import Delivery
 from plugins_contract.ledger.replies import (
@@ -240,7 +240,7 @@ class CallHandler:
             except Exception as error:
                 if not is_outage(error):
                     raise
-                log.warning("Redis does not answer (%s): trying again", type(error).__name__)
+                log.warning("Redis does not answer (%s): trying again", describe_outage(error))
             await asyncio.sleep(WRITE_RETRY_SECONDS)
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from redis.asyncio import Redis
 
+from plugins_contract.announcements import LISTEN_SECONDS
 from plugins_contract.backlog import Backlog, read_backlog
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client, command_client, is_outage, thread_client
@@ -17,7 +18,7 @@ from plugins_contract.ledger import WorkerLedger
 from plugins_mcp.catalog import CataloguePublisher
 from plugins_mcp.config import Settings
 from plugins_mcp.consumer import BLOCK_SECONDS, Consumer
-from plugins_mcp.control import LISTEN_SECONDS, listen_for_cancels
+from plugins_mcp.control import listen_for_cancels
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
@@ -50,10 +51,10 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
         keys = Keys(settings.redis_key_prefix)
         clock = RedisClock()
         metrics = Metrics()
-        redis = _closing(stack, command_client(settings.redis_url))
-        reader = _closing(stack, blocking_client(settings.redis_url, block_seconds=BLOCK_SECONDS))
-        control = _closing(stack, blocking_client(settings.redis_url, block_seconds=LISTEN_SECONDS))
-        renewals = thread_client(settings.redis_url, timeout=RENEWAL_TIMEOUT_SECONDS)
+        redis = _closing(stack, command_client(settings.redis_address))
+        reader = _closing(stack, blocking_client(settings.redis_address, block_seconds=BLOCK_SECONDS))
+        control = _closing(stack, blocking_client(settings.redis_address, block_seconds=LISTEN_SECONDS))
+        renewals = thread_client(settings.redis_address, timeout=RENEWAL_TIMEOUT_SECONDS)
         stack.callback(renewals.close)
 
         ledger = WorkerLedger(redis, keys)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from dialog_engine.tool_calls.directory import ServerView, ToolDirectory
+from plugins_contract.announcements import announcements
 from plugins_contract.catalogue import (
     HEARTBEAT_SECONDS,
     HEARTBEAT_STALE_MS,
@@ -24,8 +26,6 @@ from plugins_contract.keys import Keys
 from plugins_contract.outcomes import ToolError
 
 log = logging.getLogger(__name__)
-
-LISTEN_SECONDS = 30.0
 
 
 class CatalogueReader(ToolDirectory):
@@ -124,12 +124,9 @@ class CatalogueReader(ToolDirectory):
     async def _listen(self) -> None:
         while True:
             try:
-                async with self._announcements.pubsub() as pubsub:
-                    await pubsub.subscribe(self._keys.control)
-                    self._changed.set()
-                    while True:
-                        message = await _all(pubsub.get_message(ignore_subscribe_messages=True, timeout=LISTEN_SECONDS))
-                        if message and b'"catalogue"' in message["data"]:
+                async with aclosing(announcements(self._announcements, self._keys.control)) as heard:
+                    async for data in heard:
+                        if data is None or b'"catalogue"' in data:
                             self._changed.set()
             except Exception as error:
                 if not is_outage(error):

@@ -20,7 +20,7 @@ from plugins_contract.outcomes import CallFinished, CallReply
 
 log = logging.getLogger(__name__)
 
-BLOCK_SECONDS = 5.0
+BLOCK_SECONDS = 2.5
 SWEEP_SECONDS = 2.5
 QUIET_SECONDS = 2.5
 """A call that was not heard of for this long is looked up in the ledger."""

@@ -8,7 +8,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from plugins_contract.clock import RedisClock
-from plugins_contract.connections import is_outage
+from plugins_contract.connections import describe_outage, is_outage
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class RedisWatch:
             if not is_outage(error):
                 log.exception("Redis does not tell its time")
             if self.available:
-                log.warning("Redis does not answer: %s", type(error).__name__)
+                log.warning("Redis does not answer: %s", describe_outage(error))
             self.available = False
             return
         self._clock.sample(answer, sent_at, time.monotonic())
