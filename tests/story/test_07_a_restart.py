@@ -4,7 +4,17 @@ import asyncio
 
 import pytest
 
-from dialog_engine.model import DoneReason, Reset, RoundComplete, TextDelta, ToolMessage, ToolStatus, TurnStarted
+from dialog_engine.model import (
+    DoneReason,
+    MessageFinished,
+    Reset,
+    RoundComplete,
+    TextDelta,
+    ToolMessage,
+    ToolStatus,
+    ToolStep,
+    TurnStarted,
+)
 from tests.support.twins import (
     ScriptedModel,
     Shelf,
@@ -54,6 +64,10 @@ async def test_finished_tools_are_not_run_again_and_running_ones_are_waited_for(
         events = await stage.seen(turn)
 
     assert len(workshop.executed) == 2
+    # What was committed is told again with the reset, so that nobody depends on having heard it from the life before.
+    [told] = [event.told for event in events if isinstance(event, Reset)]
+    assert [type(event) for event in told] == [MessageFinished, ToolStep, ToolStep]
+    assert steps_of(told) == [ToolStatus.SUCCEEDED, ToolStatus.PENDING]
     assert RoundComplete(1) in events
     assert steps_of(events, "job__quick") == []
     assert steps_of(events, "job__long")[-1] is ToolStatus.SUCCEEDED

@@ -60,6 +60,7 @@ EVENTS: list[TurnEvent] = [
     MessageFinished(7, AssistantMessage("a", (CALL,), "hm", interrupted=True)),
     RoundComplete(1),
     Reset("why"),
+    Reset("why", (MessageFinished(7, AssistantMessage("a")),)),
     TurnFailed("CODE", "why"),
     Done("turn", DoneReason.STOP, Usage(1, 2), 3),
     Done("turn", DoneReason.CANCELLED, Usage(), None),

@@ -183,6 +183,24 @@ async def test_the_calls_of_other_turns_are_not_this_turns(storage: Storage) -> 
     assert [*await storage.history.open_calls(turn)] == []
 
 
+async def test_what_a_turn_has_said_is_read_back_with_its_calls_and_without_what_others_said(storage: Storage) -> None:
+    earlier = await begun(storage)
+    await storage.turns.finish(earlier, AssistantMessage("Hello."), done(earlier), None)
+    turn = await begun(storage, "More!", earlier.session_id)
+    one, two = call(1), call(2)
+    number = await storage.calls.add_round(turn, AssistantMessage("Ah.", (one, two)), asked(turn, one, two), {})
+    await storage.calls.add_result(turn, two, succeeded("x"))
+
+    question, answer = await storage.history.told(turn)
+
+    assert (question.role, question.content, question.calls) == ("user", "More!", ())
+    assert (answer.message_id, answer.turn_id, answer.role) == (number, turn.turn_id, "assistant")
+    assert [(each.call, each.server, each.outcome) for each in answer.calls] == [
+        (one, "a", None),
+        (two, "a", succeeded("x")),
+    ]
+
+
 async def test_a_round_whose_writer_gave_up_waiting_is_there_whole_or_not_at_all(storage: Storage) -> None:
     turn = await begun(storage)
     one = call(1)

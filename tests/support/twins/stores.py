@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from dialog_engine.chat import facts
+from dialog_engine.chat.archive import CallRecord, MessageRecord
 from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.chat.ports import History, TurnStore
 from dialog_engine.errors import SessionNotFoundError, TurnRunningError
@@ -154,6 +155,21 @@ class MemoryStore(CallStore, TurnStore, History):
                         said.append(ToolMessage(call.tool_call_id, call.name, for_model(outcome)))
         return said
 
+    async def told(self, turn: Turn) -> Sequence[MessageRecord]:
+        return [
+            self._record(number, stored) for number, stored in self._messages.items() if stored.turn_id == turn.turn_id
+        ]
+
+    def _record(self, number: int, stored: _StoredMessage) -> MessageRecord:
+        match stored.message:
+            case UserMessage(content):
+                return MessageRecord(number, stored.turn_id, "user", content, False, 0, ())
+            case AssistantMessage(content, calls, _, interrupted):
+                known = [self._calls[call.correlation_id] for call in calls]
+                servers = [call.request.server if call.request else "" for call in known]
+                records = [CallRecord(c.call, s, c.outcome) for c, s in zip(known, servers, strict=True)]
+                return MessageRecord(number, stored.turn_id, "assistant", content, interrupted, 0, tuple(records))
+
     async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
         def unit() -> list[OpenCall]:
             return [
@@ -209,10 +225,17 @@ class MemoryOutbox(Outbox):
         self._marked: set[int] = set()
         self._postponed: dict[int, float] = {}
 
-    async def waiting(self, limit: int) -> Sequence[OutboxRow]:
+    async def waiting(self, limit: int, *, after: int = 0) -> Sequence[OutboxRow]:
         now = time.monotonic()
-        rows = [row for n, row in self._store.outbox.items() if n not in self._marked]
-        return [row for row in rows if self._postponed.get(row.seq, 0.0) <= now][:limit]
+        places = {n: (self._postponed.get(n, 0.0), n) for n in self._store.outbox if n not in self._marked}
+        due = sorted(place for place in places.values() if (0.0, after) < place and place[0] <= now)
+        return [self._store.outbox[n] for _, n in due[:limit]]
+
+    async def calls(self, correlation_ids: Sequence[str]) -> Sequence[OutboxRow]:
+        return [row for row in self._calls() if row.seq not in self._marked and row.event_id in correlation_ids]
+
+    async def unanswered(self) -> Sequence[OutboxRow]:
+        return [row for row in self._calls() if row.seq in self._marked]
 
     async def published(self, rows: Sequence[OutboxRow]) -> None:
         for row in rows:
@@ -224,3 +247,6 @@ class MemoryOutbox(Outbox):
     async def postpone(self, row: OutboxRow, error: str, retry_in_ms: int) -> None:
         self._store.outbox[row.seq] = replace(row, attempts=row.attempts + 1)
         self._postponed[row.seq] = time.monotonic() + retry_in_ms / 1000
+
+    def _calls(self) -> list[OutboxRow]:
+        return [row for row in self._store.outbox.values() if row.event_type == EVENT_TYPE]

@@ -224,9 +224,10 @@ class RoundComplete:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Drop the pieces since the last finished message: they will be made again."""
+    """Forget all that this turn has said so far: `told` says it again, and what comes next follows on that."""
 
     reason: str
+    told: "tuple[TurnEvent, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True)

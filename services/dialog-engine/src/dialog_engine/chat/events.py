@@ -19,6 +19,7 @@ from dialog_engine.model import (
 TEXT = "text"
 REASONING = "reasoning"
 DONE = "done"
+RESET = "reset"
 
 
 def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
@@ -45,8 +46,11 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
             }
         case RoundComplete(number):
             return "control", {"type": "tools", "status": "complete", "round": number}
-        case Reset(reason):
-            return "reset", {"reason": reason}
+        case Reset(reason, told):
+            return RESET, {
+                "reason": reason,
+                "told": [dict(zip(("event", "data"), encode(e), strict=True)) for e in told],
+            }
         case TurnFailed(code, message):
             return "error", {"code": code, "message": message}
         case Done(turn_id, reason, usage, ttft_ms):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from dialog_engine.chat.archive import MessageRecord
 from dialog_engine.model import AssistantMessage, Done, Message, Turn, TurnEvent, TurnFailed
 from dialog_engine.tool_calls.rounds import OpenCall
 
@@ -36,6 +37,10 @@ class History(Protocol):
 
     async def messages(self, session_id: str) -> Sequence[Message]:
         """Every message, oldest first; a tool call without an outcome has no result."""
+        ...
+
+    async def told(self, turn: Turn) -> Sequence[MessageRecord]:
+        """What this turn's user and assistant have said so far, oldest first, each message with its calls."""
         ...
 
     async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from dialog_engine.chat.history import window
 from dialog_engine.chat.ports import History, TurnStore
+from dialog_engine.chat.story import story
 from dialog_engine.model import (
     AssistantMessage,
     ChatEvent,
@@ -117,7 +118,7 @@ class ChatService:
         """
         yield TurnStarted(turn.turn_id, turn.session_id)
         if turn.epoch > 1:
-            yield Reset("the engine was restarted")
+            yield Reset("the engine was restarted", story(turn.turn_id, await self._history.told(turn)))
         async with aclosing(self._conversation(turn)) as events:
             async for event in events:
                 draft.follow(event)

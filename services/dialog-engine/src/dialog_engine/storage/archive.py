@@ -40,8 +40,10 @@ _MESSAGES = (
     "SELECT m.message_id, m.turn_id, m.role, m.content, m.reasoning, m.interrupted, m.created_at,"
     " c.tool_call_id, c.correlation_id, c.name, c.arguments, c.extra, c.server, c.outcome"
     " FROM messages m LEFT JOIN tool_calls c ON c.message_id = m.message_id"
-    " WHERE m.session_id = ? ORDER BY m.message_id, c.ordinal"
+    " WHERE m.{} = ? ORDER BY m.message_id, c.ordinal"
 )
+_MESSAGES_OF_SESSION = _MESSAGES.format("session_id")
+_MESSAGES_OF_TURN = _MESSAGES.format("turn_id")
 
 
 class SqliteSessions(Sessions):
@@ -107,7 +109,7 @@ class SqliteArchive(Archive, History):
         )
         if not sessions:
             raise SessionNotFoundError(f"there is no session {session_id}")
-        rows = await self._database.read(_MESSAGES, session_id)
+        rows = await self._database.read(_MESSAGES_OF_SESSION, session_id)
         return SessionRecord(*sessions[0]), [_message_record(head, calls) for head, calls in _by_message(rows)]
 
     async def turns(self, subject: str, session_id: str) -> list[TurnRecord]:
@@ -131,7 +133,7 @@ class SqliteArchive(Archive, History):
 
     async def messages(self, session_id: str) -> list[Message]:
         messages: list[Message] = []
-        for head, calls in _by_message(await self._database.read(_MESSAGES, session_id)):
+        for head, calls in _by_message(await self._database.read(_MESSAGES_OF_SESSION, session_id)):
             _, _, role, content, reasoning, interrupted, _ = head
             if role == "user":
                 messages.append(UserMessage(content))
@@ -144,6 +146,10 @@ class SqliteArchive(Archive, History):
                 if record.outcome is not None
             )
         return messages
+
+    async def told(self, turn: Turn) -> list[MessageRecord]:
+        rows = await self._database.read(_MESSAGES_OF_TURN, turn.turn_id)
+        return [_message_record(head, calls) for head, calls in _by_message(rows)]
 
     async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
         return await self._calls.open_calls(turn)
