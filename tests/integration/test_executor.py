@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from redis import Redis as SyncRedis
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from dialog_engine.model import CallAnswered, CallProgressed, CallQueued, CallRunning, CallUpdate, ToolCall, Turn
 from dialog_engine.streams import executor as executor_module
@@ -353,6 +354,28 @@ async def test_with_redis_away_what_became_of_a_stopped_call_is_not_known(own_re
 
 
 # --- Leaks ---
+
+
+async def test_a_stop_whose_answer_was_lost_is_asked_for_again_and_tells_the_truth(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = desk.request()
+    await desk.publish(call)
+    ask = desk.ledger.cancel
+    asked: list[str] = []
+
+    async def lose_the_first_answer(*arguments: Any) -> replies.Cancelled:
+        asked.append(arguments[0])
+        answer = await ask(*arguments)
+        if len(asked) == 1:
+            raise RedisConnectionError("the reply was lost")
+        return answer
+
+    monkeypatch.setattr(desk.ledger, "cancel", lose_the_first_answer)
+    outcomes = await desk.executor.cancel([call])
+
+    assert truth(outcomes[call.correlation_id]) == (CallState.CANCELLED, ErrorCode.CANCELLED)
+    assert len(asked) == 2
 
 
 async def test_who_stops_waiting_leaves_nothing_behind(desk: Desk) -> None:

@@ -21,6 +21,7 @@ from plugins_contract.ledger import EngineLedger
 from plugins_contract.ledger.replies import (
     AlreadyFinished,
     AlreadyQueued,
+    Cancelled,
     CancelledAtOnce,
     CancelRequested,
     Conflict,
@@ -39,6 +40,7 @@ CANCEL_SECONDS = 3.0
 """How long a worker has to say what became of a call that the user stopped."""
 ASK_SECONDS = 2.0
 """How long the ledger has to answer when a call is given up."""
+ASK_AGAIN_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +173,9 @@ class CallExecutor(ToolCalls):
 
     async def _end(self, request: ToolCallRequested, outcome: ToolOutcome) -> ToolOutcome | None:
         """End a call with `outcome` if it has not begun. Returns what became of it; None while a worker is at it."""
-        control = msgspec.json.encode({"kind": "cancel", "correlationId": request.correlation_id})
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                answer = await self._ledger.cancel(request.correlation_id, request.mailbox, outcome, control)
+                answer = await self._ask_for_the_end(request, outcome)
         except Exception as error:
             if not is_outage(error):
                 log.exception("call %s cannot be ended", request.correlation_id)
@@ -186,6 +187,17 @@ class CallExecutor(ToolCalls):
                 return None
             case AlreadyFinished(finished):
                 return finished
+
+    async def _ask_for_the_end(self, request: ToolCallRequested, outcome: ToolOutcome) -> Cancelled:
+        """CANCEL, again and again while Redis is away: a repetition that follows a lost reply tells the same truth."""
+        control = msgspec.json.encode({"kind": "cancel", "correlationId": request.correlation_id})
+        while True:
+            try:
+                return await self._ledger.cancel(request.correlation_id, request.mailbox, outcome, control)
+            except Exception as error:
+                if not is_outage(error):
+                    raise
+            await asyncio.sleep(ASK_AGAIN_SECONDS)
 
 
 def _update(correlation_id: str, reply: CallReply) -> CallUpdate:
