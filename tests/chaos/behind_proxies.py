@@ -1,0 +1,49 @@
+"""A stack whose engine and workers reach Redis through proxies, one for the engine and one for all workers."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plugins_contract.ledger.scripts import load
+from tests.chaos.proxy import Proxy
+from tests.support.stack import Stack
+
+SCRIPTS = ("enqueue", "start", "renew", "progress", "complete", "release", "cancel")
+"""The ledger scripts that calls go through; BURY and RETIRE are for what cannot be read, and for leaving."""
+
+
+@dataclass(frozen=True)
+class Proxied:
+    """The parts. The harness itself goes to Redis directly."""
+
+    stack: Stack
+    engine: Proxy
+    workers: Proxy
+
+    def counted(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The commands that went through both proxies, and the replies that were lost: by name, scripts by theirs."""
+        names = {load(script).sha: script.upper() for script in SCRIPTS}
+        commands: dict[str, int] = {}
+        lost: dict[str, int] = {}
+        for counts in (self.engine.counts(), self.workers.counts()):
+            for total, by_kind in ((commands, counts.by_kind), (lost, counts.lost)):
+                for kind, number in by_kind.items():
+                    word, _, sha = kind.partition(" ")
+                    name = names.get(sha, word)
+                    total[name] = total.get(name, 0) + number
+        return commands, lost
+
+
+@contextmanager
+def behind_proxies(folder: Path, **options: Any) -> Generator[Proxied]:
+    """A stack, not started yet, and its proxies; `options` are those of the stack. It is closed with the block."""
+    stack = Stack(folder, **options)
+    with Proxy(stack.redis.port) as engine, Proxy(stack.redis.port, seed=2) as workers:
+        stack.engine_env = {**stack.engine_env, "REDIS_URL": engine.url}
+        stack.worker_env = {**stack.worker_env, "REDIS_URL": workers.url}
+        try:
+            yield Proxied(stack, engine, workers)
+        finally:
+            stack.close()

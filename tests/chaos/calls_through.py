@@ -1,0 +1,62 @@
+"""Tool calls as an engine makes them, without the model around them."""
+
+import json
+import time
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.pair import Parts
+from dialog_engine.model import AssistantMessage, CallAnswered, CallUpdate, ToolCall, Turn
+from plugins_contract.catalogue import ToolEntry
+from plugins_contract.ids import new_id
+from plugins_contract.messages import ToolCallRequested
+from plugins_contract.outcomes import ToolOutcome
+
+
+@dataclass(frozen=True)
+class Told:
+    """A call and what its caller was told, `seconds` after the call was committed."""
+
+    request: ToolCallRequested
+    outcome: ToolOutcome
+    seconds: float
+    stopped: bool
+
+
+class Caller:
+    """One turn that makes one call after the other."""
+
+    def __init__(self, parts: Parts, turn: Turn) -> None:
+        self._parts = parts
+        self._turn = turn
+
+    async def call(
+        self, tool: ToolEntry, arguments: dict[str, Any], *, stop_at: type[CallUpdate] | None = None
+    ) -> Told:
+        """One call, from its commit to the commit of its result. `stop_at`: the user stops it at that update."""
+        call = ToolCall("call_1", new_id(), tool.name, json.dumps(arguments))
+        request = self._parts.executor.request(self._turn, call, tool, arguments)
+        await self._parts.calls.add_round(self._turn, AssistantMessage("", (call,)), [request], {})
+        begun = time.monotonic()
+        outcome = await self._see_through(request, stop_at)
+        stopped = outcome is None
+        if outcome is None:
+            outcome = (await self._parts.executor.cancel([request]))[request.correlation_id]
+        seconds = time.monotonic() - begun
+        await self._parts.calls.add_result(self._turn, call, outcome)
+        return Told(request, outcome, seconds, stopped)
+
+    async def _see_through(self, request: ToolCallRequested, stop_at: type[CallUpdate] | None) -> ToolOutcome | None:
+        async with aclosing(self._parts.executor.run([request])) as updates:
+            async for update in updates:
+                if isinstance(update, CallAnswered):
+                    return update.outcome
+                if stop_at is not None and isinstance(update, stop_at):
+                    return None
+        raise RuntimeError("the call ended without an answer")
+
+
+async def caller(parts: Parts, subject: str) -> Caller:
+    """A caller with a turn of its own."""
+    return Caller(parts, await parts.turns.begin(subject, None, "a question", None))
