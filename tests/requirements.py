@@ -252,7 +252,9 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "stopped workers wake up and complete nothing that is not theirs": NOT_YET,
     "Redis is killed again and again: nothing lost, no live lease taken": NOT_YET,
     "FLUSHALL: every open call is terminal within 15 seconds": NOT_YET,
-    "one reply in a hundred of Redis is lost: no duplicate entry, no phantom": NOT_YET,
+    "one reply in a hundred of Redis is lost: no duplicate entry, no phantom": (
+        "chaos/test_replies_lost.py::test_lost_replies_double_nothing_and_lose_nothing",
+    ),
     "a black-holed connection is noticed": NOT_YET,
     "an MCP server killed mid-call leaves exactly the crash table": NOT_YET,
     "10,000 calls wait on at most 8 connections": NOT_YET,
