@@ -12,6 +12,7 @@ import msgspec
 import uvicorn
 from fastapi import FastAPI
 
+from dialog_engine.chat.facts import TOOL_CALL_FINISHED
 from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.config import Settings
 from dialog_engine.main import bind
@@ -41,7 +42,7 @@ async def at_work(*loops: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGener
 
 
 def request(
-    deadline: int, *, keys: Keys | None = None, tool: str = "add", correlation_id: str = ""
+    deadline: int, *, keys: Keys | None = None, tool: str = "add", correlation_id: str = "", subject: str = "somebody"
 ) -> ToolCallRequested:
     """A tool call of engine-1 that nobody has seen yet."""
     keys = keys or Keys()
@@ -60,7 +61,7 @@ def request(
         mailbox=keys.mailbox(ENGINE),
         deadline=deadline,
         execution_class=ExecutionClass.ONCE,
-        subject="somebody",
+        subject=subject,
     )
 
 
@@ -73,11 +74,14 @@ class MemoryOutbox(Outbox):
         self.postponed: list[tuple[int, str, int]] = []
         self.failure: Exception | None = None
         self.looks = 0
+        self.read = 0
+        self._last = 0
         self._next_at: dict[int, float] = {}
 
     def add(self, event_type: str, event_id: str, payload: bytes) -> OutboxRow:
         """Commit a row."""
-        row = OutboxRow(len(self.rows) + 1, event_type, event_id, payload)
+        self._last += 1
+        row = OutboxRow(self._last, event_type, event_id, payload)
         self.rows[row.seq] = row
         return row
 
@@ -91,11 +95,27 @@ class MemoryOutbox(Outbox):
         marked = {row.seq for row in self.marked}
         return [seq for seq in self.rows if seq not in marked]
 
-    async def waiting(self, limit: int) -> Sequence[OutboxRow]:
+    def answer(self, correlation_id: str) -> OutboxRow:
+        """Commit the answer to a call: its row goes, a fact comes."""
+        self.rows = {seq: row for seq, row in self.rows.items() if row.event_id != correlation_id}
+        return self.add(TOOL_CALL_FINISHED, correlation_id, b"{}")
+
+    async def waiting(self, limit: int, *, after: int = 0) -> Sequence[OutboxRow]:
         self.looks += 1
         now = asyncio.get_running_loop().time()
-        due = [self.rows[seq] for seq in self.left if self._next_at.get(seq, 0.0) <= now]
-        return sorted(due, key=lambda row: (self._next_at.get(row.seq, 0.0), row.seq))[:limit]
+        places = {seq: (self._next_at.get(seq, 0.0), seq) for seq in self.left}
+        due = [seq for seq, place in places.items() if (0.0, after) < place and place[0] <= now]
+        rows = [self.rows[seq] for seq in sorted(due, key=lambda seq: places[seq])[:limit]]
+        self.read += len(rows)
+        return rows
+
+    async def calls(self, correlation_ids: Sequence[str]) -> Sequence[OutboxRow]:
+        self.looks += 1
+        wanted = set(correlation_ids)
+        return [row for seq in self.left if (row := self.rows[seq]).event_id in wanted and row.event_type == EVENT_TYPE]
+
+    async def unanswered(self) -> Sequence[OutboxRow]:
+        return [row for row in self.marked if row.event_type == EVENT_TYPE and row.seq in self.rows]
 
     async def published(self, rows: Sequence[OutboxRow]) -> None:
         if self.failure is not None:

@@ -9,7 +9,8 @@ import pytest
 
 from dialog_engine.chat.facts import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
-from dialog_engine.streams.relay import BATCH, POLL_SECONDS, Rejected, Relay, check_routes
+from dialog_engine.streams.intake import POLL_SECONDS
+from dialog_engine.streams.relay import BATCH, Rejected, Relay, check_routes
 from plugins_contract.connections import command_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
@@ -26,13 +27,15 @@ pytestmark = pytest.mark.anyio
 class Bench:
     """A relay, its outbox, and what it reported."""
 
-    def __init__(self, url: str, *, backlog_limit: int = 0) -> None:
+    def __init__(self, url: str, *, backlog_limit: int = 0, window: int = 0) -> None:
         self.keys = Keys()
         self.redis: Any = command_client(url)
         self.outbox = MemoryOutbox()
         self.answers: dict[str, list[replies.Enqueued | Rejected]] = {}
         self.ledger = EngineLedger(self.redis, self.keys)
-        self.relay = Relay(self.outbox, self.redis, self.ledger, self.keys, DEFAULT_ROUTES, self._note, backlog_limit)
+        self.relay = Relay(
+            self.outbox, self.redis, self.ledger, self.keys, DEFAULT_ROUTES, self._note, backlog_limit, window
+        )
 
     def _note(self, correlation_id: str, answer: replies.Enqueued | Rejected) -> None:
         self.answers.setdefault(correlation_id, []).append(answer)

@@ -19,8 +19,16 @@ class OutboxRow:
 class Outbox(Protocol):
     """The rows that wait."""
 
-    async def waiting(self, limit: int) -> Sequence[OutboxRow]:
-        """The oldest rows that are not published and whose time to try has come."""
+    async def waiting(self, limit: int, *, after: int = 0) -> Sequence[OutboxRow]:
+        """The oldest rows behind number `after` that are not published, then those put off whose time has come."""
+        ...
+
+    async def calls(self, correlation_ids: Sequence[str]) -> Sequence[OutboxRow]:
+        """The rows of these tool calls, as far as they are there and not published."""
+        ...
+
+    async def unanswered(self) -> Sequence[OutboxRow]:
+        """The rows of tool calls that were published and have no answer yet."""
         ...
 
     async def published(self, rows: Sequence[OutboxRow]) -> None:

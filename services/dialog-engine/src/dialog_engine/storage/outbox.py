@@ -1,10 +1,19 @@
 """The outbox table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dialog_engine.chat.outbox import Outbox, OutboxRow
-from dialog_engine.storage.database import Database, Transaction, now_ms
+from dialog_engine.storage.database import Database, Row, Transaction, now_ms
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
+
+_SELECT = "SELECT seq, event_type, event_id, payload, attempts, next_at FROM outbox WHERE "
+# Two ranges of one index, so that thousands of rows that are known already are not even touched. What was put off has
+# a `next_at`.
+_WAITING = (
+    f"{_SELECT} published_at IS NULL AND next_at = 0 AND seq > ?"
+    f" UNION ALL {_SELECT} published_at IS NULL AND next_at > 0 AND next_at <= ?"
+    " ORDER BY next_at, seq LIMIT ?"
+)
 
 
 async def add_event(tx: Transaction, event_type: str, event_id: str, payload: bytes) -> OutboxRow:
@@ -25,14 +34,17 @@ class SqliteOutbox(Outbox):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def waiting(self, limit: int) -> Sequence[OutboxRow]:
-        rows = await self._database.read(
-            "SELECT seq, event_type, event_id, payload, attempts FROM outbox"
-            " WHERE published_at IS NULL AND next_at <= ? ORDER BY next_at, seq LIMIT ?",
-            now_ms(),
-            limit,
-        )
-        return [OutboxRow(*row) for row in rows]
+    async def waiting(self, limit: int, *, after: int = 0) -> Sequence[OutboxRow]:
+        return _rows(await self._database.read(_WAITING, after, now_ms(), limit))
+
+    async def calls(self, correlation_ids: Sequence[str]) -> Sequence[OutboxRow]:
+        marks = ", ".join("?" * len(correlation_ids))
+        where = f"published_at IS NULL AND event_type = ? AND event_id IN ({marks}) ORDER BY seq"
+        return _rows(await self._database.read(_SELECT + where, TOOL_CALL_REQUESTED, *correlation_ids))
+
+    async def unanswered(self) -> Sequence[OutboxRow]:
+        where = "published_at IS NOT NULL AND event_type = ? ORDER BY seq"
+        return _rows(await self._database.read(_SELECT + where, TOOL_CALL_REQUESTED))
 
     async def published(self, rows: Sequence[OutboxRow]) -> None:
         async def unit(tx: Transaction) -> None:
@@ -66,3 +78,7 @@ class SqliteOutbox(Outbox):
             "SELECT count(*), min(created_at) FROM outbox WHERE published_at IS NULL"
         )
         return count, max(0, now_ms() - oldest) if count else 0
+
+
+def _rows(rows: Iterable[Row]) -> list[OutboxRow]:
+    return [OutboxRow(*row[:5]) for row in rows]

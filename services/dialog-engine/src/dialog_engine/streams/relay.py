@@ -1,7 +1,8 @@
 """The relay: takes committed events from the outbox to where they belong.
 
 It is woken by the commit itself and gets the rows in hand; looking into the table is the back-up, for what an earlier
-life left and for what could not be published. A row that cannot be published waits by itself; the others go on.
+life left and for what could not be published. A row that cannot be published waits by itself; the others go on. Calls
+of a subject that has its share of the stream already are held back: see `shares`.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from redis.asyncio import Redis
 
 from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
+from dialog_engine.streams.intake import POLL_SECONDS, Intake
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
@@ -23,8 +25,11 @@ from plugins_contract.messages import decode_request
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 1.0
 BATCH = 64
+CHECKED = 256
+"""How many calls that others wait for are looked up at once."""
+BACKLOG_KNOWN_SECONDS = 5.0
+"""How long the length of the stream, as it was last heard of, is believed."""
 FACTS_KEPT = 100_000
 """About how many entries the streams of facts keep."""
 RETRY_SECONDS = 0.1
@@ -76,7 +81,9 @@ class Relay:
         routes: Mapping[str, str],
         on_enqueued: OnEnqueued,
         backlog_limit: int = 0,
+        subject_window: int = 0,
     ) -> None:
+        """Calls are refused past `backlog_limit`, and held back past `subject_window` of one subject; 0: never."""
         self._outbox = outbox
         self._redis = redis
         self._ledger = ledger
@@ -84,78 +91,102 @@ class Relay:
         self._routes = routes
         self._on_enqueued = on_enqueued
         self._backlog_limit = backlog_limit
-        self._offered: list[OutboxRow] = []
-        self._in_hand: set[int] = set()
+        self._intake = Intake(outbox, subject_window)
+        self._refused: list[tuple[OutboxRow, Overloaded]] = []
         self._published: list[OutboxRow] = []
         self._wake = asyncio.Event()
         self._mark = asyncio.Event()
-        self._look_at = 0.0
+        self._check_at = 0.0
+        self._backlog = 0
+        self._backlog_at = 0.0
         self._pause = 0.0
+
+    @property
+    def held(self) -> int:
+        """How many calls are held back, because enough of their subject stand in the stream."""
+        return self._intake.held
 
     def offer(self, rows: Sequence[OutboxRow]) -> None:
         """Take rows that were just committed."""
-        self._offered.extend(rows)
-        self._in_hand.update(row.seq for row in rows)
+        for row in rows:
+            if not self._intake.offer(row) and 0 < self._backlog_limit < (waiting := self.held + self._stream_length()):
+                self._intake.refuse(row)
+                self._refused.append((row, Overloaded(waiting - 1)))
         self._wake.set()
+
+    def begun(self, correlation_id: str) -> None:
+        """A call has begun or ended: the mailbox's listener. Should the word be lost, the ledger is asked."""
+        self._intake.begun(correlation_id)
+        if self._intake.ready:
+            self._wake.set()
 
     async def run(self) -> None:
         """Publish, for ever."""
         # What an earlier run had in its hands when it failed is in the table.
-        self._put_down()
-        self._in_hand = {row.seq for row in self._published}
+        self._refused.clear()
+        self._intake.begin(self._published)
         self._mark.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._publish_all(), name="relay")
             tasks.create_task(self._mark_published(), name="relay marks")
 
     async def _publish_all(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             if self._pause:
                 await asyncio.sleep(self._pause)
+            self._tell_refused()
             # While Redis is away one row finds out whether it is back; all others stay where they are safe.
-            rows = await self._next(1 if self._pause else BATCH)
+            rows = await self._intake.next(1 if self._pause else BATCH)
             if not rows:
-                self._wake.clear()
-                try:
-                    async with asyncio.timeout_at(self._look_at):
-                        await self._wake.wait()
-                except TimeoutError:
-                    pass  # time to look into the table
+                await self._rest()
                 continue
-            if all(await asyncio.gather(*(self._publish(row) for row in rows))):
-                if self._pause:
-                    self._pause, self._look_at = 0.0, loop.time()
-            else:
+            published = await asyncio.gather(*(self._publish(row) for row in rows))
+            failed = [row for row, done in zip(rows, published, strict=True) if not done]
+            if failed:
                 self._pause = min(max(self._pause * 2, RETRY_SECONDS), MAX_PAUSE_SECONDS)
-                self._put_down()
+                self._intake.put_down(failed)
+            elif self._pause:
+                self._pause, self._intake.look_at = 0.0, 0.0
 
-    async def _next(self, limit: int) -> list[OutboxRow]:
-        """Rows that were offered, or else, when it is time to look, rows from the table."""
-        rows, self._offered = self._offered[:limit], self._offered[limit:]
-        loop = asyncio.get_running_loop()
-        if rows or loop.time() < self._look_at:
-            return rows
-        rows = await self._look(limit)
-        # More than were asked for may be there: look again at once.
-        self._look_at = loop.time() + (POLL_SECONDS if len(rows) < limit else 0)
-        return rows
-
-    def _put_down(self) -> None:
-        """Forget what was offered: it is in the table."""
-        self._in_hand.difference_update(row.seq for row in self._offered)
-        self._offered.clear()
-        self._look_at = 0.0
-
-    async def _look(self, limit: int) -> list[OutboxRow]:
+    async def _rest(self) -> None:
+        """Nothing can be published now: wait for a word, or until it is time to look into the table."""
+        self._wake.clear()
+        await self._check_places()
+        if self._intake.ready:
+            return
         try:
-            rows = await self._outbox.waiting(limit + len(self._in_hand))
-        except StorageUnavailableError as error:
-            log.warning("the outbox cannot be read: %s", error)
-            return []
-        found = [row for row in rows if row.seq not in self._in_hand][:limit]
-        self._in_hand.update(row.seq for row in found)
-        return found
+            async with asyncio.timeout_at(self._intake.look_at):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _check_places(self) -> None:
+        """Ask the ledger whether calls that others wait for really have not begun: a word of it may have been lost."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._check_at:
+            return
+        self._check_at = loop.time() + POLL_SECONDS
+        calls = self._intake.in_the_way(CHECKED)
+        if not calls:
+            return
+        pipeline = self._redis.pipeline(transaction=False)
+        for call in calls:
+            pipeline.hget(self._keys.call(call), "state")
+        try:
+            states: Any = await pipeline.execute()
+        except Exception as error:
+            if not is_outage(error):
+                log.exception("the ledger cannot be asked")
+            return
+        for call, state in zip(calls, states, strict=True):
+            if state != b"published":
+                self._intake.begun(call)
+
+    def _tell_refused(self) -> None:
+        refused, self._refused = self._refused, []
+        for row, answer in refused:
+            self._on_enqueued(row.event_id, answer)
+            self._note_published(row)
 
     async def _publish(self, row: OutboxRow) -> bool:
         """Publish one row. False when Redis could not be reached."""
@@ -168,22 +199,25 @@ class Relay:
                 await self._redis.xadd(stream, fields, maxlen=FACTS_KEPT, approximate=True)
         except Exception as error:
             if is_outage(error):
-                self._in_hand.discard(row.seq)
                 return False
             log.exception("outbox row %d (%s) cannot be published", row.seq, row.event_type)
             await self._reject(row, f"{type(error).__name__}: {error}"[:500])
             return True
-        self._published.append(row)
-        self._mark.set()
+        self._note_published(row)
         return True
 
     async def _request(self, row: OutboxRow) -> None:
         answer = await self._ledger.enqueue(decode_request(row.payload), backlog_limit=self._backlog_limit)
         match answer:
-            case Queued() | AlreadyQueued() | AlreadyFinished() | Overloaded():
+            case Queued(backlog=backlog):
+                self._backlog, self._backlog_at = backlog + 1, asyncio.get_running_loop().time()
+            case AlreadyQueued():
                 pass
+            case AlreadyFinished() | Overloaded():
+                self._intake.begun(row.event_id)
             case Conflict():
                 log.error("correlation id %s names another request already", row.event_id)
+                self._intake.begun(row.event_id)
         self._on_enqueued(row.event_id, answer)
 
     async def _reject(self, row: OutboxRow, reason: str) -> None:
@@ -193,9 +227,13 @@ class Relay:
             await self._outbox.postpone(row, reason, delay)
         except StorageUnavailableError as error:
             log.warning("outbox row %d cannot be postponed: %s", row.seq, error)
-        self._in_hand.discard(row.seq)
+        self._intake.look_again(row)
         if row.event_type == TOOL_CALL_REQUESTED:
             self._on_enqueued(row.event_id, Rejected(reason))
+
+    def _note_published(self, row: OutboxRow) -> None:
+        self._published.append(row)
+        self._mark.set()
 
     async def _mark_published(self) -> None:
         """Marks go in groups, behind the publication: a mark that is lost costs one idempotent repetition."""
@@ -213,4 +251,9 @@ class Relay:
                 self._mark.set()
                 continue
             del self._published[: len(rows)]
-            self._in_hand.difference_update(row.seq for row in rows)
+            self._intake.done(rows)
+
+    def _stream_length(self) -> int:
+        """How many requests stand in the stream, as far as it is known; it was not heard of for a while: 0."""
+        known = asyncio.get_running_loop().time() - self._backlog_at < BACKLOG_KNOWN_SECONDS
+        return self._backlog if known else 0
