@@ -76,6 +76,12 @@ class Settings(RedisSettings, BaseSettings):
     )
     mcp_max_tool_rounds: int = Field(5, ge=1, le=100, description="Rounds of tool calls before the last answer.")
     max_backlog: int = Field(10_000, ge=0, description="Waiting tool calls above which new ones are refused; 0: never.")
+    subject_window: int = Field(
+        100,
+        ge=0,
+        description="Calls of one subject in the stream that have not begun; more are held back, so that nobody has to"
+        " wait behind them. 0: any number.",
+    )
 
     shutdown_grace_seconds: float = Field(5, ge=0, description="How long running turns may go on after SIGTERM.")
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="How much to log.")

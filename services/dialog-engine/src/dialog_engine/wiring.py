@@ -91,7 +91,17 @@ async def run_engine(settings: Settings) -> AsyncGenerator[Services]:
         ledger = EngineLedger(redis, keys)
         mailbox = Mailbox(mail, redis, keys, await engine_id(database))
         executor = CallExecutor(ledger, mailbox, keys, clock, default_timeout_ms=settings.mcp_request_timeout_ms)
-        relay = Relay(outbox, redis, ledger, keys, routes, executor.on_enqueued, settings.max_backlog)
+        relay = Relay(
+            outbox,
+            redis,
+            ledger,
+            keys,
+            routes,
+            executor.on_enqueued,
+            backlog_limit=settings.max_backlog,
+            subject_window=settings.subject_window,
+        )
+        mailbox.on_ring = relay.begun
         logs = RedisTurnLogs(redis, keys)
         watch = RedisWatch(redis, clock)
         catalogue = CatalogueReader(redis, announcements, keys, clock)
@@ -133,7 +143,7 @@ async def run_engine(settings: Settings) -> AsyncGenerator[Services]:
             frames=logs,
             tools=tools,
             readiness=lambda: _readiness(database, watch, tools, outbox, settings),
-            metrics=lambda: _metrics(metrics, outbox, watch, redis, keys),
+            metrics=lambda: _metrics(metrics, outbox, relay, watch, redis, keys),
             max_message_chars=settings.max_message_chars,
         )
 
@@ -197,12 +207,15 @@ async def _readiness(
     return Readiness(storage == "ok", not watch.available or workers == 0, parts)
 
 
-async def _metrics(metrics: Metrics, outbox: SqliteOutbox, watch: RedisWatch, redis: Redis, keys: Keys) -> bytes:
+async def _metrics(
+    metrics: Metrics, outbox: SqliteOutbox, relay: Relay, watch: RedisWatch, redis: Redis, keys: Keys
+) -> bytes:
     """The metrics, with what is measured at the time of the scrape."""
     with contextlib.suppress(StorageUnavailableError):
         waiting, oldest_ms = await outbox.backlog()
         metrics.outbox_rows.set(waiting)
         metrics.outbox_oldest.set(oldest_ms / 1000)
+    metrics.calls_held.set(relay.held)
     metrics.redis_up.set(watch.available)
     try:
         async with asyncio.timeout(SCRAPE_SECONDS):

@@ -41,6 +41,8 @@ class Mailbox:
         self._waiting: dict[str, Deliver] = {}
         self._heard: dict[str, float] = {}
         self._last = ""
+        self.on_ring: Callable[[str], None] = lambda _: None
+        """Told of each call that rings, waited for or not: it has begun, or ended. It must not wait."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -103,6 +105,7 @@ class Mailbox:
                 await self._ring(fields[b"id"].decode(), fields[b"reply"])
 
     async def _ring(self, correlation_id: str, data: bytes) -> None:
+        self.on_ring(correlation_id)
         if correlation_id not in self._waiting:
             return
         if data:
