@@ -35,6 +35,7 @@ from tests.support.waiting import wait_until
 
 TIMEOUT_MS = 30_000
 MAX_BACKLOG = 10_000
+SUBJECT_WINDOW = 100
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,17 @@ async def engine_parts(redis_url: str, database_file: Path) -> AsyncGenerator[Pa
         ledger = EngineLedger(redis, keys)
         mailbox = Mailbox(mail, redis, keys, await engine_id(database))
         executor = CallExecutor(ledger, mailbox, keys, clock, default_timeout_ms=TIMEOUT_MS)
-        relay = Relay(SqliteOutbox(database), redis, ledger, keys, DEFAULT_ROUTES, executor.on_enqueued, MAX_BACKLOG)
+        relay = Relay(
+            SqliteOutbox(database),
+            redis,
+            ledger,
+            keys,
+            DEFAULT_ROUTES,
+            executor.on_enqueued,
+            backlog_limit=MAX_BACKLOG,
+            subject_window=SUBJECT_WINDOW,
+        )
+        mailbox.on_ring = relay.begun
         watch = RedisWatch(redis, clock)
         catalogue = CatalogueReader(redis, announcements, keys, clock)
         await watch.ask()

@@ -42,8 +42,8 @@ class Metrics:
         self.outbox_oldest = Gauge(
             "dialog_outbox_oldest_seconds", "Age of the oldest unpublished outbox row.", registry=registry
         )
-        # Of these, calls that wait because enough of their subject stand in the stream: demand that its lag does not show.
-        # While there are any, the age of the oldest row says how long they wait, and nothing about Redis.
+        # Of these, calls that wait because enough of their subject stand in the stream: demand that its lag does not
+        # show. While there are any, the age of the oldest row says how long they wait, and nothing about Redis.
         self.calls_held = Gauge("dialog_calls_held", "Tool calls held back by SUBJECT_WINDOW.", registry=registry)
         # 1 while Redis answers.
         self.redis_up = Gauge("dialog_redis_up", "Whether Redis answers.", registry=registry)
