@@ -249,8 +249,12 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "workers are killed at random: nothing lost, nothing doubled": (
         "chaos/test_scenarios.py::test_workers_are_killed_at_random_and_nothing_is_lost_or_doubled",
     ),
-    "stopped workers wake up and complete nothing that is not theirs": NOT_YET,
-    "Redis is killed again and again: nothing lost, no live lease taken": NOT_YET,
+    "stopped workers wake up and complete nothing that is not theirs": (
+        "chaos/test_scenarios.py::test_workers_that_were_stopped_complete_nothing_that_is_not_theirs",
+    ),
+    "Redis is killed again and again: nothing lost, no live lease taken": (
+        "chaos/test_scenarios.py::test_redis_is_killed_again_and_again_and_nothing_is_lost_or_taken_from_the_living",
+    ),
     "FLUSHALL: every open call is terminal within 15 seconds": NOT_YET,
     "one reply in a hundred of Redis is lost: no duplicate entry, no phantom": (
         "chaos/test_replies_lost.py::test_lost_replies_double_nothing_and_lose_nothing",

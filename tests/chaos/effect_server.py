@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.chaos.tools import ONCE, REPEATABLE
 from tests.integration.servers.scripted import Behaviour, Request, ScriptedServer
 
-ONCE, REPEATABLE = "once_effect", "repeatable_effect"
 SCHEMA = {
     "type": "object",
     "properties": {"token": {"type": "string"}, "work_ms": {"type": "integer"}},

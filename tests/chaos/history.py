@@ -1,6 +1,7 @@
 """What became of every call: as the engine's file, the ledger, the response channel and the effect log tell it."""
 
 import json
+import math
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,8 +11,9 @@ from typing import Any
 
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass
-from tests.chaos.effect_server import ONCE, effects_in
+from tests.chaos.effect_server import effects_in
 from tests.chaos.rig import Rig
+from tests.chaos.tools import ONCE
 
 KEYS = Keys()
 PAGE = 500
@@ -31,7 +33,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One committed call. `outcome` is what the engine has stored, `finished` the ends that stand in its channel."""
+    """One committed call. `outcome` is what the engine has stored, `finished` the ends that stand in its channel.
+
+    `attempts` is which of the call's starts the outcome comes from. `created_ms` and `answered_ms` are Unix time on the
+    engine's clock.
+    """
 
     correlation_id: str
     token: str
@@ -42,6 +48,15 @@ class Call:
     finished: tuple[str, ...]
     effects: int
     has_outbox_row: bool
+    attempts: int = 1
+    work_ms: int = 0
+    created_ms: int = 0
+    answered_ms: int | None = None
+
+    @property
+    def wait_ms(self) -> float:
+        """How long its answer took beyond the tool's own work; for ever when there is none."""
+        return math.inf if self.answered_ms is None else self.answered_ms - self.created_ms - self.work_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +82,8 @@ def collect(rig: Rig, earlier: History | None = None) -> History:
     calls: dict[str, Call] = {}
     for row in rows:
         correlation_id = row["correlation_id"]
-        token = json.loads(row["arguments"])["token"]
+        arguments = json.loads(row["arguments"])
+        token = arguments["token"]
         outcome: Any = json.loads(row["outcome"] or "{}")
         finished = channels[correlation_id]
         if not finished and earlier and correlation_id in earlier.calls:
@@ -82,6 +98,10 @@ def collect(rig: Rig, earlier: History | None = None) -> History:
             finished,
             effects.pop(token, 0),
             bool(row["has_outbox_row"]),
+            outcome.get("attempts", 0),
+            arguments["work_ms"],
+            row["created_at"],
+            row["answered_at"],
         )
     return History(calls, tuple(effects))
 
@@ -97,7 +117,8 @@ def _rows(rig: Rig) -> list[sqlite3.Row]:
     with closing(sqlite3.connect(rig.database, timeout=10)) as file:
         file.row_factory = sqlite3.Row
         return file.execute(
-            "SELECT c.correlation_id, c.name, c.arguments, c.outcome, o.seq IS NOT NULL AS has_outbox_row"
+            "SELECT c.correlation_id, c.name, c.arguments, c.outcome, c.created_at, c.answered_at,"
+            " o.seq IS NOT NULL AS has_outbox_row"
             " FROM tool_calls c LEFT JOIN outbox o ON o.event_type = ? AND o.event_id = c.correlation_id",
             (EVENT_TYPE,),
         ).fetchall()

@@ -73,6 +73,8 @@ def _of_the_ledger(call: Call, entry: Entry) -> Iterator[tuple[str, str]]:
         yield "I1", f"the engine has stored {call.outcome}, the ledger says {entry.state}"
     if entry.execution_class and entry.execution_class != call.execution_class:
         yield "I10", f"a {call.execution_class} call is {entry.execution_class} in the ledger"
+    if 0 < call.attempts < entry.starts:
+        yield "I2", "a call was ended by an attempt that was not the last one"
     if call.execution_class == ExecutionClass.ONCE and entry.starts > 1:
         yield "I4", "a once call was begun more than once"
     if entry.started_at > entry.deadline > 0:

@@ -13,9 +13,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tests.chaos.effect_server import ONCE, REPEATABLE
+from tests.chaos.tools import ONCE, REPEATABLE, SERVER
 
-SERVER = "effects"
 KINDS = {"once": (ONCE,), "repeatable": (REPEATABLE,), "both": (ONCE, REPEATABLE)}
 
 

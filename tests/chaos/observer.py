@@ -1,13 +1,16 @@
 """Looks at the open calls again and again, and remembers what must not be and who took what from whom."""
 
+import math
 import sqlite3
 import threading
 import time
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
 from redis.exceptions import RedisError
 
+from plugins_contract.outcomes import CallState
 from tests.chaos.invariants import Finding
 from tests.chaos.rig import Rig
 from tests.chaos.sample import Sample, Seen, open_calls, sample
@@ -23,6 +26,34 @@ class Handover:
     before: str
     after: str
     at: float
+
+    @property
+    def from_pid(self) -> int:
+        """The process that lost the call."""
+        return pid_of(self.before)
+
+
+def pid_of(consumer: str) -> int:
+    """The process behind a consumer of the group, which is named host-pid-random."""
+    return int(consumer.rsplit("-", 2)[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """A worker could not work between these monotonic times in seconds: it was killed, stopped or told to end."""
+
+    pid: int
+    since: float
+    until: float = math.inf
+
+
+def from_the_living(handovers: Iterable[Handover], away: Collection[Away]) -> list[Finding]:
+    """The handovers from a worker that was there all the time: none of them may be."""
+    return [
+        Finding("lease", "a call was taken from a worker that lives", handover.call)
+        for handover in handovers
+        if not any(gone.pid == handover.from_pid and gone.since <= handover.at <= gone.until for gone in away)
+    ]
 
 
 @dataclass
@@ -58,7 +89,7 @@ class Observations:
             return
         if not now.on_stream:
             self._find("I6", "the request of an open call is not in the stream", call)
-        elif now.state == "started" and not now.holder:
+        elif now.state == CallState.STARTED and not now.holder:
             self._find("I5", "a call that was begun is acknowledged before its end", call)
 
     def _beside(self, call: str, before: Seen, now: Seen) -> None:
@@ -109,6 +140,11 @@ class Observer:
         """The open calls as they are now. Raises what redis raises."""
         with self._rig.client() as redis:
             return sample(redis, list(open_calls(self._rig.database)))
+
+    def begun_by(self, pid: int) -> tuple[str, ...]:
+        """The calls that a worker has begun and not ended. Raises what redis raises."""
+        begun = ((call, seen) for call, seen in self.look().items() if seen.state == CallState.STARTED)
+        return tuple(call for call, seen in begun if seen.holder and pid_of(seen.holder) == pid)
 
     def _run(self) -> None:
         while not self._stop.wait(PERIOD_SECONDS):

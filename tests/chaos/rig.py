@@ -11,10 +11,12 @@ from typing import Any
 
 from redis import Redis
 
-from tests.chaos.model_server import SERVER
+from tests.chaos.tools import SERVER
 from tests.integration.servers import accepts
 from tests.support.processes import ROOT, Process, answers
+from tests.support.servers import LocalServer, embedded_binary
 from tests.support.stack import START_SECONDS, Stack
+from tests.support.waiting import wait_until_blocking
 
 MCP_CONFIG = {
     "mcpServers": {
@@ -28,18 +30,22 @@ ENGINE = {"MCP_REQUEST_TIMEOUT_MS": "120000", "LOG_LEVEL": "WARNING"}
 class Rig(Stack):
     """A stack with the scripted model and the MCP server of the effect log.
 
-    `source` is put in front of the installed services: a copy of them with something taken out.
+    `source` is put in front of the installed services: a copy of them with something taken out. `redis_options` are
+    further options of the server's command line, `redis_env` its environment.
     """
 
     config: dict[str, Any] | None = field(default_factory=lambda: MCP_CONFIG)
     engine_env: Mapping[str, str] = field(default_factory=dict[str, str])
     source: str = ""
+    redis_options: tuple[str, ...] = ()
+    redis_env: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         path = {"PYTHONPATH": f"{self.source}{os.pathsep}{ROOT}"} if self.source else {}
         self.engine_env = {**ENGINE, **path, **self.engine_env}
         self.worker_env = {**path, **self.worker_env}
         super().__post_init__()
+        self.redis = LocalServer(embedded_binary(), self._sub("redis"), *self.redis_options, env=self.redis_env)
         self.worker_logs: list[str] = []
         """What workers wrote that have ended."""
 
@@ -54,11 +60,24 @@ class Rig(Stack):
         with Redis.from_url(self.redis.url, decode_responses=True, socket_timeout=5) as client:
             yield client
 
+    def start(self, *, workers: int = 1) -> None:
+        """Start everything at once: a start takes seconds of computing."""
+        super().start(workers=workers)
+        wait_until_blocking(lambda: accepts(self.model_port), START_SECONDS, what="the model to listen")
+
     def start_model(self) -> None:
-        self._run_listening("tests.chaos.model_server", self.model_port)
+        self._run([sys.executable, "-m", "tests.chaos.model_server", str(self.model_port)], None)
 
     def start_demo(self) -> Process:
-        return self._run_listening("tests.chaos.effect_server", self.demo_port, str(self.effect_log))
+        """The MCP server. It need not listen yet: workers wait for it."""
+        argv = [sys.executable, "-m", "tests.chaos.effect_server", str(self.demo_port), str(self.effect_log)]
+        return self._run(argv, None)
+
+    def close(self) -> None:
+        """End everything at once. How it ends in good order is not the harness's question."""
+        for part in self.parts:
+            part.kill()
+        super().close()
 
     def wait_worker(self, port: int) -> None:
         """Wait until a worker that was started is ready."""
@@ -93,11 +112,6 @@ class Rig(Stack):
         self.worker_logs.append(worker.output())
         self.parts.remove(worker)
         worker.close()
-
-    def _run_listening(self, module: str, port: int, *arguments: str) -> Process:
-        process = self._run([sys.executable, "-m", module, str(port), *arguments], None)
-        process.wait_ready(lambda: accepts(port), START_SECONDS)
-        return process
 
 
 @contextmanager

@@ -57,6 +57,10 @@ def test_what_is_allowed_is_not_complained_about(call: Call) -> None:
         "cancelled, and had its effect": ("I1", ended_as(GOOD, CallState.CANCELLED)),
         "two ends": ("I3", replace(GOOD, finished=("succeeded", "succeeded"))),
         "two different ends": ("I3", replace(GOOD, finished=("succeeded", "unknown"))),
+        "ended by a stale attempt": (
+            "I2",
+            replace(AGAIN, entry=replace(ENDED, execution_class="repeatable", starts=2)),
+        ),
         "no end in the channel": ("I3", replace(GOOD, finished=())),
         "two effects": ("I4", replace(GOOD, effects=2)),
         "unknown, and run again": ("I4", ended_as(GOOD, CallState.UNKNOWN, starts=2)),

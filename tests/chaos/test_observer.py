@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.chaos.observer import Observations
+from tests.chaos.observer import Away, Handover, Observations, from_the_living
 from tests.chaos.sample import Seen
 
 BEGUN = Seen("started", "once", 9_000, 1, "1-0", "worker-1", 500, on_stream=True)
@@ -21,7 +21,7 @@ def observed(*states: Seen, redis_loses_data: bool = False) -> Observations:
 def test_a_call_on_its_way_is_not_complained_about() -> None:
     waiting = replace(BEGUN, state="published", holder="", fence=0)
 
-    assert observed(waiting, BEGUN, replace(BEGUN, fence=2, holder="worker-2"), ENDED).findings == []
+    assert observed(waiting, BEGUN, replace(BEGUN, fence=2, holder="worker-2"), replace(ENDED, fence=2)).findings == []
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,12 @@ def test_who_took_a_call_from_whom_is_remembered() -> None:
 
 def test_a_call_that_is_taken_back_by_who_had_lost_it_is_a_stolen_lease() -> None:
     assert observed(BEGUN, replace(BEGUN, holder="worker-2"), BEGUN).taken_back() == ["call"]
+
+
+def test_a_call_may_be_taken_from_a_worker_that_is_away_and_from_no_other() -> None:
+    taken = [Handover("call", "host-7-ab", "host-8-cd", at=10.0)]
+
+    assert from_the_living(taken, [Away(7, since=5.0)]) == []
+    assert from_the_living(taken, [Away(7, since=5.0, until=10.5)]) == []
+    for away in (Away(8, since=5.0), Away(7, since=11.0), Away(7, since=1.0, until=9.0)):
+        assert [finding.call for finding in from_the_living(taken, [away])] == ["call"]

@@ -1,10 +1,11 @@
 """A trial: the product under load, with an observer, and at its end the judgement over every call."""
 
+import signal
 import statistics
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,24 @@ from plugins_contract.outcomes import CallState
 from tests.chaos.history import Call, History, backlog, collect
 from tests.chaos.invariants import Finding, check, told
 from tests.chaos.load import Load, Work
-from tests.chaos.observer import Observer
+from tests.chaos.observer import Away, Observer, from_the_living
 from tests.chaos.report import Report
 from tests.chaos.rig import Rig, running_rig
 from tests.support.leaks import leaked_keys
 from tests.support.waiting import wait_until_blocking
 
 SETTLE_SECONDS = 60.0
+WAKING_SECONDS = 3.0
+"""How long after it goes on a worker may still be taken for one that is gone."""
 Figures = dict[str, float | int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A worker was struck at this Unix time in milliseconds, and these calls had been begun there."""
+
+    at_ms: float
+    calls: tuple[str, ...]
 
 
 @dataclass
@@ -33,9 +44,44 @@ class Trial:
     observer: Observer
     redis_loses_data: bool
     began: float
+    hits: list[Hit] = field(default_factory=list[Hit])
+    away: list[Away] = field(default_factory=list[Away])
     figures: Figures = field(default_factory=dict[str, float | int | str])
     findings: list[Finding] = field(default_factory=list[Finding])
     notes: list[str] = field(default_factory=list[str])
+
+    @property
+    def struck(self) -> set[str]:
+        """The calls whose worker was struck while it ran them."""
+        return {call for hit in self.hits for call in hit.calls}
+
+    def stop_worker(self, port: int) -> Hit:
+        """Stop a worker (SIGSTOP), and look what it has begun: nothing can begin between the two."""
+        worker = self.rig.workers[port]
+        stopped_at = time.monotonic()
+        worker.send(signal.SIGSTOP)
+        hit = Hit(time.time() * 1000, self.observer.begun_by(worker.pid))
+        self.hits.append(hit)
+        self.away.append(Away(worker.pid, stopped_at))
+        return hit
+
+    def wake_worker(self, port: int) -> None:
+        """Let a stopped worker go on. What it has lost may still be taken over for a moment."""
+        worker = self.rig.workers[port]
+        worker.send(signal.SIGCONT)
+        until = time.monotonic() + WAKING_SECONDS
+        self.away = [replace(each, until=until) if each.pid == worker.pid else each for each in self.away]
+
+    def kill_worker(self, port: int) -> Hit:
+        """End a worker as `kill -9` does, and look what it had begun."""
+        hit = self.stop_worker(port)
+        self.rig.kill_worker(port)
+        return hit
+
+    def end_worker(self, port: int) -> None:
+        """End a worker in good order. What it gives back may be taken over."""
+        self.away.append(Away(self.rig.workers[port].pid, time.monotonic()))
+        self.rig.end_worker(port)
 
     def judge(self, settle_seconds: float = SETTLE_SECONDS) -> History:
         """Let everything end, and check it. Returns the history."""
@@ -44,6 +90,9 @@ class Trial:
         self._wait_for_an_empty_stream()
         history = collect(self.rig)
         self.findings += self.observer.told.findings
+        self.findings += from_the_living(self.observer.told.handovers, self.away)
+        self.findings += (Finding("I2", "a lease was stolen back", call) for call in self.observer.told.taken_back())
+        self.findings += self._unknown_without_a_cause(history)
         self.findings += check(history, redis_lost_data=self.redis_loses_data)
         self.findings += self._left_behind()
         self.figures = {**_totals(history, seconds), **self.figures}
@@ -61,6 +110,15 @@ class Trial:
         except TimeoutError:
             waiting, pending = backlog(self.rig)
             self.findings.append(Finding("I5", f"{waiting} requests and {pending} pending are left over", "-"))
+
+    def _unknown_without_a_cause(self, history: History) -> list[Finding]:
+        unknown = (call for call in history.calls.values() if call.outcome == CallState.UNKNOWN)
+        struck = self.struck
+        return [
+            Finding("I1", "a call is unknown whose worker was not struck while it ran", call.correlation_id)
+            for call in unknown
+            if call.correlation_id not in struck
+        ]
 
     def _left_behind(self) -> list[Finding]:
         return [Finding("keys", "a key would stay for ever", name) for name in leaked_keys(self.rig.redis.url)]

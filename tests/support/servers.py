@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
@@ -23,10 +23,11 @@ IMAGE = "redis:8"
 class LocalServer:
     """One server process with an append-only file. It may be killed and started again with its data."""
 
-    def __init__(self, binary: Path, folder: Path, *options: str) -> None:
+    def __init__(self, binary: Path, folder: Path, *options: str, env: Mapping[str, str] | None = None) -> None:
         self._binary = binary
         self._folder = folder
         self._options = options
+        self._env = env
         self._process: Process | None = None
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
@@ -42,7 +43,8 @@ class LocalServer:
         """Start it and wait until it answers PING."""
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder), "--save", ""]
         self._process = Process(
-            [self._binary, *options, "--appendonly", "yes", "--loglevel", "warning", *self._options]
+            [self._binary, *options, "--appendonly", "yes", "--loglevel", "warning", *self._options],
+            env=self._env,
         )
         self._process.wait_ready(lambda: answers_ping(self.url))
 
