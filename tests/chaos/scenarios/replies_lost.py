@@ -52,7 +52,7 @@ class Kind:
 
 KINDS = (
     Kind(37, DEMO, "slow_job", {"seconds": 1.5, "steps": 6}),
-    Kind(23, RARE, "increment_counter", {"counter": "rare"}),
+    Kind(11, RARE, "increment_counter", {"counter": "rare"}),
     Kind(17, DEMO, "increment_counter", {"counter": "stopped", "answer_after_seconds": 5}, CallRunning),
     Kind(13, DEMO, "increment_counter", {"counter": "unwanted"}, CallQueued),
     Kind(3, DEMO, "echo", {"text": "hello"}),
