@@ -259,7 +259,9 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "one reply in a hundred of Redis is lost: no duplicate entry, no phantom": (
         "chaos/test_replies_lost.py::test_lost_replies_double_nothing_and_lose_nothing",
     ),
-    "a black-holed connection is noticed": NOT_YET,
+    "a black-holed connection is noticed": (
+        "chaos/test_black_hole.py::test_silence_is_noticed_and_nobody_waits_for_ever",
+    ),
     "an MCP server killed mid-call leaves exactly the crash table": NOT_YET,
     "10,000 calls wait on at most 8 connections": NOT_YET,
     "a soak with rolling restarts leaves nothing behind": NOT_YET,
