@@ -269,7 +269,7 @@ async def test_operators_see_health_readiness_and_counts(redis_url: str, config:
         assert answer.status_code == 200
         assert answer.json() == {
             "status": "ready",
-            "parts": {"consuming": True, "running": 0, "servers": {"demo": {"state": "ready"}}},
+            "parts": {"consuming": True, "running": 0, "servers": {"demo": {"state": "ready", "breaker": "closed"}}},
         }
         metrics = (await http.get("/metrics")).text
         assert 'plugins_calls_total{code="",server="demo",state="succeeded",tool="add"} 1.0' in metrics
@@ -277,6 +277,8 @@ async def test_operators_see_health_readiness_and_counts(redis_url: str, config:
             'plugins_calls_total{code="TOOL_EXECUTION_FAILED",server="demo",state="failed",tool="fail"} 1.0' in metrics
         )
         assert 'plugins_mcp_server_up{server="demo"} 1.0' in metrics
+        assert 'plugins_mcp_server_breaker{server="demo",state="closed"} 1.0' in metrics
+        assert 'plugins_mcp_server_breaker{server="demo",state="open"} 0.0' in metrics
         assert 'callstream_stream_lag{group="plugins-workers",stream="events.plugins"} 0.0' in metrics
 
 

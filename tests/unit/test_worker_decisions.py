@@ -6,7 +6,7 @@ from mcp.types import CallToolResult, TextContent
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState, TextBlock
-from plugins_mcp.decisions import Finish, Retry, Situation, cancelled, decide, timed_out
+from plugins_mcp.decisions import Cut, Finish, GiveBack, Leave, Retry, Situation, cancelled, cut_off, decide, timed_out
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
 
 ONCE, REPEATABLE = ExecutionClass.ONCE, ExecutionClass.REPEATABLE
@@ -16,7 +16,7 @@ BUSY = RetryLater("503", 1.0)
 
 
 def at(execution_class: ExecutionClass, *, retries: int = 0, seconds_left: float = 30.0) -> Situation:
-    return Situation(execution_class, retries, max_retries=2, seconds_left=seconds_left, result_max_bytes=4096)
+    return Situation("demo", execution_class, retries, max_retries=2, seconds_left=seconds_left, result_max_bytes=4096)
 
 
 def answered(text: str, *, is_error: bool = False) -> Answered:
@@ -92,7 +92,7 @@ def test_the_server_is_given_the_time_it_asked_for() -> None:
 
 @pytest.mark.parametrize(("retries", "longest"), [(0, 0.5), (1, 1.0), (4, 5.0), (9, 5.0)])
 def test_the_pause_grows_with_every_retry_up_to_a_limit(retries: int, longest: float) -> None:
-    now = Situation(REPEATABLE, retries, max_retries=10, seconds_left=30, result_max_bytes=4096)
+    now = Situation("demo", REPEATABLE, retries, max_retries=10, seconds_left=30, result_max_bytes=4096)
     pauses = [decide(NEVER_LEFT, now) for _ in range(300)]
     assert all(isinstance(pause, Retry) and 0 <= pause.after_seconds <= longest for pause in pauses)
     assert max(pause.after_seconds for pause in pauses if isinstance(pause, Retry)) > longest / 2
@@ -109,3 +109,52 @@ def test_a_call_that_was_cut_off_while_it_ran_is_unknown_unless_it_may_run_again
     assert cancelled(REPEATABLE).state is CallState.CANCELLED
     assert timed_out(ONCE, sent=True).state is CallState.UNKNOWN
     assert "not run" in (timed_out(ONCE, sent=False).error or pytest.fail("no error")).message
+
+
+def test_a_server_in_trouble_is_given_until_it_is_tried_again() -> None:
+    decision = decide(NotSent("circuit open", retry_in=3.0), at(ONCE))
+    assert isinstance(decision, Retry)
+    assert 3.0 <= decision.after_seconds <= 3.5
+
+
+@pytest.mark.parametrize("retry_in", [5.1, 30.0])
+def test_a_server_that_is_tried_again_much_later_is_told_at_once(retry_in: float) -> None:
+    decision = decide(NotSent("circuit open, it is tried again in 30.0 s", retry_in=retry_in), at(ONCE))
+    assert isinstance(decision, Finish)
+    assert decision.outcome.error is not None
+    assert decision.outcome.error.code is ErrorCode.NETWORK_ERROR
+    assert "'demo' was not reached: circuit open, it is tried again in 30.0 s" in decision.outcome.error.message
+
+
+def test_a_call_whose_earlier_attempt_may_have_run_is_not_said_to_be_unsent() -> None:
+    now = Situation("demo", REPEATABLE, 1, 2, seconds_left=9, result_max_bytes=4096, may_have_run=True)
+    decision = decide(TimedOut(sent=False), now)
+    assert isinstance(decision, Finish)
+    assert "not run" not in (decision.outcome.error or pytest.fail("no error")).message
+
+
+def test_a_call_that_was_quiet_for_too_long_says_for_how_long() -> None:
+    assert "no progress for 30 s" in (timed_out(ONCE, sent=True, quiet_s=30.0).error or pytest.fail("no error")).message
+
+
+@pytest.mark.parametrize(
+    ("by", "execution_class", "sent", "what"),
+    [
+        (Cut.CALLER, ONCE, False, CallState.CANCELLED),
+        (Cut.CALLER, ONCE, True, CallState.UNKNOWN),
+        (Cut.CALLER, REPEATABLE, False, CallState.CANCELLED),
+        (Cut.CALLER, REPEATABLE, True, CallState.CANCELLED),
+        *[
+            (by, execution_class, False, GiveBack())
+            for by in (Cut.LEASE, Cut.WORKER)
+            for execution_class in (ONCE, REPEATABLE)
+        ],
+        *[(by, ONCE, True, CallState.UNKNOWN) for by in (Cut.LEASE, Cut.WORKER)],
+        *[(by, REPEATABLE, True, Leave()) for by in (Cut.LEASE, Cut.WORKER)],
+    ],
+)
+def test_what_was_cut_off_is_told_given_back_or_left_by_what_is_known(
+    by: Cut, execution_class: ExecutionClass, sent: bool, what: CallState | GiveBack | Leave
+) -> None:
+    decision = cut_off(by, execution_class, sent=sent)
+    assert (decision.outcome.state if isinstance(decision, Finish) else decision) == what

@@ -3,21 +3,13 @@
 import asyncio
 import contextlib
 import itertools
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
 
 import anyio
 import pytest
-from mcp.types import CallToolResult, TextContent
-from redis.exceptions import ConnectionError as RedisConnectionError
 
-from plugins_contract.clock import Clock
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ids import new_id
-from plugins_contract.ledger import Delivery
 from plugins_contract.ledger.replies import (
     Abandoned,
     CancelledBefore,
@@ -26,226 +18,20 @@ from plugins_contract.ledger.replies import (
     Exhausted,
     NoLedger,
     NothingToDo,
-    Run,
     Stale,
     Started,
 )
-from plugins_contract.messages import ExecutionClass, ToolCallRequested
-from plugins_contract.outcomes import CallProgress, CallState, TextBlock, ToolOutcome
-from plugins_mcp.handler import CallHandler
-from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, RetryLater, TimedOut
-from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
+from plugins_contract.messages import ExecutionClass
+from plugins_contract.outcomes import CallProgress, CallState, TextBlock
+from plugins_mcp.handler import LAST_WORDS_SECONDS
+from plugins_mcp.mcp import Ambiguous, CallResult, NotSent, RetryLater, TimedOut
 from plugins_mcp.progress import PROGRESS_SECONDS
+from tests.support.handling import DONE, Bench, Facts, delivery, gives, hangs
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
-DONE = Answered(CallToolResult(content=[TextContent(type="text", text="done")]))
-Behaviour = Callable[[Callable[[CallProgress], None]], Awaitable[CallResult]]
-
-
-@dataclass
-class LedgerTwin(CallLedger):
-    """Answers START as told, and keeps what was written."""
-
-    started: Started = field(default_factory=lambda: Run(7, 1))
-    completes_as: Completed | Stale | Duplicate = field(default_factory=Completed)
-    away: int = 0
-    """So many commands find no Redis."""
-    tried: int = 0
-    starts: int = 0
-    outcomes: list[tuple[int, ToolOutcome, str]] = field(default_factory=list[tuple[int, ToolOutcome, str]])
-    released: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    reported: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
-
-    def _reach(self) -> None:
-        self.tried += 1
-        if self.away:
-            self.away -= 1
-            raise RedisConnectionError("away")
-
-    async def start(self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome) -> Started:
-        self._reach()
-        assert expired.state is CallState.EXPIRED
-        self.starts += 1
-        return self.started
-
-    async def progress(self, request: ToolCallRequested, fence: int, progress: CallProgress) -> bool:
-        self._reach()
-        assert not self.outcomes
-        self.reported.append((time.monotonic(), progress.progress))
-        return True
-
-    async def complete(
-        self, delivery: Delivery, fence: int, outcome: ToolOutcome, *, dead_reason: str = ""
-    ) -> Completed | Stale | Duplicate:
-        self._reach()
-        self.outcomes.append((fence, outcome, dead_reason))
-        return self.completes_as
-
-    async def release(self, delivery: Delivery, fence: int, *, lease_ms: int) -> Completed | Stale:
-        self._reach()
-        self.released.append((fence, lease_ms))
-        return Completed()
-
-
-@dataclass
-class LeasesTwin(Leases):
-    """Holds one lease, which a test may cancel or take away."""
-
-    holding: bool = False
-    held_for: list[int] = field(default_factory=list[int])
-    cancel: Callable[[], None] = lambda: None
-    lose: Callable[[], None] = lambda: None
-
-    @contextlib.contextmanager
-    def held(
-        self,
-        delivery: Delivery,
-        fence: int,
-        *,
-        since: float,
-        on_cancel: Callable[[], None],
-        on_lost: Callable[[], None],
-    ) -> Generator[None]:
-        assert 0 <= time.monotonic() - since < 5
-        self.holding, self.cancel, self.lose = True, on_cancel, on_lost
-        self.held_for.append(fence)
-        try:
-            yield
-        finally:
-            self.holding = False
-
-
-@dataclass
-class ServerTwin(ToolServer):
-    """An MCP server: each call takes the next behaviour, and the last one again and again."""
-
-    behaviours: list[Behaviour] = field(default_factory=list[Behaviour])
-    calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    cancelled: int = 0
-
-    async def call(
-        self,
-        tool: str,
-        arguments: dict[str, Any],
-        *,
-        timeout_s: float,
-        on_progress: Callable[[CallProgress], None] = lambda progress: None,
-        meta: dict[str, Any] | None = None,
-    ) -> CallResult:
-        self.calls.append({"tool": tool, "arguments": arguments, "timeout_s": timeout_s, "meta": meta})
-        behaviour = self.behaviours[min(len(self.calls), len(self.behaviours)) - 1]
-        try:
-            return await behaviour(on_progress)
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-
-
-@dataclass
-class Facts(Observer):
-    """What was counted."""
-
-    ended: list[CallState] = field(default_factory=list[CallState])
-    retries: int = 0
-    lost: int = 0
-
-    def finished(self, request: ToolCallRequested, outcome: ToolOutcome) -> None:
-        self.ended.append(outcome.state)
-
-    def retried(self, request: ToolCallRequested) -> None:
-        self.retries += 1
-
-    def lease_lost(self, request: ToolCallRequested) -> None:
-        self.lost += 1
-
-
-class StoppedClock(Clock):
-    """It is always the same time."""
-
-    def now_ms(self) -> int:
-        return 1_000_000
-
-
-def gives(result: CallResult) -> Behaviour:
-    async def behave(_: Callable[[CallProgress], None]) -> CallResult:
-        return result
-
-    return behave
-
-
-async def hangs(_: Callable[[CallProgress], None]) -> CallResult:
-    await asyncio.Event().wait()
-    raise AssertionError
-
-
-@dataclass
-class Bench(ToolServers):
-    """A handler among its twins."""
-
-    ledger: LedgerTwin = field(default_factory=LedgerTwin)
-    leases: LeasesTwin = field(default_factory=LeasesTwin)
-    server: ServerTwin = field(default_factory=ServerTwin)
-    facts: Facts = field(default_factory=Facts)
-    handler: CallHandler = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.handler = CallHandler(
-            self.ledger,
-            self,
-            self.leases,
-            StoppedClock(),
-            self.facts,
-            max_retries=2,
-            result_max_bytes=4096,
-            lease_ms=10_000,
-        )
-
-    def get(self, server: str) -> ToolServer | None:
-        return self.server if server == "demo" else None
-
-    async def handle(
-        self, *behaviours: Behaviour, execution_class: ExecutionClass = ExecutionClass.ONCE, server: str = "demo"
-    ) -> None:
-        self.server.behaviours = list(behaviours)
-        await self.handler.handle(delivery(execution_class, server))
-
-    @asynccontextmanager
-    async def handling(
-        self, *behaviours: Behaviour, execution_class: ExecutionClass = ExecutionClass.ONCE
-    ) -> AsyncGenerator[None]:
-        """Enter once the lease is held, leave when the handler is through."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: self.handle(*behaviours, execution_class=execution_class))
-            await wait_until(lambda: self.leases.holding and self.server.calls)
-            yield
-
-    @property
-    def outcome(self) -> ToolOutcome:
-        ((_, outcome, _),) = self.ledger.outcomes
-        return outcome
-
-
-def delivery(execution_class: ExecutionClass = ExecutionClass.ONCE, server: str = "demo") -> Delivery:
-    request = ToolCallRequested(
-        correlation_id=new_id(),
-        session_id="s",
-        turn_id="t",
-        turn=1,
-        tool_call_id="c",
-        tool_name="demo__add",
-        server=server,
-        tool="add",
-        arguments={"a": 1},
-        response_channel="r",
-        mailbox="m",
-        deadline=1_030_000,
-        execution_class=execution_class,
-        subject="u",
-        traceparent="00-1-2-01",
-    )
-    return Delivery(request, "1-1", "me", "token")
+ONCE, REPEATABLE = ExecutionClass.ONCE, ExecutionClass.REPEATABLE
 
 
 @pytest.fixture
@@ -387,19 +173,76 @@ async def test_a_call_cancelled_while_it_waits_for_a_retry_has_not_run(bench: Be
     assert "before it ran" in bench.outcome.error.message
 
 
-async def test_nothing_is_written_for_a_lease_that_is_lost_during_the_call(bench: Bench) -> None:
+async def test_a_call_that_was_cancelled_before_it_was_sent_has_not_run(bench: Bench) -> None:
+    bench.server.sends = False
+    async with bench.handling(hangs):
+        bench.leases.cancel()
+    assert bench.outcome.state is CallState.CANCELLED
+    assert bench.outcome.error is not None
+    assert "before it ran" in bench.outcome.error.message
+
+
+async def test_a_repeatable_call_cancelled_between_attempts_may_have_run(bench: Bench) -> None:
+    async with bench.handling(gives(Ambiguous("gone")), hangs, execution_class=REPEATABLE):
+        await wait_until(lambda: len(bench.server.calls) == 2)
+        bench.server.sends = False
+        bench.leases.cancel()
+    assert bench.outcome.error is not None
+    assert "while it ran" in bench.outcome.error.message
+
+
+async def test_a_call_that_is_not_sent_when_its_lease_is_lost_is_given_back(bench: Bench) -> None:
+    bench.server.sends = False
     async with bench.handling(hangs):
         bench.leases.lose()
-    assert bench.server.cancelled == 1
+    assert bench.ledger.released == [(7, 10_000)]
     assert not bench.ledger.outcomes
     assert bench.facts == Facts(lost=1)
 
 
-async def test_nothing_is_written_for_a_lease_that_is_lost_before_a_retry(bench: Bench) -> None:
+async def test_a_once_call_that_runs_when_its_lease_is_lost_is_cut_off_and_said_to_be_unknown(bench: Bench) -> None:
+    async with bench.handling(hangs):
+        bench.leases.lose()
+    assert bench.server.cancelled == 1
+    assert bench.outcome.state is CallState.UNKNOWN
+    assert not bench.ledger.released
+    assert bench.facts == Facts(lost=1, ended=[CallState.UNKNOWN])
+
+
+async def test_what_is_said_after_a_lease_was_lost_yields_to_the_worker_that_has_the_call_by_now(bench: Bench) -> None:
+    bench.ledger.completes_as = Stale()
+    async with bench.handling(hangs):
+        bench.leases.lose()
+    assert bench.facts == Facts(lost=1)
+
+
+async def test_a_repeatable_call_that_runs_when_its_lease_is_lost_is_left_to_the_next_worker(bench: Bench) -> None:
+    async with bench.handling(hangs, execution_class=REPEATABLE):
+        bench.leases.lose()
+    assert bench.server.cancelled == 1
+    assert not bench.ledger.outcomes
+    assert not bench.ledger.released
+    assert bench.facts == Facts(lost=1)
+
+
+async def test_an_answer_that_comes_although_the_lease_is_lost_is_written_if_nobody_else_has_the_call(
+    bench: Bench,
+) -> None:
+    async def stubborn(_: Callable[[CallProgress], None]) -> CallResult:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return DONE
+
+    async with bench.handling(stubborn):
+        bench.leases.lose()
+    assert bench.outcome.state is CallState.SUCCEEDED
+
+
+async def test_a_call_that_waits_for_a_retry_when_its_lease_is_lost_is_given_back(bench: Bench) -> None:
     async with bench.handling(gives(RetryLater("503", 20.0))):
         await wait_until(lambda: bench.facts.retries)
         bench.leases.lose()
-    assert not bench.ledger.outcomes
+    assert bench.ledger.released == [(7, 10_000)]
     assert len(bench.server.calls) == 1
 
 
@@ -485,13 +328,52 @@ async def test_progress_that_cannot_be_passed_on_does_not_hold_up_the_call(bench
     assert bench.outcome.state is CallState.SUCCEEDED
 
 
-async def test_a_worker_that_ends_cuts_its_call_off_at_the_server_and_writes_nothing(bench: Bench) -> None:
-    bench.server.behaviours = [hangs]
-    work = asyncio.create_task(bench.handler.handle(delivery()))
-    await wait_until(lambda: bench.server.calls)
+async def ended(bench: Bench, execution_class: ExecutionClass, *, retrying: bool = False) -> None:
+    """Run a call until this worker ends."""
+    bench.server.behaviours = [gives(RetryLater("503", 20.0)) if retrying else hangs]
+    work = asyncio.create_task(bench.handler.handle(delivery(execution_class)))
+    await wait_until(lambda: bench.facts.retries if retrying else bench.server.calls)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    assert bench.server.cancelled == 1
-    assert not bench.ledger.outcomes
+    assert bench.server.cancelled == (0 if retrying else 1)
     assert len(bench.handler) == 0
+    assert not bench.leases.holding
+
+
+async def test_a_worker_that_ends_says_that_a_once_call_which_it_cut_off_is_unknown(bench: Bench) -> None:
+    await ended(bench, ONCE)
+    assert bench.outcome.state is CallState.UNKNOWN
+    assert not bench.ledger.released
+
+
+async def test_a_worker_that_ends_leaves_a_repeatable_call_to_the_next_one(bench: Bench) -> None:
+    await ended(bench, REPEATABLE)
+    assert not bench.ledger.outcomes
+    assert not bench.ledger.released
+
+
+@pytest.mark.parametrize("execution_class", [ONCE, REPEATABLE])
+@pytest.mark.parametrize("retrying", [True, False])
+async def test_a_worker_that_ends_gives_back_what_was_not_sent(
+    bench: Bench, execution_class: ExecutionClass, retrying: bool
+) -> None:
+    bench.server.sends = False
+    await ended(bench, execution_class, retrying=retrying)
+    assert bench.ledger.released == [(7, 10_000)]
+    assert not bench.ledger.outcomes
+
+
+async def test_a_worker_that_ends_while_redis_is_away_does_not_wait_for_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plugins_mcp.handler.LAST_WORDS_SECONDS", LAST_WORDS_SECONDS / 10)
+    bench.ledger.away = 0
+    bench.server.behaviours = [hangs]
+    work = asyncio.create_task(bench.handler.handle(delivery()))
+    await wait_until(lambda: bench.server.calls)
+    bench.ledger.away = 1_000
+    work.cancel()
+    done, _ = await asyncio.wait([work], timeout=5)
+    assert done
+    assert not bench.ledger.outcomes

@@ -20,6 +20,17 @@ class ServerState(StrEnum):
     """Not to be used: its configuration is broken or says so."""
 
 
+class BreakerState(StrEnum):
+    """The circuit breaker of a worker for one MCP server: whether calls go to it."""
+
+    CLOSED = "closed"
+    """They do."""
+    OPEN = "open"
+    """They are refused at once, until it is tried again."""
+    HALF_OPEN = "half-open"
+    """It is being tried again."""
+
+
 class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     pass
 
@@ -84,11 +95,16 @@ class ServerCatalogue(_Wire, frozen=True, kw_only=True):
 
 
 class ServerHeartbeat(_Wire, frozen=True, kw_only=True):
-    """One worker's view of one server. `at` is Unix milliseconds on the clock of Redis."""
+    """One worker's view of one server. Times are Unix milliseconds on the clock of Redis.
+
+    `retry_at`: when a server that is in trouble is tried again; None while there is no trouble.
+    """
 
     state: ServerState
     at: int
     error: str | None = None
+    breaker: BreakerState = BreakerState.CLOSED
+    retry_at: int | None = None
 
 
 HEARTBEAT_SECONDS = 5.0

@@ -85,7 +85,7 @@ class CataloguePublisher:
         # vanished with the data of Redis is written again.
         write = b"version" not in fields or (news and health.state is ServerState.READY)
         pipeline = self._redis.pipeline(transaction=False)
-        beat = ServerHeartbeat(state=health.state, at=self._clock.now_ms(), error=health.error)
+        beat = self._beat(health)
         pipeline.hset(key, self._field, msgspec.json.encode(beat))  # pyright: ignore[reportArgumentType]
         if catalogue is not None and write:
             content: Any = {"catalogue": msgspec.json.encode(catalogue), "version": catalogue.digest()}
@@ -98,6 +98,13 @@ class CataloguePublisher:
         await self._forget_stale(key, fields)
         self._published[name] = view
         return news or (catalogue is not None and write)
+
+    def _beat(self, health: ServerHealth) -> ServerHeartbeat:
+        now, wait = self._clock.now_ms(), health.retry_in()
+        retry_at = None if wait is None else now + round(wait * 1000)
+        return ServerHeartbeat(
+            state=health.state, at=now, error=health.error, breaker=health.breaker, retry_at=retry_at
+        )
 
     async def _forget_stale(self, key: str, fields: Mapping[bytes, bytes]) -> None:
         """Drop the views of workers that have long gone."""

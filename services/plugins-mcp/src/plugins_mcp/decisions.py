@@ -1,14 +1,20 @@
-"""What is to be done after a call came back: the crash table, as pure functions.
+"""What is to be done after a call came back or was cut off: the crash table, as pure functions.
 
 | what is known | repeatable | once |
 |---|---|---|
 | provably not run | run again | run again |
 | sent, and no telling | run again | `unknown`, never run again |
 | it answered | the answer | the answer |
+
+| it was cut off by | not sent | sent, repeatable | sent, once |
+|---|---|---|---|
+| its caller | `cancelled`: it was not run | `cancelled` | `unknown` |
+| the loss of its lease, or the end of this worker | given back | left to its lease, and run again | `unknown` |
 """
 
 import random
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
@@ -34,14 +40,39 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """What a decision depends on besides the result. Times are seconds; `retries` were made already."""
+class GiveBack:
+    """It was provably not run: RELEASE it to whoever takes it next, without counting the attempt."""
 
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """It may have run and may run again: when its lease has run out, another worker does it, and the attempt counts."""
+
+
+class Cut(Enum):
+    """Who cut a call off."""
+
+    CALLER = auto()
+    LEASE = auto()
+    """Another worker may have it by now."""
+    WORKER = auto()
+    """This worker is ending."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a decision depends on besides the result. Times are seconds; `retries` were made already.
+
+    `may_have_run`: an earlier attempt was sent, and nobody can tell what became of it.
+    """
+
+    server: str
     execution_class: ExecutionClass
     retries: int
     max_retries: int
     seconds_left: float
     result_max_bytes: int
+    may_have_run: bool = False
 
 
 def decide(result: CallResult, now: Situation) -> Finish | Retry:
@@ -51,16 +82,28 @@ def decide(result: CallResult, now: Situation) -> Finish | Retry:
             return Finish(to_outcome(answer, max_bytes=now.result_max_bytes))
         case Rejected(code, message):
             return _failed(code, message)
-        case NotSent(reason):
-            return _retry(now, None) or _failed(ErrorCode.NETWORK_ERROR, f"the MCP server was not reached: {reason}")
+        case NotSent(reason, retry_in):
+            return _retry_when_tried(now, retry_in) or _unreached(now, f"was not reached: {reason}")
         case RetryLater(reason, after):
-            return _retry(now, after) or _failed(ErrorCode.NETWORK_ERROR, f"the MCP server refused for now: {reason}")
+            return _retry(now, after) or _unreached(now, f"refused for now: {reason}")
         case Ambiguous(reason):
             if now.execution_class is ExecutionClass.ONCE:
                 return Finish(unknown(f"the connection was lost while it ran: {reason}"))
-            return _retry(now, None) or _failed(ErrorCode.NETWORK_ERROR, f"the connection was lost: {reason}")
-        case TimedOut(sent):
-            return Finish(timed_out(now.execution_class, sent=sent))
+            return _retry(now, None) or _unreached(now, f"was lost while it ran: {reason}")
+        case TimedOut(sent, quiet_s):
+            return Finish(timed_out(now.execution_class, sent=sent or now.may_have_run, quiet_s=quiet_s))
+
+
+def cut_off(by: Cut, execution_class: ExecutionClass, *, sent: bool) -> Finish | GiveBack | Leave:
+    """What to do with a call that was cut off. `sent`: some of it may have left, in this attempt or an earlier one."""
+    if by is Cut.CALLER:
+        return Finish(cancelled(execution_class, sent=sent))
+    if not sent:
+        return GiveBack()
+    if execution_class is ExecutionClass.REPEATABLE:
+        return Leave()
+    why = "this worker lost its lease" if by is Cut.LEASE else "its worker ended"
+    return Finish(unknown(f"{why} while it ran, and it was cut off; whether it took effect before that is not known"))
 
 
 def unknown(message: str) -> ToolOutcome:
@@ -68,17 +111,20 @@ def unknown(message: str) -> ToolOutcome:
     return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)
 
 
-def timed_out(execution_class: ExecutionClass, *, sent: bool) -> ToolOutcome:
-    """Its time is up. What was sent and is not repeatable may have taken effect."""
+def timed_out(execution_class: ExecutionClass, *, sent: bool, quiet_s: float | None = None) -> ToolOutcome:
+    """Its time is up, or its server was quiet for too long. What was sent may have taken effect."""
     if not sent:
         message = "its MCP server was too busy to take it up in time; it was not run"
         return ToolOutcome.failure(CallState.FAILED, ErrorCode.TIMEOUT, message)
     state = CallState.UNKNOWN if execution_class is ExecutionClass.ONCE else CallState.FAILED
-    return ToolOutcome.failure(state, ErrorCode.TIMEOUT, "it did not answer in time and was cancelled")
+    late = "it did not answer in time" if quiet_s is None else f"it reported no progress for {quiet_s:g} s"
+    return ToolOutcome.failure(state, ErrorCode.TIMEOUT, f"{late} and was cancelled")
 
 
-def cancelled(execution_class: ExecutionClass) -> ToolOutcome:
-    """It was cancelled while it ran. Servers do not answer a cancelled call: what it had done by then is not known."""
+def cancelled(execution_class: ExecutionClass, *, sent: bool = True) -> ToolOutcome:
+    """Its caller wants it no more. Servers do not answer a cancelled call: what it had done by then is not known."""
+    if not sent:
+        return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "it was cancelled before it ran")
     if execution_class is ExecutionClass.ONCE:
         return unknown("it was cancelled while it ran; whether it took effect before that is not known")
     return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "it was cancelled while it ran")
@@ -86,6 +132,19 @@ def cancelled(execution_class: ExecutionClass) -> ToolOutcome:
 
 def _failed(code: ErrorCode, message: str) -> Finish:
     return Finish(ToolOutcome.failure(CallState.FAILED, code, message))
+
+
+def _unreached(now: Situation, what: str) -> Finish:
+    return _failed(ErrorCode.NETWORK_ERROR, f"the MCP server {now.server!r} {what}")
+
+
+def _retry_when_tried(now: Situation, retry_in: float | None) -> Retry | None:
+    """A retry soon after the server itself is tried again; none when that is so far off that the caller should know."""
+    if retry_in is None:
+        return _retry(now, None)
+    if retry_in > LONGEST_BACKOFF_SECONDS:
+        return None
+    return _retry(now, retry_in + random.uniform(0, FIRST_BACKOFF_SECONDS))
 
 
 def _retry(now: Situation, wish: float | None) -> Retry | None:

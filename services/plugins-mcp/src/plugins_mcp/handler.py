@@ -1,11 +1,9 @@
 """One delivery, from START to COMPLETE."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
@@ -27,9 +25,11 @@ from plugins_contract.ledger.replies import (
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
 from plugins_mcp import decisions
-from plugins_mcp.mcp import CallResult
+from plugins_mcp.decisions import Cut, Finish, GiveBack, Leave, Retry
+from plugins_mcp.mcp import CallResult, Flight
 from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
 from plugins_mcp.progress import passed_on
+from plugins_mcp.running import Running
 
 log = logging.getLogger(__name__)
 
@@ -38,35 +38,12 @@ T = TypeVar("T")
 MAX_STARTS = 3
 """How often a repeatable call is begun, over all workers. One that is not repeatable is begun once."""
 WRITE_RETRY_SECONDS = 0.5
-CANCEL_SECONDS = 2.0
-"""How long a call that is cut off may take to tell its MCP server so."""
+LAST_WORDS_SECONDS = 2.0
+"""How long a worker that ends may take to say what became of a call that it cut off."""
 
 _EXPIRED = ToolOutcome.failure(
     CallState.EXPIRED, ErrorCode.TIMEOUT, "no worker took it up before its deadline; it was not run"
 )
-
-
-@dataclass(slots=True)
-class _Running:
-    """A call that this worker runs. `work` is the MCP call, once it is under way."""
-
-    work: asyncio.Task[CallResult] | None = None
-    cancelled: bool = False
-    lost: bool = False
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def cancel(self) -> None:
-        self.cancelled = True
-        self._end()
-
-    def lose(self) -> None:
-        self.lost = True
-        self._end()
-
-    def _end(self) -> None:
-        self.gone.set()
-        if self.work is not None:
-            self.work.cancel()
 
 
 class CallHandler:
@@ -92,7 +69,7 @@ class CallHandler:
         self._max_retries = max_retries
         self._result_max_bytes = result_max_bytes
         self._lease_ms = lease_ms
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, Running] = {}
 
     def __len__(self) -> int:
         return len(self._running)
@@ -134,85 +111,92 @@ class CallHandler:
         request = delivery.request
         server = self._servers.get(request.server)
         if server is None:
-            # Another worker may have it in its configuration; if none has, the deadline ends the call.
-            log.warning("call %s: server %r is not configured here", request.correlation_id, request.server)
+            # Begun elsewhere, where it was in the configuration: another worker may still have it.
             await self._until_written(lambda: self._ledger.release(delivery, fence, lease_ms=self._lease_ms))
             return
-        running = _Running()
+        running = Running()
+
+        def lost() -> None:
+            self._observer.lease_lost(request)
+            running.lose()
+
         self._running[request.correlation_id] = running
         begun = time.monotonic()
         try:
-            with self._leases.held(delivery, fence, since=since, on_cancel=running.cancel, on_lost=running.lose):
-                outcome = await self._execute(request, fence, server, running)
-                if outcome is None:
-                    self._observer.lease_lost(request)
-                    return
-                outcome = msgspec.structs.replace(outcome, duration_ms=round((time.monotonic() - begun) * 1000))
-                # The lease is held until the outcome is written, however long Redis is away.
-                await self._complete(delivery, fence, outcome, starts)
+            # The lease is held until the end is written, however long Redis is away.
+            with self._leases.held(delivery, fence, since=since, on_cancel=running.cancel, on_lost=lost):
+                decision = await self._execute(request, fence, server, running)
+                async with asyncio.timeout(LAST_WORDS_SECONDS if running.worker_ends else None):
+                    await self._end(delivery, fence, starts, decision, begun)
+        except TimeoutError:
+            log.warning("Redis does not answer: call %s is left to its lease", request.correlation_id)
         finally:
             del self._running[request.correlation_id]
+        if running.worker_ends:
+            raise asyncio.CancelledError
+
+    async def _end(
+        self, delivery: Delivery, fence: int, starts: int, decision: Finish | GiveBack | Leave, begun: float
+    ) -> None:
+        match decision:
+            case Finish(outcome):
+                took_ms = round((time.monotonic() - begun) * 1000)
+                await self._complete(delivery, fence, msgspec.structs.replace(outcome, duration_ms=took_ms), starts)
+            case GiveBack():
+                await self._until_written(lambda: self._ledger.release(delivery, fence, lease_ms=self._lease_ms))
+            case Leave():
+                log.warning("call %s was cut off and is left to another worker", delivery.request.correlation_id)
 
     async def _execute(
-        self, request: ToolCallRequested, fence: int, server: ToolServer, running: _Running
-    ) -> ToolOutcome | None:
-        """The outcome of the call; None when it is not ours any more."""
+        self, request: ToolCallRequested, fence: int, server: ToolServer, running: Running
+    ) -> Finish | GiveBack | Leave:
+        """Run the call, again where that is safe, and say what is to become of it."""
         retries = 0
         async with passed_on(self._ledger, request, fence) as on_progress:
             while True:
-                result = await self._call(request, server, running, on_progress)
-                if running.lost:
-                    return None
-                if result is None:
-                    return decisions.cancelled(request.execution_class)
-                now = decisions.Situation(
-                    execution_class=request.execution_class,
-                    retries=retries,
-                    max_retries=self._max_retries,
-                    seconds_left=self._seconds_left(request),
-                    result_max_bytes=self._result_max_bytes,
+                result = await running.attempt(
+                    lambda flight: self._call(request, server, on_progress, flight), name=f"tools/call {request.tool}"
                 )
-                match decisions.decide(result, now):
-                    case decisions.Finish(outcome):
-                        return outcome
-                    case decisions.Retry(after):
-                        log.info("call %s is tried again in %.1f s: %s", request.correlation_id, after, result)
-                        self._observer.retried(request)
-                        retries += 1
-                        with contextlib.suppress(TimeoutError):
-                            async with asyncio.timeout(after):
-                                await running.gone.wait()
-                        if running.gone.is_set():
-                            return None if running.lost else _cancelled_before_it_ran()
+                if result is not None:
+                    match decisions.decide(result, self._situation(request, retries, running)):
+                        case Finish() as finish:
+                            return finish
+                        case Retry(after) if running.cut is None:
+                            log.info("call %s is tried again in %.1f s: %s", request.correlation_id, after, result)
+                            self._observer.retried(request)
+                            retries += 1
+                            await running.pause(after)
+                        case Retry():
+                            pass
+                if running.cut is not None:
+                    return decisions.cut_off(running.cut, request.execution_class, sent=running.may_have_run)
+
+    def _situation(self, request: ToolCallRequested, retries: int, running: Running) -> decisions.Situation:
+        return decisions.Situation(
+            server=request.server,
+            execution_class=request.execution_class,
+            retries=retries,
+            max_retries=self._max_retries,
+            seconds_left=self._seconds_left(request),
+            result_max_bytes=self._result_max_bytes,
+            may_have_run=running.may_have_run,
+        )
 
     async def _call(
         self,
         request: ToolCallRequested,
         server: ToolServer,
-        running: _Running,
         on_progress: Callable[[CallProgress], None],
-    ) -> CallResult | None:
-        """Call the tool once. None when the call was ended meanwhile, by its caller or by the loss of the lease."""
-        meta = {"traceparent": request.traceparent} if request.traceparent else None
-        running.work = asyncio.create_task(
-            server.call(
-                request.tool,
-                request.arguments,
-                timeout_s=max(0.0, self._seconds_left(request)),
-                on_progress=on_progress,
-                meta=meta,
-            ),
-            name=f"tools/call {request.tool}",
+        flight: Flight,
+    ) -> CallResult:
+        return await server.call(
+            request.tool,
+            request.arguments,
+            timeout_s=max(0.0, self._seconds_left(request)),
+            on_progress=on_progress,
+            meta={"traceparent": request.traceparent} if request.traceparent else None,
+            flight=flight,
         )
-        try:
-            if running.gone.is_set():
-                running.work.cancel()
-            await asyncio.wait([running.work])
-            return None if running.work.cancelled() else running.work.result()
-        finally:
-            if not running.work.done():  # this worker is ending: let the cancellation reach the server
-                running.work.cancel()
-                await asyncio.wait([running.work], timeout=CANCEL_SECONDS)
 
     def _seconds_left(self, request: ToolCallRequested) -> float:
         return (request.deadline - self._clock.now_ms()) / 1000
@@ -228,7 +212,9 @@ class CallHandler:
             log.warning(
                 "call %s belongs to another worker by now: its result is dropped", delivery.request.correlation_id
             )
-            self._observer.lease_lost(delivery.request)
+            running = self._running.get(delivery.request.correlation_id)
+            if running is None or running.cut is not Cut.LEASE:
+                self._observer.lease_lost(delivery.request)
         else:
             self._observer.finished(delivery.request, outcome)
 
@@ -242,7 +228,3 @@ class CallHandler:
                     raise
                 log.warning("Redis does not answer (%s): trying again", describe_outage(error))
             await asyncio.sleep(WRITE_RETRY_SECONDS)
-
-
-def _cancelled_before_it_ran() -> ToolOutcome:
-    return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "it was cancelled before it ran")

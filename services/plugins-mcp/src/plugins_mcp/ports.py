@@ -8,7 +8,7 @@ from plugins_contract.ledger import Delivery
 from plugins_contract.ledger.replies import Completed, Duplicate, Stale, Started
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress, ToolOutcome
-from plugins_mcp.mcp import CallResult
+from plugins_mcp.mcp import CallResult, Flight
 
 
 class CallLedger(Protocol):
@@ -60,8 +60,9 @@ class ToolServer(Protocol):
         timeout_s: float,
         on_progress: Callable[[CallProgress], None] = ...,
         meta: dict[str, Any] | None = None,
+        flight: Flight | None = None,
     ) -> CallResult:
-        """Call `tool` once and say exactly what is known afterwards."""
+        """Call `tool` once and say exactly what is known afterwards; when this is cancelled, `flight` says it."""
         ...
 
 

@@ -165,10 +165,7 @@ async def _leave(consumer: Consumer, catalogue: CataloguePublisher) -> None:
 
 
 def _readiness(consumer: Consumer, servers: McpServers, handler: CallHandler) -> Readiness:
-    states = {
-        name: {"state": health.state} | ({"error": health.error} if health.error else {})
-        for name, health in servers.health().items()
-    }
+    states = {name: health.shown() for name, health in servers.health().items()}
     return Readiness(consumer.reading, {"consuming": consumer.reading, "running": len(handler), "servers": states})
 
 

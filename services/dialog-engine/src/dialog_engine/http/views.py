@@ -92,6 +92,8 @@ def server(view: ServerView) -> dict[str, Any]:
         "title": catalogue.title,
         "state": view.state,
         "error": view.error,
+        "breaker": view.breaker,
+        "retryAt": timestamp(view.retry_at),
         "workers": view.workers,
         "tools": [
             {

@@ -105,11 +105,11 @@ class CatalogueReader(ToolDirectory):
         oldest = self._clock.now_ms() - HEARTBEAT_STALE_MS
         beats = [beat for value in reports if (beat := _heartbeat(value)).at > oldest]
         catalogue = msgspec.json.decode(fields[b"catalogue"], type=ServerCatalogue)
-        ready = any(beat.state is ServerState.READY for beat in beats)
-        latest = max(beats, key=lambda beat: beat.at, default=None)
-        state = ServerState.READY if ready else latest.state if latest else ServerState.FAILED
-        error = None if ready else latest.error if latest else "no worker reports"
-        return ServerView(catalogue, state, error, len(beats))
+        # The best that any worker says, and of equals the latest.
+        best = max(beats, key=lambda beat: (beat.state is ServerState.READY, beat.at), default=None)
+        if best is None:
+            return ServerView(catalogue, ServerState.FAILED, "no worker reports", 0)
+        return ServerView(catalogue, best.state, best.error, len(beats), best.breaker, best.retry_at)
 
     async def _refresh_often(self) -> None:
         while True:

@@ -4,7 +4,8 @@ The answer decides whether a call that must not run twice may be sent again, so 
 on it and nothing is left to the reading of error texts.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from mcp.types import CallToolResult
 
@@ -20,9 +21,13 @@ class Answered:
 
 @dataclass(frozen=True)
 class NotSent:
-    """The server provably did not run the call: it never left, or its session was gone before. Safe to send again."""
+    """The server provably did not run the call: it never left, or its session was gone before. Safe to send again.
+
+    `retry_in`: the server is in trouble, and is itself tried again after so many seconds.
+    """
 
     reason: str
+    retry_in: float | None = None
 
 
 @dataclass(frozen=True)
@@ -50,9 +55,24 @@ class Ambiguous:
 
 @dataclass(frozen=True)
 class TimedOut:
-    """The time given to the call passed. When it was `sent`, a cancellation followed it; it may have taken effect."""
+    """The time given to the call passed. When it was `sent`, a cancellation followed it; it may have taken effect.
+
+    `quiet_s`: it was not the total, but the time it may go without reporting progress.
+    """
 
     sent: bool = True
+    quiet_s: float | None = None
 
 
 CallResult = Answered | NotSent | RetryLater | Rejected | Ambiguous | TimedOut
+
+
+def redacted(result: CallResult, redact: Callable[[str], str]) -> CallResult:
+    """`result` with every text of ours in it redacted; an answer is the tool's own."""
+    match result:
+        case NotSent(reason) | RetryLater(reason) | Ambiguous(reason):
+            return replace(result, reason=redact(reason))
+        case Rejected(_, message):
+            return replace(result, message=redact(message))
+        case Answered() | TimedOut():
+            return result

@@ -37,6 +37,13 @@ def a_count(value: Any, where: str) -> int:
     return value
 
 
+def milliseconds(value: Any, where: str) -> int:
+    """`value` as a time in milliseconds, at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise FieldError(f"{where} must be a whole number of milliseconds, at least 1 (30000 is half a minute)")
+    return value
+
+
 def strings(value: Any, where: str) -> tuple[str, ...]:
     """`value` as a list of texts, which may be empty."""
     items = cast("list[Any]", value) if isinstance(value, list) else None

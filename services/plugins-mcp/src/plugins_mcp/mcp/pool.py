@@ -1,20 +1,39 @@
 """All configured MCP servers."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from plugins_contract.catalogue import ServerCatalogue, ServerState
-from plugins_mcp.mcp.server import McpServer, Pace
+from plugins_contract.catalogue import BreakerState, ServerCatalogue, ServerState
+from plugins_mcp.mcp.pace import Pace
+from plugins_mcp.mcp.server import McpServer
 from plugins_mcp.mcp.spec import BrokenServer, ServerSpec
 
 
 @dataclass(frozen=True)
 class ServerHealth:
-    """How one server is doing, for health and heartbeats."""
+    """How one server is doing, for health and heartbeats.
+
+    `retry_at`: when a server that is in trouble is tried again, in seconds of the monotonic clock.
+    """
 
     state: ServerState
     error: str | None = None
+    breaker: BreakerState = BreakerState.CLOSED
+    retry_at: float | None = None
+
+    def shown(self) -> dict[str, object]:
+        """The same for people, as JSON."""
+        wait = self.retry_in()
+        told: dict[str, object] = {"state": self.state, "breaker": self.breaker}
+        if self.error:
+            told["error"] = self.error
+        return told | ({} if wait is None else {"retryInSeconds": round(wait, 1)})
+
+    def retry_in(self) -> float | None:
+        """Seconds until the server is tried again; None while there is no trouble."""
+        return None if self.retry_at is None else max(0.0, self.retry_at - time.monotonic())
 
 
 class McpServers:
@@ -61,6 +80,9 @@ class McpServers:
 
     def health(self) -> Mapping[str, ServerHealth]:
         """Every configured server, the broken and disabled ones included."""
-        usable = {name: ServerHealth(server.state, server.last_error) for name, server in self._servers.items()}
+        usable = {
+            name: ServerHealth(server.state, server.last_error, server.breaker.state, server.breaker.retry_at)
+            for name, server in self._servers.items()
+        }
         unusable = {name: ServerHealth(ServerState.DISABLED, server.reason) for name, server in self._broken.items()}
         return usable | unusable

@@ -8,7 +8,17 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from plugins_contract.messages import ExecutionClass
-from plugins_mcp.mcp.fields import FieldError, a_bool, a_count, a_string, an_object, only, string_map, strings
+from plugins_mcp.mcp.fields import (
+    FieldError,
+    a_bool,
+    a_count,
+    a_string,
+    an_object,
+    milliseconds,
+    only,
+    string_map,
+    strings,
+)
 from plugins_mcp.mcp.interpolation import Interpolator
 from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, Sse, Stdio, ToolOptions, Transport
 
@@ -113,13 +123,14 @@ def _remote(kind: str, fields: Mapping[str, Any], fill: Callable[[str], str]) ->
 
 def _options(value: Any) -> ServerOptions:
     fields = an_object(value, OPTIONS)
-    known = {"trust", "timeoutMs", "connectTimeoutMs", "concurrency", "protocol", "tools"}
+    known = {"trust", "timeoutMs", "idleTimeoutMs", "connectTimeoutMs", "concurrency", "protocol", "tools"}
     only(fields, known, OPTIONS)
     tools = an_object(fields.get("tools", {}), f"{OPTIONS}.tools")
     default = ServerOptions()
     return ServerOptions(
         trust=a_bool(fields.get("trust", False), f"{OPTIONS}.trust"),
         timeout_ms=_milliseconds(fields, "timeoutMs", OPTIONS),
+        idle_timeout_ms=_milliseconds(fields, "idleTimeoutMs", OPTIONS),
         connect_timeout_ms=_milliseconds(fields, "connectTimeoutMs", OPTIONS) or default.connect_timeout_ms,
         concurrency=a_count(fields.get("concurrency", default.concurrency), f"{OPTIONS}.concurrency"),
         protocol=_protocol(fields.get("protocol", default.protocol)),
@@ -130,19 +141,20 @@ def _options(value: Any) -> ServerOptions:
 def _tool_options(value: Any, tool: str) -> ToolOptions:
     where = f"{OPTIONS}.tools.{tool}"
     fields = an_object(value, where)
-    only(fields, {"timeoutMs", "executionClass", "disabled"}, where)
+    only(fields, {"timeoutMs", "idleTimeoutMs", "executionClass", "disabled"}, where)
     spelled = fields.get("executionClass")
     if spelled is not None and spelled not in tuple(ExecutionClass):
         raise FieldError(f"{where}.executionClass must be one of {', '.join(ExecutionClass)}")
     return ToolOptions(
         timeout_ms=_milliseconds(fields, "timeoutMs", where),
+        idle_timeout_ms=_milliseconds(fields, "idleTimeoutMs", where),
         execution_class=ExecutionClass(spelled) if spelled is not None else None,
         disabled=a_bool(fields.get("disabled", False), f"{where}.disabled"),
     )
 
 
 def _milliseconds(fields: Mapping[str, Any], key: str, where: str) -> int | None:
-    return a_count(fields[key], f"{where}.{key}") if fields.get(key) is not None else None
+    return milliseconds(fields[key], f"{where}.{key}") if fields.get(key) is not None else None
 
 
 def _protocol(value: Any) -> str:

@@ -52,6 +52,7 @@ class ToolOptions:
     """What the operator says about one tool; None leaves it to the server's options."""
 
     timeout_ms: int | None = None
+    idle_timeout_ms: int | None = None
     execution_class: ExecutionClass | None = None
     disabled: bool = False
 
@@ -61,11 +62,14 @@ class ServerOptions:
     """What the operator says about one server. Times are milliseconds.
 
     `trust` believes the server's annotations (read-only, idempotent). `protocol` is "auto", "legacy" or a version.
-    `timeout_ms` is the total time of a call; None leaves it to the engine's setting.
+    `timeout_ms` is the total time of a call; None leaves it to the engine's setting. `idle_timeout_ms` is how long a
+    call may go without reporting progress; None sets no limit, because most tools never report any: their silence says
+    nothing. Progress puts off the idle limit, never the total.
     """
 
     trust: bool = False
     timeout_ms: int | None = None
+    idle_timeout_ms: int | None = None
     connect_timeout_ms: int = 30_000
     concurrency: int = 8
     protocol: str = "auto"
@@ -74,6 +78,11 @@ class ServerOptions:
     def tool(self, name: str) -> ToolOptions:
         """The options of one tool, by the server's own name for it."""
         return self.tools.get(name, ToolOptions())
+
+    def idle_limit(self, name: str) -> float | None:
+        """For how many seconds a call of this tool may be silent; None for as long as it likes."""
+        limit = self.tool(name).idle_timeout_ms or self.idle_timeout_ms
+        return limit / 1000 if limit is not None else None
 
 
 @dataclass(frozen=True)

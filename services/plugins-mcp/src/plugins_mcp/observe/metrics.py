@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from plugins_contract.backlog import Backlog
-from plugins_contract.catalogue import ServerState
+from plugins_contract.catalogue import BreakerState, ServerState
 from plugins_contract.keys import GROUP
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
@@ -36,9 +36,16 @@ class Metrics(Observer):
         self._lost = Counter("plugins_leases_lost", "Leases lost.", ["server"], registry=registry)
         # Calls that run now, and how many may.
         self._running = Gauge("plugins_calls_running", "Tool calls that run now.", registry=registry)
-        # 1 for the state that each MCP server is in.
+        # 0: an MCP server is not connected, or answers no calls.
         self._servers = Gauge(
             "plugins_mcp_server_up", "Whether an MCP server is connected.", ["server"], registry=registry
+        )
+        # 1 for the state that the circuit breaker of each MCP server is in, 0 for the others. Open: calls are refused.
+        self._breakers = Gauge(
+            "plugins_mcp_server_breaker",
+            "The state of an MCP server's circuit breaker.",
+            ["server", "state"],
+            registry=registry,
         )
         # The request stream; the engine exports the same, in case all workers are gone.
         stream = ["stream", "group"]
@@ -67,6 +74,8 @@ class Metrics(Observer):
         self._running.set(running)
         for name, health in servers.items():
             self._servers.labels(name).set(health.state is ServerState.READY)
+            for state in BreakerState:
+                self._breakers.labels(name, state).set(health.breaker is state)
         if backlog is not None:
             self._lag.labels(stream, GROUP).set(backlog.lag)
             self._pending.labels(stream, GROUP).set(backlog.pending)

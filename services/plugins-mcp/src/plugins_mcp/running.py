@@ -1,0 +1,76 @@
+"""A call that runs here: what is known about it, and its end from several sides."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from plugins_mcp.decisions import Cut
+from plugins_mcp.mcp import Ambiguous, CallResult, Flight
+
+CANCEL_SECONDS = 2.0
+"""How long a call that is cut off may take to tell its MCP server so."""
+
+
+@dataclass(slots=True)
+class Running:
+    """`cut`: who cut it off, the first to do so. `may_have_run`: an attempt was sent, and there was no telling.
+
+    `worker_ends`: there is not much time left for anything.
+    """
+
+    cut: Cut | None = None
+    may_have_run: bool = False
+    worker_ends: bool = False
+    _work: asyncio.Task[CallResult] | None = None
+    _gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def cancel(self) -> None:
+        """Its caller wants it no more."""
+        self.cut_off(Cut.CALLER)
+
+    def lose(self) -> None:
+        """Its lease is lost."""
+        self.cut_off(Cut.LEASE)
+
+    def end(self) -> None:
+        """This worker ends."""
+        self.worker_ends = True
+        self.cut_off(Cut.WORKER)
+
+    def cut_off(self, by: Cut) -> None:
+        """End what runs and whatever it waits for."""
+        self.cut = self.cut or by
+        self._gone.set()
+        if self._work is not None:
+            self._work.cancel()
+
+    async def attempt(self, call: Callable[[Flight], Awaitable[CallResult]], *, name: str) -> CallResult | None:
+        """Call once. None when it was cut off before there was a result.
+
+        The end of this worker, which is a cancellation, cuts the call off as well: then this returns, so that it can
+        be said what became of the call.
+        """
+        flight = Flight()
+        work = self._work = asyncio.ensure_future(call(flight))
+        work.set_name(name)
+        if self._gone.is_set():
+            work.cancel()
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError:
+            self.end()
+            await asyncio.wait([work], timeout=CANCEL_SECONDS)
+        self._work = None
+        result = work.result() if work.done() and not work.cancelled() else None
+        self.may_have_run |= isinstance(result, Ambiguous) or (result is None and flight.sent)
+        return result
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, but no longer than until it is cut off."""
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._gone.wait()
+        except asyncio.CancelledError:
+            self.end()

@@ -1,0 +1,239 @@
+"""A handler of deliveries among in-process twins of the ledger, of the leases and of an MCP server."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from mcp.types import CallToolResult, TextContent
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from plugins_contract.clock import Clock
+from plugins_contract.ids import new_id
+from plugins_contract.ledger import Delivery
+from plugins_contract.ledger.replies import Completed, Duplicate, Run, Stale, Started
+from plugins_contract.messages import ExecutionClass, ToolCallRequested
+from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
+from plugins_mcp.handler import CallHandler
+from plugins_mcp.mcp import Answered, CallResult, Flight
+from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
+from tests.support.waiting import wait_until
+
+DONE = Answered(CallToolResult(content=[TextContent(type="text", text="done")]))
+Behaviour = Callable[[Callable[[CallProgress], None]], Awaitable[CallResult]]
+
+
+@dataclass
+class LedgerTwin(CallLedger):
+    """Answers START as told, and keeps what was written."""
+
+    started: Started = field(default_factory=lambda: Run(7, 1))
+    completes_as: Completed | Stale | Duplicate = field(default_factory=Completed)
+    away: int = 0
+    """So many commands find no Redis."""
+    tried: int = 0
+    starts: int = 0
+    outcomes: list[tuple[int, ToolOutcome, str]] = field(default_factory=list[tuple[int, ToolOutcome, str]])
+    released: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    reported: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+
+    def _reach(self) -> None:
+        self.tried += 1
+        if self.away:
+            self.away -= 1
+            raise RedisConnectionError("away")
+
+    async def start(self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome) -> Started:
+        self._reach()
+        assert expired.state is CallState.EXPIRED
+        self.starts += 1
+        return self.started
+
+    async def progress(self, request: ToolCallRequested, fence: int, progress: CallProgress) -> bool:
+        self._reach()
+        assert not self.outcomes
+        self.reported.append((time.monotonic(), progress.progress))
+        return True
+
+    async def complete(
+        self, delivery: Delivery, fence: int, outcome: ToolOutcome, *, dead_reason: str = ""
+    ) -> Completed | Stale | Duplicate:
+        self._reach()
+        self.outcomes.append((fence, outcome, dead_reason))
+        return self.completes_as
+
+    async def release(self, delivery: Delivery, fence: int, *, lease_ms: int) -> Completed | Stale:
+        self._reach()
+        self.released.append((fence, lease_ms))
+        return Completed()
+
+
+@dataclass
+class LeasesTwin(Leases):
+    """Holds one lease, which a test may cancel or take away."""
+
+    holding: bool = False
+    held_for: list[int] = field(default_factory=list[int])
+    cancel: Callable[[], None] = lambda: None
+    lose: Callable[[], None] = lambda: None
+
+    @contextlib.contextmanager
+    def held(
+        self,
+        delivery: Delivery,
+        fence: int,
+        *,
+        since: float,
+        on_cancel: Callable[[], None],
+        on_lost: Callable[[], None],
+    ) -> Generator[None]:
+        assert 0 <= time.monotonic() - since < 5
+        self.holding, self.cancel, self.lose = True, on_cancel, on_lost
+        self.held_for.append(fence)
+        try:
+            yield
+        finally:
+            self.holding = False
+
+
+@dataclass
+class ServerTwin(ToolServer):
+    """An MCP server: each call takes the next behaviour, and the last one again and again."""
+
+    sends: bool = True
+    """Whether some of a call leaves."""
+    behaviours: list[Behaviour] = field(default_factory=list[Behaviour])
+    calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    cancelled: int = 0
+
+    async def call(
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        *,
+        timeout_s: float,
+        on_progress: Callable[[CallProgress], None] = lambda progress: None,
+        meta: dict[str, Any] | None = None,
+        flight: Flight | None = None,
+    ) -> CallResult:
+        assert flight is not None
+        flight.sent = self.sends
+        self.calls.append({"tool": tool, "arguments": arguments, "timeout_s": timeout_s, "meta": meta})
+        behaviour = self.behaviours[min(len(self.calls), len(self.behaviours)) - 1]
+        try:
+            return await behaviour(on_progress)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+
+@dataclass
+class Facts(Observer):
+    """What was counted."""
+
+    ended: list[CallState] = field(default_factory=list[CallState])
+    retries: int = 0
+    lost: int = 0
+
+    def finished(self, request: ToolCallRequested, outcome: ToolOutcome) -> None:
+        self.ended.append(outcome.state)
+
+    def retried(self, request: ToolCallRequested) -> None:
+        self.retries += 1
+
+    def lease_lost(self, request: ToolCallRequested) -> None:
+        self.lost += 1
+
+
+class StoppedClock(Clock):
+    """It is always the same time."""
+
+    def now_ms(self) -> int:
+        return 1_000_000
+
+
+def gives(result: CallResult) -> Behaviour:
+    async def behave(_: Callable[[CallProgress], None]) -> CallResult:
+        return result
+
+    return behave
+
+
+async def hangs(_: Callable[[CallProgress], None]) -> CallResult:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@dataclass
+class Bench(ToolServers):
+    """A handler among its twins."""
+
+    ledger: LedgerTwin = field(default_factory=LedgerTwin)
+    leases: LeasesTwin = field(default_factory=LeasesTwin)
+    server: ServerTwin = field(default_factory=ServerTwin)
+    facts: Facts = field(default_factory=Facts)
+    real: ToolServer | None = None
+    """Takes the place of the twin."""
+    max_retries: int = 2
+    handler: CallHandler = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.handler = CallHandler(
+            self.ledger,
+            self,
+            self.leases,
+            StoppedClock(),
+            self.facts,
+            max_retries=self.max_retries,
+            result_max_bytes=4096,
+            lease_ms=10_000,
+        )
+
+    def get(self, server: str) -> ToolServer | None:
+        return self.real or self.server if server == "demo" else None
+
+    async def handle(
+        self, *behaviours: Behaviour, execution_class: ExecutionClass = ExecutionClass.ONCE, server: str = "demo"
+    ) -> None:
+        self.server.behaviours = list(behaviours)
+        await self.handler.handle(delivery(execution_class, server))
+
+    @asynccontextmanager
+    async def handling(
+        self, *behaviours: Behaviour, execution_class: ExecutionClass = ExecutionClass.ONCE
+    ) -> AsyncGenerator[None]:
+        """Enter once the lease is held, leave when the handler is through."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: self.handle(*behaviours, execution_class=execution_class))
+            await wait_until(lambda: self.leases.holding and self.server.calls)
+            yield
+
+    @property
+    def outcome(self) -> ToolOutcome:
+        ((_, outcome, _),) = self.ledger.outcomes
+        return outcome
+
+
+def delivery(execution_class: ExecutionClass = ExecutionClass.ONCE, server: str = "demo") -> Delivery:
+    request = ToolCallRequested(
+        correlation_id=new_id(),
+        session_id="s",
+        turn_id="t",
+        turn=1,
+        tool_call_id="c",
+        tool_name="demo__add",
+        server=server,
+        tool="add",
+        arguments={"a": 1},
+        response_channel="r",
+        mailbox="m",
+        deadline=1_030_000,
+        execution_class=execution_class,
+        subject="u",
+        traceparent="00-1-2-01",
+    )
+    return Delivery(request, "1-1", "me", "token")

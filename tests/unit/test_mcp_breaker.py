@@ -1,0 +1,244 @@
+"""The circuit breaker, fact by fact, on a clock that the test turns."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from plugins_contract.catalogue import BreakerState
+from plugins_mcp.mcp.breaker import Breaker, Limits, Permit, Refusal
+
+CLOSED, OPEN, HALF_OPEN = BreakerState
+LIMITS = Limits(failures=3, first_pause=1.0, longest_pause=8.0, call_waits=5.0, stable_after=60.0)
+
+
+@dataclass
+class Bench:
+    """A breaker and its clock. The server is in reach unless a test says otherwise."""
+
+    now: float = 1000.0
+    jitter: float = 1.0
+    breaker: Breaker = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.breaker = Breaker(LIMITS, clock=lambda: self.now, jitter=lambda: self.jitter)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def permit(self) -> Permit:
+        permit = self.breaker.admit()
+        assert isinstance(permit, Permit)
+        return permit
+
+    def fail(self, times: int = 1, wish: float | None = None) -> None:
+        for _ in range(times):
+            self.breaker.failed(self.permit(), "no answer", wish)
+
+    def as_it_is(self) -> None:
+        """Nothing has happened."""
+
+    def open_by_calls(self) -> None:
+        self.fail(3)
+
+    def open_by_owner(self) -> None:
+        """Lost, and every attempt fails until calls do not wait for the next one any more."""
+        while self.breaker.state is not OPEN:
+            self.breaker.unreachable("refused")
+            self.wait(self.breaker.retry_in())
+
+    def half_open_by_calls(self) -> Permit:
+        self.open_by_calls()
+        self.wait(self.breaker.retry_in())
+        return self.permit()
+
+    def half_open_by_owner(self) -> None:
+        self.open_by_owner()
+        self.breaker.trying()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+FACTS: dict[str, Callable[[Bench], object]] = {
+    "answered": lambda bench: bench.breaker.answered(),
+    "owner cannot reach it": lambda bench: bench.breaker.unreachable("refused"),
+    "owner has reached it": lambda bench: bench.breaker.reachable(),
+    "owner tries": lambda bench: bench.breaker.trying(),
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "fact", "after"),
+    [
+        (Bench.as_it_is, "answered", CLOSED),
+        (Bench.as_it_is, "owner cannot reach it", CLOSED),
+        (Bench.as_it_is, "owner has reached it", CLOSED),
+        (Bench.as_it_is, "owner tries", CLOSED),
+        (Bench.open_by_calls, "answered", CLOSED),
+        (Bench.open_by_calls, "owner cannot reach it", OPEN),
+        (Bench.open_by_calls, "owner has reached it", OPEN),
+        (Bench.open_by_calls, "owner tries", OPEN),
+        (Bench.open_by_owner, "answered", CLOSED),
+        (Bench.open_by_owner, "owner cannot reach it", OPEN),
+        (Bench.open_by_owner, "owner has reached it", CLOSED),
+        (Bench.open_by_owner, "owner tries", HALF_OPEN),
+        (Bench.half_open_by_calls, "answered", CLOSED),
+        (Bench.half_open_by_calls, "owner cannot reach it", OPEN),
+        (Bench.half_open_by_calls, "owner has reached it", HALF_OPEN),
+        (Bench.half_open_by_owner, "answered", CLOSED),
+        (Bench.half_open_by_owner, "owner cannot reach it", OPEN),
+        (Bench.half_open_by_owner, "owner has reached it", CLOSED),
+    ],
+)
+def test_each_fact_leads_to_its_state(
+    bench: Bench, before: Callable[[Bench], object], fact: str, after: BreakerState
+) -> None:
+    before(bench)
+    FACTS[fact](bench)
+    assert bench.breaker.state is after
+
+
+def test_calls_without_an_answer_open_it_when_they_are_so_many_in_a_row(bench: Bench) -> None:
+    bench.fail(2)
+    bench.breaker.answered()
+    bench.fail(2)
+    assert bench.breaker.state is CLOSED
+    bench.fail()
+    assert bench.breaker.state is OPEN
+    assert bench.breaker.reason == "no answer"
+    assert bench.breaker.refusal() == bench.breaker.admit() == Refusal(1.0)
+
+
+def test_an_open_one_refuses_until_its_time_and_then_lets_one_call_through(bench: Bench) -> None:
+    bench.open_by_calls()
+    bench.wait(0.25)
+    assert bench.breaker.refusal() == Refusal(0.75)
+    bench.wait(0.75)
+    assert bench.breaker.refusal() is None
+    assert isinstance(bench.breaker.admit(), Permit)
+    assert bench.breaker.state is HALF_OPEN
+    assert isinstance(bench.breaker.refusal(), Refusal)
+    assert isinstance(bench.breaker.admit(), Refusal)
+
+
+def test_a_probe_that_fails_opens_it_for_twice_as_long_up_to_a_limit(bench: Bench) -> None:
+    bench.open_by_calls()
+    pauses: list[float] = []
+    for _ in range(6):
+        pauses.append(bench.breaker.retry_in())
+        bench.wait(bench.breaker.retry_in())
+        bench.fail()
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
+
+
+def test_a_pause_has_jitter(bench: Bench) -> None:
+    bench.jitter = 0.8
+    bench.open_by_calls()
+    assert bench.breaker.retry_in() == pytest.approx(0.8)
+    pauses: list[float] = []
+    for _ in range(100):
+        real = Breaker(LIMITS, clock=lambda: 0.0)
+        real.unreachable("gone")
+        pauses.append(real.retry_in())
+    assert 0.8 <= min(pauses) < 0.9
+    assert 1.1 < max(pauses) <= 1.2
+
+
+def test_a_server_is_left_alone_for_as_long_as_it_wants_up_to_a_limit(bench: Bench) -> None:
+    bench.fail(3, wish=6.0)
+    assert bench.breaker.retry_in() == 6.0
+    bench.wait(6.0)
+    bench.fail(wish=3600.0)
+    assert bench.breaker.retry_in() == 8.0
+
+
+def test_a_probe_whose_end_says_nothing_leaves_the_next_call_to_be_the_probe(bench: Bench) -> None:
+    bench.breaker.untold(bench.half_open_by_calls())
+    assert isinstance(bench.breaker.admit(), Permit)
+    assert bench.breaker.state is HALF_OPEN
+
+
+def test_calls_that_went_before_it_opened_do_not_open_it_for_longer(bench: Bench) -> None:
+    early = [bench.permit() for _ in range(10)]
+    for permit in early:
+        bench.breaker.failed(permit, "no answer")
+    assert bench.breaker.retry_in() == 1.0
+    bench.wait(1.0)
+    probe = bench.permit()
+    bench.breaker.failed(early[0], "no answer")
+    assert bench.breaker.state is HALF_OPEN
+    bench.breaker.failed(probe, "no answer")
+    assert bench.breaker.state is OPEN
+
+
+def test_an_answer_that_was_still_coming_closes_it(bench: Bench) -> None:
+    bench.open_by_calls()
+    bench.breaker.answered()
+    bench.open_by_calls()
+    assert bench.breaker.retry_in() == 1.0
+
+
+def test_a_server_that_was_lost_a_moment_ago_is_waited_for(bench: Bench) -> None:
+    bench.breaker.lost()
+    assert bench.breaker.patience() == 5.0
+    bench.wait(1.0)
+    bench.breaker.unreachable("refused")
+    assert bench.breaker.state is CLOSED
+    assert bench.breaker.patience() == 4.0
+    bench.breaker.reachable()
+    assert bench.breaker.patience() == 0.0
+
+
+def test_it_opens_when_the_next_try_is_later_than_calls_wait(bench: Bench) -> None:
+    bench.breaker.lost()
+    for pause in (1.0, 2.0):
+        bench.breaker.unreachable("refused")
+        assert (bench.breaker.state, bench.breaker.retry_in()) == (CLOSED, pause)
+        bench.wait(pause)
+    bench.breaker.unreachable("refused")
+    assert (bench.breaker.state, bench.breaker.retry_in()) == (OPEN, 4.0)
+    assert bench.breaker.patience() == 0.0
+
+
+def test_while_it_cannot_be_reached_its_owner_is_the_probe_and_no_call(bench: Bench) -> None:
+    bench.open_by_owner()
+    bench.wait(60.0)
+    assert isinstance(bench.breaker.admit(), Refusal)
+    bench.breaker.trying()
+    assert bench.breaker.refusal() is None, "a call may wait for what the owner finds"
+    assert bench.breaker.patience() == 5.0
+    assert isinstance(bench.breaker.admit(), Refusal)
+    bench.breaker.reachable()
+    assert isinstance(bench.breaker.admit(), Permit)
+
+
+def test_a_server_that_is_back_has_to_answer_before_it_is_trusted_again(bench: Bench) -> None:
+    bench.half_open_by_owner()
+    bench.breaker.reachable()
+    pause = bench.breaker.retry_at
+    assert pause is None
+    bench.fail()
+    assert bench.breaker.state is OPEN
+    assert bench.breaker.retry_in() == 8.0
+
+
+def test_a_server_that_comes_and_goes_is_tried_less_and_less(bench: Bench) -> None:
+    pauses: list[float] = []
+    for _ in range(4):
+        bench.breaker.unreachable("it died")
+        pauses.append(bench.breaker.retry_in())
+        bench.wait(bench.breaker.retry_in())
+        bench.breaker.trying()
+        bench.breaker.reachable()
+    assert pauses == [1.0, 2.0, 4.0, 8.0]
+
+
+def test_one_that_stayed_in_reach_for_long_begins_with_the_first_pause_again(bench: Bench) -> None:
+    bench.half_open_by_owner()
+    bench.breaker.reachable()
+    bench.wait(61.0)
+    bench.breaker.unreachable("it died")
+    assert (bench.breaker.state, bench.breaker.retry_in()) == (CLOSED, 1.0)
