@@ -80,8 +80,10 @@ class MemoryStore(CallStore, TurnStore, History):
         self._writer = asyncio.Lock()
         self._rows = 0
 
-    async def begin(self, subject: str, session_id: str | None, text: str, traceparent: str | None) -> Turn:
-        turn = Turn(new_id(), session_id or new_id(), subject, traceparent=traceparent)
+    async def begin(
+        self, subject: str, session_id: str | None, text: str, traceparent: str | None, *, turn_id: str | None = None
+    ) -> Turn:
+        turn = Turn(turn_id or new_id(), session_id or new_id(), subject, traceparent=traceparent)
 
         def unit() -> Turn:
             session = self._sessions.get(turn.session_id)

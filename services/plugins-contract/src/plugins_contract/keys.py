@@ -11,6 +11,12 @@
 | `plugins.catalog` | set of server names | workers | permanent |
 | `plugins.catalog:<server>` | hash | workers | 7 days after the last heartbeat |
 | `dialog.turns:<turnId>` | stream | the engine that runs the turn | 24 h after its last entry |
+| `dialog.runs` | sorted set: turn, end of its lease | the engines that run turns | permanent; empty when nothing runs |
+| `dialog.runs:<turnId>` | hash | the engine that runs the turn | 30 days after its last step (`SESSION_COPY_DAYS`) |
+| `dialog.sessions:<sessionId>` | hash | the engine that runs the session's turn | 30 days after its last turn (`SESSION_COPY_DAYS`) |
+| `dialog.subjects:<subject>` | sorted set: session, last change | engines | 30 days after the last change (`SESSION_COPY_DAYS`) |
+| `dialog.forgotten` | sorted set: session, time | engines | 30 days after the last deletion (`SESSION_COPY_DAYS`) |
+| `dialog.control` | pub/sub channel | engines | nothing stored |
 | `events.ltm`, `events.analytics` | streams, about 100,000 entries | engine (relay) | permanent |
 """
 
@@ -72,6 +78,33 @@ class Keys:
         """The user-visible log of one turn."""
         return f"{self.prefix}dialog.turns:{turn_id}"
 
+    @property
+    def runs(self) -> str:
+        """The turns that run anywhere, by the end of their leases in Unix milliseconds on the clock of Redis."""
+        return f"{self.prefix}dialog.runs"
+
+    def run(self, turn_id: str) -> str:
+        """Who runs a turn, in which epoch, and whether its end was asked for."""
+        return f"{self.prefix}dialog.runs:{turn_id}"
+
+    def session(self, session_id: str) -> str:
+        """The copy of one session that every engine can read."""
+        return f"{self.prefix}dialog.sessions:{session_id}"
+
+    def sessions_of(self, subject: str) -> str:
+        """The sessions of one subject, by the time of their last change."""
+        return f"{self.prefix}dialog.subjects:{subject}"
+
+    @property
+    def forgotten(self) -> str:
+        """The sessions that were deleted, for engines that still hold a copy."""
+        return f"{self.prefix}dialog.forgotten"
+
+    @property
+    def engines(self) -> str:
+        """Pub/sub among engines: a turn is to be stopped. Losing one costs latency only."""
+        return f"{self.prefix}dialog.control"
+
     def route(self, stream: str) -> str:
         """A stream named by an outbox route, such as `events.ltm`."""
         return f"{self.prefix}{stream}"
@@ -80,4 +113,4 @@ class Keys:
     def permanent(self) -> frozenset[str]:
         """The keys that stay for ever. Every other key has a TTL."""
         routes = (self.route(stream) for stream in ROUTED)
-        return frozenset({self.requests, self.dead, self.catalogue, *routes})
+        return frozenset({self.requests, self.dead, self.catalogue, self.runs, *routes})

@@ -11,8 +11,11 @@ from dialog_engine.tool_calls.rounds import OpenCall
 class TurnStore(Protocol):
     """Where turns begin and end, durably."""
 
-    async def begin(self, subject: str, session_id: str | None, text: str, traceparent: str | None) -> Turn:
-        """Commit the user's message and a running turn; without a session, in a new one.
+    async def begin(
+        self, subject: str, session_id: str | None, text: str, traceparent: str | None, *, turn_id: str | None = None
+    ) -> Turn:
+        """Commit the user's message and a running turn; without a session, in a new one. `turn_id` is its id, if it
+        has one already.
 
         Raises:
             SessionNotFoundError: there is no such session for this subject.

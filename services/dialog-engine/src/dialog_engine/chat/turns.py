@@ -26,6 +26,7 @@ class _Running:
     told: asyncio.Event = field(default_factory=asyncio.Event)
     """Its last event is in the log, or it is left for the next life."""
     task: asyncio.Task[None] | None = None
+    dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,23 @@ class RunningTurns:
     def __len__(self) -> int:
         return len(self._running)
 
-    async def start(self, subject: str, session_id: str | None, text: str, traceparent: str | None = None) -> Turn:
+    def running(self) -> list[Turn]:
+        """Those that run now."""
+        return [running.turn for running in self._running.values()]
+
+    def runs(self, turn_id: str) -> bool:
+        """Whether that turn runs here."""
+        return turn_id in self._running
+
+    async def start(
+        self,
+        subject: str,
+        session_id: str | None,
+        text: str,
+        traceparent: str | None = None,
+        *,
+        turn_id: str | None = None,
+    ) -> Turn:
         """Commit the user's message and run the turn; in a new session when none is given.
 
         Once the commit is on its way the turn runs, whether or not the caller is still there.
@@ -56,8 +73,8 @@ class RunningTurns:
         """
 
         async def begin() -> Turn:
-            turn = await self._store.begin(subject, session_id, text, traceparent)
-            self._own(turn)
+            turn = await self._store.begin(subject, session_id, text, traceparent, turn_id=turn_id)
+            self.own(turn)
             return turn
 
         return await to_its_end(begin())
@@ -67,34 +84,52 @@ class RunningTurns:
         turns = await self._store.adopt_unfinished()
         for turn in turns:
             log.info("turn %s goes on in epoch %d", turn.turn_id, turn.epoch)
-            self._own(turn)
+            self.own(turn)
         return len(turns)
 
     async def cancel(self, turn_id: str) -> bool:
-        """Stop a turn and wait until its last event is told. False when it does not run here."""
+        """Stop a turn and wait until its last event is told. False when it does not run here, or not to its end."""
         running = self._running.get(turn_id)
         if running is None:
             return False
         running.stop.set()
         await running.told.wait()
-        return True
+        return not running.dropped
 
-    async def close(self, grace_seconds: float) -> None:
+    def stop(self, turn_id: str) -> None:
+        """Stop a turn, if it runs here."""
+        if running := self._running.get(turn_id):
+            running.stop.set()
+
+    async def drop(self, turn_id: str) -> None:
+        """Another engine runs the turn: close its stream at the model and end nothing of it."""
+        running = self._running.get(turn_id)
+        if running is None or running.task is None:
+            return
+        running.dropped = True
+        running.task.cancel()
+        await asyncio.wait([running.task])
+
+    async def close(self, grace_seconds: float) -> list[Turn]:
         """Let turns end for a while, then leave the rest: they stay unfinished, and the next life goes on with them.
 
-        A turn that is just ending is not cut: see `to_its_end`.
+        A turn that is just ending is not cut: see `to_its_end`. Returns the rest.
         """
-        tasks = [running.task for running in self._running.values() if running.task]
+        tasks = {running.task: running.turn for running in self._running.values() if running.task}
         if not tasks:
-            return
+            return []
         _, rest = await asyncio.wait(tasks, timeout=grace_seconds)
         for task in rest:
             task.cancel()
         if rest:
             await asyncio.wait(rest)
+        return [tasks[task] for task in rest if task.cancelled()]
 
-    def _own(self, turn: Turn) -> None:
+    def own(self, turn: Turn, *, stopped: bool = False) -> None:
+        """Run a turn that is committed; `stopped` when its user has stopped it already."""
         running = _Running(turn, self._logs.open(turn))
+        if stopped:
+            running.stop.set()
         self._running[turn.turn_id] = running
         running.task = asyncio.create_task(self._run(running), name=f"turn {turn.turn_id}")
         running.task.add_done_callback(lambda _: self._forget(running))

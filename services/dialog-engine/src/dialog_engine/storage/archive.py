@@ -37,10 +37,10 @@ _TURN = (
     " t.created_at, finished_at FROM turns t JOIN sessions s USING (session_id)"
 )
 _MESSAGES = (
-    "SELECT m.message_id, m.turn_id, m.role, m.content, m.reasoning, m.interrupted, m.created_at,"
+    "SELECT m.number, m.turn_id, m.role, m.content, m.reasoning, m.interrupted, m.created_at,"
     " c.tool_call_id, c.correlation_id, c.name, c.arguments, c.extra, c.server, c.outcome"
     " FROM messages m LEFT JOIN tool_calls c ON c.message_id = m.message_id"
-    " WHERE m.{} = ? ORDER BY m.message_id, c.ordinal"
+    " WHERE m.{} = ? ORDER BY m.number, m.message_id, c.ordinal"
 )
 _MESSAGES_OF_SESSION = _MESSAGES.format("session_id")
 _MESSAGES_OF_TURN = _MESSAGES.format("turn_id")

@@ -5,9 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from dialog_engine.chat import facts
+from dialog_engine.chat.copies import OutcomeRow
+from dialog_engine.chat.journal import JournalEntry, Step
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
+from dialog_engine.storage.copies import message_row
 from dialog_engine.storage.database import Database, Transaction, now_ms
+from dialog_engine.storage.journal import OfferEntries, add_entry, add_turn_entry, nobody
 from dialog_engine.storage.outbox import add_event
 from dialog_engine.tool_calls.ports import CallStore
 from dialog_engine.tool_calls.rounds import OpenCall
@@ -20,11 +24,16 @@ OfferRows = Callable[[Sequence[OutboxRow]], None]
 """Told of outbox rows as soon as they are committed."""
 
 
-async def insert_message(tx: Transaction, turn: Turn, role: str, message: AssistantMessage) -> int:
-    """Add a message to the turn's session. Returns its id."""
-    [(message_id,)] = await tx.execute(
-        "INSERT INTO messages (session_id, turn_id, role, content, reasoning, interrupted, created_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING message_id",
+async def insert_message(tx: Transaction, turn: Turn, role: str, message: AssistantMessage) -> tuple[int, int]:
+    """Add a message to the turn's session. Returns its id in this file, and its number in the session.
+
+    Numbers are times, made to rise: should two engines answer the same session while they cannot talk to each other,
+    what both said still has its order.
+    """
+    [(message_id, number)] = await tx.execute(
+        "INSERT INTO messages (session_id, turn_id, role, content, reasoning, interrupted, created_at, number)"
+        " SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, max(?7, 1 + coalesce((SELECT max(number) FROM messages"
+        " WHERE session_id = ?1), 0)) RETURNING message_id, number",
         turn.session_id,
         turn.turn_id,
         role,
@@ -33,15 +42,16 @@ async def insert_message(tx: Transaction, turn: Turn, role: str, message: Assist
         message.interrupted,
         now_ms(),
     )
-    return message_id
+    return message_id, number
 
 
 class SqliteCalls(CallStore):
     """The tool calls of the turns that run here."""
 
-    def __init__(self, database: Database, offer: OfferRows) -> None:
+    def __init__(self, database: Database, offer: OfferRows, share: OfferEntries = nobody) -> None:
         self._database = database
         self._offer = offer
+        self._share = share
 
     async def add_round(
         self,
@@ -52,8 +62,8 @@ class SqliteCalls(CallStore):
     ) -> int:
         servers = {request.correlation_id: request.server for request in requests}
 
-        async def unit(tx: Transaction) -> tuple[int, list[OutboxRow]]:
-            message_id = await insert_message(tx, turn, "assistant", message)
+        async def unit(tx: Transaction) -> tuple[int, list[OutboxRow], JournalEntry]:
+            message_id, number = await insert_message(tx, turn, "assistant", message)
             await tx.execute("UPDATE turns SET rounds = rounds + 1 WHERE turn_id = ?", turn.turn_id)
             await tx.execute_many(
                 "INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server,"
@@ -78,17 +88,21 @@ class SqliteCalls(CallStore):
             for call in message.tool_calls:
                 if outcome := answered.get(call.correlation_id):
                     rows += await _answer(tx, turn, call, outcome)
-            return message_id, rows
+            entry = await add_turn_entry(tx, turn, Step.GOES_ON, [await message_row(tx, message_id)])
+            return number, rows, entry
 
-        message_id, rows = await self._database.write(unit)
+        number, rows, entry = await self._database.write(unit)
+        self._share([entry])
         self._offer(rows)
-        return message_id
+        return number
 
     async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> bool:
-        async def unit(tx: Transaction) -> list[OutboxRow]:
-            return await _answer(tx, turn, call, outcome)
+        async def unit(tx: Transaction) -> tuple[list[OutboxRow], list[JournalEntry]]:
+            rows = await _answer(tx, turn, call, outcome)
+            return rows, [await _outcome_entry(tx, turn, call)] if rows else []
 
-        rows = await self._database.write(unit)
+        rows, entries = await self._database.write(unit)
+        self._share(entries)
         self._offer(rows)
         return bool(rows)
 
@@ -98,7 +112,7 @@ class SqliteCalls(CallStore):
         A request that this release cannot read (another one made it) is answered so: nothing can be done about it.
         """
 
-        async def unit(tx: Transaction) -> tuple[list[OpenCall], list[OutboxRow]]:
+        async def unit(tx: Transaction) -> tuple[list[OpenCall], list[OutboxRow], list[JournalEntry]]:
             rows = await tx.execute(
                 "SELECT c.tool_call_id, c.correlation_id, c.name, c.arguments, o.payload FROM tool_calls c"
                 " JOIN outbox o ON o.event_type = ? AND o.event_id = c.correlation_id"
@@ -108,15 +122,18 @@ class SqliteCalls(CallStore):
             )
             found: list[OpenCall] = []
             facts: list[OutboxRow] = []
+            entries: list[JournalEntry] = []
             for *call, payload in rows:
                 try:
                     found.append(OpenCall(ToolCall(*call), decode_request(payload)))
                 except UnsupportedEventError as error:
                     facts += await _answer(tx, turn, ToolCall(*call), _unreadable(error))
-            return found, facts
+                    entries.append(await _outcome_entry(tx, turn, ToolCall(*call)))
+            return found, facts, entries
 
         # In the writer's queue: a round whose commit is on its way when the user stops the turn must be seen.
-        found, facts = await self._database.write(unit)
+        found, facts, entries = await self._database.write(unit)
+        self._share(entries)
         self._offer(facts)
         return found
 
@@ -147,6 +164,14 @@ async def _answer(tx: Transaction, turn: Turn, call: ToolCall, outcome: ToolOutc
         at=now_ms(),
     )
     return [await add_event(tx, facts.TOOL_CALL_FINISHED, call.correlation_id, msgspec.json.encode(fact))]
+
+
+async def _outcome_entry(tx: Transaction, turn: Turn, call: ToolCall) -> JournalEntry:
+    [(outcome, answered_at)] = await tx.execute(
+        "SELECT outcome, answered_at FROM tool_calls WHERE correlation_id = ?", call.correlation_id
+    )
+    row = OutcomeRow(correlation_id=call.correlation_id, outcome=msgspec.Raw(outcome), answered_at=answered_at)
+    return await add_entry(tx, turn, Step.GOES_ON, [row])
 
 
 def _unreadable(error: UnsupportedEventError) -> ToolOutcome:

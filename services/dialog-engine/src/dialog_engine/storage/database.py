@@ -224,9 +224,35 @@ def _owned(path: Path) -> Generator[None]:
         yield
 
 
+_MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        "ALTER TABLE turns ADD COLUMN owned INTEGER NOT NULL DEFAULT 1",
+        "ALTER TABLE messages ADD COLUMN number INTEGER NOT NULL DEFAULT 0",
+        "UPDATE messages SET number = message_id",
+        "DROP INDEX IF EXISTS messages_by_session",
+    ),
+)
+"""What makes a file of version n (`PRAGMA user_version`) one of version n + 1. A new file is made by schema.sql."""
+
+
+async def _migrate(writer: aiosqlite.Connection) -> None:
+    transaction = Transaction(writer)
+    if not await transaction.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'"):
+        await transaction.execute(f"PRAGMA user_version = {len(_MIGRATIONS)}")
+        return
+    [(version,)] = await transaction.execute("PRAGMA user_version")
+    for number, statements in enumerate(_MIGRATIONS[version:], version + 1):
+        await transaction.execute("BEGIN IMMEDIATE")
+        for statement in statements:
+            await transaction.execute(statement)
+        await transaction.execute(f"PRAGMA user_version = {number}")
+        await transaction.execute("COMMIT")
+
+
 async def _prepare(writer: aiosqlite.Connection) -> None:
     await writer.execute("PRAGMA busy_timeout=1000")
     await writer.execute("PRAGMA journal_mode=WAL")
     await writer.execute("PRAGMA synchronous=FULL")
     await writer.execute("PRAGMA foreign_keys=ON")
+    await _migrate(writer)
     await writer.executescript((files(__package__ or __name__) / "schema.sql").read_text())

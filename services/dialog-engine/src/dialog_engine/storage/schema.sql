@@ -28,7 +28,8 @@ CREATE TABLE IF NOT EXISTS turns (
     error_message TEXT,
     traceparent   TEXT,
     created_at    INTEGER NOT NULL,
-    finished_at   INTEGER
+    finished_at   INTEGER,
+    owned         INTEGER NOT NULL DEFAULT 1 -- whether this engine ran it last; a copy of another engine's turn: 0
 ) STRICT;
 -- One turn at a time per session: held by the database, not by a check before it.
 CREATE UNIQUE INDEX IF NOT EXISTS one_running_turn ON turns (session_id) WHERE status = 'running';
@@ -42,9 +43,11 @@ CREATE TABLE IF NOT EXISTS messages (
     content     TEXT NOT NULL,
     reasoning   TEXT NOT NULL DEFAULT '',
     interrupted INTEGER NOT NULL DEFAULT 0,
-    created_at  INTEGER NOT NULL
+    created_at  INTEGER NOT NULL,
+    number      INTEGER NOT NULL DEFAULT 0 -- its place in the session, the same in every engine's copy
 ) STRICT;
-CREATE INDEX IF NOT EXISTS messages_by_session ON messages (session_id, message_id);
+CREATE INDEX IF NOT EXISTS messages_in_order ON messages (session_id, number);
+CREATE UNIQUE INDEX IF NOT EXISTS messages_of_turn ON messages (turn_id, number);
 
 CREATE TABLE IF NOT EXISTS tool_calls (
     correlation_id TEXT PRIMARY KEY,
@@ -77,3 +80,20 @@ CREATE TABLE IF NOT EXISTS outbox (
     UNIQUE (event_type, event_id)
 ) STRICT;
 CREATE INDEX IF NOT EXISTS outbox_waiting ON outbox (next_at, seq) WHERE published_at IS NULL;
+
+-- What is committed here and not yet shared with the other engines, in order.
+CREATE TABLE IF NOT EXISTS journal (
+    seq        INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id TEXT NOT NULL,
+    turn_id    TEXT NOT NULL,
+    epoch      INTEGER NOT NULL,
+    step       TEXT NOT NULL,
+    payload    BLOB NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS journal_by_session ON journal (session_id);
+
+-- Up to which version of the shared copy this file has everything of a session.
+CREATE TABLE IF NOT EXISTS copies (
+    session_id TEXT PRIMARY KEY REFERENCES sessions ON DELETE CASCADE,
+    version    INTEGER NOT NULL
+) STRICT;

@@ -1,16 +1,21 @@
 """Turns: they begin with the user's message and end with their last one, each in one transaction."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
 from dialog_engine.chat import facts
+from dialog_engine.chat.copies import MessageRow
+from dialog_engine.chat.journal import JournalEntry, Step
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.ports import TurnStore
 from dialog_engine.errors import SessionNotFoundError, TurnRunningError
 from dialog_engine.model import AssistantMessage, Done, DoneReason, Turn, TurnFailed
 from dialog_engine.storage.calls import OfferRows, insert_message
+from dialog_engine.storage.copies import message_row
 from dialog_engine.storage.database import Database, Transaction, now_ms
+from dialog_engine.storage.journal import OfferEntries, add_turn_entry, nobody
 from dialog_engine.storage.outbox import add_event
 from plugins_contract.ids import new_id
 
@@ -20,14 +25,17 @@ TITLE_LENGTH = 80
 class SqliteTurns(TurnStore):
     """The turns of this engine."""
 
-    def __init__(self, database: Database, offer: OfferRows) -> None:
+    def __init__(self, database: Database, offer: OfferRows, share: OfferEntries = nobody) -> None:
         self._database = database
         self._offer = offer
+        self._share = share
 
-    async def begin(self, subject: str, session_id: str | None, text: str, traceparent: str | None) -> Turn:
-        turn = Turn(new_id(), session_id or new_id(), subject, traceparent=traceparent)
+    async def begin(
+        self, subject: str, session_id: str | None, text: str, traceparent: str | None, *, turn_id: str | None = None
+    ) -> Turn:
+        turn = Turn(turn_id or new_id(), session_id or new_id(), subject, traceparent=traceparent)
 
-        async def unit(tx: Transaction) -> None:
+        async def unit(tx: Transaction) -> JournalEntry:
             if session_id is None:
                 await add_session(tx, turn.session_id, subject, text)
             else:
@@ -46,15 +54,16 @@ class SqliteTurns(TurnStore):
                     "SELECT turn_id FROM turns WHERE session_id = ? AND status = 'running'", turn.session_id
                 )
                 raise TurnRunningError(running)
-            await insert_message(tx, turn, "user", AssistantMessage(text))
+            message_id, _ = await insert_message(tx, turn, "user", AssistantMessage(text))
+            return await add_turn_entry(tx, turn, Step.BEGINS, [await message_row(tx, message_id)])
 
-        await self._database.write(unit)
+        self._share([await self._database.write(unit)])
         return turn
 
     async def finish(
         self, turn: Turn, message: AssistantMessage | None, done: Done, failure: TurnFailed | None
     ) -> int | None:
-        async def unit(tx: Transaction) -> tuple[int | None, OutboxRow | None]:
+        async def unit(tx: Transaction) -> tuple[int, OutboxRow, JournalEntry] | None:
             ended = await tx.execute(
                 "UPDATE turns SET status = ?, reason = ?, input_tokens = ?, output_tokens = ?, ttft_ms = ?,"
                 " error_code = ?, error_message = ?, finished_at = ?"
@@ -71,21 +80,28 @@ class SqliteTurns(TurnStore):
                 turn.epoch,
             )
             if not ended:
-                return None, None
-            message_id = await insert_message(tx, turn, "assistant", message) if message else None
+                return None
+            number, rows = 0, list[MessageRow]()
+            if message:
+                message_id, number = await insert_message(tx, turn, "assistant", message)
+                rows.append(await message_row(tx, message_id))
             await tx.execute("UPDATE sessions SET updated_at = ? WHERE session_id = ?", now_ms(), turn.session_id)
             payload = msgspec.json.encode(await _fact(tx, turn, message, done))
-            return message_id, await add_event(tx, facts.TURN_FINISHED, turn.turn_id, payload)
+            fact = await add_event(tx, facts.TURN_FINISHED, turn.turn_id, payload)
+            return number, fact, await add_turn_entry(tx, turn, Step.ENDS, rows)
 
-        message_id, row = await self._database.write(unit)
-        if row is not None:
-            self._offer([row])
-        return message_id
+        finished = await self._database.write(unit)
+        if finished is None:
+            return None
+        number, row, entry = finished
+        self._share([entry])
+        self._offer([row])
+        return number if message else None
 
     async def adopt_unfinished(self) -> Sequence[Turn]:
         async def unit(tx: Transaction) -> list[Turn]:
             rows = await tx.execute(
-                "UPDATE turns SET epoch = epoch + 1 WHERE status = 'running'"
+                "UPDATE turns SET epoch = epoch + 1 WHERE status = 'running' AND owned"
                 " RETURNING turn_id, session_id, epoch, rounds, traceparent"
             )
             turns: list[Turn] = []
@@ -95,6 +111,23 @@ class SqliteTurns(TurnStore):
             return turns
 
         return await self._database.write(unit)
+
+    async def unfinished(self) -> list[Turn]:
+        """Turns that an earlier life of this engine left running, as it left them."""
+        rows = await self._database.read(
+            "SELECT turn_id, session_id, subject, epoch, rounds, traceparent"
+            " FROM turns JOIN sessions USING (session_id) WHERE status = 'running' AND owned ORDER BY turns.created_at"
+        )
+        return [Turn(*row) for row in rows]
+
+    async def go_on(self, turn: Turn, epoch: int) -> Turn:
+        """Take up one of them in this epoch."""
+
+        async def unit(tx: Transaction) -> None:
+            await tx.execute("UPDATE turns SET epoch = ? WHERE turn_id = ?", epoch, turn.turn_id)
+
+        await self._database.write(unit)
+        return replace(turn, epoch=epoch)
 
 
 async def add_session(tx: Transaction, session_id: str, subject: str, first_message: str) -> None:
@@ -124,7 +157,7 @@ async def _touch_session(tx: Transaction, session_id: str, subject: str, text: s
 
 async def _fact(tx: Transaction, turn: Turn, message: AssistantMessage | None, done: Done) -> facts.TurnFinished:
     [(user_message,)] = await tx.execute(
-        "SELECT content FROM messages WHERE turn_id = ? AND role = 'user' ORDER BY message_id LIMIT 1", turn.turn_id
+        "SELECT content FROM messages WHERE turn_id = ? AND role = 'user' ORDER BY number LIMIT 1", turn.turn_id
     )
     return facts.TurnFinished(
         turn_id=turn.turn_id,

@@ -12,9 +12,13 @@ from plugins_contract.connections import describe_outage, is_outage
 
 log = logging.getLogger(__name__)
 
-INTERVAL_SECONDS = 5.0
+INTERVAL_SECONDS = 1.0
 RETRY_SECONDS = 0.5
 ANSWER_SECONDS = 2.0
+GAP_SECONDS = 5.0
+"""Without an answer for so long, nobody knows what happened meanwhile; that this process slept counts as well."""
+STEP_SECONDS = 1.0
+"""The clock of Redis may drift; further off than this, it was set."""
 
 
 class RedisWatch:
@@ -25,6 +29,16 @@ class RedisWatch:
         self._clock = clock
         self.available = False
         """Whether the last question was answered."""
+        self._answered_at = 0.0
+        self._offset = 0.0
+        self._steady_since = 0.0
+
+    def steady_for(self) -> float:
+        """For how many seconds Redis has answered, with its clock going evenly, as far as it is known here."""
+        now = time.monotonic()
+        if not self.available or now - self._answered_at > GAP_SECONDS:
+            return 0.0
+        return now - self._steady_since
 
     async def run(self) -> None:
         """Ask, for ever."""
@@ -45,7 +59,17 @@ class RedisWatch:
                 log.warning("Redis does not answer: %s", describe_outage(error))
             self.available = False
             return
-        self._clock.sample(answer, sent_at, time.monotonic())
+        self.sample(answer, sent_at, time.monotonic())
         if not self.available:
             log.info("Redis answers")
         self.available = True
+
+    def sample(self, redis_time: tuple[int, int], sent_at: float, received_at: float) -> None:
+        """Take one answer of TIME: `(seconds, microseconds)`, asked and answered at these monotonic seconds."""
+        seconds, microseconds = redis_time
+        offset = seconds + microseconds / 1e6 - (sent_at + received_at) / 2
+        stepped = abs(offset - self._offset) > STEP_SECONDS + (received_at - sent_at)
+        if not self.available or stepped or received_at - self._answered_at > GAP_SECONDS:
+            self._steady_since = received_at
+        self._answered_at, self._offset = received_at, offset
+        self._clock.sample(redis_time, sent_at, received_at)

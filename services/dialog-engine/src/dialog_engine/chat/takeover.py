@@ -1,0 +1,237 @@
+"""Keeps the leases of the turns that run here, takes over those that others left, lets go of those that moved."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from dialog_engine.chat.copies import SessionCopy
+from dialog_engine.chat.imports import Imports
+from dialog_engine.chat.journal import Journal, NotSharedError
+from dialog_engine.chat.outbox import OutboxRow
+from dialog_engine.chat.runs import (
+    LocalCopies,
+    NotTaken,
+    Renewal,
+    Run,
+    Runs,
+    RunsUnavailableError,
+    SharedCopies,
+    Taken,
+)
+from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.errors import StorageUnavailableError
+from dialog_engine.model import Turn
+
+log = logging.getLogger(__name__)
+
+LEASE_SECONDS = 10.0
+RENEW_SECONDS = 2.5
+LOOK_SECONDS = 1.0
+NOBODY = Run("", "", 0, ended=False)
+
+
+class UnfinishedTurns(Protocol):
+    """The turns of this engine's own file."""
+
+    async def unfinished(self) -> Sequence[Turn]:
+        """Turns that an earlier life of this engine left running, as it left them."""
+        ...
+
+    async def go_on(self, turn: Turn, epoch: int) -> Turn:
+        """Take up one of them in this epoch."""
+        ...
+
+
+class Takeover:
+    """Which turns this engine runs. `steady_for` tells for how many seconds Redis has been well."""
+
+    def __init__(
+        self,
+        turns: RunningTurns,
+        store: UnfinishedTurns,
+        *,
+        engine_id: str,
+        runs: Runs,
+        shared: SharedCopies,
+        local: LocalCopies,
+        journal: Journal,
+        imports: Imports,
+        offer: Callable[[Sequence[OutboxRow]], None],
+        steady_for: Callable[[], float],
+    ) -> None:
+        self._turns = turns
+        self._store = store
+        self._engine_id = engine_id
+        self._runs = runs
+        self._shared = shared
+        self._local = local
+        self._journal = journal
+        self._imports = imports
+        self._offer = offer
+        self._steady_for = steady_for
+        self._left: dict[str, Turn] = {}
+        self._moved: dict[str, None] = {}
+        self._forgotten: dict[str, None] = {}
+        self._forgotten_at = 0
+        self._wake = asyncio.Event()
+
+    def moved(self, turn_id: str) -> None:
+        """Another engine runs the turn: the journal was told so."""
+        self._moved[turn_id] = None
+        self._wake.set()
+
+    def forgotten(self, session_id: str) -> None:
+        """The session was deleted by another engine."""
+        self._forgotten[session_id] = None
+        self._wake.set()
+
+    async def resume(self) -> None:
+        """Take up the turns that an earlier life of this engine left, unless others have. With Redis away nobody can
+        tell: they wait until it is back."""
+        self._left = {turn.turn_id: turn for turn in await self._store.unfinished()}
+        await self._take_up_left()
+
+    async def release(self, turns: Sequence[Turn]) -> None:
+        """Let others have turns that this engine leaves unfinished as it goes down."""
+        with suppress(RunsUnavailableError, NotSharedError):
+            await self._journal.settled()
+            for turn in turns:
+                await self._runs.give_up(turn)
+
+    async def run(self) -> None:
+        """Do it, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._again(self._renew, RENEW_SECONDS, 0.1), name="run leases")
+            tasks.create_task(self._again(self._look, LOOK_SECONDS, 0.25), name="turns left by others")
+            tasks.create_task(self._let_go(), name="turns that moved")
+
+    async def _again(self, step: Callable[[], Awaitable[None]], seconds: float, spread: float) -> None:
+        while True:
+            await asyncio.sleep(seconds * random.uniform(1 - spread, 1 + spread))
+            try:
+                await step()
+            except (RunsUnavailableError, NotSharedError):
+                pass  # nobody else can take a turn over now either
+            except StorageUnavailableError as error:
+                log.warning("turns cannot be taken over now: %s", error)
+            except Exception:
+                log.exception("turns cannot be looked after")
+
+    async def _renew(self) -> None:
+        turns = self._turns.running()
+        for turn, renewal in zip(turns, await self._runs.renew(turns), strict=True):
+            match renewal:
+                case Renewal.KEPT:
+                    pass
+                case Renewal.STOP:
+                    self._turns.stop(turn.turn_id)
+                case Renewal.MOVED:
+                    self.moved(turn.turn_id)
+                case Renewal.GONE:
+                    if self._turns.runs(turn.turn_id):
+                        await self._journal.share_whole(turn)
+
+    async def _look(self) -> None:
+        await self._take_up_left()
+        free = list(await self._runs.given_up())
+        if self._steady_for() >= LEASE_SECONDS:
+            # Before that, engines that live may not have had the time to renew their leases.
+            free += await self._runs.run_out()
+        for turn_id in free:
+            if not self._turns.runs(turn_id):
+                await self._take_over(turn_id)
+        await self._forget_deleted()
+
+    async def _take_over(self, turn_id: str) -> None:
+        run = await self._runs.look(turn_id) or NOBODY
+        taken = await self._runs.take(turn_id, run)
+        if isinstance(taken, NotTaken):
+            return
+        turn = Turn(turn_id, run.session_id, "", taken.epoch)
+        try:
+            await self._bring_in(turn, taken)
+        except BaseException:
+            with suppress(RunsUnavailableError):
+                await self._runs.give_up(turn)
+            raise
+
+    async def _bring_in(self, turn: Turn, taken: Taken) -> None:
+        copy = await self._shared.whole(turn.session_id)
+        found = await self._local.take_over(copy, turn.turn_id, taken.epoch) if isinstance(copy, SessionCopy) else None
+        if found is None:
+            log.info("turn %s was never committed: its engine went away before", turn.turn_id)
+            await self._runs.withdraw(turn)
+            return
+        turn, rows = found
+        log.info("turn %s is taken over in epoch %d", turn.turn_id, turn.epoch)
+        self._journal.taken_over(turn.turn_id)
+        self._turns.own(turn, stopped=taken.stopped)
+        self._offer(rows)
+
+    async def _take_up_left(self) -> None:
+        """What an earlier life committed is shared first, in its epoch."""
+        if not self._left:
+            return
+        with suppress(RunsUnavailableError, NotSharedError):
+            await self._journal.settled()
+            for turn in list(self._left.values()):
+                await self._take_up(turn)
+                del self._left[turn.turn_id]
+
+    async def _take_up(self, turn: Turn) -> None:
+        run = await self._runs.look(turn.turn_id)
+        if run is not None and (run.ended or run.engine_id != self._engine_id):
+            self.moved(turn.turn_id)
+            return
+        taken = Taken(turn.epoch + 1, stopped=False)
+        if run is not None:
+            answer = await self._runs.take(turn.turn_id, run)
+            if isinstance(answer, NotTaken):
+                self.moved(turn.turn_id)
+                return
+            taken = answer
+        turn = await self._store.go_on(turn, taken.epoch)
+        if run is None:
+            await self._journal.share_whole(turn)
+        log.info("turn %s goes on in epoch %d", turn.turn_id, turn.epoch)
+        self._turns.own(turn, stopped=taken.stopped)
+
+    async def _let_go(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                while self._moved:
+                    await self._lose(next(iter(self._moved)))
+                while self._forgotten:
+                    await self._forget(next(iter(self._forgotten)))
+            except RunsUnavailableError:
+                pass  # it is fetched when somebody asks for it
+            except StorageUnavailableError as error:
+                log.warning("a turn that moved is still here: %s", error)
+                await asyncio.sleep(RENEW_SECONDS)
+                self._wake.set()
+
+    async def _lose(self, turn_id: str) -> None:
+        log.info("turn %s runs on another engine", turn_id)
+        await self._turns.drop(turn_id)
+        await self._local.give_away(turn_id)
+        del self._moved[turn_id]
+        await self._imports.fresh_turn(turn_id)
+
+    async def _forget(self, session_id: str) -> None:
+        for turn in self._turns.running():
+            if turn.session_id == session_id:
+                await self._turns.drop(turn.turn_id)
+        await self._local.forget([session_id])
+        del self._forgotten[session_id]
+
+    async def _forget_deleted(self) -> None:
+        deleted = await self._shared.forgotten_since(self._forgotten_at)
+        here = [session_id for session_id, _ in deleted if await self._local.version(session_id) is not None]
+        if here:
+            await self._local.forget(here)
+        self._forgotten_at = max((at for _, at in deleted), default=self._forgotten_at)

@@ -1,0 +1,53 @@
+"""Hears what engines tell each other: that a turn is to be stopped. What is missed is found at the next renewal."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+
+import msgspec
+from redis.asyncio import Redis
+
+from plugins_contract.announcements import announcements
+from plugins_contract.connections import is_outage
+from plugins_contract.keys import Keys
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+
+
+class _Word(msgspec.Struct, rename="camel"):
+    kind: str
+    turn_id: str = ""
+
+
+class Bell:
+    """Tells `on_stop` which turn is to be stopped. `redis` is a blocking client made for announcements."""
+
+    def __init__(self, redis: Redis, keys: Keys, on_stop: Callable[[str], None]) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._on_stop = on_stop
+
+    async def run(self) -> None:
+        """Listen, for ever."""
+        while True:
+            try:
+                async with aclosing(announcements(self._redis, self._keys.engines)) as words:
+                    async for data in words:
+                        if data is not None:
+                            self._hear(data)
+            except Exception as error:
+                if not is_outage(error):
+                    log.exception("other engines cannot be heard")
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _hear(self, data: bytes) -> None:
+        try:
+            word = msgspec.json.decode(data, type=_Word)
+        except msgspec.DecodeError:
+            log.warning("another engine said what cannot be read: %.100r", data)
+            return
+        if word.kind == "stop":
+            self._on_stop(word.turn_id)

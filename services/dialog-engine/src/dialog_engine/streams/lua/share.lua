@@ -1,0 +1,43 @@
+-- SHARE: put rows of a session that are committed in one engine's file where every engine finds them.
+-- Fenced: only the engine that runs the turn, in its present epoch, may write. Idempotent: the same rows again change nothing.
+-- KEYS session, run, runs, sessionsOfSubject
+-- ARGV sessionId, turn ('' for none), engine, epoch, step, leaseMs, ttl, subject, title, createdAt, updatedAt, field, row, field, row, …
+--   step: 'begins' (makes the run when Redis has none), 'goes on', 'ends'
+-- -> {'OK', version} | {'MOVED'} | {'GONE'} | {'FORGOTTEN'}
+local session, run, runs, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, turn, engine, epoch, step, ttl, updated = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[7], ARGV[11]
+
+local found = redis.call('HMGET', session, 'running', 'title', 'updatedAt', 'forgotten')
+if found[4] then return {'FORGOTTEN'} end
+if turn ~= '' then
+  local owner = redis.call('HMGET', run, 'engine', 'epoch')
+  if owner[1] then
+    if owner[1] ~= engine or owner[2] ~= epoch then return {'MOVED'} end
+  elseif step ~= 'begins' then
+    -- Redis lost its data, or was away when the turn began: the whole session is wanted.
+    return {'GONE'}
+  else
+    redis.call('HSET', run, 'session', id, 'engine', engine, 'epoch', epoch)
+    redis.call('ZADD', runs, now_ms() + tonumber(ARGV[6]), turn)
+    if not found[1] then redis.call('HSET', session, 'running', turn) end
+  end
+  redis.call('EXPIRE', run, ttl)
+end
+
+redis.call('HSET', session, 'subject', ARGV[8])
+if ARGV[10] ~= '' then redis.call('HSETNX', session, 'createdAt', ARGV[10]) end
+if ARGV[9] ~= '' and (not found[2] or found[2] == '') then redis.call('HSET', session, 'title', ARGV[9]) end
+if updated ~= '' and tonumber(updated) > tonumber(found[3] or 0) then
+  redis.call('HSET', session, 'updatedAt', updated)
+  redis.call('ZADD', index, updated, id)
+  redis.call('EXPIRE', index, ttl)
+end
+for i = 12, #ARGV, 2 do redis.call('HSET', session, ARGV[i], ARGV[i + 1]) end
+
+if step == 'ends' then
+  redis.call('HSET', run, 'ended', 1)
+  redis.call('ZREM', runs, turn)
+  if redis.call('HGET', session, 'running') == turn then redis.call('HDEL', session, 'running') end
+end
+redis.call('EXPIRE', session, ttl)
+return {'OK', redis.call('HINCRBY', session, 'version', 1)}
