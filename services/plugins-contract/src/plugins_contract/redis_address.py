@@ -8,6 +8,7 @@ SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
 """`rediss` is TLS. With `+sentinel` the hosts are Sentinels, which know where the master of a service is."""
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379
+_NOT_A_URL = "is not a URL: is the port a number, and are / # ? in the password written as %2F %23 %3F?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,8 @@ def parse_redis_url(url: str) -> RedisAddress:
         parts = urlsplit(url)
         netloc, at, hosts = parts.netloc.rpartition("@")
         login = _login(netloc) if at else Login()
+        if not at and "@" in url:
+            raise _WrongUrlError(_NOT_A_URL)
         if scheme == "unix":
             return _unix(parts, hosts, login)
         sentinels = scheme.endswith("+sentinel")
@@ -80,9 +83,7 @@ def parse_redis_url(url: str) -> RedisAddress:
         raise
     except ValueError:
         # The library's own words may hold a part of the password.
-        raise ValueError(
-            "is not a URL: is the port a number, and are / # ? in the password written as %2F %23 %3F?"
-        ) from None
+        raise ValueError(_NOT_A_URL) from None
     if parts.query or parts.fragment:
         raise ValueError("has options after a ? or a # that are not read: see the settings that begin with REDIS_")
     if len(endpoints) > 1 and not sentinels:

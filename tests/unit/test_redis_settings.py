@@ -1,0 +1,199 @@
+"""Where Redis is and how to log in: the same settings for every program, checked at the start, and no secret shown."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_settings import BaseSettings
+
+from dialog_engine.config import Settings as EngineSettings
+from dialog_engine.config import load_settings as load_engine
+from dialog_engine.errors import ConfigurationError
+from plugins_contract.connections import blocking_client, command_client, thread_client
+from plugins_contract.redis_address import Login, RedisAddress, Tls, parse_redis_url
+from plugins_contract.settings import RedisSettings
+from plugins_mcp.config import OperatorSettings, load_operator_settings
+from plugins_mcp.config import Settings as WorkerSettings
+from plugins_mcp.config import load_settings as load_worker
+from plugins_mcp.errors import SettingsError
+from tests.support.certificates import Certificates, make_certificates
+
+SECRET = "s3cr3t-of-mine"
+PROGRAMS: list[Any] = [
+    pytest.param(load_engine, id="engine"),
+    pytest.param(load_worker, id="worker"),
+    pytest.param(load_operator_settings, id="operator"),
+]
+Load = Callable[[], RedisSettings]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No `.env`, and nothing but what each program cannot do without."""
+    monkeypatch.chdir(tmp_path)
+    for kind in (EngineSettings, WorkerSettings):
+        for name in kind.model_fields:
+            monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    monkeypatch.setenv("MCP_SERVER_ENDPOINT", "http://127.0.0.1:9/mcp")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://host", RedisAddress((("host", 6379),))),
+        ("redis://host:1/2", RedisAddress((("host", 1),), database=2)),
+        ("redis://[::1]:1/", RedisAddress((("::1", 1),))),
+        ("redis://u%40x:p%2Fq@host", RedisAddress((("host", 6379),), login=Login("u@x", "p/q"))),
+        ("redis://:p@host", RedisAddress((("host", 6379),), login=Login(None, "p"))),
+        ("rediss://host", RedisAddress((("host", 6379),), tls=Tls())),
+        ("unix:///run/r.sock", RedisAddress(socket_path="/run/r.sock")),
+        ("unix://u:p@/run/r.sock?db=3", RedisAddress(socket_path="/run/r.sock", database=3, login=Login("u", "p"))),
+        ("redis+sentinel://a/m", RedisAddress((("a", 26379),), service="m")),
+        (
+            "rediss+sentinel://u:p@a:1,[::2]:3,c/m/4",
+            RedisAddress(
+                (("a", 1), ("::2", 3), ("c", 26379)), service="m", database=4, login=Login("u", "p"), tls=Tls()
+            ),
+        ),
+    ],
+)
+def test_a_url_says_where_redis_is(url: str, address: RedisAddress) -> None:
+    assert parse_redis_url(url) == address
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "redis://host:6379/0",
+        "redis://[::1]:1/2",
+        "unix:///run/r.sock",
+        "rediss+sentinel://a:1,b:2/m/3",
+    ],
+)
+def test_an_address_is_written_as_its_url(address: str) -> None:
+    assert str(parse_redis_url(address)) == address
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"REDIS_URL": f"http://:{SECRET}@redis"}, "REDIS_URL: must begin with redis://, rediss://, unix://"),
+        ({"REDIS_URL": f"redis://:{SECRET}/x@redis"}, "REDIS_URL: is not a URL"),
+        ({"REDIS_URL": f"redis://:a{SECRET}#b@redis:6379"}, "REDIS_URL: "),
+        ({"REDIS_URL": f"redis://{SECRET}@"}, "REDIS_URL: has no host"),
+        ({"REDIS_URL": f"redis://:{SECRET}@a,b"}, "REDIS_URL: names several hosts"),
+        ({"REDIS_URL": f"redis://:{SECRET}@a/first"}, "REDIS_URL: names a database that is no number"),
+        ({"REDIS_URL": f"redis://h?password={SECRET}"}, "REDIS_URL: has options after"),
+        ({"REDIS_URL": "redis://h?retry_on_timeout=true"}, "REDIS_URL: has options after"),
+        ({"REDIS_URL": f"unix:///s?password={SECRET}"}, "REDIS_URL: has options after"),
+        ({"REDIS_URL": "unix://"}, "REDIS_URL: has no path"),
+        ({"REDIS_URL": f"redis+sentinel://:{SECRET}@a:1"}, "REDIS_URL: names no service"),
+        ({"REDIS_URL": f"redis://user@{SECRET}"}, "REDIS_URL: it names a user without a password"),
+        ({"REDIS_URL": f"redis://:{SECRET}@h", "REDIS_PASSWORD": SECRET}, "REDIS_PASSWORD: REDIS_URL has one as well"),
+        ({"REDIS_USERNAME": "ann"}, "REDIS_USERNAME: a user needs a password: set REDIS_PASSWORD"),
+        ({"REDIS_SENTINEL_PASSWORD": SECRET}, "REDIS_SENTINEL_PASSWORD: REDIS_URL names no Sentinels"),
+        (
+            {"REDIS_URL": "redis+sentinel://a/m", "REDIS_SENTINEL_USERNAME": "ann"},
+            "REDIS_SENTINEL_USERNAME: a user needs a password",
+        ),
+        ({"REDIS_TLS_CA_FILE": "ca.pem"}, "REDIS_TLS_CA_FILE: REDIS_URL is not for TLS"),
+        ({"REDIS_URL": "rediss://h", "REDIS_TLS_CA_FILE": "none.pem"}, "REDIS_TLS_CA_FILE: none.pem cannot be read"),
+        ({"REDIS_URL": "rediss://h", "REDIS_TLS_CHECK_HOSTNAME": "perhaps"}, "REDIS_TLS_CHECK_HOSTNAME: "),
+    ],
+)
+def test_a_wrong_value_names_its_variable_and_what_to_do_and_shows_no_secret(
+    monkeypatch: pytest.MonkeyPatch, program: Load, values: dict[str, str], words: str
+) -> None:
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises((ConfigurationError, SettingsError)) as caught:
+        program()
+
+    assert str(caught.value).startswith(words)
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"ca_file": "key"}, "REDIS_TLS_CA_FILE: .* holds no certificate in PEM"),
+        ({"key_file": "key"}, "REDIS_TLS_KEY_FILE: set REDIS_TLS_CERT_FILE too"),
+        ({"cert_file": "client", "key_file": "key"}, "REDIS_TLS_CERT_FILE: it and REDIS_TLS_KEY_FILE must be"),
+        ({"cert_file": "client", "key_file": "encrypted"}, "REDIS_TLS_CERT_FILE: .* not encrypted"),
+    ],
+)
+def test_files_for_tls_are_tried_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, certificates: Certificates, tmp_path: Path, files: dict[str, str], words: str
+) -> None:
+    encrypted = tmp_path / "encrypted.key"
+    subprocess.run(
+        ["openssl", "rsa", "-in", certificates.client_key, "-aes256", "-passout", "pass:x", "-out", encrypted],
+        check=True,
+        capture_output=True,
+    )
+    paths = {"key": certificates.server_key, "client": certificates.client, "encrypted": encrypted}
+    monkeypatch.setenv("REDIS_URL", "rediss://h")
+    for name, which in files.items():
+        monkeypatch.setenv(f"REDIS_TLS_{name.upper()}", str(paths[which]))
+
+    with pytest.raises(SettingsError, match=words):
+        load_operator_settings()
+
+
+def test_everything_together_makes_one_address(monkeypatch: pytest.MonkeyPatch, certificates: Certificates) -> None:
+    for name, value in {
+        "REDIS_URL": "rediss+sentinel://a,b/mymaster/1",
+        "REDIS_USERNAME": "ann",
+        "REDIS_PASSWORD": SECRET,
+        "REDIS_SENTINEL_PASSWORD": "other",
+        "REDIS_TLS_CA_FILE": str(certificates.ca),
+        "REDIS_TLS_CERT_FILE": str(certificates.client),
+        "REDIS_TLS_KEY_FILE": str(certificates.client_key),
+        "REDIS_TLS_CHECK_HOSTNAME": "false",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+    assert load_operator_settings().redis_address == RedisAddress(
+        (("a", 26379), ("b", 26379)),
+        service="mymaster",
+        database=1,
+        login=Login("ann", SECRET),
+        sentinel_login=Login(None, "other"),
+        tls=Tls(str(certificates.ca), str(certificates.client), str(certificates.client_key), check_hostname=False),
+    )
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("variable", ["REDIS_URL", "REDIS_PASSWORD"])
+def test_a_password_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch, program: Load, variable: str) -> None:
+    monkeypatch.setenv(variable, f"redis://:{SECRET}@host" if variable == "REDIS_URL" else SECRET)
+    settings = program()
+    address = settings.redis_address
+    clients: list[Any] = [
+        command_client(address),
+        blocking_client(address, block_seconds=1),
+        thread_client(address),
+    ]
+
+    assert address.login.password == SECRET
+    shown = [settings, address, *clients, *(client.connection_pool for client in clients)]
+    assert not [text for value in shown for text in (repr(value), str(value)) if SECRET in text]
+
+
+@pytest.mark.parametrize("kind", [EngineSettings, WorkerSettings, OperatorSettings])
+def test_passwords_may_be_files(kind: type[BaseSettings], tmp_path: Path) -> None:
+    (tmp_path / "redis_password").write_text(f"{SECRET}\n")
+    options: dict[str, Any] = {"_secrets_dir": tmp_path}
+    settings: Any = kind(**options)
+
+    assert settings.redis_address.login == Login(None, SECRET)
