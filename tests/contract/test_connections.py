@@ -1,9 +1,18 @@
-"""Redis clients: nothing is retried behind our back, connections are few and given back."""
+"""Redis clients: nothing is retried behind our back, connections are few and given back, silence is noticed."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from plugins_contract.announcements import LISTEN_SECONDS, announcements
 from plugins_contract.connections import LONGEST_BLOCK, blocking_client, command_client, thread_client
 from tests.support.processes import free_port
 from tests.support.servers import LocalServer
@@ -73,3 +82,106 @@ async def test_an_absent_server_is_told_at_once() -> None:
 def test_a_url_of_another_scheme_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="redis://"):
         command_client(url)
+
+
+def test_what_a_url_asks_for_does_not_undo_these_settings() -> None:
+    with pytest.raises(ValueError, match="has options after"):
+        command_client("redis://127.0.0.1/0?socket_timeout=100&retry_on_timeout=true")
+
+
+def test_a_read_that_would_hide_silence_is_refused() -> None:
+    with pytest.raises(ValueError, match="hides a peer"):
+        blocking_client("redis://127.0.0.1/0", block_seconds=LONGEST_BLOCK + 1)
+
+
+@asynccontextmanager
+async def silent_at_will(url: str) -> AsyncGenerator[tuple[str, Callable[[], None]]]:
+    """A way to the server that carries nothing any more once it was told so, with every connection left open."""
+    silent = False
+    port: int = urlsplit(url).port or 0
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            if not silent:
+                writer.write(data)
+        writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(carry(reader, there[1]), carry(there[0], writer))
+
+    def fall_silent() -> None:
+        nonlocal silent
+        silent = True
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0", fall_silent
+    server.close()
+
+
+async def test_every_kind_of_client_notices_within_8_seconds_that_its_peer_is_silent(redis_url: str) -> None:
+    noticed: dict[str, float] = {}
+
+    async with silent_at_will(redis_url) as (url, fall_silent):
+        commands: Any = command_client(url, connections=2)
+        reader = blocking_client(url, block_seconds=LONGEST_BLOCK)
+        listener = blocking_client(url, block_seconds=LISTEN_SECONDS)
+        thread: Any = thread_client(url)
+        fresh: Any = command_client(url)
+
+        async def until_it_fails(name: str, use: Callable[[], Awaitable[Any]]) -> None:
+            with pytest.raises((RedisConnectionError, RedisTimeoutError)):
+                while True:
+                    await use()
+            noticed[name] = time.monotonic() - silent_since
+
+        async def listen() -> None:
+            async with aclosing(announcements(listener, "channel")) as heard:
+                async for _ in heard:
+                    pass
+
+        async def wait() -> None:
+            await reader.xread({"nothing": "$"}, block=int(LONGEST_BLOCK * 1000))
+
+        silent_since = time.monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(6):  # more than there are connections: some wait for one
+                tasks.create_task(until_it_fails(f"command {number}", commands.ping))
+            tasks.create_task(until_it_fails("blocking read", wait))
+            tasks.create_task(until_it_fails("pub/sub", listen))
+            tasks.create_task(until_it_fails("thread", lambda: asyncio.to_thread(thread.ping)))
+            await asyncio.sleep(0.5)  # each of them is in the middle of something
+            assert not noticed
+            silent_since = time.monotonic()
+            fall_silent()
+            tasks.create_task(until_it_fails("new connection", fresh.ping))
+        for client in (commands, reader, listener, fresh):
+            await client.aclose()
+        thread.close()
+
+    assert len(noticed) == 10
+    assert max(noticed.values()) < 8.2, noticed
+
+
+async def test_who_listens_hears_that_it_is_subscribed_and_what_is_published(redis_url: str) -> None:
+    client, listener = command_client(redis_url), blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
+    with anyio.fail_after(10):
+        async with aclosing(announcements(listener, "channel")) as heard:
+            assert await anext(heard) is None
+            await client.publish("channel", b"news")
+            assert await anext(heard) == b"news"
+    await client.aclose()
+    await listener.aclose()
+
+
+async def test_a_quiet_channel_is_no_silent_peer(redis_url: str) -> None:
+    client, listener = command_client(redis_url), blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
+    async with aclosing(announcements(listener, "channel")) as heard:
+        assert await anext(heard) is None
+        next_one = asyncio.ensure_future(anext(heard))
+        _, waiting = await asyncio.wait([next_one], timeout=2.5 * LISTEN_SECONDS)
+        assert waiting, next_one.exception()
+        await client.publish("channel", b"news")
+        assert await next_one == b"news"
+    await client.aclose()
+    await listener.aclose()

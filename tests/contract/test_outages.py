@@ -1,0 +1,132 @@
+"""What counts as an outage, by the words of real servers, and what is said of it."""
+
+from collections.abc import AsyncGenerator, Awaitable
+from typing import Any
+
+import anyio
+import pytest
+from redis.exceptions import RedisError, ResponseError
+
+from plugins_contract.connections import command_client, describe_outage, is_outage
+from plugins_contract.ids import new_id
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import EngineLedger
+from tests.support.ledger import Bench
+from tests.support.processes import free_port
+
+pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+
+USER, SECRET = "limited", "s3cr3t-of-mine"
+
+
+async def failure(command: Awaitable[Any]) -> Exception:
+    """What a command fails with."""
+    with pytest.raises(RedisError) as caught:
+        await command
+    return caught.value
+
+
+@pytest.fixture
+async def admin(redis: Any) -> AsyncGenerator[Any]:
+    """The server's settings are put back at the end."""
+    yield redis
+    await redis.execute_command("CONFIG", "SET", "maxmemory", "0")
+    await redis.execute_command("CONFIG", "SET", "min-replicas-to-write", "0")
+    await redis.execute_command("REPLICAOF", "NO", "ONE")
+    await redis.execute_command("ACL", "DELUSER", USER)
+
+
+def as_user(url: str, login: str) -> Any:
+    return command_client(url.replace("redis://", f"redis://{login}@"), connections=1)
+
+
+async def test_a_server_without_memory_is_an_outage_in_commands_pipelines_and_scripts(admin: Any) -> None:
+    await admin.execute_command("CONFIG", "SET", "maxmemory", "1")
+    pipeline = admin.pipeline(transaction=False)
+    pipeline.set("key", "value")
+    bench = Bench(admin, admin)
+
+    assert is_outage(await failure(admin.set("key", "value")))
+    assert is_outage(await failure(pipeline.execute()))
+    assert is_outage(await failure(bench.engine.enqueue(await bench.request())))
+
+
+async def test_missing_replicas_are_an_outage_in_pipelines_too(admin: Any) -> None:
+    await admin.execute_command("CONFIG", "SET", "min-replicas-to-write", "1")
+    pipeline = admin.pipeline(transaction=False)
+    pipeline.set("key", "value")
+
+    assert is_outage(await failure(admin.set("key", "value")))
+    assert is_outage(await failure(pipeline.execute()))
+
+
+async def test_a_replica_is_an_outage(admin: Any) -> None:
+    await admin.execute_command("REPLICAOF", "127.0.0.1", free_port())
+
+    assert is_outage(await failure(admin.set("key", "value")))
+
+
+async def test_a_busy_script_is_an_outage_and_a_group_that_exists_is_none(admin: Any, redis_url: str) -> None:
+    await admin.execute_command("CONFIG", "SET", "busy-reply-threshold", "50")
+    other = command_client(redis_url)
+    await other.ping()
+
+    busy: Exception = ValueError()
+    async with anyio.create_task_group() as group:
+        group.start_soon(failure, admin.execute_command("EVAL", "while true do end", 0))
+        await anyio.sleep(0.3)  # the script runs for longer than the threshold
+        busy = await failure(other.set("key", "value"))
+        await other.execute_command("SCRIPT", "KILL")
+    await other.aclose()
+
+    assert is_outage(busy)
+    assert str(busy).startswith("BUSY")
+    assert not is_outage(ResponseError("BUSYGROUP Consumer Group name already exists"))
+
+
+async def test_a_wrong_password_is_an_outage_that_names_its_settings(admin: Any, redis_url: str) -> None:
+    await admin.execute_command("ACL", "SETUSER", USER, "on", f">{SECRET}", "+ping")
+    wrong = as_user(redis_url, f"{USER}:{SECRET}x")
+    error = await failure(wrong.ping())
+    await wrong.aclose()
+
+    assert is_outage(error)
+    assert describe_outage(error) == (
+        "it refuses the login, WRONGPASS: check REDIS_USERNAME and REDIS_PASSWORD, or what stands for them in REDIS_URL"
+    )
+
+
+async def test_what_the_acl_forbids_is_an_outage_in_commands_and_in_scripts(admin: Any, redis_url: str) -> None:
+    await admin.execute_command("ACL", "SETUSER", USER, "on", f">{SECRET}", "~*", "+evalsha", "+eval", "+time")
+    limited = as_user(redis_url, f"{USER}:{SECRET}")
+    request = await Bench(admin, admin).request()
+    errors = [
+        await failure(limited.set("key", "value")),
+        await failure(EngineLedger(limited, Keys()).enqueue(request)),
+    ]
+    await limited.aclose()
+
+    for error in errors:
+        assert is_outage(error)
+        assert describe_outage(error).startswith("its ACL does not let this user do it, NOPERM: ")
+
+
+async def test_no_login_where_one_is_needed_is_an_outage(admin: Any, redis_url: str) -> None:
+    await admin.execute_command("ACL", "SETUSER", "default", "resetpass", f">{SECRET}")
+    nobody = command_client(redis_url)
+    try:
+        error = await failure(nobody.ping())
+    finally:
+        await admin.execute_command("ACL", "SETUSER", "default", "nopass")
+        await nobody.aclose()
+
+    assert is_outage(error)
+    assert "REDIS_PASSWORD" in describe_outage(error)
+
+
+async def test_a_wrong_command_is_no_outage(admin: Any) -> None:
+    await admin.set(key := new_id(), "text", ex=10)
+
+    assert not is_outage(await failure(admin.xadd(key, {"a": 1})))
+    assert not is_outage(await failure(admin.execute_command("EVAL", "return redis.call('nonsense')", 0)))
+    assert not is_outage(ValueError("MISCONF"))
