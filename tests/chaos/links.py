@@ -1,6 +1,7 @@
 """The links of the proxy: one per connection of a client, with a lane in each direction, and books over all of them."""
 
 import asyncio
+import contextlib
 import hashlib
 import random
 import socket
@@ -255,7 +256,8 @@ class Side(asyncio.Protocol):
         elif data:
             self._transport.write(data)
         else:
-            self._transport.write_eof()
+            with contextlib.suppress(OSError):  # a peer that is gone answers what comes late with RST
+                self._transport.write_eof()
 
     def read_on(self, more: bool) -> None:
         """Whether to take what the peer sends."""

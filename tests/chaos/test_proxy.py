@@ -208,6 +208,21 @@ async def test_held_replies_leave_the_command_executed(proxy: Proxy, redis: Redi
     await redis.delete("n")
 
 
+async def test_replies_that_come_when_their_client_has_gone_harm_nobody(
+    proxy: Proxy, through: Redis, redis: Redis
+) -> None:
+    async def has_ended() -> bool:
+        return len(await redis.client_list()) == 1
+
+    with proxy.broken(Faults(hold_replies=True)):
+        with closing(socket.create_connection(("127.0.0.1", proxy.port), timeout=5)) as client:
+            client.sendall(b"*1\r\n$4\r\nPING\r\n")
+            await wait_until(lambda: proxy.counts().commands == 1)
+        await wait_until(has_ended, what="the server's answer, and its end of the connection")
+    await wait_until(lambda: proxy.counts().connections == 0, what="the end of the link")
+    assert await through.ping()
+
+
 @pytest.mark.parametrize("faults", [Faults(delay_requests=0.3), Faults(delay_replies=0.3)], ids=str)
 async def test_each_direction_can_be_late(proxy: Proxy, through: Redis, faults: Faults) -> None:
     await through.ping()

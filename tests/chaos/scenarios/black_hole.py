@@ -185,7 +185,7 @@ class _OneOfTwo(_Trial):
             env, stack.worker_env = stack.worker_env, {**stack.worker_env, "REDIS_URL": own.url}
             silent = stack.start_worker()
             once = self._call("increment_counter", token=self._token("once"), answer_after_seconds=5 * times.lease)
-            again = self._call("slow_job", token=self._token("again"), seconds=2 * times.lease, steps=50)
+            again = self._call("slow_job", token=self._token("again"), seconds=1.4 * times.lease, steps=50)
             for name in ("once", "again"):
                 stack.wait_for_effect(self._token(name))
             stack.worker_env = env
