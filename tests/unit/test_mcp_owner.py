@@ -8,7 +8,8 @@ import pytest
 
 from plugins_contract.catalogue import ServerState
 from plugins_mcp.mcp.listing import Offers
-from plugins_mcp.mcp.server import McpServer, Pace
+from plugins_mcp.mcp.pace import Pace
+from plugins_mcp.mcp.server import McpServer
 from plugins_mcp.mcp.spec import Http, ServerSpec
 from tests.support.waiting import wait_until
 

@@ -60,18 +60,20 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
     options = {
         "trust": True,
         "timeoutMs": 1000,
+        "idleTimeoutMs": 500,
         "connectTimeoutMs": 2000,
         "concurrency": 3,
         "protocol": "2025-11-25",
-        "tools": {"t": {"timeoutMs": 5, "executionClass": "repeatable", "disabled": True}},
+        "tools": {"t": {"timeoutMs": 5, "idleTimeoutMs": 4, "executionClass": "repeatable", "disabled": True}},
     }
     assert one(tmp_path, {"url": URL, "callstream": options}).servers[0].options == ServerOptions(
         trust=True,
         timeout_ms=1000,
+        idle_timeout_ms=500,
         connect_timeout_ms=2000,
         concurrency=3,
         protocol="legacy",
-        tools={"t": ToolOptions(timeout_ms=5, execution_class=ExecutionClass.REPEATABLE, disabled=True)},
+        tools={"t": ToolOptions(5, 4, ExecutionClass.REPEATABLE, disabled=True)},
     )
 
 
@@ -98,6 +100,14 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
         ({"url": URL, "callstream": {"trust": "yes"}}, "callstream.trust must be true or false"),
         ({"url": URL, "callstream": {"concurrency": 0}}, "callstream.concurrency must be a whole number"),
         ({"url": URL, "callstream": {"timeoutMs": True}}, "callstream.timeoutMs must be a whole number"),
+        (
+            {"url": URL, "callstream": {"idleTimeoutMs": 0}},
+            "callstream.idleTimeoutMs must be a whole number of milliseconds, at least 1",
+        ),
+        (
+            {"url": URL, "callstream": {"tools": {"t": {"idleTimeoutMs": "30s"}}}},
+            "callstream.tools.t.idleTimeoutMs must be a whole number of milliseconds",
+        ),
         ({"url": URL, "callstream": {"protocol": "1999"}}, "callstream.protocol must be auto"),
         (
             {"url": URL, "callstream": {"tools": {"t": {"executionClass": "often"}}}},
@@ -180,3 +190,9 @@ def test_one_server_can_be_had_quickly() -> None:
     assert single_server(URL, " ").transport == Http(URL)
     with pytest.raises(ValueError, match="http"):
         single_server("mcp.example")
+
+
+def test_the_idle_limit_of_a_tool_comes_before_that_of_its_server() -> None:
+    options = ServerOptions(idle_timeout_ms=500, tools={"t": ToolOptions(idle_timeout_ms=250)})
+    assert (options.idle_limit("t"), options.idle_limit("other")) == (0.25, 0.5)
+    assert ServerOptions().idle_limit("t") is None

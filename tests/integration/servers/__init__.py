@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from plugins_contract.catalogue import ServerState
-from plugins_mcp.mcp.server import McpServer, Pace
+from plugins_mcp.mcp.pace import Pace
+from plugins_mcp.mcp.server import McpServer
 from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, Sse, Stdio
 from tests.support.processes import ROOT, Process, running
 from tests.support.waiting import wait_until

@@ -41,10 +41,15 @@ async def wait(name: str, seconds: float = 60.0) -> str:
 
 
 @server.tool()
-async def count(ctx: Context, to: int) -> str:
+async def count(ctx: Context, to: int, every: float = 0.0) -> str:
     """Report progress up to a number."""
-    for step in range(1, to + 1):
-        await ctx.report_progress(step, to, f"step {step}")
+    try:
+        for step in range(1, to + 1):
+            await asyncio.sleep(every)
+            await ctx.report_progress(step, to, f"step {step}")
+    except BaseException:
+        trace("count cancelled")
+        raise
     return "counted"
 
 

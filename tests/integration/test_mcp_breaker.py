@@ -1,0 +1,218 @@
+"""The circuit breaker at work: which calls open it, what it spares them, how it closes again, and who sees it."""
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plugins_contract.catalogue import BreakerState, ServerState
+from plugins_contract.errors import ErrorCode
+from plugins_mcp.mcp import Ambiguous, Answered, McpServer, McpServers, NotSent, Rejected, RetryLater, TimedOut
+from tests.integration.servers import QUICK, connected, demo_stdio, owned, ready, remote, traced
+from tests.integration.servers.scripted import LEGACY, MODERN, Request, ScriptedServer, scripted
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+PACE = replace(QUICK, failures=3, first_delay=0.3, longest_delay=0.6)
+PATIENT = replace(PACE, first_delay=5.0, longest_delay=5.0)
+ERAS = [MODERN, LEGACY]
+
+
+async def overloaded(request: Request) -> None:
+    await request.respond(503, kind="")
+
+
+async def answer(request: Request) -> None:
+    await request.text("fine")
+
+
+async def fail(request: Request) -> None:
+    await request.error(-32603, "the tool failed")
+
+
+async def hang(request: Request) -> None:
+    await request.gone.wait()
+
+
+async def open_by_overload(server: McpServer) -> None:
+    for _ in range(PACE.failures):
+        assert isinstance(await server.call("overloaded", {}, timeout_s=5), RetryLater)
+    assert server.breaker.state is BreakerState.OPEN
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_after_some_refusals_in_a_row_calls_do_not_go_there_for_a_while(era: str) -> None:
+    async with (
+        scripted(era, overloaded=overloaded, tool=answer) as peer,
+        connected(remote(peer.url), PATIENT) as server,
+    ):
+        await open_by_overload(server)
+        begun = time.monotonic()
+        result = await server.call("tool", {}, timeout_s=20)
+        assert time.monotonic() - begun < 0.5
+        assert isinstance(result, NotSent)
+        assert result.reason.startswith("circuit open, it is tried again in ")
+        assert result.reason.endswith(" s: HTTP 503")
+        assert result.retry_in is not None
+        assert 3.0 < result.retry_in <= 6.0
+        assert peer.calls("tool") == []
+        assert (server.state, server.last_error) == (ServerState.FAILED, "HTTP 503")
+
+
+async def test_when_the_time_has_come_one_call_is_the_probe_and_its_answer_lets_all_through() -> None:
+    release = asyncio.Event()
+
+    async def slow(request: Request) -> None:
+        await release.wait()
+        await request.text("fine")
+
+    async with scripted(overloaded=overloaded, slow=slow) as peer, connected(remote(peer.url), PACE) as server:
+        await open_by_overload(server)
+        await wait_until(lambda: not server.breaker.retry_in())
+        probe = asyncio.create_task(server.call("slow", {}, timeout_s=20))
+        await wait_until(lambda: peer.calls("slow"))
+        assert server.breaker.state is BreakerState.HALF_OPEN
+        assert isinstance(await server.call("slow", {}, timeout_s=20), NotSent)
+        release.set()
+        assert isinstance(await probe, Answered)
+        assert server.breaker.state is BreakerState.CLOSED
+        assert (server.state, server.last_error) == (ServerState.READY, None)
+        results = await asyncio.gather(*(server.call("slow", {}, timeout_s=20) for _ in range(5)))
+        assert all(isinstance(result, Answered) for result in results)
+
+
+async def test_a_probe_that_fails_keeps_the_others_away_for_longer() -> None:
+    async with scripted(overloaded=overloaded) as peer, connected(remote(peer.url), PACE) as server:
+        await open_by_overload(server)
+        await wait_until(lambda: not server.breaker.retry_in())
+        assert isinstance(await server.call("overloaded", {}, timeout_s=5), RetryLater)
+        assert server.breaker.state is BreakerState.OPEN
+        assert server.breaker.retry_in() > 0.4
+        assert len(peer.calls("overloaded")) == PACE.failures + 1
+
+
+async def test_a_probe_that_is_cancelled_leaves_the_next_call_to_be_the_probe() -> None:
+    async with (
+        scripted(overloaded=overloaded, hang=hang, tool=answer) as peer,
+        connected(remote(peer.url), PACE) as server,
+    ):
+        await open_by_overload(server)
+        await wait_until(lambda: not server.breaker.retry_in())
+        probe = asyncio.create_task(server.call("hang", {}, timeout_s=20))
+        await wait_until(lambda: peer.calls("hang"))
+        probe.cancel()
+        await asyncio.gather(probe, return_exceptions=True)
+        assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
+
+
+async def test_answers_of_any_kind_keep_it_closed() -> None:
+    async with scripted(overloaded=overloaded, fail=fail) as peer, connected(remote(peer.url), PACE) as server:
+        for _ in range(3):
+            for _ in range(PACE.failures - 1):
+                await server.call("overloaded", {}, timeout_s=5)
+            result = await server.call("fail", {}, timeout_s=5)
+            assert result == Rejected(ErrorCode.TOOL_EXECUTION_FAILED, "the tool failed")
+        assert server.breaker.state is BreakerState.CLOSED
+
+
+async def test_calls_that_hang_open_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plugins_mcp.mcp.evidence.FAIR_SECONDS", 0.05)
+    async with scripted(hang=hang) as peer, connected(remote(peer.url), PATIENT) as server:
+        for _ in range(PACE.failures):
+            assert isinstance(await server.call("hang", {}, timeout_s=0.1), TimedOut)
+        assert isinstance(await server.call("hang", {}, timeout_s=20), NotSent)
+        assert len(peer.calls("hang")) == PACE.failures
+
+
+async def test_calls_that_had_hardly_any_time_left_say_nothing_about_the_server() -> None:
+    async with scripted(hang=hang) as peer, connected(remote(peer.url), PACE) as server:
+        for _ in range(PACE.failures + 2):
+            assert isinstance(await server.call("hang", {}, timeout_s=0.05), TimedOut)
+        assert server.breaker.state is BreakerState.CLOSED
+
+
+async def test_those_who_wait_for_a_slot_are_told_at_once_when_it_opens(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    pace = replace(QUICK, call_waits=0.0, first_delay=5.0, longest_delay=5.0, list_within=0.3)
+    async with connected(demo_stdio(trace, concurrency=1, protocol="legacy"), pace) as server:
+        shown = await server.call("show_environment", {}, timeout_s=5)
+        assert isinstance(shown, Answered)
+        assert shown.result.structured_content is not None
+        pid = shown.result.structured_content["pid"]
+        running = asyncio.create_task(server.call("wait", {"name": "w"}, timeout_s=60))
+        await wait_until(lambda: traced(trace))
+        waiting = asyncio.create_task(server.call("wait", {"name": "never"}, timeout_s=60))
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            server._stale.set()  # pyright: ignore[reportPrivateUsage]  # its owner looks now, not in five minutes
+            assert isinstance(await asyncio.wait_for(waiting, 10), NotSent)
+            assert not running.done()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_server_that_stays_away_is_refused_at_once_and_closes_when_its_owner_reaches_it() -> None:
+    pace = replace(QUICK, call_waits=0.1)
+    async with scripted(LEGACY, tool=answer) as peer, owned(remote(peer.url), pace) as server:
+        await wait_until(lambda: ready(server))
+        await peer.stop()
+        await server.call("tool", {}, timeout_s=5)
+        await wait_until(lambda: server.breaker.state is BreakerState.OPEN)
+        result = await server.call("tool", {}, timeout_s=60)
+        assert isinstance(result, NotSent)
+        assert "ConnectError" in result.reason or "connection" in result.reason
+        await peer.start()
+        await wait_until(lambda: ready(server))
+        assert server.breaker.state is BreakerState.CLOSED
+        assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
+
+
+async def test_a_connection_that_takes_many_calls_along_counts_once(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    async with connected(demo_stdio(trace), replace(QUICK, failures=3)) as server:
+        calls = [asyncio.create_task(server.call("wait", {"name": str(n)}, timeout_s=20)) for n in range(6)]
+        await wait_until(lambda: len(traced(trace)) == 6)
+        await server.call("act_and_die", {"name": "x"}, timeout_s=10)
+        assert all(isinstance(result, Ambiguous) for result in await asyncio.gather(*calls))
+        assert server.breaker.state is BreakerState.CLOSED
+        assert isinstance(await server.call("add", {"a": 1, "b": 2}, timeout_s=10), Answered)
+
+
+async def test_it_is_said_loudly_once_and_seen_by_who_asks(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    peer = ScriptedServer(behaviours={"tool": answer})
+    await peer.start()
+    await peer.stop()
+    servers = McpServers([remote(peer.url)], pace=replace(QUICK, call_waits=0.0))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(servers.run())
+        server = servers.get("remote")
+        assert server is not None
+        attempts: set[float | None] = set()
+
+        def tried_some_times() -> bool:
+            attempts.add(server.breaker.retry_at)
+            return len(attempts) > 5
+
+        await wait_until(tried_some_times)
+        health = servers.health()["remote"]
+        assert health.state is ServerState.FAILED
+        assert health.breaker is not BreakerState.CLOSED
+        assert {"state", "breaker", "error", "retryInSeconds"} == set(health.shown())
+        await peer.start()
+        await wait_until(lambda: ready(server))
+        assert servers.health()["remote"].shown() == {"state": "ready", "breaker": "closed"}
+        servers.stop()
+    await peer.stop()
+    told = [record.message for record in caplog.records if "circuit" in record.message]
+    assert len(told) == 2
+    assert "circuit open, calls are refused for" in told[0]
+    assert told[1] == "server 'remote': circuit closed"

@@ -1,0 +1,74 @@
+"""The limits of a call: the total, and how long it may go without a word."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from plugins_contract.outcomes import CallProgress
+from plugins_mcp.mcp import Answered, McpServer, TimedOut, ToolOptions
+from tests.integration.servers import connected, demo_over_http, demo_stdio, remote, traced
+from tests.support.processes import free_port
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def serving(transport: str, trace: Path, *, idle_timeout_ms: int) -> AsyncGenerator[McpServer]:
+    """The demo server by either transport."""
+    if transport == "stdio":
+        async with connected(demo_stdio(trace, idle_timeout_ms=idle_timeout_ms)) as server:
+            yield server
+    else:
+        port = free_port()
+        async with (
+            demo_over_http("streamable-http", port, trace),
+            connected(remote(f"http://127.0.0.1:{port}/mcp", idle_timeout_ms=idle_timeout_ms)) as server,
+        ):
+            yield server
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return tmp_path / "trace"
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_a_call_that_is_silent_for_too_long_is_ended_and_cancelled_at_the_server(
+    transport: str, trace: Path
+) -> None:
+    async with serving(transport, trace, idle_timeout_ms=300) as server:
+        assert await server.call("wait", {"name": "w"}, timeout_s=20) == TimedOut(sent=True, quiet_s=0.3)
+        await wait_until(lambda: traced(trace) == ["w began", "w cancelled"])
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_progress_puts_off_the_idle_limit(transport: str, trace: Path) -> None:
+    async with serving(transport, trace, idle_timeout_ms=1_000) as server:
+        seen: list[CallProgress] = []
+        result = await server.call("count", {"to": 8, "every": 0.25}, timeout_s=20, on_progress=seen.append)
+        assert isinstance(result, Answered)
+        assert len(seen) == 8
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_progress_does_not_put_off_the_total(transport: str, trace: Path) -> None:
+    async with serving(transport, trace, idle_timeout_ms=10_000) as server:
+        seen: list[CallProgress] = []
+        result = await server.call("count", {"to": 1000, "every": 0.05}, timeout_s=0.6, on_progress=seen.append)
+        assert result == TimedOut(sent=True)
+        assert len(seen) >= 3
+        await wait_until(lambda: "count cancelled" in traced(trace))
+
+
+async def test_a_tool_has_its_own_idle_limit(trace: Path) -> None:
+    tools = {"wait": ToolOptions(idle_timeout_ms=200)}
+    async with connected(demo_stdio(trace, idle_timeout_ms=30_000, tools=tools)) as server:
+        assert await server.call("wait", {"name": "w"}, timeout_s=20) == TimedOut(sent=True, quiet_s=0.2)
+
+
+async def test_without_a_configured_idle_limit_silence_is_no_reason(trace: Path) -> None:
+    async with connected(demo_stdio(trace)) as server:
+        assert isinstance(await server.call("wait", {"name": "w", "seconds": 1}, timeout_s=20), Answered)
