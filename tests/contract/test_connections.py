@@ -119,6 +119,11 @@ async def silent_at_will(url: str) -> AsyncGenerator[tuple[str, Callable[[], Non
     server.close()
 
 
+async def for_ever(use: Callable[[], Awaitable[Any]]) -> None:
+    while True:
+        await use()
+
+
 async def test_every_kind_of_client_notices_within_8_seconds_that_its_peer_is_silent(redis_url: str) -> None:
     noticed: dict[str, float] = {}
 
@@ -131,8 +136,7 @@ async def test_every_kind_of_client_notices_within_8_seconds_that_its_peer_is_si
 
         async def until_it_fails(name: str, use: Callable[[], Awaitable[Any]]) -> None:
             with pytest.raises((RedisConnectionError, RedisTimeoutError)):
-                while True:
-                    await use()
+                await for_ever(use)
             noticed[name] = time.monotonic() - silent_since
 
         async def listen() -> None:
