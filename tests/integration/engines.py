@@ -9,12 +9,12 @@ from typing import Any
 
 import httpx2
 import msgspec
-import uvicorn
 from fastapi import FastAPI
 
 from dialog_engine.chat.facts import TOOL_CALL_FINISHED
 from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.config import Settings
+from dialog_engine.http.server import server_of
 from dialog_engine.main import bind
 from dialog_engine.wiring import build_app
 from plugins_contract.ids import new_id
@@ -285,10 +285,10 @@ def settings(folder: Path, redis_url: str, model_url: str, **changes: Any) -> Se
 @asynccontextmanager
 async def running_engine(configured: Settings) -> AsyncGenerator[Engine]:
     """An engine that serves for as long as the block."""
-    app = build_app(configured)
+    closing = asyncio.Event()
+    app = build_app(configured, closing)
     listener = bind(configured.model_copy(update={"port": 0}))
-    config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=2, server_header=False)
-    server = uvicorn.Server(config)
+    server = server_of(app, closing, grace_seconds=configured.shutdown_grace_seconds)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     engine = Engine(app, listener.getsockname()[1])
     try:

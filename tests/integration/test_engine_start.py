@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis as SyncRedis
 
-from dialog_engine.streams.turn_logs import LIFETIME_SECONDS
+from dialog_engine.streams.log_store import LIFETIME_SECONDS
 from examples.demo_model.request import MODEL_ID
 from tests.integration.engines import Model
 from tests.support.processes import Process, free_port, running
@@ -43,6 +43,7 @@ def env(tmp_path: Path, redis_url: str, model: Model) -> dict[str, str]:
         "REDIS_URL": redis_url,
         "OPENAI_BASE_URL": model.url,
         "OPENAI_API_KEY": SECRET,
+        "SHUTDOWN_GRACE_SECONDS": "0.5",
     }
 
 

@@ -1,7 +1,9 @@
 """Turns over HTTP, through a whole engine: real sockets, a real file, a real Redis."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,6 @@ import pytest
 from redis import Redis as SyncRedis
 
 from dialog_engine.chat.frames import Cursor
-from dialog_engine.http import chat as chat_module
 from plugins_contract.catalogue import ServerCatalogue, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
@@ -17,6 +18,7 @@ from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutc
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support.ledger import Bench
 from tests.support.servers import LocalServer
+from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until
 
 import msgspec  # isort: skip
@@ -58,7 +60,8 @@ async def test_a_turn_is_streamed_from_its_start_to_done(engine: Engine) -> None
     assert stream.retry == 1000
     assert headers["content-type"].startswith("text/event-stream")
     assert headers["x-accel-buffering"] == "no"
-    assert headers["cache-control"] == "no-store"
+    assert headers["cache-control"] == "no-store, no-transform"
+    assert "content-encoding" not in headers
     assert "server" not in headers
     cursors = [Cursor.parse(event.id) for event in events]
     assert cursors == sorted(set(cursors))
@@ -195,24 +198,50 @@ async def test_when_the_log_has_gone_an_ended_turn_is_told_from_what_was_stored(
         assert [event.name for event in retold] == ["control", "message", "done"]
         assert retold[1].data == events[-2].data
         assert retold[2].data == events[-1].data
-        assert (await engine.client.get(path, params={"after": events[1].id})).status_code == 204
-        assert (await engine.client.get(path, params={"after": retold[-1].id})).status_code == 204
+        # Who has read a part of it is told to forget that, and comes back to nothing more.
+        [reset, done] = await engine.events("GET", path, params={"after": events[1].id})
+        assert [each["event"] for each in reset.data["told"]] == ["message"]
+        assert (reset.name, reset.data["told"][0]["data"]) == ("reset", events[-2].data)
+        assert done.data == events[-1].data
+        assert Cursor.parse(events[-1].id) < Cursor.parse(reset.id) < Cursor.parse(done.id)
+        assert (await engine.events("GET", path, params={"after": events[1].id}))[-1].id == done.id
+        for seen in (retold[-1].id, done.id):
+            assert (await engine.client.get(path, params={"after": seen})).status_code == 204
 
 
-async def test_a_log_that_lost_its_end_keeps_no_client_waiting(
-    tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
+async def test_the_end_that_a_log_lost_is_told_from_what_was_stored(
+    tmp_path: Path, redis_url: str, model: Model
 ) -> None:
-    monkeypatch.setattr(chat_module, "CUT_SECONDS", 0.3)
     async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
         events = await engine.chat()
     turn = events[0].data["turnId"]
     with SyncRedis.from_url(redis_url) as redis:
-        redis.xdel(Keys().turn(turn), events[-1].id)
+        redis.xdel(Keys().turn(turn), events[-1].id, events[-2].id)
     async with running_engine(settings(tmp_path, redis_url, model.url)) as engine, asyncio.timeout(5):
         path = f"/v1/turns/{turn}/events"
-        cut = await engine.events("GET", path)
-        assert [event.name for event in cut][-1] == "message"
-        assert (await engine.client.get(path, params={"after": cut[-1].id})).status_code == 204
+        for after in ({}, {"after": events[2].id}):
+            told = Transcript()
+            for event in await engine.events("GET", path, params=after):
+                told.take(event.id, event.name, event.data)
+            assert told.text == "Hello"
+            assert told.done == events[-1].data
+            assert told.resets == 1
+            assert not told.repeats
+            assert (await engine.client.get(path, params={"after": told.last_id})).status_code == 204
+
+
+async def test_a_turn_that_runs_is_not_lost_with_redis(engine: Engine, model: Model, redis_url: str) -> None:
+    model.held.clear()
+    async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
+        first = await stream.until("text")
+        turn = stream.response.headers["x-turn-id"]
+        with SyncRedis.from_url(redis_url) as redis:
+            redis.flushall()
+        model.held.set()
+        rest = [event.name async for event in stream]
+    path = f"/v1/turns/{turn}/events"
+    assert rest == ["text", "message", "done"]
+    assert [event.name for event in await engine.events("GET", path, params={"after": first.id})] == rest
 
 
 async def test_without_redis_chat_works_and_the_engine_says_that_it_is_degraded(
@@ -353,3 +382,59 @@ async def test_a_turn_that_is_cut_by_a_shutdown_goes_on_at_the_next_start(
         cursors = [Cursor.parse(event.id) for event in events]
         assert cursors == sorted(set(cursors))
         assert cursors[-1].epoch == 2
+
+
+# --- The end of the engine ---
+
+
+async def test_at_the_end_of_the_engine_streams_get_what_is_there_and_a_farewell(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    model.held.clear()
+    async with AsyncExitStack() as stack:
+        async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+            stream = await RawStream.begin(engine, stack)
+            await stream.until(b'"delta":"He"')
+        # Read to its end: a stream that was cut would have no last chunk.
+        rest = await stream.rest()
+    assert rest.endswith(b"\r\n0\r\n\r\n")
+    assert re.search(rb": farewell\nretry: \d+\n\n", rest)
+    assert b"event: done" not in rest
+    assert b"error" not in rest
+
+
+async def test_a_turn_that_ends_in_its_grace_is_told_to_its_end(tmp_path: Path, redis_url: str, model: Model) -> None:
+    model.held.clear()
+    async with AsyncExitStack() as stack:
+        async with running_engine(settings(tmp_path, redis_url, model.url, shutdown_grace_seconds=20)) as engine:
+            stream = await RawStream.begin(engine, stack)
+            await stream.until(b'"delta":"He"')
+            asyncio.get_running_loop().call_later(0.5, model.held.set)
+        rest = await stream.rest()
+    assert b"event: done" in rest
+    assert b"farewell" not in rest
+
+
+class RawStream:
+    """A chat over a plain connection: every byte of the answer."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def begin(cls, engine: Engine, stack: AsyncExitStack) -> "RawStream":
+        host, port = engine.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        stack.callback(writer.close)
+        body = b'{"message":"Hi"}'
+        head = f"POST /v1/chat HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+        writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        return cls(reader, writer)
+
+    async def until(self, words: bytes) -> None:
+        async with asyncio.timeout(10):
+            await self._reader.readuntil(words)
+
+    async def rest(self) -> bytes:
+        async with asyncio.timeout(10):
+            return await self._reader.read()

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from dialog_engine.chat.frames import START, Cursor, Frame, LogGoneError
 from dialog_engine.model import Done, DoneReason, ReasoningDelta, Reset, TextDelta, Turn, TurnEvent, TurnStarted, Usage
+from dialog_engine.streams import log_tails as log_tails_module
 from dialog_engine.streams import turn_log as turn_log_module
 from dialog_engine.streams import turn_logs as turn_logs_module
+from dialog_engine.streams.log_store import LIFETIME_SECONDS
 from dialog_engine.streams.turn_log import LiveLog
-from dialog_engine.streams.turn_logs import LIFETIME_SECONDS, RedisTurnLogs
+from dialog_engine.streams.turn_logs import RedisTurnLogs
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from tests.integration.engines import at_work
@@ -46,13 +48,18 @@ class Archive:
 
 @pytest.fixture
 async def archive(redis_url: str) -> AsyncGenerator[Archive]:
-    async with aclosing(Archive(redis_url)) as archive:
+    async with aclosing(Archive(redis_url)) as archive, at_work(archive.elsewhere.run):
         yield archive
 
 
 async def read(logs: RedisTurnLogs, after: Cursor = START, turn_id: str = "turn") -> list[Frame]:
     async with asyncio.timeout(10), aclosing(logs.follow(turn_id, after)) as frames:
-        return [frame async for frame in frames]
+        return [frame async for batch in frames for frame in batch]
+
+
+async def kept(logs: RedisTurnLogs, after: Cursor = START, turn_id: str = "turn") -> list[Frame]:
+    async with asyncio.timeout(10), aclosing(logs.kept(turn_id, after)) as frames:
+        return [frame async for batch in frames for frame in batch]
 
 
 def text(frames: Iterable[Frame]) -> str:
@@ -67,23 +74,18 @@ def ids(frames: Iterable[Frame]) -> list[Cursor]:
 async def test_clients_here_get_each_piece_and_clients_elsewhere_all_of_them(archive: Archive) -> None:
     async with at_work(archive.logs.run):
         log = archive.logs.open(TURN)
-        here = asyncio.create_task(read(archive.logs))
-        log.append(TurnStarted("turn", "session"))
-        log.append(TextDelta("Hel"))
-        log.append(TextDelta("lo"))
-        elsewhere = asyncio.create_task(_once_there(archive))
-        await log.close()
+        here, elsewhere = (asyncio.create_task(read(logs)) for logs in (archive.logs, archive.elsewhere))
+        await asyncio.sleep(0)
+        for event in (TurnStarted("turn", "session"), TextDelta("Hel"), TextDelta("lo")):
+            log.append(event)
+            await asyncio.sleep(0)
+        await wait_until(archive.stored)
         log.append(DONE)
         await log.close()
 
         assert [frame.id for frame in await here] == ["1-1", "1-2", "1-3", "1-4"]
         assert text(await here) == text(await elsewhere) == "<control>Hello<done>"
         assert len(await archive.stored()) == 3
-
-
-async def _once_there(archive: Archive) -> list[Frame]:
-    await wait_until(archive.stored)
-    return await read(archive.elsewhere)
 
 
 @given(st.lists(st.one_of(st.sampled_from("tr!~"), st.integers(0, 30)), max_size=25))
@@ -111,8 +113,8 @@ def test_from_every_cursor_on_a_reader_gets_exactly_the_rest(steps: list[str | i
     said.append("<done>")
 
     async def after(seen: int) -> str:
-        async with aclosing(log.follow(seen)) as frames:
-            return text([frame async for frame in frames])
+        async with aclosing(log.follow(Cursor(1, seen))) as frames:
+            return text([frame async for batch in frames for frame in batch])
 
     async def all_of_them() -> list[str]:
         return [await after(seen) for seen in range(len(said) + 1)]
@@ -168,6 +170,7 @@ async def test_a_turn_that_was_taken_over_is_told_from_its_beginning_with_rising
             assert await read(logs, Cursor(3, 1)) == []
 
 
+@pytest.mark.every_redis
 async def test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over(archive: Archive) -> None:
     stale, owner = RedisTurnLogs(archive.redis, archive.keys), archive.logs
     async with at_work(stale.run, owner.run):
@@ -184,12 +187,13 @@ async def test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over(archive
         assert await archive.stored() == ["1-1", "2-1"]
 
 
+@pytest.mark.every_redis
 async def test_an_append_whose_reply_was_lost_is_stored_once(archive: Archive) -> None:
     log = archive.logs.open(TURN)
     for event in (TextDelta("a"), TextDelta("b"), Reset("")):
         log.append(event)
     for entry in log.to_store():
-        fields: Any = entry.fields
+        fields: Any = dict([("event", entry.name), entry.field])
         await archive.redis.xadd(archive.keys.turn("turn"), fields, id=f"1-{entry.last}")
     log.append(TextDelta("c"))
     log.append(DONE)
@@ -201,18 +205,19 @@ async def test_an_append_whose_reply_was_lost_is_stored_once(archive: Archive) -
 
 async def test_with_redis_away_clients_here_get_everything_and_the_log_catches_up(own_redis: LocalServer) -> None:
     own_redis.kill()
-    async with aclosing(Archive(own_redis.url)) as archive, at_work(archive.logs.run):
+    async with aclosing(Archive(own_redis.url)) as archive, at_work(archive.logs.run, archive.elsewhere.run):
         log = archive.logs.open(TURN)
         log.append(TextDelta("Hello"))
         async with asyncio.timeout(1), aclosing(archive.logs.follow("turn")) as frames:
-            assert (await anext(frames)).data == '{"delta":"Hello"}'
+            assert text(await anext(frames)) == "Hello"
         with pytest.raises(LogGoneError):
-            await read(archive.elsewhere)
+            await kept(archive.elsewhere)
+        waiting = asyncio.create_task(read(archive.elsewhere))
         log.append(DONE)
         assert text(await read(archive.logs)) == "Hello<done>"
         own_redis.start()
         await wait_until(archive.stored)
-        assert text(await read(archive.elsewhere)) == "Hello<done>"
+        assert text(await kept(archive.elsewhere)) == text(await waiting) == "Hello<done>"
 
 
 async def test_the_first_words_of_a_new_turn_do_not_wait_for_a_redis_that_hangs(archive: Archive) -> None:
@@ -220,7 +225,7 @@ async def test_the_first_words_of_a_new_turn_do_not_wait_for_a_redis_that_hangs(
     log.append(TextDelta("Hello"))
     await archive.redis.execute_command("CLIENT", "PAUSE", 1000)
     async with asyncio.timeout(0.5), aclosing(archive.logs.follow("turn")) as frames:
-        assert (await anext(frames)).data == '{"delta":"Hello"}'
+        assert text(await anext(frames)) == "Hello"
     await archive.redis.execute_command("CLIENT", "UNPAUSE")
 
 
@@ -246,21 +251,186 @@ async def test_a_log_lives_for_a_day_after_its_last_entry(archive: Archive) -> N
 
 
 async def test_a_log_that_has_gone_is_said_to_be_gone(archive: Archive) -> None:
-    for after in (START, Cursor(1, 3)):
-        with pytest.raises(LogGoneError):
-            await read(archive.elsewhere, after)
+    with pytest.raises(LogGoneError):
+        await kept(archive.elsewhere)
+    assert await archive.elsewhere.newest("turn") is None
 
 
-async def test_a_log_that_goes_while_it_is_followed_is_said_to_be_gone(archive: Archive) -> None:
+@pytest.mark.every_redis
+async def test_a_log_that_redis_lost_is_stored_again_from_its_beginning_and_readers_elsewhere_miss_nothing(
+    archive: Archive,
+) -> None:
     async with at_work(archive.logs.run):
         log = archive.logs.open(TURN)
         log.append(TextDelta("a"))
+        log.append(Reset(""))
+        await wait_until(lambda: log.stored_up_to == 2)
+        reader = asyncio.create_task(read(archive.elsewhere))
+        await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+        await archive.redis.flushall()
+        log.append(TextDelta("b"))
+        await wait_until(lambda: log.stored_up_to == 3)
+        assert await archive.stored() == ["1-1", "1-2", "1-3"]
+        log.append(DONE)
+        assert text(await reader) == "a<reset>b<done>"
+
+
+@pytest.mark.every_redis
+async def test_the_end_of_a_log_that_redis_lost_is_stored_again(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        for event in (Reset("1"), Reset("2"), Reset("3")):
+            log.append(event)
+        await wait_until(lambda: log.stored_up_to == 3)
+        # As after a restart of Redis that had not written its last second to the disk.
+        first, *_ = await archive.redis.xrange(archive.keys.turn("turn"))
+        await archive.redis.delete(archive.keys.turn("turn"))
+        await archive.redis.xadd(archive.keys.turn("turn"), first[1], id=first[0])
+        log.append(Reset("4"))
+        await wait_until(lambda: log.stored_up_to == 4)
+        assert await archive.stored() == ["1-1", "1-2", "1-3", "1-4"]
+
+
+async def test_a_log_is_looked_after_while_nothing_is_said(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_logs_module, "LOOK_SECONDS", 0.1)
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        log.append(TextDelta("a"))
+        await wait_until(archive.stored)
+        await archive.redis.flushall()
+        await wait_until(archive.stored, what="the log to be stored again")
+        assert text(await kept(archive.elsewhere)) == "a"
+        await archive.redis.expire(archive.keys.turn("turn"), 100)
+        await wait_until(lambda: _lifetime(archive, at_least=1000))
+        log.append(DONE)
         await log.close()
-    reader = archive.elsewhere.follow("turn")
-    assert text([await anext(reader)]) == "a"
-    await archive.redis.flushall()
-    with pytest.raises(LogGoneError):
-        await anext(reader)
+
+
+async def _lifetime(archive: Archive, *, at_least: int) -> bool:
+    return await archive.redis.ttl(archive.keys.turn("turn")) >= at_least
+
+
+async def test_a_reader_that_would_miss_something_is_told_so(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        for piece in (TextDelta("a"), Reset(""), TextDelta("b"), DONE):
+            log.append(piece)
+        await log.close()
+    await archive.redis.xdel(archive.keys.turn("turn"), "1-2")
+    for follow in (read, kept):
+        with pytest.raises(LogGoneError):
+            await follow(archive.elsewhere)
+        assert text(await follow(archive.elsewhere, Cursor(1, 2))) == "b<done>"
+
+
+async def test_one_who_comes_from_a_place_that_the_log_never_had_is_told_everything_after_a_reset(
+    archive: Archive,
+) -> None:
+    log = archive.logs.open(TURN)
+    log.append(TextDelta("a"))
+    log.append(DONE)
+    frames = await read(archive.logs, Cursor(1, 99))
+    assert [frame.id for frame in frames] == ["1-0", "1-1", "1-2"]
+    assert text(frames) == "<reset>a<done>"
+
+
+async def test_elsewhere_too_such_a_place_is_not_waited_for_for_ever(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_tails_module, "BEHIND_SECONDS", 0.2)
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        log.append(TextDelta("a"))
+        await wait_until(archive.stored)
+        for place in (Cursor(1, 99), Cursor(7, 1)):
+            with pytest.raises(LogGoneError):
+                await read(archive.elsewhere, place)
+        log.append(DONE)
+        await log.close()
+        assert await read(archive.elsewhere, Cursor(1, 99)) == []
+
+
+async def test_a_reader_who_comes_from_the_owner_is_ahead_of_what_is_stored_and_waits_for_it(archive: Archive) -> None:
+    log = archive.logs.open(TURN)
+    log.append(Reset("1"))
+    async with at_work(archive.logs.run):
+        await wait_until(archive.stored)
+    log.append(Reset("2"))
+    reader = asyncio.create_task(read(archive.elsewhere, Cursor(1, 2)))
+    await asyncio.sleep(0.1)
+    log.append(DONE)
+    async with at_work(archive.logs.run):
+        assert text(await reader) == "<done>"
+
+
+async def test_what_an_earlier_life_said_and_redis_lost_is_no_gap(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        first = archive.logs.open(TURN)
+        for _ in range(3):
+            first.append(Reset("first"))
+        await first.close()
+        await archive.redis.xdel(archive.keys.turn("turn"), "1-2")
+        second = archive.logs.open(Turn("turn", "session", "ann", epoch=2))
+        second.append(Reset("second"))
+        second.append(DONE)
+        await second.close()
+        assert [frame.id for frame in await read(archive.logs, Cursor(1, 1))] == ["2-1", "2-2"]
+        assert [frame.id for frame in await kept(archive.logs, Cursor(1, 1))] == ["2-1", "2-2"]
+
+
+@pytest.mark.every_redis
+async def test_the_readers_of_an_owner_that_was_superseded_are_let_go_and_find_the_new_one(archive: Archive) -> None:
+    stale, owner = RedisTurnLogs(archive.redis, archive.keys), archive.logs
+    async with at_work(stale.run, owner.run):
+        old = stale.open(TURN)
+        old.append(TextDelta("a"))
+        reader = asyncio.create_task(read(stale))
+        await wait_until(lambda: old.stored_up_to == 1)
+        new = owner.open(Turn("turn", "session", "ann", epoch=2))
+        new.append(Reset("restart"))
+        await wait_until(lambda: new.stored_up_to == 1)
+        old.append(TextDelta("from the past"))
+        assert text(await reader) == "afrom the past"
+        assert not stale.here("turn")
+        new.append(DONE)
+        assert text(await read(stale, Cursor(1, 2))) == "<reset><done>"
+
+
+async def test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once(archive: Archive) -> None:
+    async def reads() -> int:
+        stats = await archive.redis.info("commandstats")
+        return stats.get("cmdstat_xrange", {"calls": 0})["calls"]
+
+    async with at_work(archive.logs.run):
+        logs = [archive.logs.open(Turn(f"turn-{n}", "session", "ann")) for n in range(10)]
+        for log in logs:
+            log.append(TextDelta("a"))
+        readers = [asyncio.create_task(read(archive.elsewhere, Cursor(1, n % 2), f"turn-{n % 10}")) for n in range(100)]
+        await wait_until(lambda: archive.elsewhere.followed_elsewhere == 10)
+        await wait_until(lambda: all(log.stored_up_to == 1 for log in logs))
+        before = await reads()
+        for log in logs:
+            log.append(TextDelta("b"))
+            log.append(DONE)
+        heard = [text(await reader) for reader in readers]
+        assert await reads() - before <= 10
+    assert heard == ["b<done>" if n % 2 else "ab<done>" for n in range(100)]
+    assert archive.elsewhere.followed_elsewhere == 0
+
+
+async def test_readers_are_let_go_when_the_engine_goes_down_with_all_that_is_there(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        log.append(TextDelta("a"))
+        await wait_until(archive.stored)
+        here, elsewhere = (asyncio.create_task(read(logs)) for logs in (archive.logs, archive.elsewhere))
+        await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+        log.append(TextDelta("b"))
+        archive.logs.let_go()
+        assert text(await here) == text(await read(archive.logs)) == "ab"
+        await wait_until(lambda: log.stored_up_to == 2)
+        archive.elsewhere.let_go()
+        assert "ab".startswith(text(await elsewhere))
 
 
 async def test_an_ended_log_stays_in_memory_for_who_reconnects_and_not_for_ever(

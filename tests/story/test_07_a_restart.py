@@ -47,7 +47,7 @@ async def test_a_message_that_was_cut_is_made_again_and_the_user_is_told_to_drop
         assert events[:2] == [TurnStarted(turn.turn_id, turn.session_id), Reset("the engine was restarted")]
         assert text_of(events) == "Once upon a time."
         assert [message.content for message in model.requests[1].messages] == ["A story!"]
-        assert [frame.id async for frame in stage.logs.follow(turn.turn_id)][:3] == ["1-1", "1-2", "2-1"]
+        assert [f.id async for batch in stage.logs.follow(turn.turn_id) for f in batch][:3] == ["1-1", "1-2", "2-1"]
 
 
 async def test_finished_tools_are_not_run_again_and_running_ones_are_waited_for() -> None:

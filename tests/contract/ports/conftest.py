@@ -90,7 +90,7 @@ async def logs(request: pytest.FixtureRequest, redis: Redis) -> AsyncGenerator[L
         yield Logs(twin, twin, twin)
         return
     here, elsewhere = RedisTurnLogs(redis, Keys()), RedisTurnLogs(redis, Keys())
-    async with at_work(here.run):
+    async with at_work(here.run, elsewhere.run):
         yield Logs(here, here, elsewhere)
 
 

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from dialog_engine.chat.frames import START, Cursor, Frame, LogGoneError, TurnFrames
+from dialog_engine.chat.frames import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.model import Done, DoneReason, ReasoningDelta, TextDelta, Turn, TurnEvent, TurnStarted, Usage
 from plugins_contract.ids import new_id
 from tests.contract.ports.conftest import Logs
@@ -49,7 +49,7 @@ WHOLE: Story = [("control", ""), ("reasoning", "hm"), ("text", "It is noon."), (
 
 async def read(frames: TurnFrames, turn: Turn, after: Cursor = START) -> list[Frame]:
     async with asyncio.timeout(10):
-        return [frame async for frame in frames.follow(turn.turn_id, after)]
+        return [frame async for batch in frames.follow(turn.turn_id, after) for frame in batch]
 
 
 async def written(logs: Logs, turn: Turn) -> None:
@@ -76,16 +76,17 @@ async def test_a_reader_gets_events_as_they_come(logs: Logs) -> None:
     log.append(first)
 
     async with aclosing(logs.here.follow(turn.turn_id)) as frames, asyncio.timeout(10):
-        assert (await anext(frames)).name == "control"
-        waiting: asyncio.Task[Frame] = asyncio.create_task(_next(frames))
+        [start] = await anext(frames)
+        assert start.name == "control"
+        waiting: asyncio.Task[Batch] = asyncio.create_task(_next(frames))
         await asyncio.sleep(0)
         assert not waiting.done()
         log.append(rest[0])
-        assert (await waiting).id == "1-2"
+        assert [frame.id for frame in await waiting] == ["1-2"]
     await log.close()
 
 
-async def _next(frames: AsyncGenerator[Frame]) -> Frame:
+async def _next(frames: AsyncGenerator[Batch]) -> Batch:
     return await anext(frames)
 
 
@@ -153,6 +154,26 @@ async def test_a_later_life_goes_on_with_ids_that_are_higher(logs: Logs) -> None
         assert (story[0].id, story[-1].id) == ("1-1", "2-6")
 
 
+async def test_what_is_there_is_told_without_waiting_for_more(logs: Logs) -> None:
+    turn = new_turn()
+    log = logs.writer.open(turn)
+    *most, last = events(turn)
+    for event in most:
+        log.append(event)
+
+    async with asyncio.timeout(1):
+        assert told([f async for batch in logs.here.kept(turn.turn_id) for f in batch]) == WHOLE[:-1]
+        log.append(last)
+        await log.close()
+        for frames in (logs.here, logs.elsewhere):
+            assert told([f async for batch in frames.kept(turn.turn_id) for f in batch]) == WHOLE
+            assert [f async for batch in frames.kept(turn.turn_id, Cursor(1, 6)) for f in batch] == []
+            newest = await frames.newest(turn.turn_id)
+            assert newest
+            assert (newest.id, newest.name) == ("1-6", "done")
+
+
 async def test_a_turn_nobody_knows_has_no_log(logs: Logs) -> None:
     with pytest.raises(LogGoneError):
-        await read(logs.here, new_turn())
+        await anext(logs.here.kept("nobody"))
+    assert await logs.here.newest("nobody") is None

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 import msgspec
 
 from dialog_engine.chat import events
-from dialog_engine.chat.frames import START, Cursor, Frame, LogGoneError, TurnFrames
+from dialog_engine.chat.frames import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.chat.ports import TurnLog, TurnLogs
 from dialog_engine.model import (
     Turn,
@@ -45,19 +45,35 @@ class MemoryLogs(TurnLogs, TurnFrames):
         self.lives[turn.turn_id].append(log)
         return log
 
-    async def follow(self, turn_id: str, after: Cursor = START) -> AsyncGenerator[Frame]:
+    async def follow(self, turn_id: str, after: Cursor = START) -> AsyncGenerator[Batch]:
         if turn_id not in self.lives:
             raise LogGoneError(turn_id)
         while True:
             grown = self._grown
-            for cursor, event in self._after(turn_id, after):
-                after = cursor
-                name, data = events.encode(event)
-                yield Frame(str(cursor), name, msgspec.json.encode(data).decode())
-            if self.lives[turn_id][-1].closed and not self._after(turn_id, after):
+            if batch := self._frames(turn_id, after):
+                yield batch
+                after = Cursor.parse(batch[-1].id)
+            elif self.lives[turn_id][-1].closed:
                 return
-            if not self._after(turn_id, after):
+            else:
                 await grown.wait()
+
+    async def kept(self, turn_id: str, after: Cursor = START) -> AsyncGenerator[Batch]:
+        if turn_id not in self.lives:
+            raise LogGoneError(turn_id)
+        if batch := self._frames(turn_id, after):
+            yield batch
+
+    async def newest(self, turn_id: str) -> Frame | None:
+        batch = self._frames(turn_id, START) if turn_id in self.lives else None
+        return batch[-1] if batch else None
+
+    def here(self, turn_id: str) -> bool:
+        return turn_id in self.lives
+
+    def _frames(self, turn_id: str, after: Cursor) -> list[Frame]:
+        encoded = [(cursor, *events.encode(event)) for cursor, event in self._after(turn_id, after)]
+        return [Frame(str(cursor), name, msgspec.json.encode(data).decode()) for cursor, name, data in encoded]
 
     def _after(self, turn_id: str, after: Cursor) -> list[tuple[Cursor, TurnEvent]]:
         story = [

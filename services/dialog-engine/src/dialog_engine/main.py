@@ -1,21 +1,21 @@
 """The console script `dialog-engine`."""
 
+import asyncio
 import logging
 import socket
 import sys
 from typing import NoReturn
 
-import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dialog_engine.config import Settings, load_settings
 from dialog_engine.errors import ConfigurationError, EngineError
+from dialog_engine.http.server import server_of
 from dialog_engine.wiring import build_app
 
 log = logging.getLogger("dialog_engine")
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-GRACEFUL_SECONDS = 5
 CANNOT_START = 2
 """The exit code for a start that a person must see to: a wrong setting, a file or a port that cannot be had."""
 
@@ -29,18 +29,12 @@ def main() -> None:
     except EngineError as error:
         _give_up(error)
     logging.basicConfig(level=settings.log_level, format=LOG_FORMAT)
-    for chatty in ("httpx2", "httpcore2", "sse_starlette", "openai"):
+    for chatty in ("httpx2", "httpcore2", "openai"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    start = PlainStart(build_app(settings))
-    config = uvicorn.Config(
-        start,
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        timeout_graceful_shutdown=GRACEFUL_SECONDS,
-    )
+    closing = asyncio.Event()
+    start = PlainStart(build_app(settings, closing))
     with listener:
-        server = uvicorn.Server(config)
+        server = server_of(start, closing, grace_seconds=settings.shutdown_grace_seconds)
         host, port = listener.getsockname()[:2]
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         try:

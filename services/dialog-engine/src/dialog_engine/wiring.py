@@ -51,12 +51,15 @@ SCRAPE_SECONDS = 2.0
 """How long a scrape waits for Redis; without it the engine's own numbers are told."""
 
 
-def build_app(settings: Settings) -> FastAPI:
-    """The ASGI application; what it needs is built when it starts and unwound when it stops."""
+def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
+    """The ASGI application; what it needs is built when it starts and unwound when it stops.
+
+    Set `closing` when the engine shall go down: turns get their grace, and streams end.
+    """
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[State]:
-        async with run_engine(settings) as services:
+        async with run_engine(settings, closing) as services:
             yield {"services": services}
 
     return create_app(
@@ -70,8 +73,8 @@ def build_app(settings: Settings) -> FastAPI:
 
 
 @contextlib.asynccontextmanager
-async def run_engine(settings: Settings) -> AsyncGenerator[Services]:
-    """A running engine.
+async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerator[Services]:
+    """A running engine, until `closing` is set.
 
     Raises:
         ConfigurationError, StorageUnavailableError: it cannot start; the text says why.
@@ -133,7 +136,12 @@ async def run_engine(settings: Settings) -> AsyncGenerator[Services]:
         await watch.ask()
         if watch.available and settings.enable_mcp:
             await catalogue.look()
-        stack.push_async_callback(turns.close, settings.shutdown_grace_seconds)
+
+        async def leave() -> None:
+            await turns.close(settings.shutdown_grace_seconds)
+            logs.let_go()
+
+        await stack.enter_async_context(_left_when(closing, leave))
         await turns.resume()
         yield Services(
             about=_about(settings),
@@ -158,6 +166,22 @@ def _llm(settings: Settings) -> OpenAIChatClient:
 async def _closing(stack: contextlib.AsyncExitStack, redis: Redis) -> Redis:
     stack.push_async_callback(redis.aclose)
     return redis
+
+
+@contextlib.asynccontextmanager
+async def _left_when(closing: asyncio.Event, leave: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
+    """Call `leave` once: when `closing` is set, or at the end of the block."""
+
+    async def leave_when_told() -> None:
+        await closing.wait()
+        await leave()
+
+    leaving = asyncio.create_task(leave_when_told(), name="leave")
+    try:
+        yield
+    finally:
+        closing.set()
+        await leaving
 
 
 @contextlib.asynccontextmanager

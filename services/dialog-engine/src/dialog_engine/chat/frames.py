@@ -1,11 +1,14 @@
 """A turn's log as its readers see it: frames with ids, and cursors to go on from."""
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 _CURSOR = re.compile(r"(\d{1,15})-(\d{1,15})")
+
+IDLE_SECONDS = 15.0
+"""How long a reader waits for news before it is told that there are none."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,17 +42,40 @@ class Frame:
     data: str
 
 
+Batch = Sequence[Frame]
+"""Frames that were there at the same time, oldest first."""
+
+
 class LogGoneError(Exception):
-    """There is no log of this turn, or it cannot be read now."""
+    """What comes next in the log of a turn is not there, or cannot be read now."""
 
 
 class TurnFrames(Protocol):
     """Reads the logs of turns, whoever runs them."""
 
-    def follow(self, turn_id: str, after: Cursor = START) -> AsyncGenerator[Frame]:
-        """What comes after `after`, as it comes, to the end of the turn.
+    def follow(self, turn_id: str, after: Cursor = START) -> AsyncGenerator[Batch]:
+        """What comes after `after`, as it comes; an empty batch each time nothing came for IDLE_SECONDS.
+
+        It ends after the turn's last event. It ends without that when the reader shall ask again, here or elsewhere:
+        this engine is going down, or another one has taken the turn over.
 
         Raises:
-            LogGoneError: there is nothing to read it from.
+            LogGoneError: something is missing between `after`, or what was read last, and what is there.
         """
+        ...
+
+    def kept(self, turn_id: str, after: Cursor = START) -> AsyncGenerator[Batch]:
+        """What is there now after `after`; nothing is waited for.
+
+        Raises:
+            LogGoneError: as above, or there is no such log, or it cannot be read now.
+        """
+        ...
+
+    async def newest(self, turn_id: str) -> Frame | None:
+        """The last event there is now; None when there is none, or it cannot be read now."""
+        ...
+
+    def here(self, turn_id: str) -> bool:
+        """Whether this engine writes, or has just written, the log."""
         ...

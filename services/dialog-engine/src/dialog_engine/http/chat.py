@@ -11,16 +11,14 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from dialog_engine.chat.frames import START, Cursor, Frame, LogGoneError
+from dialog_engine.chat.frames import START, Batch, Cursor
 from dialog_engine.http import snapshot, views
 from dialog_engine.http.auth import Subject
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, Services
-from dialog_engine.http.sse import event_stream
+from dialog_engine.http.sse import EventStream
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-CUT_SECONDS = 1.0
-"""A pause of this length in the log of an ended turn is its end."""
 CANCEL_SECONDS = 10.0
 """How long the end of a cancelled turn is waited for: with the disk full it cannot be written down."""
 
@@ -65,7 +63,7 @@ async def chat(body: ChatRequest, engine: Engine, subject: Subject, request: Req
     _check_length(body.message, engine)
     turn = await engine.turns.start(subject, body.session_id, body.message, _traceparent(request))
     headers = {"X-Session-Id": turn.session_id, "X-Turn-Id": turn.turn_id}
-    return event_stream(engine.frames.follow(turn.turn_id), headers)
+    return EventStream(snapshot.of_running(engine, subject, turn.turn_id, START), headers)
 
 
 @router.post("/sessions/{session_id}/turns", status_code=HTTPStatus.ACCEPTED)
@@ -93,21 +91,11 @@ async def events(
     """The turn's events, from the start or after the last one that was seen; live while it runs."""
     cursor = _cursor("Last-Event-ID", last_event_id) or _cursor("after", after) or START
     record = await engine.archive.turn(subject, turn_id)
-    frames = engine.frames.follow(turn_id, cursor)
     if record.status == "running":
-        return event_stream(frames)
-    frames = _ended(frames)
-    try:
-        first = await anext(frames, None)
-    except LogGoneError:
-        first = None
-    if first is not None:
-        return event_stream(_with_first(first, frames))
-    if cursor != START:
-        return Response(status_code=HTTPStatus.NO_CONTENT)
-    # The log of a turn is kept for a day; what was said in it is kept for good.
-    session, messages = await engine.archive.transcript(subject, record.session_id)
-    return event_stream(snapshot.frames(record, session, messages))
+        return EventStream(snapshot.of_running(engine, subject, turn_id, cursor))
+    rest = snapshot.of_ended(engine, subject, record, cursor)
+    first = await anext(rest, None)
+    return Response(status_code=HTTPStatus.NO_CONTENT) if first is None else EventStream(_with_first(first, rest))
 
 
 @router.get("/turns/{turn_id}")
@@ -162,26 +150,8 @@ def _cursor(field: str, text: str | None) -> Cursor | None:
         raise ProblemError(HTTPStatus.BAD_REQUEST, "INVALID_CURSOR", str(error), field=field) from None
 
 
-async def _ended(frames: AsyncGenerator[Frame]) -> AsyncGenerator[Frame]:
-    """The log of an ended turn: all of it is there, so nothing is waited for.
-
-    It can be short of its end, when the engine was killed before Redis had it: a reader then comes back with its
-    cursor, is told that nothing is left, and finds the messages in the session.
-    """
-    async with contextlib.aclosing(frames):
-        while True:
-            try:
-                async with asyncio.timeout(CUT_SECONDS):
-                    frame = await anext(frames, None)
-            except TimeoutError:
-                return
-            if frame is None:
-                return
-            yield frame
-
-
-async def _with_first(first: Frame, rest: AsyncGenerator[Frame]) -> AsyncGenerator[Frame]:
+async def _with_first(first: Batch, rest: AsyncGenerator[Batch]) -> AsyncGenerator[Batch]:
     async with contextlib.aclosing(rest):
         yield first
-        async for frame in rest:
-            yield frame
+        async for batch in rest:
+            yield batch

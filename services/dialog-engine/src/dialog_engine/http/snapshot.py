@@ -1,33 +1,84 @@
-"""The events of an ended turn whose log is gone, made anew from what was stored of it."""
+"""The events of a turn as its readers get them: from its log, and where that has a hole, from what was stored."""
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 import msgspec
 
 from dialog_engine.chat import events
-from dialog_engine.chat.archive import MessageRecord, SessionRecord, TurnRecord
-from dialog_engine.chat.frames import Frame
-from dialog_engine.model import (
-    AssistantMessage,
-    Done,
-    DoneReason,
-    MessageFinished,
-    TurnEvent,
-    TurnStarted,
-)
+from dialog_engine.chat.archive import MessageRecord, TurnRecord
+from dialog_engine.chat.events import DONE
+from dialog_engine.chat.frames import START, Batch, Cursor, Frame, LogGoneError
+from dialog_engine.chat.story import story
+from dialog_engine.http.services import Services
+from dialog_engine.model import Done, DoneReason, Reset, TurnEvent, TurnStarted
+
+RETOLD_EPOCH = 1_000_000_000
+"""The epoch of events that are made anew when a turn has ended: after every one that it lived through."""
+LOST = "a part of the turn's log is lost"
 
 
-async def frames(turn: TurnRecord, session: SessionRecord, messages: Iterable[MessageRecord]) -> AsyncGenerator[Frame]:
-    """The finished messages of `turn` and its end; the steps in between are not kept."""
-    story: list[TurnEvent] = [TurnStarted(turn.turn_id, session.session_id)]
-    story += [
-        MessageFinished(message.message_id, AssistantMessage(message.content, tuple(c.call for c in message.calls)))
-        for message in messages
-        if message.turn_id == turn.turn_id and message.role == "assistant"
-    ]
-    if turn.failure is not None:
-        story.append(turn.failure)
-    story.append(Done(turn.turn_id, DoneReason(turn.reason or DoneReason.ERROR), turn.usage, turn.ttft_ms))
-    for number, event in enumerate(story, 1):
-        name, data = events.encode(event)
-        yield Frame(f"0-{number}", name, msgspec.json.encode(data).decode())
+async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor) -> AsyncGenerator[Batch]:
+    """What comes after `after` in a turn that runs, here or elsewhere; an empty batch when nothing came for a while."""
+    while True:
+        try:
+            async with aclosing(engine.frames.follow(turn_id, after)) as batches:
+                async for batch in batches:
+                    if not batch and not engine.frames.here(turn_id):
+                        # Its owner may have died between the commit of the end and the log's.
+                        record = await engine.archive.turn(subject, turn_id)
+                        if record.status != "running":
+                            async for rest in of_ended(engine, subject, record, after):
+                                yield rest
+                            return
+                    yield batch
+                    after = Cursor.parse(batch[-1].id) if batch else after
+            return
+        except LogGoneError:
+            newest = await engine.frames.newest(turn_id)
+            if newest is None:
+                return  # the client comes back
+        # First the place, then what is stored: nothing that was said up to that place is left out.
+        record = await engine.archive.turn(subject, turn_id)
+        told = story(turn_id, await _messages(engine, subject, record))
+        yield [_frame(newest.id, Reset(LOST, told))]
+        after = Cursor.parse(newest.id)
+
+
+async def of_ended(engine: Services, subject: str, record: TurnRecord, after: Cursor) -> AsyncGenerator[Batch]:
+    """What is left to tell of a turn that has ended: nothing at all to who has seen its end."""
+    if after.epoch >= RETOLD_EPOCH:
+        return
+    try:
+        async with aclosing(engine.frames.kept(record.turn_id, after)) as batches:
+            async for batch in batches:
+                yield batch
+                after = Cursor.parse(batch[-1].id)
+        newest = await engine.frames.newest(record.turn_id)
+        if newest is not None and newest.name == DONE:
+            return
+    except LogGoneError:
+        pass
+    yield _retold(record, await _messages(engine, subject, record), to_a_new_reader=after == START)
+
+
+async def _messages(engine: Services, subject: str, record: TurnRecord) -> Sequence[MessageRecord]:
+    _, messages = await engine.archive.transcript(subject, record.session_id)
+    return messages
+
+
+def _retold(record: TurnRecord, messages: Sequence[MessageRecord], *, to_a_new_reader: bool) -> Batch:
+    """An ended turn from what was stored of it. One who has read a part of it is told to forget that."""
+    told = story(record.turn_id, messages)
+    anew: list[TurnEvent] = (
+        [TurnStarted(record.turn_id, record.session_id), *told] if to_a_new_reader else [Reset(LOST, told)]
+    )
+    if record.failure is not None:
+        anew.append(record.failure)
+    anew.append(Done(record.turn_id, DoneReason(record.reason or DoneReason.ERROR), record.usage, record.ttft_ms))
+    return [_frame(f"{RETOLD_EPOCH}-{number}", event) for number, event in enumerate(anew, 1)]
+
+
+def _frame(event_id: str, event: TurnEvent) -> Frame:
+    name, data = events.encode(event)
+    return Frame(event_id, name, msgspec.json.encode(data).decode())

@@ -1,20 +1,33 @@
 """Server-Sent Events: frames of a turn's log as bytes on the wire."""
 
-import logging
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, suppress
+from typing import Any
 
-from sse_starlette import EventSourceResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-from dialog_engine.chat.frames import Frame, LogGoneError
+from dialog_engine.chat.events import DONE
+from dialog_engine.chat.frames import Batch, Frame
 
-log = logging.getLogger(__name__)
-
-PING_SECONDS = 15
-SEND_TIMEOUT_SECONDS = 30
 RETRY_MS = 1000
 """How long a browser waits before it reconnects."""
+FAREWELL_RETRY_MS = (200, 1200)
+"""The same after a farewell: each client gets its own time, so that not all come back at once."""
+WRITE_BYTES = 16_384
+"""How much is written at once, so that a client that does not read costs little."""
+CUT_SECONDS = 1.0
+"""How long a stream that is cut by the server may take to end well."""
+
+PING = b": ping\n\n"
+HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    # Neither kept nor changed on the way: a proxy that compresses a stream holds it back.
+    "Cache-Control": "no-store, no-transform",
+    "X-Accel-Buffering": "no",  # nginx and those that took it over
+}
 
 
 def event_bytes(frame: Frame) -> bytes:
@@ -22,40 +35,71 @@ def event_bytes(frame: Frame) -> bytes:
     return f"id: {frame.id}\nevent: {frame.name}\ndata: {frame.data}\n\n".encode()
 
 
-class EventStream(EventSourceResponse):
-    """A stream that is also brought to its end when the server shuts down: its readers see an end, not an error."""
+def farewell() -> bytes:
+    """What a client is told whose turn goes on and whose stream does not: come back, and when."""
+    return f": farewell\nretry: {random.randint(*FAREWELL_RETRY_MS)}\n\n".encode()
+
+
+class EventStream(Response):
+    """A response that goes on for as long as there are batches. It ends well whatever ends it, but for the client."""
+
+    def __init__(self, batches: AsyncGenerator[Batch], headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(headers=HEADERS | dict(headers or {}))
+        del self.headers["content-length"]
+        self._batches = batches
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve it."""
-        ended = False
+        telling: Any = asyncio.current_task()
+        gone = False
 
-        async def noted(message: Message) -> None:
-            nonlocal ended
-            ended = message["type"] == "http.response.body" and not message.get("more_body", False)
-            await send(message)
+        async def watch() -> None:
+            nonlocal gone
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            gone = True
+            telling.cancel()
 
-        await super().__call__(scope, receive, noted)
-        if not ended:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _bytes(frames: AsyncGenerator[Frame]) -> AsyncGenerator[bytes]:
-    yield f"retry: {RETRY_MS}\n\n".encode()
-    async with aclosing(frames) as each:
+        watching = asyncio.create_task(watch(), name="an event stream's client")
         try:
-            async for frame in each:
-                yield event_bytes(frame)
-        except LogGoneError as error:
-            # The turn runs, and its log cannot be read now. The client comes back for the rest.
-            log.info("the log of turn %s cannot be read", error)
+            await self._tell(send)
+        except asyncio.CancelledError:
+            if not gone or telling.uncancel():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(CUT_SECONDS):
+                        await send(_body(farewell(), last=True))
+                raise
+        finally:
+            watching.cancel()
+
+    async def _tell(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send(_body(f"retry: {RETRY_MS}\n\n".encode()))
+        last = ""
+        async with aclosing(self._batches) as batches:
+            async for batch in batches:
+                for data in writes(batch):
+                    await send(_body(data))
+                last = batch[-1].name if batch else last
+        await send(_body(b"" if last == DONE else farewell(), last=True))
 
 
-def event_stream(frames: AsyncGenerator[Frame], headers: dict[str, str] | None = None) -> EventStream:
-    """`frames` as a response. A client that does not read is dropped; it can resume."""
-    return EventStream(
-        _bytes(frames),
-        headers={"X-Accel-Buffering": "no", "Cache-Control": "no-store"} | (headers or {}),
-        sep="\n",
-        ping=PING_SECONDS,
-        send_timeout=SEND_TIMEOUT_SECONDS,
-    )
+def writes(batch: Batch) -> Iterator[bytes]:
+    """The batch as bytes to be written one after the other; a ping when there is nothing in it."""
+    if not batch:
+        yield PING
+        return
+    data: list[bytes] = []
+    size = 0
+    for frame in batch:
+        event = event_bytes(frame)
+        if size and size + len(event) > WRITE_BYTES:
+            yield b"".join(data)
+            data, size = [], 0
+        data.append(event)
+        size += len(event)
+    yield b"".join(data)
+
+
+def _body(data: bytes, *, last: bool = False) -> dict[str, object]:
+    return {"type": "http.response.body", "body": data, "more_body": not last}

@@ -3,19 +3,21 @@
 import asyncio
 import contextlib
 import logging
-import sys
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
 
+import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 
-from dialog_engine.chat.events import DONE
-from dialog_engine.chat.frames import START, Cursor, Frame, LogGoneError, TurnFrames
+from dialog_engine.chat import events
+from dialog_engine.chat.frames import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.chat.ports import TurnLogs
-from dialog_engine.model import Turn
-from dialog_engine.streams.log_entries import entry_from_fields
+from dialog_engine.model import Reset, Turn
+from dialog_engine.streams.growing_log import batch_of
+from dialog_engine.streams.log_store import LogStore, Lost, Stored, Superseded
+from dialog_engine.streams.log_tails import LogTails
 from dialog_engine.streams.turn_log import LiveLog
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
@@ -24,30 +26,27 @@ log = logging.getLogger(__name__)
 
 COALESCE_SECONDS = 0.05
 """Deltas of this long become one entry in Redis; attached clients get them at once."""
+LOOK_SECONDS = 5.0
+"""How often the logs of running turns are looked after: that Redis still has them, and keeps them."""
 KEEP_SECONDS = 60.0
 """How long the log of an ended turn stays in memory, for clients that are just reconnecting."""
-POLL_SECONDS = 0.2
-"""How often the log of a turn that runs elsewhere is looked at: no connection is held for a reader."""
-LIFETIME_SECONDS = 24 * 3600
 KEEP_UNSTORED = 1000
 """How many logs of ended turns wait for Redis at most."""
 READ_SECONDS = 3.0
 """How long Redis has to answer one who reads a log."""
 FIRST_EPOCH = 1
-NEVER = sys.maxsize
-"""A number that no entry has."""
-PAGE = 500
 
 
 class RedisTurnLogs(TurnLogs, TurnFrames):
-    """Opens, stores and follows the logs."""
+    """Opens, stores and follows the logs. `run` stores and reads; without it only what is in memory is told."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
-        self._redis = redis
-        self._keys = keys
+        self._store = LogStore(redis, keys)
+        self._tails = LogTails(self._store)
         self._live: dict[str, LiveLog] = {}
-        self._grown: dict[str, LiveLog] = {}
+        self._grown: dict[LiveLog, None] = {}
         self._wake = asyncio.Event()
+        self._closed = False
 
     @property
     def in_memory(self) -> int:
@@ -59,39 +58,130 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         """How many logs wait for Redis."""
         return len(self._grown)
 
+    @property
+    def followed_elsewhere(self) -> int:
+        """How many logs are read here that grow on other engines."""
+        return self._tails.followed
+
     def open(self, turn: Turn) -> LiveLog:
         live = LiveLog(turn, self._note_growth)
+        if earlier := self._live.get(turn.turn_id):
+            earlier.let_go()
+        if self._closed:
+            live.let_go()
         self._live[turn.turn_id] = live
         return live
 
-    async def follow(self, turn_id: str, after: Cursor = START) -> AsyncGenerator[Frame]:
+    def let_go(self) -> None:
+        """This engine is going down: readers get what is there, and then their stream ends. Storing goes on."""
+        self._closed = True
+        for live in self._live.values():
+            live.let_go()
+        self._tails.let_go()
+
+    def here(self, turn_id: str) -> bool:
+        return turn_id in self._live
+
+    def follow(self, turn_id: str, after: Cursor = START) -> AsyncGenerator[Batch]:
+        live = self._live.get(turn_id)
+        if live is None or after.epoch > live.turn.epoch:
+            return self._tails.follow(turn_id, after)
+        if after.epoch < live.turn.epoch:
+            return self._whole(live, after)
+        if after > live.newest:
+            return self._anew(live)
+        return live.follow(after)
+
+    async def kept(self, turn_id: str, after: Cursor = START) -> AsyncGenerator[Batch]:
         live = self._live.get(turn_id)
         if live is None:
-            async with aclosing(self._follow_stored(turn_id, after)) as frames:
-                async for frame in frames:
-                    yield frame
+            async with aclosing(self._read(turn_id, after)) as batches:
+                async for batch in batches:
+                    yield batch
             return
         if after.epoch < live.turn.epoch:
-            async with aclosing(self._earlier_lives(live, after)) as frames:
-                async for frame in frames:
-                    yield frame
+            async with aclosing(self._earlier(live, after)) as batches:
+                async for batch in batches:
+                    yield batch
             after = Cursor(live.turn.epoch, 0)
-        # Nothing of this epoch comes after a place in a later one.
-        seen = after.seq if after.epoch == live.turn.epoch else NEVER
-        async with aclosing(live.follow(seen)) as frames:
-            async for frame in frames:
-                yield frame
+        if entries := live.since(after):
+            yield batch_of(entries, after)
+
+    async def newest(self, turn_id: str) -> Frame | None:
+        live = self._live.get(turn_id)
+        if live is not None and live.last is not None:
+            return live.last.frame(START)
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                entry = await self._store.newest(turn_id)
+        except (RedisError, OSError):
+            return None
+        return entry.frame(START) if entry else None
 
     async def run(self) -> None:
-        """Store what grows, for ever."""
+        """Store what grows here, and read what grows elsewhere, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_stored(), name="turn logs: store")
+            tasks.create_task(self._tails.run(), name="turn logs: read")
+
+    async def _whole(self, live: LiveLog, after: Cursor) -> AsyncGenerator[Batch]:
+        """The rest of the turn's earlier epochs, then its present one."""
+        async with aclosing(self._earlier(live, after)) as batches:
+            async for batch in batches:
+                yield batch
+        async with aclosing(live.follow(Cursor(live.turn.epoch, 0))) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def _anew(self, live: LiveLog) -> AsyncGenerator[Batch]:
+        """For one who was at a place that this log never had: all of the present epoch, after a reset."""
+        name, data = events.encode(Reset("the place to go on from is not known"))
+        yield [Frame(f"{live.turn.epoch}-0", name, msgspec.json.encode(data).decode())]
+        async with aclosing(live.follow(Cursor(live.turn.epoch, 0))) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def _earlier(self, live: LiveLog, after: Cursor) -> AsyncGenerator[Batch]:
+        """What Redis has of the turn's earlier epochs. What it has not is no gap: the present one tells it all."""
+        if live.turn.epoch == FIRST_EPOCH:
+            return
+        with contextlib.suppress(LogGoneError):
+            async with aclosing(self._read(live.turn.turn_id, after, before_epoch=live.turn.epoch)) as batches:
+                async for batch in batches:
+                    yield batch
+
+    async def _read(self, turn_id: str, after: Cursor, before_epoch: int | None = None) -> AsyncGenerator[Batch]:
+        nothing = before_epoch is None and after == START
+        try:
+            async with aclosing(self._store.read(turn_id, after, before_epoch=before_epoch)) as pages:
+                while True:
+                    async with asyncio.timeout(READ_SECONDS):
+                        page = await anext(pages, None)
+                    if page is None:
+                        break
+                    nothing = False
+                    yield batch_of(page, after)
+                    after = page[-1].cursor
+        except (RedisError, OSError) as error:
+            raise LogGoneError(str(error)) from error
+        if nothing:
+            raise LogGoneError(f"there is no log of turn {turn_id}")
+
+    async def _keep_stored(self) -> None:
         pause = COALESCE_SECONDS
+        look_at = time.monotonic() + LOOK_SECONDS
         while True:
-            await self._wake.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, look_at - time.monotonic())):
+                    await self._wake.wait()
             await asyncio.sleep(pause)
             self._wake.clear()
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + LOOK_SECONDS
+                self._grown |= dict.fromkeys(self._live.values())
             grown, self._grown = self._grown, {}
             try:
-                await self._store(list(grown.values()))
+                await self._append([*grown])
                 pause = COALESCE_SECONDS
             except (RedisError, OSError) as error:
                 if not is_outage(error):
@@ -99,15 +189,15 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
                 self._put_back(grown)
                 pause = min(pause * 2, 2.0)
 
-    def _put_back(self, logs: dict[str, LiveLog]) -> None:
+    def _put_back(self, logs: dict[LiveLog, None]) -> None:
         """Store these later. What turns said is in the database: of a long outage only the newest logs are kept."""
         self._grown = logs | self._grown
-        for turn_id in [turn_id for turn_id, live in self._grown.items() if live.ended][:-KEEP_UNSTORED]:
-            del self._grown[turn_id]
+        for live in [live for live in self._grown if live.ended][:-KEEP_UNSTORED]:
+            del self._grown[live]
         self._wake.set()
 
     def _note_growth(self, live: LiveLog) -> None:
-        self._grown[live.turn.turn_id] = live
+        self._grown[live] = None
         self._wake.set()
         if live.ended:
             asyncio.get_running_loop().call_later(KEEP_SECONDS, self._drop, live)
@@ -116,86 +206,28 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         if self._live.get(live.turn.turn_id) is live:
             del self._live[live.turn.turn_id]
 
-    async def _store(self, logs: list[LiveLog]) -> None:
-        batch = [(live, entry) for live in logs for entry in live.to_store()]
-        pipeline = self._redis.pipeline(transaction=False)
-        for live, entry in batch:
-            fields: Any = entry.fields
-            pipeline.xadd(self._keys.turn(live.turn.turn_id), fields, id=f"{live.turn.epoch}-{entry.last}")
-        for live in logs:
-            pipeline.expire(self._keys.turn(live.turn.turn_id), LIFETIME_SECONDS)
-        answers = await pipeline.execute(raise_on_error=False)
-        refused: dict[str, str] = {}
-        for (live, entry), answer in zip(batch, answers, strict=False):
-            if not isinstance(answer, Exception):
-                live.stored(entry.last)
-            elif isinstance(answer, ResponseError) and "equal or smaller" in str(answer):
-                # Redis has this number: our own append whose reply was lost, or a newer owner's.
-                live.stored(entry.last)
-            elif is_outage(answer):
-                raise answer
-            else:
-                # It is tried again when it grows; the others are not held up by it.
-                refused[live.turn.turn_id] = str(answer)
-        for turn_id, reason in refused.items():
-            log.error("the log of turn %s cannot be stored: %s", turn_id, reason)
+    async def _append(self, logs: list[LiveLog]) -> None:
+        """Store what Redis has not.
 
-    async def _earlier_lives(self, live: LiveLog, after: Cursor) -> AsyncGenerator[Frame]:
-        """What Redis has of the turn's earlier epochs. Without Redis the present life is what can be told."""
-        if live.turn.epoch == FIRST_EPOCH:
-            return
-        with contextlib.suppress(LogGoneError):
-            async with aclosing(self._stored(live.turn.turn_id, after, before_epoch=live.turn.epoch)) as frames:
-                async for frame in frames:
-                    yield frame
-
-    async def _follow_stored(self, turn_id: str, after: Cursor) -> AsyncGenerator[Frame]:
-        seen_any = after != START
-        while True:
-            ended = False
-            async with aclosing(self._stored(turn_id, after)) as frames:
-                async for frame in frames:
-                    seen_any = True
-                    after = Cursor.parse(frame.id)
-                    ended = frame.name == DONE
-                    yield frame
-            if ended or not seen_any:
-                if not seen_any:
-                    raise LogGoneError(turn_id)
-                return
-            if await self._ended_before(turn_id, after):
-                return
-            await asyncio.sleep(POLL_SECONDS)
-
-    async def _ended_before(self, turn_id: str, after: Cursor) -> bool:
-        """Whether the reader has seen the last entry of an ended turn, or the log has gone."""
-        try:
-            newest = await self._newest(turn_id)
-        except (RedisError, OSError) as error:
-            raise LogGoneError(turn_id) from error
-        if not newest:
-            raise LogGoneError(turn_id)
-        [(entry_id, fields)] = newest
-        return fields[b"event"].decode() == DONE and Cursor.parse(entry_id.decode()) <= after
-
-    async def _newest(self, turn_id: str) -> Any:
-        """The newest entry, in a list that is empty when there is none."""
-        async with asyncio.timeout(READ_SECONDS):
-            return await self._redis.xrevrange(self._keys.turn(turn_id), count=1)
-
-    async def _stored(self, turn_id: str, after: Cursor, before_epoch: int | None = None) -> AsyncGenerator[Frame]:
-        end = "+" if before_epoch is None else f"({before_epoch}-0"
-        while True:
-            try:
-                async with asyncio.timeout(READ_SECONDS):
-                    page: Any = await self._redis.xrange(self._keys.turn(turn_id), f"({after}", end, count=PAGE)
-            except (RedisError, OSError) as error:
-                raise LogGoneError(turn_id) from error
-            for entry_id, fields in page:
-                cursor = Cursor.parse(entry_id.decode())
-                entry = entry_from_fields(cursor.seq, fields)
-                seen = after.seq if after.epoch == cursor.epoch else 0
-                yield entry.frame(cursor.epoch, seen)
-                after = cursor
-            if len(page) < PAGE:
-                return
+        Raises:
+            RedisError, OSError: it cannot be stored now.
+        """
+        for live, answer in zip(logs, await self._store.append(logs), strict=True):
+            match answer:
+                case Stored(number):
+                    live.stored(number)
+                case Lost(number):
+                    log.warning(
+                        "Redis has lost the log of turn %s from %d on: it is stored again", live.turn.turn_id, number
+                    )
+                    live.stored(number)
+                    self._note_growth(live)
+                case Superseded(epoch):
+                    log.warning("turn %s is in epoch %d, elsewhere", live.turn.turn_id, epoch)
+                    live.give_up()
+                    self._drop(live)
+                case error if is_outage(error):
+                    raise error
+                case error:
+                    # It is tried again when it grows; the others are not held up by it.
+                    log.error("the log of turn %s cannot be stored: %s", live.turn.turn_id, error)

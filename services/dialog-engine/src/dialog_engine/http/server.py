@@ -1,0 +1,83 @@
+"""How the engine is served: what Uvicorn must be told about streams that last, and about clients that do not read."""
+
+import asyncio
+import logging
+import socket
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+log = logging.getLogger(__name__)
+
+FROZEN_SECONDS = 20.0
+"""How long a client may leave what is sent to it unread before it is dropped. It can come back and go on."""
+UNSENT_BYTES = 16_384
+"""How much may wait to be sent to a client, in this process and once more in the kernel, before writers wait."""
+CUT_SECONDS = 5.0
+"""How long streams may take to end when all turns have ended or were left; then they are cut."""
+
+
+class Connection(HttpToolsProtocol):
+    """A client's connection. One whose other end does not read costs little, and is dropped after a while."""
+
+    _frozen: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Bound what waits for this client."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=UNSENT_BYTES)
+        peer: socket.socket | None = transport.get_extra_info("socket")
+        if peer is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has ended, in whatever way."""
+        self._thawed()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is written to."""
+        super().pause_writing()
+        self._frozen = self._frozen or self.loop.call_later(FROZEN_SECONDS, self._drop)
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        self._thawed()
+        super().resume_writing()
+
+    def _thawed(self) -> None:
+        if self._frozen is not None:
+            self._frozen.cancel()
+            self._frozen = None
+
+    def _drop(self) -> None:
+        log.info("a client that read nothing for %g s is dropped: %s", FROZEN_SECONDS, self.client)
+        self.transport.abort()  # closing it would wait until everything is sent
+
+
+class Server(uvicorn.Server):
+    """Sets `closing` when it is asked to end, before it waits for connections: what ends streams waits for that."""
+
+    def __init__(self, config: uvicorn.Config, closing: asyncio.Event) -> None:
+        super().__init__(config)
+        self._closing = closing
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """No new connections; those that are there end by themselves, in time."""
+        self._closing.set()
+        await super().shutdown(sockets)
+
+
+def server_of(app: ASGIApp, closing: asyncio.Event, *, grace_seconds: float) -> Server:
+    """A server for `app`. When it shuts down turns may go on for `grace_seconds`, and their streams a little longer."""
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=int(grace_seconds + CUT_SECONDS),
+    )
+    return Server(config, closing)
