@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from plugins_contract.clock import RedisClock
 from plugins_mcp.watch import RedisWatch
@@ -71,6 +72,26 @@ class _Away:
 @pytest.mark.anyio
 async def test_an_outage_ends_it_at_once() -> None:
     eye = RedisWatch(cast("Redis", _Away()), RedisClock())
+    sample(eye, 4.0)
+    sample(eye, 1.0)
+    assert eye.steady_for() > 0
+    await eye.ask()
+    assert eye.steady_for() == 0
+
+
+class _Full:
+    """A server whose disk is full: it tells the time, and can write nothing."""
+
+    async def time(self) -> Any:
+        return int(time.time()), 0
+
+    async def ping(self) -> Any:
+        raise ResponseError("MISCONF Errors writing to the AOF file: No space left on device")
+
+
+@pytest.mark.anyio
+async def test_a_full_disk_is_an_outage_though_the_time_is_told() -> None:
+    eye = RedisWatch(cast("Redis", _Full()), RedisClock())
     sample(eye, 4.0)
     sample(eye, 1.0)
     assert eye.steady_for() > 0

@@ -48,12 +48,14 @@ class RedisWatch:
         sent_at = time.monotonic()
         try:
             answer: Any = await self._redis.time()
+            received_at = time.monotonic()
+            await self._redis.ping()  # refused as writes are when the disk is full; TIME is not
         except Exception as error:
             if not is_outage(error):
                 raise
             self._steady_since = None
             return
-        self.sample(answer, sent_at, time.monotonic())
+        self.sample(answer, sent_at, received_at)
 
     def sample(self, redis_time: tuple[int, int], sent_at: float, received_at: float) -> None:
         """Take one answer of TIME: `(seconds, microseconds)`, asked and answered at these monotonic seconds."""

@@ -52,6 +52,8 @@ class RedisWatch:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 answer: Any = await self._redis.time()
+                received_at = time.monotonic()
+                await self._redis.ping()  # refused as writes are when the disk is full; TIME is not
         except Exception as error:
             if not is_outage(error):
                 log.exception("Redis does not tell its time")
@@ -59,7 +61,7 @@ class RedisWatch:
                 log.warning("Redis does not answer: %s", describe_outage(error))
             self.available = False
             return
-        self.sample(answer, sent_at, time.monotonic())
+        self.sample(answer, sent_at, received_at)
         if not self.available:
             log.info("Redis answers")
         self.available = True
