@@ -42,9 +42,15 @@ async def at_work(*loops: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGener
 
 
 def request(
-    deadline: int, *, keys: Keys | None = None, tool: str = "add", correlation_id: str = "", subject: str = "somebody"
+    deadline: int,
+    *,
+    keys: Keys | None = None,
+    tool: str = "add",
+    correlation_id: str = "",
+    subject: str = "somebody",
+    engine: str = ENGINE,
 ) -> ToolCallRequested:
-    """A tool call of engine-1 that nobody has seen yet."""
+    """A tool call that nobody has seen yet."""
     keys = keys or Keys()
     correlation_id = correlation_id or new_id()
     return ToolCallRequested(
@@ -58,7 +64,7 @@ def request(
         tool=tool,
         arguments={"a": 1},
         response_channel=keys.response(correlation_id),
-        mailbox=keys.mailbox(ENGINE),
+        mailbox=keys.mailbox(engine),
         deadline=deadline,
         execution_class=ExecutionClass.ONCE,
         subject=subject,
@@ -136,6 +142,7 @@ class Model:
 
     def __init__(self) -> None:
         self.replies: list[list[dict[str, Any]]] = []
+        self.asked: list[dict[str, Any]] = []
         self.held = asyncio.Event()
         self.held.set()
         self.port = 0
@@ -174,7 +181,7 @@ class Model:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-            await reader.readexactly(length)
+            self.asked.append(msgspec.json.decode(await reader.readexactly(length)))
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
             first, *rest = self.replies.pop(0) if self.replies else [{"content": "He"}, {"content": "llo"}]
             writer.write(_chunk({"choices": [{"delta": first}]}))

@@ -52,6 +52,11 @@ class Intake:
         return self._shares.held
 
     @property
+    def not_begun(self) -> int:
+        """How many calls of this engine have not begun."""
+        return len(self._shares)
+
+    @property
     def ready(self) -> bool:
         """Whether there is a row to publish without looking for one."""
         return bool(self._offered or self._unmarked) or self._shares.ready

@@ -109,7 +109,8 @@ class Relay:
     def offer(self, rows: Sequence[OutboxRow]) -> None:
         """Take rows that were just committed."""
         for row in rows:
-            if not self._intake.offer(row) and 0 < self._backlog_limit < (waiting := self.held + self._stream_length()):
+            # Only who has its share of the stream already is refused for what is held back.
+            if not self._intake.offer(row) and 0 < self._backlog_limit < (waiting := self._waiting()):
                 self._intake.refuse(row)
                 self._refused.append((row, Overloaded(waiting - 1)))
         self._wake.set()
@@ -253,7 +254,7 @@ class Relay:
             del self._published[: len(rows)]
             self._intake.done(rows)
 
-    def _stream_length(self) -> int:
-        """How many requests stand in the stream, as far as it is known; it was not heard of for a while: 0."""
-        known = asyncio.get_running_loop().time() - self._backlog_at < BACKLOG_KNOWN_SECONDS
-        return self._backlog if known else 0
+    def _waiting(self) -> int:
+        """How many calls wait, as far as it is known: those held back here, and what stands in the stream."""
+        heard_of = asyncio.get_running_loop().time() - self._backlog_at < BACKLOG_KNOWN_SECONDS
+        return max(self._intake.not_begun, self.held + (self._backlog if heard_of else 0))

@@ -34,6 +34,9 @@ class Shares:
     def __contains__(self, call: str) -> bool:
         return call in self._subjects
 
+    def __len__(self) -> int:
+        return len(self._subjects)
+
     @property
     def ready(self) -> bool:
         """Whether a call that was held back may go."""

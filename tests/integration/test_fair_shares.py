@@ -1,0 +1,346 @@
+"""Fair shares of one stream: who asks for little does not wait behind who asks for much.
+
+Relays of engines on a real server, each with the ear of a mailbox, and workers that take calls from the group one after
+the other.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from dialog_engine.chat.facts import DEFAULT_ROUTES
+from dialog_engine.chat.outbox import OutboxRow
+from dialog_engine.streams.intake import POLL_SECONDS
+from dialog_engine.streams.relay import BATCH, Rejected, Relay
+from plugins_contract.connections import command_client
+from plugins_contract.errors import ErrorCode
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import EngineLedger, replies
+from plugins_contract.messages import decode_request
+from plugins_contract.outcomes import CallState, ToolOutcome
+from tests.integration.engines import ENGINE, MemoryOutbox, at_work, request
+from tests.support.ledger import CANCELLED, DONE
+from tests.support.servers import LocalServer
+from tests.support.waiting import wait_until
+from tests.support.working import Caller, calling
+
+pytestmark = pytest.mark.anyio
+
+WINDOW = 20
+SLOTS = 4
+
+
+class Engine:
+    """Outbox and relay of one engine. It hears the rings of its calls, unless it is `deaf`."""
+
+    def __init__(self, url: str, *, name: str = ENGINE, window: int = WINDOW, limit: int = 0) -> None:
+        self.keys = Keys()
+        self.redis: Any = command_client(url)
+        self.ledger = EngineLedger(self.redis, self.keys)
+        self.outbox = MemoryOutbox()
+        self.answers: dict[str, replies.Enqueued | Rejected] = {}
+        self.deaf = False
+        self._name = name
+        self._window = window
+        self._limit = limit
+        self.relay = self.born_again()
+
+    def born_again(self) -> Relay:
+        """Another life on the same outbox."""
+        return Relay(
+            self.outbox,
+            self.redis,
+            self.ledger,
+            self.keys,
+            DEFAULT_ROUTES,
+            self.answers.__setitem__,
+            backlog_limit=self._limit,
+            subject_window=self._window,
+        )
+
+    async def aclose(self) -> None:
+        await self.redis.aclose()
+
+    def commits(self, subject: str, count: int = 1) -> list[OutboxRow]:
+        """Commit so many calls of a subject; the relay is not told."""
+        calls = [request(2**45, keys=self.keys, subject=subject, engine=self._name) for _ in range(count)]
+        return [self.outbox.call(call) for call in calls]
+
+    def asks(self, subject: str, count: int = 1) -> list[OutboxRow]:
+        """Commit so many calls of a subject, in one go."""
+        rows = self.commits(subject, count)
+        self.relay.offer(rows)
+        return rows
+
+    async def hear(self) -> None:
+        """What the mailbox does with rings, for ever."""
+        after = "-"
+        while True:
+            rings: Any = await self.redis.xrange(self.keys.mailbox(self._name), after, count=500)
+            for entry, fields in rings:
+                after = f"({entry.decode()}"
+                if not self.deaf:
+                    self.relay.begun(fields[b"id"].decode())
+            await asyncio.sleep(0.005)
+
+    async def settled(self, enqueued: int) -> None:
+        """Wait until so many calls were put on the stream, and no more go by themselves."""
+        await wait_until(lambda: len(self.answers) >= enqueued)
+        looks = self.outbox.looks
+        await wait_until(lambda: self.outbox.looks > looks)
+        assert len(self.answers) == enqueued
+
+
+class Workers:
+    """Take calls while they are `working`; `begun` holds their subjects and ids in the order of their starts."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self.begun: list[tuple[str, str]] = []
+
+    @asynccontextmanager
+    async def working(self) -> AsyncGenerator[None]:
+        tasks = [asyncio.create_task(self._work(f"worker-{n}")) for n in range(SLOTS)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _work(self, name: str) -> None:
+        while True:
+            delivery = await self._caller.next_delivery(name)
+            if delivery is None:
+                await asyncio.sleep(0.005)
+                continue
+            started = await self._caller.start(delivery)
+            assert isinstance(started, replies.Run)
+            self.begun.append((delivery.request.subject, delivery.request.correlation_id))
+            await self._caller.worker.complete(delivery, started.fence, DONE)
+
+    def ahead_of(self, subject: str) -> int:
+        """How many calls began before the first of a subject."""
+        return next((n for n, (whose, _) in enumerate(self.begun) if whose == subject), len(self.begun))
+
+    def of(self, subject: str) -> list[str]:
+        """The calls of a subject, in the order of their starts."""
+        return [call for whose, call in self.begun if whose == subject]
+
+
+@pytest.fixture
+async def workers(redis_url: str) -> AsyncGenerator[Workers]:
+    async with calling(redis_url) as caller:
+        await caller.open()
+        yield Workers(caller)
+
+
+@pytest.fixture
+async def engine(redis_url: str) -> AsyncGenerator[Engine]:
+    async with aclosing(Engine(redis_url)) as engine:
+        yield engine
+
+
+@pytest.mark.every_redis
+async def test_who_comes_new_waits_behind_a_window_of_each_subject_however_much_they_asked_for(
+    engine: Engine, workers: Workers
+) -> None:
+    async with at_work(engine.relay.run, engine.hear):
+        much = engine.asks("a", 2000)
+        little = engine.asks("b")
+        await engine.settled(WINDOW + 1)
+        assert engine.relay.held == 2000 - WINDOW
+        async with workers.working():
+            await wait_until(lambda: len(workers.begun) == 2001, 60)
+
+    assert workers.ahead_of("b") <= WINDOW + SLOTS
+    assert workers.of("b") == [row.event_id for row in little]
+    # Slots take turns in telling: what is in order on the stream may be noted a little out of order.
+    order = {row.event_id: n for n, row in enumerate(much)}
+    assert all(abs(order[call] - n) <= BATCH for n, call in enumerate(workers.of("a")))
+    assert engine.relay.held == 0
+
+
+async def test_without_a_window_who_comes_new_waits_behind_everything(redis_url: str, workers: Workers) -> None:
+    async with aclosing(Engine(redis_url, window=0)) as engine:
+        engine.asks("a", 300)
+        engine.asks("b")
+        async with at_work(engine.relay.run, engine.hear):
+            await engine.settled(301)
+            async with workers.working():
+                await wait_until(lambda: workers.of("b"), 30)
+    assert workers.ahead_of("b") > 300 - BATCH
+
+
+async def test_while_workers_are_at_it_a_window_of_each_engine_is_ahead_at_most(
+    redis_url: str, workers: Workers
+) -> None:
+    async with (
+        aclosing(Engine(redis_url)) as one,
+        aclosing(Engine(redis_url, name="engine-2")) as two,
+        at_work(one.relay.run, one.hear, two.relay.run, two.hear),
+        workers.working(),
+    ):
+        one.asks("a", 1000)
+        two.asks("a", 1000)
+        await wait_until(lambda: len(workers.begun) > 100)
+        (row,) = two.asks("b")
+        await wait_until(lambda: row.event_id in two.answers)
+        before = len(workers.begun)
+        await wait_until(lambda: workers.of("b"))
+        assert workers.ahead_of("b") - before <= 2 * WINDOW + SLOTS
+        await wait_until(lambda: len(workers.begun) == 2001, 60)
+
+
+async def test_subjects_that_ask_for_much_get_equal_shares(engine: Engine, workers: Workers) -> None:
+    async with at_work(engine.relay.run, engine.hear):
+        engine.asks("a", 600)
+        engine.asks("b", 300)
+        engine.asks("c", 300)
+        async with workers.working():
+            await wait_until(lambda: len(workers.begun) == 1200, 60)
+    shares = [sum(whose == subject for whose, _ in workers.begun[:600]) for subject in "abc"]
+    assert max(shares) - min(shares) <= 2 * WINDOW
+
+
+async def test_a_lost_ring_is_made_good_by_asking_the_ledger(engine: Engine, workers: Workers) -> None:
+    engine.deaf = True
+    async with at_work(engine.relay.run, engine.hear):
+        engine.asks("a", WINDOW + 5)
+        async with workers.working():
+            await wait_until(lambda: len(workers.begun) == WINDOW + 5)
+
+
+async def test_a_call_that_waits_in_the_stream_keeps_its_place_whoever_asks(engine: Engine) -> None:
+    async with at_work(engine.relay.run, engine.hear):
+        engine.asks("a", WINDOW + 5)
+        await engine.settled(WINDOW)
+        # The ledger was asked several times meanwhile.
+        looks = engine.outbox.looks
+        await wait_until(lambda: engine.outbox.looks >= looks + 2)
+        assert len(engine.answers) == WINDOW
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["the relay is told", "the relay is not told"])
+async def test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream(
+    engine: Engine, workers: Workers, told: bool
+) -> None:
+    async with at_work(engine.relay.run, engine.hear):
+        rows = engine.asks("a", WINDOW + 3)
+        await engine.settled(WINDOW)
+        ended = rows[WINDOW + 1]
+        mailbox = decode_request(ended.payload).mailbox
+        assert not isinstance(
+            await engine.ledger.cancel(ended.event_id, mailbox, CANCELLED, b"{}"), replies.CancelRequested
+        )
+        fact = engine.outbox.answer(ended.event_id)
+        if told:
+            engine.relay.offer([fact])
+            assert engine.relay.held == 2
+        async with workers.working():
+            await wait_until(lambda: len(workers.begun) == WINDOW + 2)
+        await wait_until(lambda: engine.relay.held == 0)
+    assert ended.event_id not in workers.of("a")
+    assert ended.event_id not in engine.answers
+
+
+async def test_calls_whose_end_is_heard_of_only_through_their_results_free_their_places(engine: Engine) -> None:
+    engine.deaf = True
+    async with at_work(engine.relay.run):
+        rows = engine.asks("a", WINDOW + 1)
+        await engine.settled(WINDOW)
+        engine.relay.offer([engine.outbox.answer(rows[0].event_id)])
+        await wait_until(lambda: rows[WINDOW].event_id in engine.answers, POLL_SECONDS)
+
+
+async def test_an_earlier_lifes_calls_have_their_places(engine: Engine, workers: Workers) -> None:
+    async with at_work(engine.relay.run):
+        engine.asks("a", WINDOW + 5)
+        await engine.settled(WINDOW)
+        await wait_until(lambda: len(engine.outbox.left) == 5)
+
+    engine.relay = engine.born_again()
+    async with at_work(engine.relay.run, engine.hear):
+        await wait_until(lambda: engine.relay.held == 5)
+        later = engine.asks("a")
+        await engine.settled(WINDOW)
+        async with workers.working():
+            await wait_until(lambda: len(workers.begun) == WINDOW + 6)
+    assert workers.of("a")[-SLOTS:].count(later[0].event_id) == 1
+
+
+async def test_rows_that_nobody_offered_are_held_back_too_and_read_once(engine: Engine) -> None:
+    engine.commits("a", 10 * BATCH)
+    async with at_work(engine.relay.run):
+        await wait_until(lambda: engine.relay.held == 10 * BATCH - WINDOW)
+        read, looks = engine.outbox.read, engine.outbox.looks
+        assert read <= 10 * BATCH + WINDOW
+        await wait_until(lambda: engine.outbox.looks >= looks + 2)
+        assert engine.outbox.read == read
+
+
+async def test_with_redis_away_the_window_and_the_order_are_kept(own_redis: LocalServer) -> None:
+    own_redis.kill()
+    async with aclosing(Engine(own_redis.url)) as engine:
+        rows = engine.asks("a", WINDOW + 30)
+        async with at_work(engine.relay.run):
+            await wait_until(lambda: engine.outbox.looks >= 3)
+            assert engine.relay.held >= 30
+            own_redis.start()
+            await engine.settled(WINDOW)
+        # Those of one batch go side by side.
+        assert engine.answers.keys() == {row.event_id for row in rows[:WINDOW]}
+
+
+async def test_a_request_that_ended_while_redis_was_away_is_not_sent_when_it_is_back(own_redis: LocalServer) -> None:
+    own_redis.kill()
+    async with aclosing(Engine(own_redis.url)) as engine:
+        rows = engine.asks("a", 5)
+        async with at_work(engine.relay.run):
+            await wait_until(lambda: engine.outbox.looks >= 2)
+            # Nobody could tell the ledger: that it never ran is known by the outbox alone.
+            engine.relay.offer([engine.outbox.answer(rows[0].event_id), engine.outbox.answer(rows[3].event_id)])
+            own_redis.start()
+            await wait_until(lambda: not engine.outbox.left)
+        assert engine.answers.keys() == {rows[n].event_id for n in (1, 2, 4)}
+
+
+async def test_a_request_whose_reply_was_lost_is_marked_though_it_has_begun(engine: Engine) -> None:
+    async with at_work(engine.relay.run):
+        rows = engine.asks("a", WINDOW + 2)
+        await engine.settled(WINDOW)
+        lost = rows[-1]
+        await engine.ledger.enqueue(decode_request(lost.payload))
+        engine.relay.begun(lost.event_id)
+        await wait_until(lambda: lost.event_id in engine.answers)
+        assert isinstance(engine.answers[lost.event_id], replies.AlreadyQueued)
+        await wait_until(lambda: lost.seq not in engine.outbox.left)
+
+
+async def test_past_the_backlog_limit_only_who_has_its_share_is_refused(redis_url: str) -> None:
+    async with aclosing(Engine(redis_url, limit=50)) as engine, at_work(engine.relay.run):
+        await wait_until(lambda: engine.outbox.looks)
+        much = engine.asks("a", 100)
+        little = engine.asks("b")
+        await wait_until(lambda: little[0].event_id in engine.answers)
+        await wait_until(lambda: len(engine.answers) == WINDOW + 50 + 1)
+        answers = [engine.answers.get(row.event_id) for row in much]
+        assert all(isinstance(answer, replies.Queued) for answer in answers[:WINDOW])
+        assert answers[WINDOW:50] == [None] * 30
+        assert answers[50:] == [replies.Overloaded(50)] * 50
+        assert isinstance(engine.answers[little[0].event_id], replies.Queued)
+        assert engine.relay.held == 30
+
+
+async def test_a_request_that_the_ledger_has_an_answer_for_takes_no_place(engine: Engine) -> None:
+    rows = engine.commits("a", 2 * WINDOW)
+    over = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "stopped")
+    for row in rows[:WINDOW]:
+        await engine.ledger.cancel(row.event_id, decode_request(row.payload).mailbox, over, b"{}")
+    async with at_work(engine.relay.run):
+        engine.relay.offer(rows)
+        await wait_until(lambda: len(engine.answers) == 2 * WINDOW, POLL_SECONDS)
+    assert isinstance(engine.answers[rows[-1].event_id], replies.Queued)
