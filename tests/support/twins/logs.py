@@ -40,6 +40,10 @@ class MemoryLogs(TurnLogs, TurnFrames):
         self.lives: dict[str, list[MemoryLog]] = defaultdict(list)
         self._grown = asyncio.Event()
 
+    def moved(self, turn: Turn) -> None:
+        self.lives[turn.turn_id][-1].closed = True
+        self._grew()
+
     def open(self, turn: Turn) -> MemoryLog:
         log = MemoryLog(turn, self._grew)
         self.lives[turn.turn_id].append(log)

@@ -83,6 +83,9 @@ class Settings(RedisSettings, BaseSettings):
         " wait behind them. 0: any number.",
     )
 
+    session_copy_days: int = Field(
+        30, ge=1, description="How long other engines can go on with a session after its last change."
+    )
     shutdown_grace_seconds: float = Field(5, ge=0, description="How long running turns may go on after SIGTERM.")
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="How much to log.")
 

@@ -10,7 +10,11 @@ from fastapi import FastAPI
 from redis.asyncio import Redis
 
 from dialog_engine.chat.facts import DEFAULT_ROUTES, EVENT_TYPES
+from dialog_engine.chat.imports import Imports
 from dialog_engine.chat.service import ChatService, Memory
+from dialog_engine.chat.shared_archive import SharedArchive, SharedSessions
+from dialog_engine.chat.shared_turns import SharedTurns
+from dialog_engine.chat.takeover import Takeover
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
 from dialog_engine.errors import StorageUnavailableError
@@ -23,14 +27,20 @@ from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm
 from dialog_engine.storage.archive import SqliteArchive, SqliteSessions
 from dialog_engine.storage.calls import SqliteCalls
+from dialog_engine.storage.copies import SqliteCopies
 from dialog_engine.storage.database import Database, open_database
+from dialog_engine.storage.journal import SqliteJournal
 from dialog_engine.storage.meta import engine_id
 from dialog_engine.storage.outbox import SqliteOutbox
 from dialog_engine.storage.turns import SqliteTurns
+from dialog_engine.streams.bell import Bell
 from dialog_engine.streams.catalogue import CatalogueReader, DisabledTools
 from dialog_engine.streams.executor import CallExecutor
+from dialog_engine.streams.journal import SharedJournal
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.relay import Relay, check_routes
+from dialog_engine.streams.runs import RedisRuns
+from dialog_engine.streams.shared_first import SharedFirstLedger
 from dialog_engine.streams.turn_logs import RedisTurnLogs
 from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.directory import ToolDirectory
@@ -47,6 +57,7 @@ log = logging.getLogger(__name__)
 
 VERSION = version("dialog-engine")
 RESTART_SECONDS = 1.0
+DAY_SECONDS = 24 * 3600
 SCRAPE_SECONDS = 2.0
 """How long a scrape waits for Redis; without it the engine's own numbers are told."""
 
@@ -86,18 +97,22 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         redis = await _closing(stack, command_client(settings.redis_address))
         mail = await _closing(stack, blocking_client(settings.redis_address, block_seconds=BLOCK_SECONDS))
         announcements = await _closing(stack, blocking_client(settings.redis_address, block_seconds=LISTEN_SECONDS))
+        bells = await _closing(stack, blocking_client(settings.redis_address, block_seconds=LISTEN_SECONDS))
         database = await stack.enter_async_context(open_database(settings.outbox_path))
         outbox = SqliteOutbox(database)
         routes = DEFAULT_ROUTES | settings.outbox_routes
         check_routes(EVENT_TYPES | await outbox.event_types(), routes)
 
         ledger = EngineLedger(redis, keys)
-        mailbox = Mailbox(mail, redis, keys, await engine_id(database))
+        this_engine = await engine_id(database)
+        mailbox = Mailbox(mail, redis, keys, this_engine)
+        runs = RedisRuns(redis, keys, this_engine, ttl_seconds=settings.session_copy_days * DAY_SECONDS)
+        journal = SharedJournal(SqliteJournal(database), redis, runs)
         executor = CallExecutor(ledger, mailbox, keys, clock, default_timeout_ms=settings.mcp_request_timeout_ms)
         relay = Relay(
             outbox,
             redis,
-            ledger,
+            SharedFirstLedger(redis, keys, journal),
             keys,
             routes,
             executor.on_enqueued,
@@ -110,8 +125,8 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         catalogue = CatalogueReader(redis, announcements, keys, clock)
         tools: ToolDirectory = catalogue if settings.enable_mcp else DisabledTools()
 
-        calls = SqliteCalls(database, relay.offer)
-        turn_store = SqliteTurns(database, relay.offer)
+        calls = SqliteCalls(database, relay.offer, journal.offer)
+        turn_store = SqliteTurns(database, relay.offer, journal.offer)
         archive = SqliteArchive(database, calls)
         pipeline = standard_pipeline(
             source=tools,
@@ -130,24 +145,40 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             memory=Memory(settings.history_max_messages, settings.history_max_tokens),
         )
         turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics))
+        local = SqliteCopies(database, mailbox.key)
+        imports = Imports(runs, runs, local, journal)
+        takeover = Takeover(
+            turns,
+            turn_store,
+            engine_id=this_engine,
+            runs=runs,
+            shared=runs,
+            local=local,
+            journal=journal,
+            imports=imports,
+            offer=relay.offer,
+            steady_for=watch.steady_for,
+        )
+        journal.on_moved, journal.on_forgotten = takeover.moved, takeover.forgotten
+        bell = Bell(bells, keys, turns.stop)
 
-        loops = [watch.run, mailbox.run, relay.run, logs.run]
+        loops = [watch.run, mailbox.run, journal.run, relay.run, logs.run, takeover.run, bell.run]
         await stack.enter_async_context(_kept_running(*loops, *([catalogue.run] if settings.enable_mcp else [])))
         await watch.ask()
         if watch.available and settings.enable_mcp:
             await catalogue.look()
 
         async def leave() -> None:
-            await turns.close(settings.shutdown_grace_seconds)
+            await takeover.release(await turns.close(settings.shutdown_grace_seconds))
             logs.let_go()
 
         await stack.enter_async_context(_left_when(closing, leave))
-        await turns.resume()
+        await takeover.resume()
         yield Services(
             about=_about(settings),
-            turns=turns,
-            sessions=SqliteSessions(database),
-            archive=archive,
+            turns=SharedTurns(turns, runs, local, journal, imports),
+            sessions=SharedSessions(SqliteSessions(database, journal.offer), runs, journal),
+            archive=SharedArchive(archive, imports),
             frames=logs,
             tools=tools,
             readiness=lambda: _readiness(database, watch, tools, outbox, settings),

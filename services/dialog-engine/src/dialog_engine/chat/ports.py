@@ -69,3 +69,7 @@ class TurnLogs(Protocol):
     def open(self, turn: Turn) -> TurnLog:
         """The log of `turn` in its present epoch."""
         ...
+
+    def moved(self, turn: Turn) -> None:
+        """Another engine has taken the turn over: nothing more is stored from here, and readers go there."""
+        ...

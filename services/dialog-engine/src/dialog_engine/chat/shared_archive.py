@@ -51,8 +51,11 @@ class SharedSessions(Sessions):
     async def list(self, subject: str, *, limit: int, before: int | None) -> list[SessionRecord]:
         records = {each.session_id: each for each in await self._sessions.list(subject, limit=limit, before=before)}
         with suppress(RunsUnavailableError):
-            for head in await self._shared.newest(subject, limit=limit, before=before):
-                records[head.session_id] = _newer(records.get(head.session_id), head)
+            shared = {head.session_id: head for head in await self._shared.newest(subject, limit=limit, before=before)}
+            for session_id in set(records) - set(shared):
+                if isinstance(await self._shared.head(session_id), Forgotten):
+                    del records[session_id]  # this engine has yet to forget it
+            records |= {session_id: _newer(records.get(session_id), head) for session_id, head in shared.items()}
         return sorted(records.values(), key=lambda each: each.updated_at, reverse=True)[:limit]
 
     async def delete(self, subject: str, session_id: str) -> None:

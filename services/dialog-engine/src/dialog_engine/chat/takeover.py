@@ -78,10 +78,13 @@ class Takeover:
         self._forgotten_at = 0
         self._wake = asyncio.Event()
 
-    def moved(self, turn_id: str) -> None:
-        """Another engine runs the turn: the journal was told so."""
+    def moved(self, turn_id: str, epoch: int) -> bool:
+        """Another engine has run the turn since that epoch was ours. False when it is ours again, in a later one."""
+        if any(turn.turn_id == turn_id and turn.epoch > epoch for turn in self._turns.running()):
+            return False
         self._moved[turn_id] = None
         self._wake.set()
+        return True
 
     def forgotten(self, session_id: str) -> None:
         """The session was deleted by another engine."""
@@ -129,7 +132,7 @@ class Takeover:
                 case Renewal.STOP:
                     self._turns.stop(turn.turn_id)
                 case Renewal.MOVED:
-                    self.moved(turn.turn_id)
+                    self.moved(turn.turn_id, turn.epoch)
                 case Renewal.GONE:
                     if self._turns.runs(turn.turn_id):
                         await self._journal.share_whole(turn)
@@ -141,7 +144,7 @@ class Takeover:
             # Before that, engines that live may not have had the time to renew their leases.
             free += await self._runs.run_out()
         for turn_id in free:
-            if not self._turns.runs(turn_id):
+            if not self._turns.runs(turn_id) and turn_id not in self._left:
                 await self._take_over(turn_id)
         await self._forget_deleted()
 
@@ -184,13 +187,13 @@ class Takeover:
     async def _take_up(self, turn: Turn) -> None:
         run = await self._runs.look(turn.turn_id)
         if run is not None and (run.ended or run.engine_id != self._engine_id):
-            self.moved(turn.turn_id)
+            self.moved(turn.turn_id, turn.epoch)
             return
         taken = Taken(turn.epoch + 1, stopped=False)
         if run is not None:
             answer = await self._runs.take(turn.turn_id, run)
             if isinstance(answer, NotTaken):
-                self.moved(turn.turn_id)
+                self.moved(turn.turn_id, turn.epoch)
                 return
             taken = answer
         turn = await self._store.go_on(turn, taken.epoch)

@@ -107,6 +107,7 @@ class RunningTurns:
         if running is None or running.task is None:
             return
         running.dropped = True
+        self._logs.moved(running.turn)
         running.task.cancel()
         await asyncio.wait([running.task])
 

@@ -5,7 +5,7 @@ import contextlib
 import re
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -49,6 +49,9 @@ class TurnRequest(_Body):
     """A user's message."""
 
     message: Annotated[_Text, AfterValidator(_not_blank), Field(description="What the user says.")]
+    on_busy: Annotated[
+        Literal["refuse", "queue"], Field(description="While another turn of the session runs: 409, or wait.")
+    ] = "refuse"
 
 
 class ChatRequest(TurnRequest):
@@ -61,7 +64,9 @@ class ChatRequest(TurnRequest):
 async def chat(body: ChatRequest, engine: Engine, subject: Subject, request: Request) -> Response:
     """Begin a turn and stream its events."""
     _check_length(body.message, engine)
-    turn = await engine.turns.start(subject, body.session_id, body.message, _traceparent(request))
+    turn = await engine.turns.start(
+        subject, body.session_id, body.message, _traceparent(request), queue=body.on_busy == "queue"
+    )
     headers = {"X-Session-Id": turn.session_id, "X-Turn-Id": turn.turn_id}
     return EventStream(snapshot.of_running(engine, subject, turn.turn_id, START), headers)
 
@@ -72,7 +77,9 @@ async def begin_turn(
 ) -> dict[str, str]:
     """Begin a turn; its events can be had from `eventsUrl`."""
     _check_length(body.message, engine)
-    turn = await engine.turns.start(subject, session_id, body.message, _traceparent(request))
+    turn = await engine.turns.start(
+        subject, session_id, body.message, _traceparent(request), queue=body.on_busy == "queue"
+    )
     return {
         "sessionId": turn.session_id,
         "turnId": turn.turn_id,

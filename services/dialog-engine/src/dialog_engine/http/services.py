@@ -8,7 +8,7 @@ from fastapi import Depends, Request
 
 from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.frames import TurnFrames
-from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.chat.shared_turns import SharedTurns
 from dialog_engine.tool_calls.directory import ToolDirectory
 
 
@@ -37,7 +37,7 @@ class Services:
     """Everything that routes use."""
 
     about: About
-    turns: RunningTurns
+    turns: SharedTurns
     sessions: Sessions
     archive: Archive
     frames: TurnFrames

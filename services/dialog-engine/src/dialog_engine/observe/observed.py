@@ -71,6 +71,9 @@ class ObservedLogs(TurnLogs):
         self._metrics.turns_running.inc()
         return _ObservedLog(self._logs.open(turn), self._metrics)
 
+    def moved(self, turn: Turn) -> None:
+        self._logs.moved(turn)
+
 
 class _ObservedLog(TurnLog):
     def __init__(self, log: TurnLog, metrics: Metrics) -> None:

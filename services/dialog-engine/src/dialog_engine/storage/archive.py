@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from dialog_engine.chat.archive import Archive, CallRecord, MessageRecord, SessionRecord, Sessions, TurnRecord
+from dialog_engine.chat.journal import JournalEntry
 from dialog_engine.chat.ports import History
 from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError, TurnRunningError
 from dialog_engine.model import (
@@ -21,6 +22,7 @@ from dialog_engine.model import (
 )
 from dialog_engine.storage.calls import SqliteCalls
 from dialog_engine.storage.database import Database, Row, Transaction
+from dialog_engine.storage.journal import OfferEntries, add_session_entry, nobody
 from dialog_engine.storage.turns import add_session
 from dialog_engine.tool_calls.rounds import OpenCall
 from dialog_engine.tool_calls.views import for_model
@@ -49,16 +51,18 @@ _MESSAGES_OF_TURN = _MESSAGES.format("turn_id")
 class SqliteSessions(Sessions):
     """The sessions of this engine."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, share: OfferEntries = nobody) -> None:
         self._database = database
+        self._share = share
 
     async def create(self, subject: str) -> str:
         session_id = new_id()
 
-        async def unit(tx: Transaction) -> None:
+        async def unit(tx: Transaction) -> JournalEntry:
             await add_session(tx, session_id, subject, "")
+            return await add_session_entry(tx, session_id)
 
-        await self._database.write(unit)
+        self._share([await self._database.write(unit)])
         return session_id
 
     async def list(self, subject: str, *, limit: int, before: int | None) -> list[SessionRecord]:

@@ -42,23 +42,16 @@ SETTLE_SECONDS = 2.0
 
 
 class SharedJournal(Journal):
-    """Shares entries, one engine's, in their order. `on_moved` is told of turns that another engine runs by now,
-    `on_forgotten` of sessions that were deleted."""
+    """Shares the entries of one engine, in their order."""
 
-    def __init__(
-        self,
-        table: JournalTable,
-        redis: Redis,
-        runs: RedisRuns,
-        *,
-        on_moved: Callable[[str], None],
-        on_forgotten: Callable[[str], None],
-    ) -> None:
+    def __init__(self, table: JournalTable, redis: Redis, runs: RedisRuns) -> None:
         self._table = table
         self._redis = redis
         self._runs = runs
-        self._on_moved = on_moved
-        self._on_forgotten = on_forgotten
+        self.on_moved: Callable[[str, int], bool] = lambda _turn_id, _epoch: True
+        """Told of a turn that another engine runs since that epoch was ours. Says whether it is not ours again."""
+        self.on_forgotten: Callable[[str], None] = lambda _: None
+        """Told of a session that was deleted."""
         self._offered: list[JournalEntry] = []
         self._behind = True
         self._shared_to = 0
@@ -218,11 +211,10 @@ class SharedJournal(Journal):
                 self._note_version(entry.session_id, version)
                 return True
             case [b"MOVED"]:
-                if entry.turn_id not in self._moved:
+                if entry.turn_id not in self._moved and self.on_moved(entry.turn_id, entry.epoch):
                     self._moved.add(entry.turn_id)
-                    self._on_moved(entry.turn_id)
             case [b"FORGOTTEN"]:
-                self._on_forgotten(entry.session_id)
+                self.on_forgotten(entry.session_id)
             case _:
                 log.error("a change of session %s cannot be shared: %s", entry.session_id, answer)
         return False

@@ -72,6 +72,12 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         self._live[turn.turn_id] = live
         return live
 
+    def moved(self, turn: Turn) -> None:
+        live = self._live.get(turn.turn_id)
+        if live is not None and live.turn.epoch == turn.epoch:
+            live.give_up()
+            self._drop(live)
+
     def let_go(self) -> None:
         """This engine is going down: readers get what is there, and then their stream ends. Storing goes on."""
         self._closed = True

@@ -1,0 +1,291 @@
+"""Two engines, each with a file of its own, behind any load balancer: whichever is asked, the answer is the same."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis as SyncRedis
+
+from plugins_contract.keys import Keys
+from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.support.servers import LocalServer
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+KEYS = Keys()
+
+
+@pytest.fixture
+async def model() -> AsyncGenerator[Model]:
+    async with Model().serving() as model:
+        yield model
+
+
+@asynccontextmanager
+async def engine_in(folder: Path, redis_url: str, model: Model, **changes: Any) -> AsyncGenerator[Engine]:
+    async with running_engine(settings(folder, redis_url, model.url, **changes)) as engine:
+        yield engine
+
+
+@pytest.fixture
+async def engines(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[tuple[Engine, Engine]]:
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(engine_in(tmp_path / "here", redis_url, model))
+        there = await stack.enter_async_context(engine_in(tmp_path / "there", redis_url, model))
+        yield here, there
+
+
+async def begun(engine: Engine, text: str = "Hi", session_id: str | None = None, **fields: str) -> dict[str, str]:
+    """A turn that runs without a connection."""
+    session_id = session_id or (await engine.client.post("/v1/sessions")).json()["sessionId"]
+    answer = await engine.client.post(f"/v1/sessions/{session_id}/turns", json={"message": text, **fields})
+    assert answer.status_code == 202, answer.text
+    return answer.json()
+
+
+async def said(engine: Engine, session_id: str) -> list[str]:
+    """What was said in a session, as an engine tells it."""
+    answer = await engine.client.get(f"/v1/sessions/{session_id}/messages")
+    assert answer.status_code == 200, answer.text
+    return [message["content"] for message in answer.json()["messages"]]
+
+
+async def status(engine: Engine, turn_id: str) -> str:
+    return (await engine.client.get(f"/v1/turns/{turn_id}")).json()["status"]
+
+
+def session_of(events: list[Any]) -> str:
+    return events[0].data["sessionId"]
+
+
+async def test_the_next_turn_of_a_session_can_be_asked_of_any_engine(
+    engines: tuple[Engine, Engine], model: Model
+) -> None:
+    here, there = engines
+    model.will_say("One.")
+    model.will_say("Two.")
+    model.will_say("Three.")
+    session_id = session_of(await here.chat("first"))
+    await there.chat("second", sessionId=session_id)
+    await here.chat("third", sessionId=session_id)
+
+    everything = ["first", "One.", "second", "Two.", "third", "Three."]
+    assert await said(here, session_id) == everything
+    assert await said(there, session_id) == everything
+    ids = [
+        [
+            each["messageId"]
+            for each in (await engine.client.get(f"/v1/sessions/{session_id}/messages")).json()["messages"]
+        ]
+        for engine in engines
+    ]
+    assert ids[0] == ids[1] == sorted(set(ids[0]))
+
+
+async def test_the_model_is_shown_what_was_said_on_the_other_engine(
+    engines: tuple[Engine, Engine], model: Model
+) -> None:
+    here, there = engines
+    session_id = session_of(await here.chat("first"))
+    await there.chat("second", sessionId=session_id)
+
+    shown = [message["content"] for message in model.asked[-1]["messages"] if message["role"] != "system"]
+    assert shown == ["first", "Hello", "second"]
+
+
+async def test_a_session_is_answered_once_at_a_time_whichever_engine_is_asked(
+    engines: tuple[Engine, Engine], model: Model
+) -> None:
+    here, there = engines
+    model.held.clear()
+    turn = await begun(here)
+    refused = await there.client.post("/v1/chat", json={"message": "Me too", "sessionId": turn["sessionId"]})
+    assert refused.status_code == 409
+    assert refused.json()["turnId"] == turn["turnId"]
+
+    model.held.set()
+    events = await there.events("GET", turn["eventsUrl"])
+    assert events[-1].name == "done"
+    # Its end was told: the session is free, wherever the next message goes.
+    await there.chat("Me too", sessionId=turn["sessionId"])
+
+
+async def test_a_message_can_wait_for_the_running_turn(engines: tuple[Engine, Engine], model: Model) -> None:
+    here, there = engines
+    model.held.clear()
+    turn = await begun(here, "first")
+    for engine in engines:
+        waiting = asyncio.create_task(begun(engine, "next", turn["sessionId"], onBusy="queue"))
+        done, _ = await asyncio.wait([waiting], timeout=0.3)
+        assert not done
+        model.held.set()
+        turn = await waiting
+        model.held.clear()
+    model.held.set()
+    await there.events("GET", turn["eventsUrl"])
+    assert await said(here, turn["sessionId"]) == ["first", "Hello", "next", "Hello", "next", "Hello"]
+
+
+async def test_a_turn_is_stopped_from_the_other_engine(engines: tuple[Engine, Engine], model: Model) -> None:
+    here, there = engines
+    model.held.clear()
+    turn = await begun(here)
+    await wait_until(lambda: model.open == 1, what="the model's stream")
+    asked_at = time.monotonic()
+    answer = await there.client.post(f"/v1/turns/{turn['turnId']}/cancel")
+
+    assert answer.json() == {"turnId": turn["turnId"], "status": "cancelled"}
+    assert time.monotonic() - asked_at < 2.0, "the owner was told at once, not at its next renewal"
+    assert await status(here, turn["turnId"]) == "cancelled"
+    await wait_until(lambda: model.open == 0, what="the end of the model's stream")
+
+
+async def test_a_stop_whose_ring_was_lost_is_found_at_the_next_renewal(
+    engines: tuple[Engine, Engine], model: Model, redis_url: str
+) -> None:
+    here, _ = engines
+    model.held.clear()
+    turn = await begun(here)
+    with SyncRedis.from_url(redis_url) as redis:
+        redis.hset(KEYS.run(turn["turnId"]), "cancel", "1")
+
+    async def cancelled() -> bool:
+        return await status(here, turn["turnId"]) == "cancelled"
+
+    await wait_until(cancelled, 6, what="the end of the turn")
+
+
+async def test_sessions_are_listed_read_and_deleted_anywhere(engines: tuple[Engine, Engine]) -> None:
+    here, there = engines
+    events = await here.chat("What is it?")
+    session_id, turn_id = session_of(events), events[0].data["turnId"]
+
+    [listed] = (await there.client.get("/v1/sessions")).json()["sessions"]
+    assert (listed["sessionId"], listed["title"]) == (session_id, "What is it?")
+    assert await status(there, turn_id) == "done"
+    assert (await there.events("GET", f"/v1/turns/{turn_id}/events"))[-1].data == events[-1].data
+
+    assert (await there.client.delete(f"/v1/sessions/{session_id}")).status_code == 204
+    for engine in engines:
+        assert (await engine.client.get("/v1/sessions")).json()["sessions"] == []
+        assert (await engine.client.get(f"/v1/sessions/{session_id}/messages")).status_code == 404
+        refused = await engine.client.post("/v1/chat", json={"message": "Hi", "sessionId": session_id})
+        assert refused.status_code == 404
+
+
+async def test_what_was_deleted_goes_from_every_file(engines: tuple[Engine, Engine], tmp_path: Path) -> None:
+    here, there = engines
+    session_id = session_of(await here.chat("Hi"))
+    assert await said(there, session_id) == ["Hi", "Hello"]
+    await there.client.delete(f"/v1/sessions/{session_id}")
+
+    async def gone() -> bool:
+        return (await here.client.get("/v1/sessions")).json()["sessions"] == []
+
+    await wait_until(gone, what="the deletion")
+
+
+async def test_a_session_of_somebody_else_does_not_exist_on_the_other_engine_either(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    keys = {"ada": "a key of ada", "eve": "a key of eve"}
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(engine_in(tmp_path / "here", redis_url, model, api_keys=keys))
+        there = await stack.enter_async_context(engine_in(tmp_path / "there", redis_url, model, api_keys=keys))
+        ada, eve = ({"authorization": f"Bearer {key}"} for key in keys.values())
+        session = (await here.client.post("/v1/sessions", headers=ada)).json()["sessionId"]
+
+        assert (await there.client.get(f"/v1/sessions/{session}/messages", headers=ada)).status_code == 200
+        assert (await there.client.get(f"/v1/sessions/{session}/messages", headers=eve)).status_code == 404
+        assert (await there.client.delete(f"/v1/sessions/{session}", headers=eve)).status_code == 404
+        asked = await there.client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"}, headers=eve)
+        assert asked.status_code == 404
+        assert (await there.client.get("/v1/sessions", headers=eve)).json()["sessions"] == []
+
+
+async def test_an_engine_that_goes_down_leaves_its_turns_to_the_other_at_once(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    model.held.clear()
+    async with engine_in(tmp_path / "there", redis_url, model) as there:
+        async with engine_in(tmp_path / "here", redis_url, model) as here:
+            turn = await begun(here)
+            await wait_until(lambda: model.open == 1, what="the model's stream")
+        left_at = time.monotonic()
+        await wait_until(lambda: model.open == 1, what="the model being asked again")
+        assert time.monotonic() - left_at < 5.0
+        model.held.set()
+        events = await there.events("GET", turn["eventsUrl"])
+    assert [event.id.partition("-")[0] for event in events if event.name in ("reset", "done")] == ["2", "2"]
+
+
+async def test_an_owner_that_was_passed_over_stops_and_ends_nothing(
+    engines: tuple[Engine, Engine], model: Model, redis_url: str
+) -> None:
+    here, _ = engines
+    model.held.clear()
+    turn = await begun(here)
+    await wait_until(lambda: model.open == 1, what="the model's stream")
+    with SyncRedis.from_url(redis_url) as redis:
+        redis.zadd(KEYS.runs, {turn["turnId"]: 0})  # as if its lease had run out
+    await wait_until(lambda: model.open == 2, what="the other engine's request")
+    await wait_until(lambda: model.open == 1, 6, what="the end of the first engine's request")
+    model.held.set()
+
+    for engine in engines:
+        events = await engine.events("GET", turn["eventsUrl"])
+        assert [event.name for event in events].count("done") == 1
+        assert await said(engine, turn["sessionId"]) == ["Hi", "Hello"]
+        assert await status(engine, turn["turnId"]) == "done"
+
+
+async def test_with_redis_away_a_session_goes_on_where_it_was_and_is_known_everywhere_later(
+    tmp_path: Path, own_redis: LocalServer, model: Model
+) -> None:
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(engine_in(tmp_path / "here", own_redis.url, model))
+        there = await stack.enter_async_context(engine_in(tmp_path / "there", own_redis.url, model))
+        session_id = session_of(await here.chat("first"))
+        elsewhere = session_of(await there.chat("there"))
+        assert await said(here, elsewhere) == ["there", "Hello"]
+        own_redis.kill()
+
+        assert (await here.chat("second", sessionId=session_id))[-1].data["reason"] == "stop"
+        new = session_of(await here.chat("new"))
+        refused = await here.client.post("/v1/chat", json={"message": "Hi", "sessionId": elsewhere})
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+
+        own_redis.start()
+
+        async def known() -> bool:
+            answer = await there.client.get(f"/v1/sessions/{new}/messages")
+            return answer.status_code == 200
+
+        await wait_until(known, 15, what="the journal")
+        assert await said(there, session_id) == ["first", "Hello", "second", "Hello"]
+        assert await said(there, new) == ["new", "Hello"]
+
+
+async def test_what_redis_lost_is_put_back_by_the_engine_that_runs_the_turn(
+    engines: tuple[Engine, Engine], model: Model, redis_url: str
+) -> None:
+    here, there = engines
+    session_id = session_of(await here.chat("first"))
+    model.held.clear()
+    await begun(here, "second", session_id)
+    with SyncRedis.from_url(redis_url) as redis:
+        redis.flushall()
+
+    async def back() -> bool:
+        answer = await there.client.get(f"/v1/sessions/{session_id}/messages")
+        return answer.status_code == 200
+
+    await wait_until(back, 6, what="the copy")
+    assert await said(there, session_id) == ["first", "Hello", "second"]
+    refused = await there.client.post("/v1/chat", json={"message": "Hi", "sessionId": session_id})
+    assert refused.status_code == 409
+    model.held.set()
