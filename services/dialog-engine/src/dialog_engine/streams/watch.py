@@ -32,6 +32,7 @@ class RedisWatch:
         self._answered_at = 0.0
         self._offset = 0.0
         self._steady_since = 0.0
+        self._complaint = ""
 
     def steady_for(self) -> float:
         """For how many seconds Redis has answered, with its clock going evenly, as far as it is known here."""
@@ -57,14 +58,19 @@ class RedisWatch:
         except Exception as error:
             if not is_outage(error):
                 log.exception("Redis does not tell its time")
-            if self.available:
-                log.warning("Redis does not answer: %s", describe_outage(error))
+            self._complain(describe_outage(error))
             self.available = False
             return
         self.sample(answer, sent_at, received_at)
         if not self.available:
             log.info("Redis answers")
-        self.available = True
+        self.available, self._complaint = True, ""
+
+    def _complain(self, why: str) -> None:
+        """Log each reason once, not twice a second."""
+        if why != self._complaint:
+            log.warning("Redis does not answer: %s", why)
+        self._complaint = why
 
     def sample(self, redis_time: tuple[int, int], sent_at: float, received_at: float) -> None:
         """Take one answer of TIME: `(seconds, microseconds)`, asked and answered at these monotonic seconds."""
