@@ -1,6 +1,6 @@
 # Callstream. GNU make 3.81 or newer, on Linux or macOS. Needs uv, or a Python ≥ 3.11 to get uv with.
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt bench clean sync sync-run
+.PHONY: help run test check fmt bench chaos clean sync sync-run
 
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 
@@ -34,6 +34,9 @@ fmt: sync ## format, and fix what lint can fix
 
 bench: sync ## the round trip of a tool call through the whole pair, beside a direct call
 	$(BIN)/python -m benchmarks.round_trip $(ARGS)
+
+chaos: sync ## everything broken on purpose, and every call checked; ARGS="workers_killed" for one (docs/reliability.md)
+	$(BIN)/python -m tests.chaos --full $(ARGS)
 
 clean: ## remove what can be made again; conversations in .data stay
 	rm -rf .venv .uv .pytest_cache .ruff_cache .hypothesis .import_linter_cache test-artifacts

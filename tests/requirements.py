@@ -203,6 +203,8 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "nothing is taken over right after an outage or a clock step": (
         "integration/test_worker_consumer.py::test_nothing_is_taken_over_before_redis_has_been_steady_for_a_lease",
         "unit/test_worker_watch.py::test_after_its_clock_was_set_it_begins_anew",
+        "chaos/test_scenarios.py::"
+        "test_the_clock_of_redis_is_set_and_no_call_is_taken_from_the_living_or_runs_out_of_time",
     ),
     "our own pending entries are found again": (
         "integration/test_worker_consumer.py::test_a_delivery_whose_reply_was_lost_is_found_in_our_own_pending_list",
@@ -264,7 +266,17 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     ),
     "an MCP server killed mid-call leaves exactly the crash table": NOT_YET,
     "10,000 calls wait on at most 8 connections": NOT_YET,
-    "a soak with rolling restarts leaves nothing behind": NOT_YET,
+    "a soak with rolling restarts leaves nothing behind": (
+        "chaos/test_scenarios.py::test_a_soak_with_rolling_restarts_leaves_nothing_behind",
+    ),
+    "what comes twice is done once; a lost doorbell delays an answer and loses none": (
+        "chaos/test_scenarios.py::test_what_comes_twice_is_done_once_and_what_does_not_ring_is_found",
+    ),
+    "a checker of every call finds out what must not be, and breaks when a guard is taken out": (
+        "chaos/test_invariants.py::test_what_must_not_be_is_found",
+        "chaos/test_observer.py::test_what_must_not_be_is_found",
+        "chaos/test_sabotage.py::test_without_the_guard_the_run_fails",
+    ),
 }
 
 TURNS: dict[str, tuple[str, ...] | str] = {

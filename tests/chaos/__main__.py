@@ -7,6 +7,7 @@ import pkgutil
 import sys
 import tempfile
 import time
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import cast
@@ -35,14 +36,18 @@ def _run(name: str, size: Size) -> bool:
     scenario = cast("Scenario", importlib.import_module(f"{scenarios.__name__}.{name}"))
     print(f"\n=== {name} ({size})", flush=True)
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix=f"chaos-{name}-") as folder:
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=f"chaos-{name}-") as folder,
+        (ARTIFACTS / f"{name}-{size}.log").open("w") as log,
+    ):
         try:
-            report = scenario.run(size, Path(folder))
+            with redirect_stdout(log):  # what every process wrote is long
+                report = scenario.run(size, Path(folder))
         except UnableHereError as why:
             print(f"skipped: {why}", flush=True)
             return True
     _print(report, time.monotonic() - begun)
-    ARTIFACTS.mkdir(parents=True, exist_ok=True)
     (ARTIFACTS / f"{name}-{size}.json").write_text(json.dumps(asdict(report), indent=2))
     return report.passed
 

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
-from tests.chaos.report import Report, Size
-from tests.chaos.scenarios import redis_killed, workers_killed, workers_stopped
+import pytest
+
+from tests.chaos.report import Report, Size, UnableHereError
+from tests.chaos.scenarios import clock_stepped, doubled, redis_killed, rolling_soak, workers_killed, workers_stopped
 
 
 def held(report: Report) -> bool:
-    """Whether everything held; what did not is printed."""
+    """Whether everything held; what was measured is printed."""
     print(report)
     return report.passed
 
@@ -22,3 +24,18 @@ def test_workers_that_were_stopped_complete_nothing_that_is_not_theirs(tmp_path:
 
 def test_redis_is_killed_again_and_again_and_nothing_is_lost_or_taken_from_the_living(tmp_path: Path) -> None:
     assert held(redis_killed.run(Size.SHORT, tmp_path))
+
+
+def test_the_clock_of_redis_is_set_and_no_call_is_taken_from_the_living_or_runs_out_of_time(tmp_path: Path) -> None:
+    try:
+        assert held(clock_stepped.run(Size.SHORT, tmp_path))
+    except UnableHereError as why:
+        pytest.skip(str(why))
+
+
+def test_what_comes_twice_is_done_once_and_what_does_not_ring_is_found(tmp_path: Path) -> None:
+    assert held(doubled.run(Size.SHORT, tmp_path))
+
+
+def test_a_soak_with_rolling_restarts_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert held(rolling_soak.run(Size.SHORT, tmp_path))

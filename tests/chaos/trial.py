@@ -83,16 +83,17 @@ class Trial:
         self.away.append(Away(self.rig.workers[port].pid, time.monotonic()))
         self.rig.end_worker(port)
 
-    def judge(self, settle_seconds: float = SETTLE_SECONDS) -> History:
-        """Let everything end, and check it. Returns the history."""
+    def judge(self, settle_seconds: float = SETTLE_SECONDS, earlier: History | None = None) -> History:
+        """Let everything end, and check it. Returns the history; `earlier` as for `collect`."""
         ended = self.load.finish(settle_seconds)
         seconds = time.monotonic() - self.began
         self._wait_for_an_empty_stream()
-        history = collect(self.rig)
+        history = collect(self.rig, earlier)
         self.findings += self.observer.told.findings
         self.findings += from_the_living(self.observer.told.handovers, self.away)
         self.findings += (Finding("I2", "a lease was stolen back", call) for call in self.observer.told.taken_back())
-        self.findings += self._unknown_without_a_cause(history)
+        if not self.redis_loses_data:
+            self.findings += self._unknown_without_a_cause(history)
         self.findings += check(history, redis_lost_data=self.redis_loses_data)
         self.findings += self._left_behind()
         self.figures = {**_totals(history, seconds), **self.figures}

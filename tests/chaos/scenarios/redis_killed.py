@@ -83,7 +83,7 @@ def run(size: Size, folder: Path, *, source: str = "", redis_options: tuple[str,
         _judge_waits(under_fire, history, first_ms, returns)
         lost = sum(call.error == ErrorCode.LOST for call in history.calls.values())
         if lost:
-            under_fire.findings.append(Finding("I7", f"{lost} calls are LOST though Redis wrote everything down", "-"))
+            under_fire.findings.append(Finding("I7", "calls are LOST though Redis wrote everything down", str(lost)))
         under_fire.figures |= {
             "times Redis was killed": sum(not outage.graceful for outage in form.outages),
             "times it was restarted": sum(outage.graceful for outage in form.outages),

@@ -1,0 +1,80 @@
+"""What the product occupies: memory and file descriptors of its processes, keys in Redis, bytes on the disk."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plugins_contract.keys import GROUP, Keys
+from tests.chaos.rig import Rig
+from tests.support.processes import Process
+
+KEYS = Keys()
+KINDS = {
+    "ledger entries": KEYS.call(""),
+    "response channels": KEYS.response(""),
+    "turn logs": KEYS.turn(""),
+    "mailboxes": KEYS.mailbox(""),
+    "catalogue": KEYS.catalogue,
+    "streams": "events.",
+}
+"""The kinds of keys, by the beginning of their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """One process: resident memory in MiB, and open file descriptors."""
+
+    role: str
+    memory: float
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """One count. `memory` of Redis is in MiB, `file` the engine's database with its log in MiB."""
+
+    bodies: tuple[Body, ...]
+    keys: Counter[str]
+    consumers: int
+    redis_memory: float
+    file: float
+
+    def mean(self, role: str, what: str) -> float:
+        """The mean memory or number of files of the processes in a role."""
+        values = [getattr(body, what) for body in self.bodies if body.role == role]
+        return sum(values) / len(values) if values else 0.0
+
+
+def take(rig: Rig) -> Census:
+    """Count now. Linux only, as far as processes are concerned: elsewhere there are none."""
+    with rig.client() as redis:
+        keys = Counter(_kind(name) for name in redis.scan_iter(count=1000))
+        consumers: Any = redis.xinfo_consumers(KEYS.requests, GROUP)
+        memory: Any = redis.info("memory")
+    files = [path.stat().st_size for path in rig.folder.glob(f"{rig.database.name}*")]
+    return Census(tuple(_bodies(rig)), keys, len(consumers), memory["used_memory"] / 2**20, sum(files) / 2**20)
+
+
+def _kind(name: str) -> str:
+    return next((kind for kind, beginning in KINDS.items() if name.startswith(beginning)), name)
+
+
+def _bodies(rig: Rig) -> Iterator[Body]:
+    processes: list[tuple[str, Process | None]] = [("engine", rig.engine)]
+    processes += [("worker", worker) for worker in rig.workers.values()]
+    for role, process in processes:
+        if process is not None and (body := _body(role, process.pid)):
+            yield body
+
+
+def _body(role: str, pid: int) -> Body | None:
+    folder = Path("/proc", str(pid))
+    try:
+        pages = int((folder / "statm").read_text().split()[1])
+        files = len(list((folder / "fd").iterdir()))
+    except OSError:  # it is just ending, or there is no such place
+        return None
+    return Body(role, pages * os.sysconf("SC_PAGE_SIZE") / 2**20, files)

@@ -1,0 +1,175 @@
+"""Guards taken out of copies of the services: without one of them a scenario must break, and for the right reason.
+
+Some guards stand behind others: a worker that wakes up gives up its calls by itself, and only when it does not are
+RENEW and COMPLETE the ones that stop it. To see the inner guard at work the outer ones are taken out as well; with the
+outer ones alone gone (`also_holds_with`) the scenario must still hold.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.processes import ROOT
+
+SERVICES = ("plugins-contract", "plugins-mcp", "dialog-engine")
+LEDGER = "plugins-contract/src/plugins_contract/ledger"
+WORKER = "plugins-mcp/src/plugins_mcp"
+ENGINE = "dialog-engine/src/dialog_engine"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """`old` becomes `new` in a file of `services`, where it stands exactly once."""
+
+    file: str
+    old: str
+    new: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sabotage:
+    """A guard is missing: `scenario` breaks, and the first words of what it finds are these.
+
+    `quick` ones are part of `make test`.
+    """
+
+    scenario: str
+    finding: str
+    cuts: tuple[Cut, ...] = ()
+    redis_options: tuple[str, ...] = ()
+    quick: bool = False
+
+
+_NEVER_GIVES_UP = (
+    Cut(f"{WORKER}/leases.py", "if time.monotonic() - lease.renewed_at > self._times.give_up:", "if False:"),
+    Cut(f"{WORKER}/leases.py", "if time.monotonic() - self._beat_at > self._times.loop_alive:", "if False:"),
+    Cut(f"{WORKER}/leases.py", "            lease.on_lost()", "            pass"),
+)
+"""A worker that wakes up goes on as if nothing had been: only the ledger's scripts stop it."""
+
+STOPPED_BY_THE_LEDGER_ALONE = Sabotage("workers_stopped", "", _NEVER_GIVES_UP)
+"""Not a broken product: the fences of the ledger must be enough."""
+
+SABOTAGES = {
+    "START runs a once call again that was begun": Sabotage(
+        "workers_killed",
+        "I4: a once call had its effect more than once",
+        (
+            Cut(
+                f"{LEDGER}/start.lua",
+                "if state == 'started' and class ~= 'repeatable' then return answer('ABANDONED') end",
+            ),
+        ),
+        quick=True,
+    ),
+    "RENEW asks for neither fence nor owner": Sabotage(
+        "workers_stopped",
+        "I2: a lease was stolen back",
+        (
+            *_NEVER_GIVES_UP,
+            Cut(f"{LEDGER}/renew.lua", "if known[1] ~= 'started' or known[2] ~= ARGV[4] then return {'STALE'} end"),
+            Cut(f"{LEDGER}/renew.lua", "if owner and owner ~= consumer then return {'STALE'} end"),
+        ),
+        quick=True,
+    ),
+    "COMPLETE asks for no fence": Sabotage(
+        "workers_stopped",
+        "I2: a call was ended by an attempt that was not the last one",
+        (
+            *_NEVER_GIVES_UP,
+            Cut(f"{LEDGER}/complete.lua", "if known[1] and known[2] ~= fence then return {'STALE'} end"),
+        ),
+    ),
+    "leases are not renewed": Sabotage(
+        "workers_stopped",
+        "lease: a call was taken from a worker that lives",
+        (
+            Cut(
+                f"{WORKER}/leases.py",
+                "for lease in self._held_now():\n                if self._stop.is_set():",
+                "for lease in ():\n                if self._stop.is_set():",
+            ),
+        ),
+    ),
+    "no grace after an outage": Sabotage(
+        "redis_killed",
+        "lease: a call was taken from a worker that lives",
+        (Cut(f"{WORKER}/consumer.py", "if self._steady_for() < self._times.lease:", "if False:"),),
+    ),
+    "no grace after a step of the clock": Sabotage(
+        "clock_stepped",
+        "lease: a call was taken from a worker that lives",
+        (Cut(f"{WORKER}/watch.py", "if self._steady_since is None or stepped or", "if self._steady_since is None or"),),
+        quick=True,
+    ),
+    "Redis writes nothing down": Sabotage(
+        "redis_killed", "I7: calls are LOST though Redis wrote everything down", redis_options=("--appendonly", "no")
+    ),
+    "an outbox row goes when it is published": Sabotage(
+        "doubled",
+        "I8: an open call has no outbox row",
+        (
+            Cut(
+                f"{ENGINE}/storage/outbox.py",
+                'await tx.execute_many("UPDATE outbox SET published_at = ?, error = NULL WHERE seq = ?", calls)',
+                'await tx.execute_many("DELETE FROM outbox WHERE seq = ?", [call[1:] for call in calls])',
+            ),
+        ),
+    ),
+    "the mailbox is not swept": Sabotage(
+        "doubled",
+        "latency: an answer whose doorbell was lost",
+        (Cut(f"{ENGINE}/streams/mailbox.py", "await self.check(quiet)", "await self.check(())"),),
+    ),
+    "a second entry of a call is a call": Sabotage(
+        "doubled",
+        "I1: a call is unknown whose worker was not struck while it ran",
+        (Cut(f"{LEDGER}/start.lua", "if known[9] ~= entry then", "if false then"),),
+    ),
+    "a request is acknowledged when it begins": Sabotage(
+        "rolling_soak",
+        "I5: a call that was begun is acknowledged before its end",
+        (
+            Cut(
+                f"{LEDGER}/start.lua",
+                "return answer('RUN')",
+                "redis.call('XACK', requests, group, entry)\nreturn answer('RUN')",
+            ),
+        ),
+        quick=True,
+    ),
+    "the stream of requests is trimmed": Sabotage(
+        "rolling_soak",
+        "I6: the request of an open call is not in the stream",
+        (Cut(f"{LEDGER}/enqueue.lua", "'XADD', requests, '*'", "'XADD', requests, 'MAXLEN', 2, '*'"),),
+    ),
+    "the class of a call changes when it begins": Sabotage(
+        "rolling_soak",
+        "I10: a once call is repeatable in the ledger",
+        (
+            Cut(
+                f"{LEDGER}/start.lua",
+                "redis.call('HSET', call, 'state', 'started',",
+                "redis.call('HSET', call, 'class', 'repeatable', 'state', 'started',",
+            ),
+        ),
+    ),
+}
+
+
+def sabotaged(folder: Path, *cuts: Cut) -> str:
+    """A search path of copies with these cuts, to be put in front of the installed services.
+
+    Raises:
+        ValueError: the text of a cut is not there any more.
+    """
+    for service in SERVICES:
+        shutil.copytree(ROOT / "services" / service / "src", folder / service / "src")
+    for cut in cuts:
+        file = folder / cut.file
+        text = file.read_text()
+        if text.count(cut.old) != 1:
+            raise ValueError(f"{cut.file} has {cut.old!r} {text.count(cut.old)} times")
+        file.write_text(text.replace(cut.old, cut.new))
+    return os.pathsep.join(str(folder / service / "src") for service in SERVICES)

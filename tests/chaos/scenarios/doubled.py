@@ -1,0 +1,98 @@
+"""Things come twice, or not at all: requests, doorbells, and what an engine was about to do when it was killed.
+
+A request that stands in the stream a second time is one call. A doorbell that rings twice is one answer, and one that
+does not ring at all delays it. An engine that dies between publishing a request and marking it publishes it again.
+"""
+
+import random
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from plugins_contract.keys import Keys
+from tests.chaos.history import History
+from tests.chaos.invariants import Finding
+from tests.chaos.load import Work
+from tests.chaos.report import Report, Size
+from tests.chaos.trial import Trial, trial
+
+KEYS = Keys()
+GAP_SECONDS = 0.25
+SETTLE_SECONDS = 30.0
+LATE_MS = 15_000.0
+"""A doorbell that was lost costs 5 seconds at most, and an engine that was killed has to start first."""
+WORK = Work(calls_per_turn=10, open_calls=40, longest_ms=600)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How much is done in one size: engine kills, and rounds of other trouble between them."""
+
+    kills: int
+    rounds: int
+
+
+FORMS = {Size.SHORT: Form(1, 12), Size.FULL: Form(5, 80)}
+
+
+@dataclass
+class Copies:
+    """What was put into Redis a second time, or taken away."""
+
+    requests: set[str] = field(default_factory=set[str])
+    rings: int = 0
+    silences: int = 0
+
+
+def run(size: Size, folder: Path, *, source: str = "") -> Report:
+    """Double and drop. `source`: see `Rig`."""
+    form = FORMS[size]
+    copies = Copies()
+    with trial(folder, WORK, workers=2, quick=size is Size.SHORT, source=source) as under_fire:
+        for number in range(form.kills + 1):
+            _make_trouble(under_fire, form.rounds, copies)
+            if number < form.kills:
+                under_fire.rig.restart_engine(signal.SIGKILL)
+        history = under_fire.judge(SETTLE_SECONDS)
+        under_fire.findings += _begun_twice(history)
+        late = [call for call in history.calls.values() if call.wait_ms > LATE_MS]
+        under_fire.findings += (
+            Finding("latency", "an answer whose doorbell was lost came too late", call.correlation_id) for call in late
+        )
+        under_fire.figures |= {
+            "engine kills": form.kills,
+            "requests doubled": len(copies.requests),
+            "doorbells doubled": copies.rings,
+            "times all doorbells were lost": copies.silences,
+            "longest wait ms": max((call.wait_ms for call in history.calls.values()), default=0.0),
+            "calls begun twice": len(_begun_twice(history)),
+        }
+        return under_fire.report("doubled")
+
+
+def _make_trouble(under_fire: Trial, rounds: int, copies: Copies) -> None:
+    for number in range(rounds):
+        under_fire.load.wait(GAP_SECONDS)
+        with under_fire.rig.client() as redis:
+            entries: list[Any] = redis.xrange(KEYS.requests, count=50)
+            for _, fields in random.sample(entries, min(3, len(entries))):
+                redis.xadd(KEYS.requests, fields)
+                copies.requests.add(fields["correlationId"])
+            for mailbox in redis.scan_iter(KEYS.mailbox("*"), count=1000):
+                if number % 4 == 3:
+                    redis.xtrim(mailbox, maxlen=0, approximate=False)
+                    copies.silences += 1
+                    continue
+                for _, fields in redis.xrevrange(mailbox, count=5):
+                    redis.xadd(mailbox, fields)
+                    copies.rings += 1
+
+
+def _begun_twice(history: History) -> list[Finding]:
+    """No worker was struck, so that there is no reason to begin anything again, whatever its class."""
+    return [
+        Finding("I2", "a call was begun twice though its worker was well", call.correlation_id)
+        for call in history.calls.values()
+        if (call.entry and call.entry.starts > 1) or call.effects > 1
+    ]

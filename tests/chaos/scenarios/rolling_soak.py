@@ -1,0 +1,130 @@
+"""Steady work while workers and engine are replaced one after the other, in good order: nothing may pile up.
+
+Ledger entries are kept for a day and response channels for a quarter of an hour, so that both grow with the calls: what
+is looked for is what grows beside them.
+"""
+
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from statistics import fmean
+
+from tests.chaos.census import KINDS, Census, take
+from tests.chaos.history import History, collect
+from tests.chaos.invariants import Finding
+from tests.chaos.load import Work
+from tests.chaos.report import Report, Size
+from tests.chaos.trial import Trial, trial
+
+GROWTH, GROWTH_MIB, GROWTH_FILES = 1.2, 10.0, 10.0
+"""What may be added between the first third and the last: a part of it, and so many MiB or files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How long one size is, how often a worker is replaced, and how often the engine; in seconds."""
+
+    seconds: float
+    worker_seconds: float
+    engine_seconds: float
+    census_seconds: float
+    work: Work
+    quick: bool
+
+
+FORMS = {
+    Size.SHORT: Form(15, 4, 8, 2, Work(calls_per_turn=5, open_calls=10, longest_ms=300), quick=True),
+    Size.FULL: Form(20 * 60, 15, 180, 10, Work(calls_per_turn=10, open_calls=20, longest_ms=1_500), quick=False),
+}
+
+
+def run(size: Size, folder: Path, *, source: str = "") -> Report:
+    """Work and replace. `source`: see `Rig`."""
+    form = FORMS[size]
+    with trial(folder, form.work, workers=3, quick=form.quick, source=source) as under_fire:
+        counts, restarts, earlier = _roll(under_fire, form)
+        history = under_fire.judge(earlier=earlier)
+        _judge_growth(under_fire, counts, history, flat=size is Size.FULL)
+        under_fire.figures = {"seconds": form.seconds, **restarts, **under_fire.figures}
+        return under_fire.report("rolling_soak")
+
+
+@dataclass
+class _Every:
+    """Something that is done again and again, `seconds` after it was last begun."""
+
+    seconds: float
+    do: Callable[[], None]
+    times: int = 0
+    due_at: float = 0.0
+
+    def tick(self) -> None:
+        """Do it, if it is time."""
+        if time.monotonic() >= self.due_at:
+            if self.due_at:
+                self.do()
+                self.times += 1
+            self.due_at = time.monotonic() + self.seconds
+
+
+def _roll(under_fire: Trial, form: Form) -> tuple[list[Census], dict[str, int], History]:
+    rig, counts, histories = under_fire.rig, list[Census](), list[History]()
+
+    def replace_worker() -> None:
+        oldest = next(iter(rig.workers))
+        rig.wait_worker(rig.start_worker(wait=False))
+        under_fire.end_worker(oldest)
+
+    def look_back() -> None:
+        # Response channels go after a quarter of an hour: what is in them is read before.
+        histories.append(collect(rig, histories[-1] if histories else None))
+
+    workers = _Every(form.worker_seconds, replace_worker)
+    engines = _Every(form.engine_seconds, lambda: rig.restart_engine(signal.SIGTERM))
+    rest = (_Every(form.census_seconds, lambda: counts.append(take(rig))), _Every(300, look_back))
+    ends_at = time.monotonic() + form.seconds
+    for each in cycle((workers, engines, *rest)):
+        if time.monotonic() >= ends_at:
+            break
+        each.tick()
+        under_fire.load.wait(0.1)
+    look_back()
+    return counts, {"workers replaced": workers.times, "engines replaced": engines.times}, histories[-1]
+
+
+def _judge_growth(under_fire: Trial, counts: list[Census], history: History, *, flat: bool) -> None:
+    rig, third = under_fire.rig, max(1, len(counts) // 3)
+    first, last = counts[:third], counts[-third:]
+    for role in ("worker", "engine"):
+        for what, unit, slack in (("memory", "MiB", GROWTH_MIB), ("files", "files", GROWTH_FILES)):
+            before, after = (fmean(count.mean(role, what) for count in part) for part in (first, last))
+            under_fire.figures |= {f"{role} {unit} first, last": f"{before:.0f}, {after:.0f}"}
+            if flat and after > before * GROWTH + slack:
+                under_fire.findings.append(Finding("growth", f"{role}: {before:.0f} {unit} became {after:.0f}", "-"))
+    now = take(rig)
+    calls = len(history.calls)
+    allowed = {"ledger entries": calls, "response channels": calls, "turn logs": _turns(rig.database), "mailboxes": 1}
+    for kind, count in now.keys.items():
+        if kind not in KINDS or count > allowed.get(kind, count):
+            under_fire.findings.append(
+                Finding("keys", f"{count} keys of {kind}, {allowed.get(kind, 0)} expected", kind)
+            )
+    if now.consumers > len(rig.workers):
+        what = f"{now.consumers} consumers are in the group, of {len(rig.workers)} workers"
+        under_fire.findings.append(Finding("keys", what, "-"))
+    under_fire.figures |= {
+        "keys per call": round(sum(now.keys.values()) / calls, 2),
+        "Redis KiB per call": round(now.redis_memory * 1024 / calls, 2),
+        "SQLite KiB per call": round(now.file * 1024 / calls, 2),
+    }
+
+
+def _turns(database: Path) -> int:
+    with closing(sqlite3.connect(database)) as file:
+        [(count,)] = file.execute("SELECT count(*) FROM turns")
+    return count
