@@ -192,6 +192,10 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "only what is safe is retried, with back-off and Retry-After": (
         "unit/test_worker_decisions.py::test_only_what_provably_did_not_run_or_may_run_again_is_retried",
         "unit/test_worker_decisions.py::test_the_server_is_given_the_time_it_asked_for",
+        "integration/test_mcp_retries.py::test_a_server_that_is_too_busy_is_asked_again_when_it_said",
+        "integration/test_mcp_retries.py::test_a_session_that_was_lost_before_the_call_costs_nothing",
+        "integration/test_mcp_retries.py::test_after_an_open_end_only_what_may_run_twice_is_run_again",
+        "integration/test_mcp_retries.py::test_no_more_retries_are_made_than_are_set",
     ),
     "leases are renewed from a thread, and fenced": (
         "unit/test_worker_leases.py::test_a_lease_is_renewed_from_a_thread_of_its_own_for_as_long_as_it_is_held",
@@ -220,7 +224,10 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "contract/test_ledger_lease.py::test_a_released_call_can_be_claimed_at_once",
         "contract/test_ledger_lease.py::test_a_released_once_call_runs_as_if_it_were_new",
     ),
-    "progress resets the idle limit, never the total": NOT_YET,
+    "progress resets the idle limit, never the total": (
+        "integration/test_mcp_limits.py::test_progress_puts_off_the_idle_limit",
+        "integration/test_mcp_limits.py::test_progress_does_not_put_off_the_total",
+    ),
     "a late result is recorded and never spoken": (
         "integration/test_executor.py::"
         "test_a_silent_worker_times_the_call_out_and_its_late_result_is_recorded_but_not_spoken",
@@ -233,7 +240,12 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_mcp_stdio.py::test_no_more_calls_run_at_once_than_configured",
     ),
     "subjects get fair shares of one stream": NOT_YET,
-    "a circuit breaker per MCP server, its state visible": NOT_YET,
+    "a circuit breaker per MCP server, its state visible": (
+        "unit/test_mcp_breaker.py::test_each_fact_leads_to_its_state",
+        "integration/test_mcp_breaker.py::test_after_some_refusals_in_a_row_calls_do_not_go_there_for_a_while",
+        "integration/test_mcp_breaker.py::test_it_is_said_loudly_once_and_seen_by_who_asks",
+        "integration/test_catalogue_reader.py::test_when_a_server_in_trouble_is_tried_again_is_known",
+    ),
     "a dead letter answers its caller too": (
         "contract/test_ledger_complete.py::test_a_dead_letter_answers_its_caller_too",
         "integration/test_worker_consumer.py::test_the_caller_of_a_request_of_another_version_is_answered",
@@ -264,7 +276,9 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "a black-holed connection is noticed": (
         "chaos/test_black_hole.py::test_silence_is_noticed_and_nobody_waits_for_ever",
     ),
-    "an MCP server killed mid-call leaves exactly the crash table": NOT_YET,
+    "an MCP server killed mid-call leaves exactly the crash table": (
+        "chaos/test_mcp_killed.py::test_servers_that_are_killed_or_hang_leave_exactly_the_crash_table",
+    ),
     "10,000 calls wait on at most 8 connections": NOT_YET,
     "a soak with rolling restarts leaves nothing behind": (
         "chaos/test_scenarios.py::test_a_soak_with_rolling_restarts_leaves_nothing_behind",

@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from dialog_engine.http.views import server, timestamp
 from dialog_engine.streams.catalogue import CatalogueReader, DisabledTools
 from dialog_engine.streams.watch import RedisWatch
 from plugins_contract.announcements import LISTEN_SECONDS
 from plugins_contract.catalogue import (
     HEARTBEAT_SECONDS,
     HEARTBEAT_STALE_MS,
+    BreakerState,
     ServerCatalogue,
     ServerHeartbeat,
     ServerState,
@@ -118,6 +120,22 @@ async def test_a_server_is_ready_as_long_as_one_worker_says_so(hall: Hall) -> No
     await hall.publish("demo", "add", worker="gone", age_ms=HEARTBEAT_STALE_MS + 1000)
     await hall.reader.refresh()
     assert [(view.state, view.error, view.workers) for view in hall.reader.servers] == [(ServerState.READY, None, 2)]
+
+
+async def test_when_a_server_in_trouble_is_tried_again_is_known(hall: Hall) -> None:
+    at = hall.clock.now_ms()
+    beat = ServerHeartbeat(state=ServerState.FAILED, at=at, error="503", breaker=BreakerState.OPEN, retry_at=at + 4000)
+    await hall.put("demo", msgspec.json.encode(ServerCatalogue(server="demo")), beat)
+    await hall.reader.refresh()
+    (view,) = hall.reader.servers
+    assert (view.breaker, view.retry_at) == (BreakerState.OPEN, at + 4000)
+    shown = server(view)
+    assert (shown["state"], shown["error"], shown["breaker"]) == ("failed", "503", "open")
+    assert shown["retryAt"] == timestamp(at + 4000)
+    await hall.publish("demo", "add", worker="well")
+    await hall.reader.refresh()
+    (view,) = hall.reader.servers
+    assert (view.state, view.breaker, view.retry_at) == (ServerState.READY, BreakerState.CLOSED, None)
 
 
 async def test_a_server_that_left_the_configuration_goes_and_with_all_workers_away_everything_stays(hall: Hall) -> None:

@@ -176,6 +176,17 @@ async def test_a_server_that_is_not_there_was_not_sent_anything_and_is_found_aga
         assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
 
 
+async def test_once_a_call_has_found_nobody_there_the_next_ones_wait_for_the_server_to_come_back() -> None:
+    async with scripted(tool=answer) as peer, connected(remote(peer.url), replace(QUICK, call_waits=20.0)) as server:
+        await peer.stop()
+        assert isinstance(await server.call("tool", {}, timeout_s=5), NotSent)
+        calls = [asyncio.create_task(server.call("tool", {}, timeout_s=20)) for _ in range(3)]
+        await wait_until(lambda: server.state is ServerState.FAILED)
+        assert not any(call.done() for call in calls)
+        await peer.start()
+        assert all(isinstance(result, Answered) for result in await asyncio.gather(*calls))
+
+
 async def test_a_server_that_comes_up_later_is_connected_then() -> None:
     peer = ScriptedServer(behaviours={"tool": answer})
     await peer.start()

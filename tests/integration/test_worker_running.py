@@ -152,6 +152,9 @@ async def test_a_server_that_is_away_says_so_and_leaves_what_others_have_publish
     path = written(tmp_path, demo={"url": f"http://127.0.0.1:{port}/mcp"})
     async with working(redis_url, path):
         await wait_until(lambda: _beats(caller, ServerState.FAILED), 20)
+        (beat,) = await heartbeats(caller, "demo")
+        assert beat.retry_at is not None
+        assert 0 <= beat.retry_at - beat.at < 60_000
         assert await catalogue(caller) == seen
         demo = Demo(tmp_path, port)
         try:

@@ -75,9 +75,14 @@ class Breaker:
         self._reached_at = clock()
 
     @property
+    def down(self) -> bool:
+        """Whether the server is out of reach, as far as it is known; its owner finds out when it is back."""
+        return self._down_since is not None
+
+    @property
     def owner_probes(self) -> bool:
-        """Whether it is being found out right now, by its owner, if the server is in reach again."""
-        return self.state is BreakerState.HALF_OPEN and self._down_since is not None
+        """Whether its owner is trying to reach it right now."""
+        return self.state is BreakerState.HALF_OPEN and self.down
 
     def retry_in(self) -> float:
         """Seconds until it is tried again."""

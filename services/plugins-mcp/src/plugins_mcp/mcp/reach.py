@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from plugins_contract.catalogue import BreakerState, ServerState
 from plugins_mcp.mcp.breaker import Breaker, Permit
-from plugins_mcp.mcp.calls import CallResult
+from plugins_mcp.mcp.calls import CallResult, NotSent
 from plugins_mcp.mcp.connection import Connection
 from plugins_mcp.mcp.evidence import Failing, Healthy, evidence
 from plugins_mcp.mcp.spec import ServerSpec
@@ -107,6 +107,8 @@ class Reach:
     def ended(self, connection: Connection, permit: Permit, result: CallResult | None, seconds: float) -> None:
         """A call that `permit` let go took so many seconds; without a result it was cut off here."""
         current = connection is self.connection
+        if current and isinstance(result, NotSent):
+            self.breaker.lost()  # its owner finds out; others wait for that instead of running into the same
         match evidence(result, seconds=seconds, lost=not current):
             case Healthy() if current:
                 self.breaker.answered()
@@ -125,7 +127,7 @@ class Reach:
     def _note(self) -> None:
         """Act on what the breaker has become."""
         now, before = self.breaker.state, self._noted
-        if now is BreakerState.OPEN or (self.connection is not None and not self.breaker.owner_probes):
+        if now is BreakerState.OPEN or (self.connection is not None and not self.breaker.down):
             self._settled.set()
         else:
             self._settled.clear()
