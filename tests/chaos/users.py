@@ -48,14 +48,20 @@ class Asked:
         return Timed(self.events[-1][0], Said(tuple(event for _, event in self.events)))
 
     def stop(self) -> Timed[Said]:
-        """Press Stop, and wait until the turn has ended."""
-        turn_id = wait_until_blocking(lambda: self.events, what="the turn's first event")[0][1].data["turnId"]
+        """Press Stop once there is a tool call, and wait until the turn has ended."""
+        wait_until_blocking(lambda: self.steps, what="a tool call")
+        turn_id = self.events[0][1].data["turnId"]
 
         def press() -> Said:
             self.stack.http.post(f"/v1/turns/{turn_id}/cancel")
             return self.end().value
 
         return timed(press)
+
+    @property
+    def steps(self) -> list[Event]:
+        """The steps of tool calls so far."""
+        return [event for _, event in self.events if event.data.get("type") == "tool"]
 
     @property
     def first_text(self) -> float:
