@@ -258,8 +258,12 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "TLS, an ACL user and Sentinel can be configured": NOT_YET,
     "a full disk under SQLite refuses before anything is accepted, and heals": (
         "integration/test_storage.py::test_a_full_disk_refuses_and_heals",
+        "chaos/test_disk_full.py::test_a_full_disk_refuses_or_waits_and_heals",
     ),
-    "a full disk under Redis is an outage that heals": NOT_YET,
+    "a full disk under Redis is an outage that heals": (
+        "chaos/test_disk_full.py::test_a_full_disk_refuses_or_waits_and_heals",
+        "unit/test_worker_watch.py::test_a_full_disk_is_an_outage_though_the_time_is_told",
+    ),
     "workers are killed at random: nothing lost, nothing doubled": (
         "chaos/test_scenarios.py::test_workers_are_killed_at_random_and_nothing_is_lost_or_doubled",
     ),
