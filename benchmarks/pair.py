@@ -142,7 +142,7 @@ async def engine_parts(redis_url: str, database_file: Path) -> AsyncGenerator[Pa
     announcements = blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
     async with redis, mail, announcements, open_database(database_file) as database:
         ledger = EngineLedger(redis, keys)
-        mailbox = Mailbox(mail, redis, keys, await engine_id(database))
+        mailbox = Mailbox(mail, redis, keys, await engine_id(database), SqliteOutbox(database))
         executor = CallExecutor(ledger, mailbox, keys, clock, default_timeout_ms=TIMEOUT_MS)
         relay = Relay(
             SqliteOutbox(database),

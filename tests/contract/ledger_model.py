@@ -1,11 +1,51 @@
-"""What the ledger should answer, as a model of one call without Redis: the crash table in thirty lines."""
+"""What the ledger should answer, as a model of one call without Redis: the crash table, and what losses leave of it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from plugins_contract.ledger import Delivery, replies
+from plugins_contract.ledger.replies import Loss
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
-from tests.support.ledger import MAX_STARTS
+from tests.support.ledger import MAX_STARTS, Pending, above
+
+
+@dataclass
+class Ledger:
+    """The ledger entry of one call. `base` is when it was published, on the scale of fences; 0: nobody remembers."""
+
+    entry: str | None = None
+    fence: int = 0
+    base: int = 0
+    starts: int = 0
+    started: bool = False
+    cancel_asked: bool = False
+    owner: str | None = None
+    token: str | None = None
+    verdict: replies.Started | None = None
+
+
+@dataclass
+class Group:
+    """What the group knows of one entry: whether it stands in the stream, was passed, and who holds it."""
+
+    standing: bool
+    passed: bool
+    row: Pending | None
+
+    @property
+    def owner(self) -> str | None:
+        """Who holds it."""
+        return self.row and self.row.consumer
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Whether nobody will ever be given it."""
+        return not self.standing or (self.passed and self.row is None)
+
+    def first_delivered_to_other_than(self, consumer: str | None) -> bool:
+        """Whether somebody else got it as the first since the group was made."""
+        return self.row is not None and self.row.consumer != consumer and self.row.deliveries == 1
 
 
 @dataclass
@@ -13,62 +53,113 @@ class Call:
     """One call as its scripts should have left it."""
 
     request: ToolCallRequested
-    entry: str | None = None
-    fence: int = 0
-    starts: int = 0
-    started: bool = False
-    cancel_asked: bool = False
-    token: str | None = None
-    verdict: replies.Started | None = None
+    ledger: Ledger | None = None
     outcome: ToolOutcome | None = None
+    sent: bool = False
+    runs: int = 0
+    """How often somebody was told to run it, and did not give it back."""
+
+    @property
+    def once(self) -> bool:
+        """Whether it must not run twice."""
+        return self.request.execution_class is ExecutionClass.ONCE
+
+    @property
+    def open(self) -> Ledger | None:
+        """Its ledger, while it has not ended."""
+        return None if self.outcome else self.ledger
 
     def enqueued(self) -> type[replies.Enqueued]:
         """What ENQUEUE answers."""
         if self.outcome:
             return replies.AlreadyFinished
-        return replies.AlreadyQueued if self.entry else replies.Queued
+        return replies.AlreadyQueued if self.ledger else replies.Queued
 
     def cancelled(self) -> type[replies.Cancelled]:
         """What CANCEL answers."""
         if self.outcome:
             return replies.AlreadyFinished
-        return replies.CancelRequested if self.started else replies.CancelledAtOnce
+        if self.ledger is None:
+            return replies.CancelledUnseen
+        return replies.CancelRequested if self.ledger.started else replies.CancelledAtOnce
 
-    def begun(self, delivery: Delivery, owner: str | None) -> replies.Started | None:
-        """What START answers while `owner` has the entry; None stands for every kind of NothingToDo."""
-        if self.outcome or owner != delivery.consumer:
+    def begun(self, delivery: Delivery, group: Group) -> replies.Started | None:
+        """What START answers; None stands for every kind of NothingToDo."""
+        if self.outcome:
             return None
-        if delivery.token == self.token:
-            return self.verdict
-        if delivery.entry != self.entry:
+        if self.ledger is None:
+            return replies.NoLedger()
+        ledger = self.ledger
+        if group.owner != delivery.consumer:
             return None
-        fence = self.fence + 1
-        if self.started and self.request.execution_class is ExecutionClass.ONCE:
-            return replies.Abandoned(fence, self.starts)
-        if self.cancel_asked:
-            return replies.CancelledBefore(fence, self.starts)
-        if self.starts >= MAX_STARTS:
-            return replies.Exhausted(fence, self.starts)
-        return replies.Run(fence, self.starts + 1)
+        if delivery.token == ledger.token:
+            return ledger.verdict
+        if delivery.entry != ledger.entry or self.goes_back(group):
+            return None
+        fence = above(ledger.fence)
+        if ledger.started and self.once:
+            return replies.Abandoned(fence, ledger.starts)
+        if ledger.cancel_asked:
+            return replies.CancelledBefore(fence, ledger.starts)
+        if ledger.starts >= MAX_STARTS:
+            return replies.Exhausted(fence, ledger.starts)
+        return replies.Run(fence, ledger.starts + 1)
 
-    def current(self, fence: int) -> bool:
+    def goes_back(self, group: Group) -> bool:
+        """Whether a START hands the entry to the worker that runs the call. All leases here are young."""
+        return bool(self.ledger and self.ledger.started and group.first_delivered_to_other_than(self.ledger.owner))
+
+    def speaks(self, fence: int) -> bool:
         """Whether who holds this fence may write."""
-        return self.outcome is None and fence == self.fence
+        if self.outcome:
+            return False
+        if self.ledger is None or fence >= self.ledger.fence:
+            return True
+        return not self.ledger.started and 0 < fence <= self.ledger.base
 
-    def renewable(self, delivery: Delivery, fence: int, owner: str | None) -> bool:
+    def renewable(self, delivery: Delivery, fence: int, group: Group) -> bool:
         """Whether RENEW says yes."""
-        return self.started and self.current(fence) and owner in (None, delivery.consumer)
+        others = group.owner not in (None, delivery.consumer)
+        return self.speaks(fence) and (not others or group.first_delivered_to_other_than(delivery.consumer))
 
-    def releasable(self, delivery: Delivery, fence: int, owner: str | None) -> bool:
+    def put_back(self, delivery: Delivery, fence: int) -> None:
+        """What RENEW makes of a ledger that knows less than who runs the call."""
+        ledger = self.ledger = self.ledger or Ledger()
+        if not (ledger.started and ledger.fence == fence):
+            ledger.started, ledger.fence, ledger.entry, ledger.owner = True, fence, delivery.entry, delivery.consumer
+            ledger.starts, ledger.token = ledger.starts + 1, delivery.token
+            ledger.verdict = replies.Run(fence, ledger.starts)
+
+    def reports(self, fence: int) -> bool:
+        """Whether PROGRESS says yes."""
+        return bool(self.open and self.open.started and fence == self.open.fence)
+
+    def releasable(self, delivery: Delivery, fence: int, group: Group) -> bool:
         """Whether RELEASE says yes."""
-        runs = isinstance(self.verdict, replies.Run)
-        return self.started and runs and self.current(fence) and owner == delivery.consumer
+        runs = self.ledger is not None and isinstance(self.ledger.verdict, replies.Run)
+        return self.reports(fence) and runs and group.owner == delivery.consumer
+
+    def lost(self, group: Group | None) -> Loss | None:
+        """What AUDIT says of it when every worker is silent. `group` is what is known of its entry."""
+        if self.outcome:
+            return None
+        if self.ledger is None:
+            return Loss.MISSING
+        if group is not None and not group.out_of_reach:
+            return None
+        return Loss.STRANDED if self.ledger.started else Loss.VANISHED
 
 
 @dataclass
 class Held:
-    """A delivery in the hands of a worker, and the fence it was given for it."""
+    """A delivery in the hands of a worker, and the fence it was given for it; `blind`: there was no ledger."""
 
     call: Call
     delivery: Delivery
     fence: int = 0
+    runs: bool = False
+    blind: bool = False
+
+    def of_any(self, calls: Collection[Call]) -> bool:
+        """Whether it is a delivery of one of these."""
+        return any(self.call is call for call in calls)

@@ -32,7 +32,7 @@ async def test_a_call_that_was_read_and_not_started_ends_at_once(bench: Bench) -
 async def test_a_call_that_was_not_enqueued_yet_leaves_a_tombstone(bench: Bench) -> None:
     request = await bench.request()
 
-    assert await bench.cancel(request) == replies.CancelledAtOnce()
+    assert await bench.cancel(request) == replies.CancelledUnseen()
     assert await bench.channel(request) == [CallFinished(CANCELLED)]
     assert await bench.engine.enqueue(request) == replies.AlreadyFinished(CANCELLED)
 

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from plugins_contract.ledger import scripts
+from tests.contract import test_dead_letters as dead_letters
 from tests.contract import test_ledger_cancel as cancel
 from tests.contract import test_ledger_complete as complete
 from tests.contract import test_ledger_enqueue as enqueue
 from tests.contract import test_ledger_lease as lease
+from tests.contract import test_ledger_losses as losses
 from tests.contract import test_ledger_start as start
 from tests.support.ledger import Bench
 
@@ -43,19 +45,25 @@ GUARDS = [
         enqueue.test_the_same_request_again_is_answered_with_the_first_entry,
     ),
     Guard("enqueue", "known[2] ~= hash", "false", enqueue.test_other_arguments_under_the_same_id_are_a_conflict),
-    Guard("enqueue", "known[2] ~= '' and", "", enqueue.test_a_call_cancelled_before_it_came_is_never_queued),
+    Guard("enqueue", "known[2] and known[2]", "known[2]", enqueue.test_a_call_cancelled_before_it_came_is_never_queued),
+    Guard(
+        "enqueue",
+        "'fence', next_fence()",
+        "'fence', 0",
+        losses.test_the_fences_of_a_new_life_are_above_those_of_the_old,
+    ),
     Guard("enqueue", "if TERMINAL[known[1]]", "if false", enqueue.test_a_finished_call_is_answered_with_its_outcome),
     Guard("enqueue", "backlog >= limit", "false", enqueue.test_past_the_backlog_limit_nothing_is_written),
     Guard(
         "enqueue",
-        "math.max(tonumber(deadline), now_ms())",
-        "tonumber(deadline)",
+        "keep_while_open(call, deadline)",
+        "redis.call('PEXPIREAT', call, tonumber(deadline) + 86400000)",
         enqueue.test_a_request_that_comes_days_too_late_still_has_a_ledger,
     ),
     Guard(
         "enqueue",
-        "redis.call('PEXPIREAT'",
-        "local _ = tostring('PEXPIREAT'",
+        "keep_while_open(call, deadline)",
+        "",
         enqueue.test_the_ledger_of_an_open_call_outlives_its_deadline_by_a_day,
     ),
     Guard(
@@ -79,8 +87,8 @@ GUARDS = [
     ),
     Guard(
         "start",
-        "pending_owner(requests, group, entry) ~= consumer",
-        "false",
+        "if owner ~= consumer",
+        "if false",
         start.test_only_the_owner_of_the_entry_may_start_it,
     ),
     Guard("start", "if known[6] == token", "if false", start.test_the_same_token_again_gets_the_same_answer),
@@ -88,7 +96,7 @@ GUARDS = [
     Guard("start", "if known[9] ~= entry", "if false", start.test_a_second_entry_of_the_same_call_is_dropped),
     Guard(
         "start",
-        "redis.call('HINCRBY', call, 'fence', 1)",
+        "next_fence(known[4])",
         "tonumber(known[4])",
         complete.test_only_the_current_fence_completes,
     ),
@@ -120,21 +128,169 @@ GUARDS = [
         start.test_the_channel_of_a_running_call_has_a_lifetime,
     ),
     # RENEW: only the current holder
-    Guard("renew", "known[2] ~= ARGV[4]", "false", lease.test_a_stalled_worker_cannot_renew_what_another_one_started),
-    Guard("renew", "known[1] ~= 'started'", "false", lease.test_a_finished_call_is_not_renewed),
     Guard(
         "renew",
-        "if owner and owner ~= consumer",
-        "if false",
+        "not speaks(fence, state, known[2], known[4])",
+        "false",
+        lease.test_a_stalled_worker_cannot_renew_what_another_one_started,
+    ),
+    Guard("renew", "TERMINAL[state] or", "", lease.test_a_finished_call_is_not_renewed),
+    Guard(
+        "renew",
+        "if owner and owner ~= consumer and",
+        "if false and",
         lease.test_a_stalled_worker_that_wakes_up_cannot_steal_the_entry_back,
     ),
-    Guard("renew", "if owner and owner", "if owner", lease.test_a_running_call_whose_request_vanished_is_still_ours),
+    Guard(
+        "renew",
+        "if owner and owner",
+        "if not owner or owner",
+        lease.test_a_running_call_whose_request_vanished_is_still_ours,
+    ),
+    Guard(
+        "renew",
+        "and deliveries > 1",
+        "",
+        losses.test_a_worker_keeps_a_call_that_a_new_group_has_just_given_to_another,
+    ),
     Guard(
         "renew",
         "if owner then redis.call('XCLAIM'",
         "if false then redis.call('XCLAIM'",
         lease.test_renewal_restarts_the_lease,
     ),
+    # RENEW puts back what was lost: all of it, but nothing that others know better
+    Guard("renew", "  keep_while_open(call, ARGV[7])", "", losses.test_who_runs_a_call_puts_back_what_redis_lost_of_it),
+    Guard("renew", "'class', ARGV[6],", "", losses.test_a_call_that_was_put_back_keeps_its_execution_class),
+    Guard(
+        "renew", "  redis.call('HINCRBY', call, 'starts', 1)", "", losses.test_a_start_that_a_failover_lost_is_put_back
+    ),
+    Guard("renew", "if state ~= 'started' or", "if state and", losses.test_a_call_that_was_put_back_can_be_stopped),
+    Guard(
+        "renew",
+        "forget_entry(requests, group, known[5])",
+        "",
+        losses.test_a_call_that_was_published_anew_goes_back_to_the_worker_that_runs_it,
+    ),
+    Guard("renew", "'entry', entry,", "", losses.test_a_once_call_that_was_put_back_is_run_by_nobody_else),
+    Guard("renew", "'verdict', 'RUN',", "", losses.test_a_call_that_was_put_back_can_be_given_back),
+    Guard(
+        "renew",
+        "redis.call('HSET', call, 'renewedAt', now_ms())",
+        "",
+        losses.test_a_running_call_without_a_request_is_stranded_once_its_worker_is_silent,
+    ),
+    # Whose word counts: not that of an older fence, that of an earlier life only while nobody began the call anew
+    Guard(
+        "common",
+        "if fence >= tonumber(current or 0) then return true end",
+        "if fence == tonumber(current or 0) then return true end",
+        losses.test_a_result_under_a_fence_that_a_failover_lost_is_written,
+    ),
+    Guard(
+        "common", "return state == 'published' and", "return", losses.test_a_call_that_was_begun_anew_does_not_go_back
+    ),
+    Guard(
+        "common",
+        "return state == 'published' and fence > 0 and fence <= tonumber(base or 0)",
+        "return false",
+        losses.test_a_call_that_was_published_anew_goes_back_to_the_worker_that_runs_it,
+    ),
+    Guard("common", "fence > 0 and", "", losses.test_who_found_no_ledger_does_not_end_a_call_that_is_published_anew),
+    Guard(
+        "common",
+        "and fence <= tonumber(base or 0)",
+        "",
+        lease.test_who_gave_a_call_back_has_nothing_more_to_say_about_it,
+    ),
+    # START hands back what runs elsewhere, for as long as its lease
+    Guard(
+        "start",
+        "if state == 'started' and deliveries == 1",
+        "if false",
+        losses.test_a_running_call_that_a_new_group_delivers_goes_back_to_its_worker,
+    ),
+    Guard(
+        "start",
+        "and deliveries == 1",
+        "",
+        losses.test_a_call_that_went_back_to_a_worker_that_is_gone_is_taken_over_when_its_lease_ends,
+    ),
+    Guard(
+        "start",
+        "and known[11] ~= consumer",
+        "",
+        start.test_a_worker_that_comes_back_under_its_old_name_does_not_run_a_once_call_again,
+    ),
+    Guard(
+        "start",
+        "and unheard_ms < tonumber(ARGV[9])",
+        "",
+        losses.test_a_call_that_a_new_group_delivers_after_its_lease_is_abandoned,
+    ),
+    Guard(
+        "start",
+        "'IDLE', unheard_ms,",
+        "",
+        losses.test_the_lease_of_a_call_that_went_back_is_no_longer_than_it_was,
+    ),
+    # AUDIT and LOSE: lost is what nobody can ever do or answer any more, and only for as long as that is so
+    Guard("loss", "if TERMINAL[state]", "if false", losses.test_a_finished_call_is_not_lost),
+    Guard(
+        "loss",
+        "if state == 'started' and",
+        "if false and",
+        losses.test_a_running_call_without_a_request_is_stranded_once_its_worker_is_silent,
+    ),
+    Guard(
+        "loss",
+        "if not out_of_reach(requests, group, entry, delivered)",
+        "if false",
+        losses.test_of_calls_that_wait_or_run_there_is_nothing_to_say,
+    ),
+    Guard(
+        "loss",
+        "if rows.err or #rows == 0",
+        "if false",
+        losses.test_a_call_whose_request_was_deleted_from_a_worker_s_hand_has_vanished,
+    ),
+    Guard(
+        "loss",
+        "return delivered and not later(entry, delivered) and not pending_owner(requests, group, entry)",
+        "return false",
+        losses.test_a_call_that_the_group_has_passed_and_nobody_holds_has_vanished,
+    ),
+    Guard(
+        "loss",
+        "and not pending_owner(requests, group, entry)",
+        "",
+        losses.test_of_calls_that_wait_or_run_there_is_nothing_to_say,
+    ),
+    Guard(
+        "loss",
+        "not later(entry, delivered) and",
+        "",
+        losses.test_of_calls_that_wait_or_run_there_is_nothing_to_say,
+    ),
+    Guard(
+        "loss",
+        "return delivered and",
+        "delivered = delivered or '99999999999999-0' return",
+        losses.test_a_call_whose_group_was_lost_will_be_delivered_again,
+    ),
+    Guard(
+        "loss",
+        "return a_ms > b_ms or (a_ms == b_ms and a_seq > b_seq)",
+        "return a > b",
+        losses.test_what_a_group_will_deliver_is_told_by_the_whole_of_its_entry_ids,
+    ),
+    Guard(
+        "lose",
+        "if known[4] then",
+        "if false then",
+        losses.test_a_call_that_its_worker_ended_meanwhile_keeps_its_result,
+    ),
+    Guard("lose", "~= ARGV[4]", "== ''", losses.test_a_call_that_its_worker_put_back_meanwhile_goes_on),
     Guard("renew", "'JUSTID'", "'FORCE'", lease.test_renewal_does_not_count_as_a_delivery),
     Guard("renew", "known[3] and 1 or 0", "0", lease.test_renewal_brings_word_of_a_cancellation),
     # RELEASE: only the current runner, without counting, claimable at once
@@ -154,7 +310,7 @@ GUARDS = [
     ),
     Guard(
         "release",
-        "redis.call('HINCRBY', call, 'fence', 1)",
+        ", 'fence', next_fence(known[2])",
         "",
         lease.test_who_gave_a_call_back_has_nothing_more_to_say_about_it,
     ),
@@ -166,12 +322,23 @@ GUARDS = [
     ),
     # COMPLETE: once, only under the current fence, everything in one step
     Guard("complete", "TERMINAL[known[1]]", "false", complete.test_a_second_completion_changes_nothing),
-    Guard("complete", "known[2] ~= fence", "false", complete.test_only_the_current_fence_completes),
     Guard(
         "complete",
-        "if known[1] and known[2]",
-        "if known[2]",
+        "not speaks(fence, known[1], known[2], known[3])",
+        "false",
+        complete.test_only_the_current_fence_completes,
+    ),
+    Guard(
+        "common",
+        "if fence >= tonumber(current or 0)",
+        "if current and fence >= tonumber(current)",
         complete.test_a_result_in_hand_is_written_even_when_the_ledger_is_gone,
+    ),
+    Guard(
+        "complete",
+        "forget_entry(requests, group, known[4])",
+        "",
+        losses.test_a_result_from_before_the_loss_ends_the_call_that_was_published_anew,
     ),
     Guard("complete", "if reason ~= ''", "if false", complete.test_a_dead_letter_answers_its_caller_too),
     Guard(
@@ -202,11 +369,11 @@ GUARDS = [
     Guard("progress", "known[1] ~= 'started'", "false", complete.test_nothing_follows_the_terminal_entry),
     Guard(
         "bury",
-        "if not pending_owner(requests, group, entry)",
-        "if false",
+        "if not worker then",
+        "worker = worker or ''; if false then",
         complete.test_an_entry_that_cannot_be_read_is_buried_once,
     ),
-    Guard("bury", "if known[1] and", "if false and", complete.test_the_call_of_a_buried_entry_is_answered),
+    Guard("bury", "if its_call then", "if false then", complete.test_the_call_of_a_buried_entry_is_answered),
     Guard("bury", "known[2] == entry and", "", complete.test_an_unreadable_duplicate_does_not_end_its_call),
     # RETIRE: never what still holds something
     Guard("retire", "if #rows == 0", "if true", lease.test_a_consumer_that_holds_entries_is_not_retired),
@@ -222,12 +389,59 @@ GUARDS = [
     Guard("cancel", "if known[1] == 'published'", "if false", cancel.test_a_call_that_nobody_started_ends_at_once),
     Guard(
         "cancel",
-        "  redis.call('HSET', call, 'hash', '', 'fence', 0, 'starts', 0)",
-        "",
+        "if not known[1] then\n",
+        "if not known[1] then return {'ABSENT'} end if false then\n",
         cancel.test_a_call_that_was_not_enqueued_yet_leaves_a_tombstone,
     ),
+    Guard(
+        "cancel",
+        "ARGV[7], ARGV[8])",
+        "ARGV[3], ARGV[4])",
+        losses.test_a_published_call_of_which_nothing_is_known_is_ended_as_the_engine_says,
+    ),
+    Guard(
+        "cancel",
+        "  redis.call('PUBLISH', ARGV[5], ARGV[6])\n  return {'ABSENT'}",
+        "  return {'ABSENT'}",
+        losses.test_the_worker_of_a_call_of_which_nothing_is_known_is_told,
+    ),
     Guard("cancel", "redis.call('HSET', call, 'cancel', 1)", "", lease.test_renewal_brings_word_of_a_cancellation),
-    Guard("cancel", "redis.call('PUBLISH', ARGV[5], ARGV[6])", "", cancel.test_the_worker_is_told_at_once),
+    Guard(
+        "cancel", "redis.call('PUBLISH', ARGV[5], ARGV[6])\nreturn", "return", cancel.test_the_worker_is_told_at_once
+    ),
+    # REQUEUE and DISCARD: a letter is taken away once, and it is the one that was looked at
+    Guard(
+        "requeue",
+        "if entry then",
+        "if false then",
+        dead_letters.test_a_requeue_whose_answer_was_lost_may_be_asked_for_again,
+    ),
+    Guard(
+        "requeue", "if not stands(dead, ARGV[1], ARGV[2])", "if false", dead_letters.test_of_many_operators_one_requeues
+    ),
+    Guard("requeue", "redis.call('XDEL', dead, ARGV[1])", "", dead_letters.test_of_many_operators_one_requeues),
+    Guard(
+        "requeue",
+        "redis.call('EXISTS', requests) == 0",
+        "false",
+        dead_letters.test_a_requeue_makes_stream_and_group_when_they_are_gone,
+    ),
+    Guard(
+        "requeue",
+        "redis.call('EXISTS', dead_call) == 1",
+        "true",
+        dead_letters.test_a_dead_call_that_redis_has_forgotten_is_not_brought_back,
+    ),
+    Guard(
+        "requeue",
+        "keep_while_open(call, ARGV[8])",
+        "",
+        dead_letters.test_the_ledger_of_a_requeued_call_does_not_stay_for_ever,
+    ),
+    Guard(
+        "discard", "if not stands(KEYS[1], ARGV[1], ARGV[2])", "if false", dead_letters.test_a_letter_is_discarded_once
+    ),
+    Guard("letters", "== event end", "~= '' end", dead_letters.test_a_letter_that_is_another_by_now_is_not_requeued),
 ]
 
 

@@ -1,7 +1,8 @@
-"""The ledger under any order of events: engines, workers, crashes and duplicates, against a model and its invariants.
+"""The ledger under any order of events: engines, workers, crashes, duplicates and losses, against a model of it.
 
 I1 every call reaches exactly one terminal state, I2 only the current fence completes, I3 one terminal answer, I4 what
-is unknown is never run again, I5 the request stays until the terminal state is written.
+is unknown is never run again, I5 the request stays until the terminal state is written, I7 what vanished is answered.
+Whatever Redis loses, nobody is ever told twice to run a call that must not run twice.
 """
 
 import asyncio
@@ -20,12 +21,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from dialog_engine.streams import losses
 from plugins_contract.connections import command_client, thread_client
-from plugins_contract.ledger import Delivery, replies
-from plugins_contract.messages import ExecutionClass, encode_request
+from plugins_contract.keys import GROUP
+from plugins_contract.ledger import Delivery, encode_reply, replies
+from plugins_contract.messages import encode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallState
-from tests.contract.ledger_model import Call, Held
-from tests.support.ledger import CANCELLED, LEASE_MS, UNKNOWN, Bench, answered
+from tests.contract.ledger_model import Call, Group, Held, Ledger
+from tests.support.ledger import CANCELLED, LEASE_MS, LOST, UNKNOWN, Bench, answered
 
 T = TypeVar("T")
 
@@ -33,6 +36,15 @@ CONSUMERS = st.sampled_from(["a", "b", "c"])
 FEW = 3
 """Calls per run: the fewer there are, the more happens to each."""
 CLASSES = st.sampled_from(["once", "repeatable"])
+ROUNDS = 3
+"""A call that is put on the stream again in the first round ends in the second."""
+AT_ONCE = -1
+"""As silence in milliseconds: any worker counts as silent."""
+
+
+def order(entry: str) -> tuple[int, ...]:
+    """The order of entry ids."""
+    return tuple(int(part) for part in entry.split("-"))
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -48,15 +60,24 @@ class LedgerMachine(RuleBasedStateMachine):
         self.bench = Bench(command_client(self.url), self.thread)
         self.calls: list[Call] = []
         self.held: list[Held] = []
+        self.deleted: set[str] = set()
         self.do(self.bench.open())
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """One step of asynchronous work."""
         return self.loop.run(work)
 
-    def owner(self, delivery: Delivery) -> str | None:
-        """Who has this entry in the pending list."""
-        return {row.entry: row.consumer for row in self.do(self.bench.pending())}.get(delivery.entry)
+    def group(self, entry: str) -> Group:
+        """What the group knows of an entry."""
+        rows = {row.entry: row for row in self.do(self.bench.pending())}
+        (info,) = self.do(self.bench.redis.xinfo_groups(self.bench.keys.requests))
+        passed = order(entry) <= order(info["last-delivered-id"].decode())
+        return Group(entry in self.standing(), passed, rows.get(entry))
+
+    def standing(self) -> set[str]:
+        """The entries of the stream."""
+        rows: list[tuple[bytes, object]] = self.do(self.bench.redis.xrange(self.bench.keys.requests))
+        return {entry.decode() for entry, _ in rows}
 
     # The engine asks
 
@@ -72,40 +93,50 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def send_again(self, data: st.DataObject) -> None:
-        self.send(data.draw(st.sampled_from(self.calls)))
+        """As the relay does. What it has published it never sends again, so not what was lost since."""
+        if relayed := [call for call in self.calls if not call.sent or call.ledger or call.outcome]:
+            self.send(data.draw(st.sampled_from(relayed)))
 
+    @precondition(lambda self: self.calls)
     @rule(data=st.data())
     def cancel_a_call(self, data: st.DataObject) -> None:
         self.cancel(data.draw(st.sampled_from(self.calls)))
 
-    @precondition(lambda self: any(call.entry for call in self.calls))
+    @precondition(lambda self: any(call.sent for call in self.calls))
     @rule(data=st.data())
     def send_blindly(self, data: st.DataObject) -> None:
         """A retried XADD whose first reply was lost."""
-        call = data.draw(st.sampled_from([call for call in self.calls if call.entry]))
+        call = data.draw(st.sampled_from([call for call in self.calls if call.sent]))
         self.thread.xadd(self.bench.keys.requests, {"event": encode_request(call.request)})
 
     def send(self, call: Call) -> None:
         answer = self.do(self.bench.engine.enqueue(call.request))
         assert type(answer) is call.enqueued()
+        call.sent = True
         match answer:
             case replies.Queued(entry):
-                call.entry = entry
+                fence = int(self.do(self.bench.ledger(call.request))["fence"])
+                call.ledger = Ledger(entry, fence, fence)
             case replies.AlreadyQueued(entry):
-                assert entry == call.entry
+                assert call.ledger
+                assert entry == call.ledger.entry
             case replies.AlreadyFinished(outcome):
                 assert outcome == call.outcome
             case _:
                 raise AssertionError(answer)
 
     def cancel(self, call: Call) -> None:
-        answer = self.do(self.bench.cancel(call.request))
+        unseen = losses.ended_unseen(call.request, CANCELLED) if call.sent else CANCELLED
+        answer = self.do(self.bench.cancel(call.request, unseen=unseen))
         assert type(answer) is call.cancelled()
         match answer:
             case replies.CancelledAtOnce():
                 call.outcome = CANCELLED
+            case replies.CancelledUnseen():
+                call.outcome = unseen
             case replies.CancelRequested():
-                call.cancel_asked = True
+                assert call.ledger
+                call.ledger.cancel_asked = True
             case replies.AlreadyFinished(outcome):
                 assert outcome == call.outcome
 
@@ -119,12 +150,15 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(consumer=CONSUMERS, at_once=st.booleans(), data=st.data())
     def take_over(self, consumer: str, at_once: bool, data: st.DataObject) -> None:
         """A sweep takes an entry whose lease ran out; whoever held it may be gone or only stalled."""
-        if overdue := self.do(self.bench.pending()):
+        standing = self.standing()
+        if overdue := [row for row in self.do(self.bench.pending()) if row.entry in standing]:
             row = data.draw(st.sampled_from(overdue))
             self.hold(self.do(self.bench.claim_entry(row.entry, consumer)), at_once=at_once)
 
     def hold(self, delivery: Delivery, *, at_once: bool) -> None:
-        (call,) = (call for call in self.calls if call.request == delivery.request)
+        call = next((call for call in self.calls if call.request == delivery.request), None)
+        if call is None:
+            return  # a call that had ended before everything was lost
         self.held.append(Held(call, delivery))
         if at_once:
             self.begin(self.held[-1])
@@ -142,98 +176,188 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def begin(self, held: Held) -> None:
         call, delivery = held.call, held.delivery
-        expected = call.begun(delivery, self.owner(delivery))
+        group = self.group(delivery.entry)
+        expected, goes_back = call.begun(delivery, group), call.goes_back(group)
         answer = self.do(self.bench.start(delivery))
         if isinstance(answer, replies.NothingToDo):
             assert expected is None, answer
+            if goes_back and call.ledger and delivery.entry == call.ledger.entry and group.owner == delivery.consumer:
+                assert self.group(delivery.entry).owner == call.ledger.owner
             return
         assert answer == expected
-        assert not isinstance(answer, replies.NoLedger | None)
-        if answer.fence == call.fence:
+        if isinstance(answer, replies.NoLedger):
+            held.blind = True
+            return
+        ledger = call.ledger
+        assert ledger
+        if answer.fence == ledger.fence:
             return
         if isinstance(answer, replies.Run):
-            assert not (call.started and call.request.execution_class is ExecutionClass.ONCE), "a second run"
-            call.started = True
-        held.fence = call.fence = answer.fence
-        call.starts, call.token, call.verdict = answer.starts, delivery.token, answer
+            call.runs += 1
+            assert call.runs == 1 or not call.once, "a second run"
+            ledger.started, ledger.owner = True, delivery.consumer
+        held.fence = ledger.fence = answer.fence
+        held.runs = isinstance(answer, replies.Run)
+        ledger.owner, ledger.starts, ledger.token, ledger.verdict = (
+            delivery.consumer, answer.starts, delivery.token, answer,
+        )  # fmt: skip
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: any(held.runs for held in self.held))
     @rule(data=st.data())
     def renew(self, data: st.DataObject) -> None:
-        held = data.draw(st.sampled_from(self.held))
-        owner = self.owner(held.delivery)
+        held = data.draw(st.sampled_from([held for held in self.held if held.runs]))
+        group = self.group(held.delivery.entry)
+        renewable = held.call.renewable(held.delivery, held.fence, group)
         match self.bench.renew(held.delivery, held.fence):
             case replies.Renewed(cancel_requested):
-                assert held.call.renewable(held.delivery, held.fence, owner)
-                assert cancel_requested == held.call.cancel_asked
+                assert renewable
+                held.call.put_back(held.delivery, held.fence)
+                assert held.call.ledger
+                assert cancel_requested == held.call.ledger.cancel_asked
+                assert self.group(held.delivery.entry).owner in (None, held.delivery.consumer)
             case replies.Stale():
-                assert not held.call.renewable(held.delivery, held.fence, owner)
-        assert self.owner(held.delivery) == owner
+                assert not renewable
+                assert self.group(held.delivery.entry).owner == group.owner
+                held.runs = False
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def progress(self, data: st.DataObject) -> None:
         held = data.draw(st.sampled_from(self.held))
         passed_on = self.do(self.bench.worker.progress(held.call.request, held.fence, CallProgress(1)))
-        assert passed_on == (held.call.started and held.call.current(held.fence))
+        assert passed_on == held.call.reports(held.fence)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         held = data.draw(st.sampled_from(self.held))
-        call, releasable = held.call, held.call.releasable(held.delivery, held.fence, self.owner(held.delivery))
+        call = held.call
+        releasable = call.releasable(held.delivery, held.fence, self.group(held.delivery.entry))
         answer = self.do(self.bench.worker.release(held.delivery, held.fence, lease_ms=LEASE_MS))
         assert (answer == replies.Completed()) == releasable
-        if releasable:
-            call.fence, call.starts, call.started = call.fence + 1, call.starts - 1, False
-            call.token = call.verdict = None
+        held.runs = held.runs and not releasable
+        if releasable and (ledger := call.ledger):
+            call.runs -= 1
+            ledger.fence = int(self.do(self.bench.ledger(call.request))["fence"])
+            assert ledger.fence > held.fence
+            ledger.starts, ledger.started = ledger.starts - 1, False
+            ledger.owner = ledger.token = ledger.verdict = None
 
-    @precondition(lambda self: any(held.fence for held in self.held))
+    @precondition(lambda self: any(held.fence or held.blind for held in self.held))
     @rule(data=st.data())
     def complete(self, data: st.DataObject) -> None:
-        self.end(data.draw(st.sampled_from([held for held in self.held if held.fence])))
+        self.end(data.draw(st.sampled_from([held for held in self.held if held.fence or held.blind])))
 
     def end(self, held: Held) -> None:
         call, fence = held.call, held.fence
-        outcome = UNKNOWN if isinstance(call.verdict, replies.Abandoned) else answered(f"under fence {fence}")
+        outcome = answered(f"under fence {fence}") if held.runs else UNKNOWN if fence else LOST
+        speaks = call.speaks(fence)
+        held.runs = False
         match self.do(self.bench.worker.complete(held.delivery, fence, outcome)):
             case replies.Completed():
-                assert call.current(fence)
+                assert speaks
                 call.outcome = outcome
             case replies.Stale():
+                assert not speaks
                 assert call.outcome is None
-                assert fence < call.fence
             case replies.Duplicate(state):
                 assert call.outcome
                 assert state == call.outcome.state
 
+    # Redis loses things
+
+    @precondition(lambda self: any(call.open for call in self.calls))
+    @rule(data=st.data())
+    def lose_a_ledger(self, data: st.DataObject) -> None:
+        call = data.draw(st.sampled_from([call for call in self.calls if call.open]))
+        self.do(self.bench.forget(call.request))
+        self.do(self.bench.a_moment())
+        call.ledger = None
+
+    @rule(data=st.data())
+    def lose_a_request(self, data: st.DataObject) -> None:
+        if standing := sorted(self.standing()):
+            entry = data.draw(st.sampled_from(standing))
+            self.thread.xdel(self.bench.keys.requests, entry)
+            self.deleted.add(entry)
+
+    @rule()
+    def lose_the_group(self) -> None:
+        self.do(self.bench.regroup())
+
+    @rule(consumer=CONSUMERS)
+    def lose_a_consumer(self, consumer: str) -> None:
+        """An operator takes one out of the group, with all it held."""
+        self.thread.execute_command("XGROUP", "DELCONSUMER", self.bench.keys.requests, GROUP, consumer)
+
+    @rule()
+    def lose_everything(self) -> None:
+        self.deleted |= self.standing()
+        self.do(self.bench.flush())
+        self.do(self.bench.open())
+        # Calls that had ended are of no more interest: their answers are in the engine's own hands.
+        self.calls = [call for call in self.calls if call.outcome is None]
+        self.held = [held for held in self.held if held.of_any(self.calls)]
+        for call in self.calls:
+            call.ledger = None
+
+    # The engine finds out
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data())
+    def audit(self, data: st.DataObject) -> None:
+        self.settle(data.draw(st.sampled_from(self.calls)))
+
+    def settle(self, call: Call) -> None:
+        """What an engine does about a call that was not heard of for long."""
+        entry = call.ledger.entry if call.ledger else None
+        (found,) = self.do(self.bench.audit(call.request, silent_ms=AT_ONCE))
+        if call.outcome:
+            assert found == encode_reply(CallFinished(call.outcome))
+            return
+        assert found == call.lost(self.group(entry) if entry else None)
+        if not isinstance(found, replies.Loss) or not call.sent:
+            return
+        match losses.decide(found, call.request, 0):
+            case losses.EnqueueAgain():
+                assert not call.once
+                self.send(call)
+            case losses.EndAs(outcome):
+                answer = self.do(self.bench.engine.lose(call.request, found, outcome, silent_ms=AT_ONCE))
+                assert answer == replies.EndedLost()
+                call.outcome = outcome
+            case losses.LeaveIt():
+                raise AssertionError("its deadline is far away")
+
     # What holds at every moment
 
     @invariant()
-    def every_call_is_either_open_in_the_stream_or_answered_once(self) -> None:
-        rows: list[tuple[bytes, object]] = self.do(self.bench.redis.xrange(self.bench.keys.requests))
-        standing = {entry.decode() for entry, _ in rows}
+    def every_call_is_answered_once_and_kept_until_then(self) -> None:
+        standing = self.standing()
         for call in self.calls:
             answers = [reply for reply in self.do(self.bench.channel(call.request)) if isinstance(reply, CallFinished)]
             assert answers == ([CallFinished(call.outcome)] if call.outcome else [])
-            assert (call.entry in standing) == (call.entry is not None and call.outcome is None)
-            if call.entry or call.outcome:
+            if call.ledger:
+                assert (call.ledger.entry in standing) == (not call.outcome and call.ledger.entry not in self.deleted)
                 ledger = self.do(self.bench.ledger(call.request))
-                assert (ledger["state"], ledger["fence"]) == (self.state(call), str(call.fence))
+                assert (ledger["state"], ledger["fence"]) == (self.state(call), str(call.ledger.fence))
 
     def state(self, call: Call) -> CallState:
         if call.outcome:
             return call.outcome.state
-        return CallState.STARTED if call.started else CallState.PUBLISHED
+        return CallState.STARTED if call.ledger and call.ledger.started else CallState.PUBLISHED
 
     # What holds in the end
 
     def teardown(self) -> None:
         try:
-            while self.do(self.bench.backlog()):
+            for _ in range(ROUNDS):
                 self.rescue()
-            assert all(call.outcome for call in self.calls if call.entry)
-            self.every_call_is_either_open_in_the_stream_or_answered_once()
+                for call in self.calls:
+                    self.settle(call)
+            assert all(self.group(entry).out_of_reach for entry in self.standing())  # duplicates, if at all
+            assert all(call.outcome for call in self.calls if call.sent)
+            self.every_call_is_answered_once_and_kept_until_then()
             assert self.do(self.bench.pending()) == []
         finally:
             self.do(self.bench.redis.aclose())
@@ -244,10 +368,15 @@ class LedgerMachine(RuleBasedStateMachine):
         """One worker outlives all others and ends what it finds."""
         while delivery := self.do(self.bench.next_delivery("rescuer")):
             self.hold(delivery, at_once=False)
+        standing = self.standing()
         for row in self.do(self.bench.pending()):
-            self.hold(self.do(self.bench.claim_entry(row.entry, "rescuer")), at_once=True)
+            if row.entry not in standing:
+                self.thread.xack(self.bench.keys.requests, GROUP, row.entry)
+                continue
+            taken = self.do(self.bench.claim_entry(row.entry, "rescuer"))
+            self.hold(taken, at_once=True)
             held = self.held[-1]
-            if held.fence:
+            if held.delivery == taken and (held.fence or held.blind):
                 self.end(held)
 
 
@@ -259,7 +388,7 @@ def test_no_order_of_events_breaks_the_ledger(redis_url: str) -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=100,
+            max_examples=55,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -8,17 +8,27 @@ from redis import Redis as SyncRedis
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ids import new_id
 from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger import Delivery, EngineLedger, WorkerLedger, decode_reply, renew, replies
+from plugins_contract.ledger import (
+    LEASE_MS,
+    SILENT_MS,
+    Delivery,
+    EngineLedger,
+    WorkerLedger,
+    decode_reply,
+    renew,
+    replies,
+)
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, decode_request
 from plugins_contract.outcomes import CallReply, CallState, TextBlock, ToolOutcome
+from tests.support.waiting import wait_until
 
-LEASE_MS = 10_000
 MAX_STARTS = 3
 MINUTE_MS = 60_000
 ENGINE = "engine-1"
 
 EXPIRED = ToolOutcome.failure(CallState.EXPIRED, ErrorCode.TIMEOUT, "The deadline passed before it could start.")
 CANCELLED = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "The user cancelled it.")
+LOST = ToolOutcome.failure(CallState.FAILED, ErrorCode.LOST, "Its request vanished.")
 UNKNOWN = ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, "The worker was lost while it ran.")
 
 
@@ -28,6 +38,24 @@ def answered(text: str) -> ToolOutcome:
 
 
 DONE = answered("done")
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """Equal to every fence above this one: how far above depends on the time."""
+
+    fence: int
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int) and other > self.fence
+
+    def __hash__(self) -> int:
+        return hash(self.fence)
+
+
+def above(fence: int) -> Any:
+    """Any fence above this one."""
+    return Above(fence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +148,11 @@ class Bench:
         entries = await self.redis.xautoclaim(self.keys.requests, GROUP, consumer, LEASE_MS, justid=True)
         return [entry.decode() for entry in entries]
 
-    async def start(self, delivery: Delivery, *, max_starts: int = MAX_STARTS) -> replies.Started:
+    async def start(
+        self, delivery: Delivery, *, max_starts: int = MAX_STARTS, lease_ms: int = LEASE_MS
+    ) -> replies.Started:
         """START."""
-        return await self.worker.start(delivery, max_starts=max_starts, expired=EXPIRED)
+        return await self.worker.start(delivery, max_starts=max_starts, expired=EXPIRED, lease_ms=lease_ms)
 
     async def run(self, delivery: Delivery) -> int:
         """START, which must say RUN; the fence."""
@@ -140,12 +170,22 @@ class Bench:
 
     def renew(self, delivery: Delivery, fence: int) -> replies.Renewed | replies.Stale:
         """RENEW, on the connection of a thread."""
-        correlation_id = delivery.request.correlation_id
-        return renew(self.thread, self.keys, correlation_id, delivery.entry, delivery.consumer, fence)
+        return renew(self.thread, self.keys, delivery, fence)
 
-    async def cancel(self, request: ToolCallRequested, outcome: ToolOutcome = CANCELLED) -> replies.Cancelled:
+    async def cancel(
+        self, request: ToolCallRequested, outcome: ToolOutcome = CANCELLED, *, unseen: ToolOutcome | None = None
+    ) -> replies.Cancelled:
         """CANCEL."""
-        return await self.engine.cancel(request.correlation_id, request.mailbox, outcome, b'{"kind":"cancel"}')
+        word = b'{"kind":"cancel"}'
+        return await self.engine.cancel(request.correlation_id, request.mailbox, outcome, word, unseen=unseen)
+
+    async def audit(
+        self, *requests: ToolCallRequested, silent_ms: int = SILENT_MS
+    ) -> list[bytes | replies.Loss | None]:
+        """AUDIT: of each call what is said of it."""
+        ids = [request.correlation_id for request in requests]
+        said = dict(await self.engine.audit(ids, silent_ms=silent_ms))
+        return [said.get(correlation_id) for correlation_id in ids]
 
     async def ledger(self, request: ToolCallRequested) -> dict[str, str]:
         """The ledger entry of a call."""
@@ -165,6 +205,29 @@ class Bench:
     async def backlog(self) -> int:
         """How many requests the stream holds."""
         return await self.redis.xlen(self.keys.requests)
+
+    async def regroup(self) -> None:
+        """The group is lost with its pending list, and made anew from the start of the stream."""
+        await self.redis.xgroup_destroy(self.keys.requests, GROUP)
+        await self.command("XGROUP", "CREATE", self.keys.requests, GROUP, "0", "MKSTREAM")
+
+    async def flush(self) -> None:
+        """Everything is lost."""
+        await self.redis.flushall()
+        await self.a_moment()
+
+    async def a_moment(self) -> None:
+        """Fences and entry ids are told apart by the time: what comes next comes some milliseconds later."""
+        now = await self.now_ms()
+
+        async def passed() -> bool:
+            return await self.now_ms() > now + 3
+
+        await wait_until(passed)
+
+    async def forget(self, request: ToolCallRequested) -> None:
+        """The ledger entry of a call is lost."""
+        await self.redis.delete(self.keys.call(request.correlation_id))
 
     async def pending(self) -> list[Pending]:
         """The group's pending list."""

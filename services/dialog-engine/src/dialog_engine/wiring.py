@@ -105,7 +105,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
 
         ledger = EngineLedger(redis, keys)
         this_engine = await engine_id(database)
-        mailbox = Mailbox(mail, redis, keys, this_engine)
+        mailbox = Mailbox(mail, redis, keys, this_engine, outbox)
         runs = RedisRuns(redis, keys, this_engine, ttl_seconds=settings.session_copy_days * DAY_SECONDS)
         journal = SharedJournal(SqliteJournal(database), redis, runs)
         executor = CallExecutor(ledger, mailbox, keys, clock, default_timeout_ms=settings.mcp_request_timeout_ms)

@@ -2,35 +2,35 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from dialog_engine.model import CallAnswered, CallProgressed, CallQueued, CallRunning, CallUpdate, ToolCall, Turn
+from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
+from dialog_engine.streams import endings, losses, updates
 from dialog_engine.streams.mailbox import Mailbox
 from dialog_engine.streams.relay import Rejected
 from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.clock import Clock
 from plugins_contract.connections import is_outage
-from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.ledger.replies import (
     AlreadyFinished,
-    AlreadyQueued,
     Cancelled,
     CancelledAtOnce,
+    CancelledUnseen,
     CancelRequested,
-    Conflict,
+    EndedLost,
     Enqueued,
-    Overloaded,
-    Queued,
+    Loss,
+    NotLost,
 )
 from plugins_contract.messages import ToolCallRequested
-from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted, CallState, ToolOutcome
+from plugins_contract.outcomes import ToolOutcome
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,17 @@ class _Waiting:
 
     request: ToolCallRequested
     ends_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """Word from the audit: Redis has lost something of this call."""
+
+    correlation_id: str
+    loss: Loss
+
+
+_Inbox = asyncio.Queue[CallUpdate | _Lost]
 
 
 class CallExecutor(ToolCalls):
@@ -90,14 +101,18 @@ class CallExecutor(ToolCalls):
 
     async def run(self, requests: Sequence[ToolCallRequested]) -> AsyncGenerator[CallUpdate]:
         # There is no await between the commit of the requests and this subscription, so no reply is missed.
-        inbox: asyncio.Queue[CallUpdate] = asyncio.Queue()
+        inbox = _Inbox()
         deliver = inbox.put_nowait
         waiting = {request.correlation_id: _Waiting(request, self._ends_at(request)) for request in requests}
         self._inboxes.update(dict.fromkeys(waiting, deliver))
         try:
-            with self._mailbox.subscribed(waiting, lambda i, reply: deliver(_update(i, reply))):
+            with self._mailbox.subscribed(
+                waiting,
+                lambda i, reply: deliver(updates.of_reply(i, reply)),
+                lambda i, loss: deliver(_Lost(i, loss)),
+            ):
                 while waiting:
-                    for update in await self._next(inbox, waiting.values()):
+                    for update in await self._next(inbox, waiting):
                         if update.correlation_id not in waiting:
                             continue
                         if isinstance(update, CallAnswered):
@@ -112,8 +127,8 @@ class CallExecutor(ToolCalls):
         inbox: asyncio.Queue[CallUpdate] = asyncio.Queue()
         outcomes: dict[str, ToolOutcome] = {}
         ids = [request.correlation_id for request in requests]
-        with self._mailbox.subscribed(ids, lambda i, reply: inbox.put_nowait(_update(i, reply))):
-            stopped = await asyncio.gather(*(self._end(request, _cancelled()) for request in requests))
+        with self._mailbox.subscribed(ids, lambda i, reply: inbox.put_nowait(updates.of_reply(i, reply))):
+            stopped = await self._end_all(requests, endings.cancelled())
             outcomes |= {i: outcome for i, outcome in zip(ids, stopped, strict=True) if outcome is not None}
             try:
                 async with asyncio.timeout(CANCEL_SECONDS):
@@ -123,113 +138,105 @@ class CallExecutor(ToolCalls):
                             outcomes[update.correlation_id] = update.outcome
             except TimeoutError:
                 pass  # what is missing is unknown, and said to be
-        return {i: outcomes.get(i, _unknown_after_stop()) for i in ids}
+        return {i: outcomes.get(i, endings.unknown_after_stop()) for i in ids}
 
     def on_enqueued(self, correlation_id: str, answer: Enqueued | Rejected) -> None:
         """What became of a request: the relay's listener."""
         deliver = self._inboxes.get(correlation_id)
-        if deliver is None:
-            return
-        match answer:
-            case Queued(backlog=backlog):
-                deliver(CallQueued(correlation_id, backlog))
-            case AlreadyQueued():
-                deliver(CallQueued(correlation_id))
-            case AlreadyFinished(outcome):
-                deliver(CallAnswered(correlation_id, outcome))
-            case Overloaded(backlog):
-                message = f"{backlog} tool calls are waiting already; try again later"
-                outcome = ToolOutcome.failure(CallState.FAILED, ErrorCode.OVERLOADED, message)
-                deliver(CallAnswered(correlation_id, outcome))
-            case Rejected(reason):
-                message = f"the request cannot be handed to the workers, so it was not run: {reason}"
-                outcome = ToolOutcome.failure(CallState.FAILED, ErrorCode.UNKNOWN_ERROR, message)
-                deliver(CallAnswered(correlation_id, outcome))
-            case Conflict():
-                message = "another request has this correlation id"
-                outcome = ToolOutcome.failure(CallState.FAILED, ErrorCode.UNKNOWN_ERROR, message)
-                deliver(CallAnswered(correlation_id, outcome))
+        if deliver is not None:
+            deliver(updates.of_enqueued(correlation_id, answer))
 
     def _ends_at(self, request: ToolCallRequested) -> float:
         """When to give up, on the loop's clock: from here on no step of Redis' clock matters."""
         left = (request.deadline - self._clock.now_ms()) / 1000
         return asyncio.get_running_loop().time() + left + GRACE_SECONDS
 
-    async def _next(self, inbox: "asyncio.Queue[CallUpdate]", waiting: Collection["_Waiting"]) -> Sequence[CallUpdate]:
+    async def _next(self, inbox: _Inbox, waiting: Mapping[str, _Waiting]) -> Sequence[CallUpdate]:
         """The next update, or the answers to the calls whose time is up: all of them together."""
         now = asyncio.get_running_loop().time()
-        overdue = [each.request for each in waiting if each.ends_at <= now]
+        overdue = [each.request for each in waiting.values() if each.ends_at <= now]
         if overdue:
-            outcomes = await asyncio.gather(*(self._end(request, _expired()) for request in overdue))
+            outcomes = await self._end_all(overdue, endings.expired())
             return [
-                CallAnswered(request.correlation_id, outcome or _silent())
+                CallAnswered(request.correlation_id, outcome or endings.silent())
                 for request, outcome in zip(overdue, outcomes, strict=True)
             ]
         try:
-            async with asyncio.timeout_at(min(each.ends_at for each in waiting)):
-                return [await inbox.get()]
+            async with asyncio.timeout_at(min(each.ends_at for each in waiting.values())):
+                news = await inbox.get()
         except TimeoutError:
             return ()
+        if not isinstance(news, _Lost):
+            return (news,)
+        lost = waiting.get(news.correlation_id)
+        update = await self._settle(lost.request, news.loss) if lost else None
+        return (update,) if update else ()
 
-    async def _end(self, request: ToolCallRequested, outcome: ToolOutcome) -> ToolOutcome | None:
-        """End a call with `outcome` if it has not begun. Returns what became of it; None while a worker is at it."""
+    async def _settle(self, request: ToolCallRequested, loss: Loss) -> CallUpdate | None:
+        """Do what is to be done about a lost call. None when that changes nothing, or must wait for the next audit."""
+        log.warning("call %s is lost (%s)", request.correlation_id, loss)
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                answer = await self._ask_for_the_end(request, outcome)
+                match losses.decide(loss, request, self._clock.now_ms()):
+                    case losses.EnqueueAgain():
+                        return updates.of_enqueued(request.correlation_id, await self._ledger.enqueue(request))
+                    case losses.EndAs(outcome):
+                        match await self._ledger.lose(request, loss, outcome):
+                            case EndedLost():
+                                return CallAnswered(request.correlation_id, outcome)
+                            case AlreadyFinished(finished):
+                                return CallAnswered(request.correlation_id, finished)
+                            case NotLost():
+                                return None
+                    case losses.LeaveIt():
+                        return None
+        except Exception as error:
+            if not is_outage(error):
+                log.exception("lost call %s cannot be settled", request.correlation_id)
+            return None
+
+    async def _end_all(self, requests: Sequence[ToolCallRequested], outcome: ToolOutcome) -> list[ToolOutcome | None]:
+        """End calls with `outcome`, all together: see `_end`."""
+        unpublished = await self._mailbox.unpublished([request.correlation_id for request in requests])
+
+        def unseen(request: ToolCallRequested) -> ToolOutcome:
+            return outcome if request.correlation_id in unpublished else losses.ended_unseen(request, outcome)
+
+        return await asyncio.gather(*(self._end(request, outcome, unseen(request)) for request in requests))
+
+    async def _end(self, request: ToolCallRequested, outcome: ToolOutcome, unseen: ToolOutcome) -> ToolOutcome | None:
+        """End a call with `outcome` if it has not begun, with `unseen` if the ledger does not know it.
+
+        Returns what became of it; None while a worker is at it.
+        """
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                answer = await self._ask_for_the_end(request, outcome, unseen)
         except Exception as error:
             if not is_outage(error):
                 log.exception("call %s cannot be ended", request.correlation_id)
-            return _unreachable(outcome)
+            return endings.unreachable(outcome)
         match answer:
             case CancelledAtOnce():
                 return outcome
+            case CancelledUnseen():
+                return unseen
             case CancelRequested():
                 return None
             case AlreadyFinished(finished):
                 return finished
 
-    async def _ask_for_the_end(self, request: ToolCallRequested, outcome: ToolOutcome) -> Cancelled:
+    async def _ask_for_the_end(
+        self, request: ToolCallRequested, outcome: ToolOutcome, unseen: ToolOutcome
+    ) -> Cancelled:
         """CANCEL, again and again while Redis is away: a repetition that follows a lost reply tells the same truth."""
         control = msgspec.json.encode({"kind": "cancel", "correlationId": request.correlation_id})
         while True:
             try:
-                return await self._ledger.cancel(request.correlation_id, request.mailbox, outcome, control)
+                return await self._ledger.cancel(
+                    request.correlation_id, request.mailbox, outcome, control, unseen=unseen
+                )
             except Exception as error:
                 if not is_outage(error):
                     raise
             await asyncio.sleep(ASK_AGAIN_SECONDS)
-
-
-def _update(correlation_id: str, reply: CallReply) -> CallUpdate:
-    match reply:
-        case CallStarted(attempt):
-            return CallRunning(correlation_id, attempt)
-        case CallProgress(progress, total, message):
-            return CallProgressed(correlation_id, progress, total, message)
-        case CallFinished(outcome):
-            return CallAnswered(correlation_id, outcome)
-
-
-def _cancelled() -> ToolOutcome:
-    return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "the user stopped it before it began")
-
-
-def _expired() -> ToolOutcome:
-    return ToolOutcome.failure(CallState.EXPIRED, ErrorCode.TIMEOUT, "no worker took it up in time; it was not run")
-
-
-def _silent() -> ToolOutcome:
-    message = "it was begun and did not answer in time; it may have taken effect"
-    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.TIMEOUT, message)
-
-
-def _unreachable(wanted: ToolOutcome) -> ToolOutcome:
-    message = "the tool service cannot be reached; whether the call was run is not known"
-    if wanted.state is CallState.EXPIRED:
-        return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.TIMEOUT, message)
-    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)
-
-
-def _unknown_after_stop() -> ToolOutcome:
-    message = "the user stopped it while it ran, and its server has not said what became of it"
-    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)

@@ -1,44 +1,60 @@
 """The engine's mailbox: one reader for the replies to all its calls, however many wait.
 
 Each call has a durable response channel; the mailbox is only the doorbell, with small payloads inside. A ring that was
-lost is made good by a sweep over the ledger, so a reply is late by seconds at most, never lost.
+lost is made good by a sweep over the ledger, so a reply is late by seconds at most, never lost. The same sweep notices
+calls of which Redis has lost something.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
 
+from dialog_engine.chat.outbox import Outbox
+from dialog_engine.streams.auditor import Auditor
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
-from plugins_contract.ledger import decode_reply
+from plugins_contract.ledger import AUDIT_BATCH, EngineLedger, decode_reply
+from plugins_contract.ledger.replies import Loss
 from plugins_contract.outcomes import CallFinished, CallReply
 
 log = logging.getLogger(__name__)
 
 BLOCK_SECONDS = 2.5
 SWEEP_SECONDS = 2.5
+SUSPECT_SECONDS = 1.0
+"""How soon it is swept again while calls look lost."""
 QUIET_SECONDS = 2.5
 """A call that was not heard of for this long is looked up in the ledger."""
 BATCH = 256
 
 Deliver = Callable[[str, CallReply], None]
 """Takes a reply to the call with this correlation id. It must not wait."""
+OnLost = Callable[[str, Loss], None]
+"""Told that Redis has lost something of this call, again and again while it is so. It must not wait."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Subscriber:
+    deliver: Deliver
+    on_lost: OnLost
 
 
 class Mailbox:
     """Reads the mailbox of one engine. `blocking` has a connection of its own; `redis` is shared."""
 
-    def __init__(self, blocking: Redis, redis: Redis, keys: Keys, engine_id: str) -> None:
+    def __init__(self, blocking: Redis, redis: Redis, keys: Keys, engine_id: str, outbox: Outbox) -> None:
         self._blocking = blocking
         self._redis = redis
-        self._keys = keys
+        self._auditor = Auditor(EngineLedger(redis, keys), outbox)
+        self.unpublished = self._auditor.unpublished
         self.key = keys.mailbox(engine_id)
-        self._waiting: dict[str, Deliver] = {}
+        self._waiting: dict[str, _Subscriber] = {}
         self._heard: dict[str, float] = {}
         self._last = ""
         self.on_ring: Callable[[str], None] = lambda _: None
@@ -48,17 +64,20 @@ class Mailbox:
         return len(self._waiting)
 
     @contextlib.contextmanager
-    def subscribed(self, correlation_ids: Iterable[str], deliver: Deliver) -> Generator[None]:
+    def subscribed(
+        self, correlation_ids: Iterable[str], deliver: Deliver, on_lost: OnLost = lambda _, __: None
+    ) -> Generator[None]:
         """Deliver replies to these calls while the context is open. What came before is found by the sweep."""
         ids = list(correlation_ids)
-        self._waiting.update(dict.fromkeys(ids, deliver))
+        subscriber = _Subscriber(deliver, on_lost)
+        self._waiting.update(dict.fromkeys(ids, subscriber))
         self._heard.update(dict.fromkeys(ids, asyncio.get_running_loop().time()))
         try:
             yield
         finally:
             for correlation_id in ids:
                 # A later subscription may have taken the place of this one.
-                if self._waiting.get(correlation_id) is deliver:
+                if self._waiting.get(correlation_id) is subscriber:
                     self._forget(correlation_id)
 
     async def run(self) -> None:
@@ -68,16 +87,14 @@ class Mailbox:
             tasks.create_task(self._sweep(), name="mailbox sweep")
 
     async def check(self, correlation_ids: Iterable[str]) -> None:
-        """Look these calls up in the ledger now, and deliver what is finished."""
+        """Look these calls up in the ledger now: deliver what is finished, tell what is lost."""
         ids = [correlation_id for correlation_id in correlation_ids if correlation_id in self._waiting]
-        for at in range(0, len(ids), BATCH):
-            part = ids[at : at + BATCH]
-            pipeline = self._redis.pipeline(transaction=False)
-            for correlation_id in part:
-                pipeline.hget(self._keys.call(correlation_id), "reply")
-            for correlation_id, data in zip(part, await pipeline.execute(), strict=True):
-                if data:
-                    self._deliver(correlation_id, data)
+        for at in range(0, len(ids), AUDIT_BATCH):
+            for correlation_id, found in await self._auditor.look(ids[at : at + AUDIT_BATCH]):
+                if not isinstance(found, Loss):
+                    self._deliver(correlation_id, found)
+                elif subscriber := self._waiting.get(correlation_id):
+                    subscriber.on_lost(correlation_id, found)
 
     async def _read(self) -> None:
         pause = 0.0
@@ -116,7 +133,7 @@ class Mailbox:
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(SWEEP_SECONDS)
+            await asyncio.sleep(SUSPECT_SECONDS if self._auditor.suspects else SWEEP_SECONDS)
             quiet = [i for i, heard in self._heard.items() if heard < loop.time() - QUIET_SECONDS]
             try:
                 await self.check(quiet)
@@ -125,8 +142,8 @@ class Mailbox:
                     log.exception("the ledger cannot be swept")
 
     def _deliver(self, correlation_id: str, data: bytes) -> None:
-        deliver = self._waiting.get(correlation_id)
-        if deliver is None:
+        subscriber = self._waiting.get(correlation_id)
+        if subscriber is None:
             return
         self._heard[correlation_id] = asyncio.get_running_loop().time()
         try:
@@ -134,13 +151,14 @@ class Mailbox:
         except msgspec.DecodeError:
             log.exception("reply to call %s cannot be read", correlation_id)
             return
-        deliver(correlation_id, reply)
+        subscriber.deliver(correlation_id, reply)
         if isinstance(reply, CallFinished):
             self._forget(correlation_id)
 
     def _forget(self, correlation_id: str) -> None:
         self._waiting.pop(correlation_id, None)
         self._heard.pop(correlation_id, None)
+        self._auditor.forget(correlation_id)
 
 
 def _streams(answer: Any) -> list[Any]:

@@ -1,5 +1,24 @@
-"""The ledger of tool calls: Lua scripts (`*.lua`), what they answer (`replies`) and typed callers (`ledger`)."""
+"""The ledger of tool calls: Lua scripts (`*.lua`), what they answer (`replies`) and their typed callers.
 
-from plugins_contract.ledger.ledger import Delivery, EngineLedger, WorkerLedger, decode_reply, encode_reply, renew
+Every call is one script, so one atomic step on the server, on the server's own clock. Each may be sent again when its
+reply was lost: ENQUEUE by the correlation id, START by the delivery token, COMPLETE by its terminal state.
 
-__all__ = ["Delivery", "EngineLedger", "WorkerLedger", "decode_reply", "encode_reply", "renew"]
+States: `published → started → succeeded | failed | unknown | expired | cancelled | dead`; terminal states are final.
+Each delivery that starts or ends a call raises its fence; only the current fence may write.
+"""
+
+from plugins_contract.ledger.engine import AUDIT_BATCH, SILENT_MS, EngineLedger
+from plugins_contract.ledger.wire import decode_reply, encode_reply
+from plugins_contract.ledger.worker import LEASE_MS, Delivery, WorkerLedger, renew
+
+__all__ = [
+    "AUDIT_BATCH",
+    "LEASE_MS",
+    "SILENT_MS",
+    "Delivery",
+    "EngineLedger",
+    "WorkerLedger",
+    "decode_reply",
+    "encode_reply",
+    "renew",
+]

@@ -4,11 +4,13 @@
 local requests, dead, call, channel, mailbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local group, entry, reason, id = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
 
-if not pending_owner(requests, group, entry) then return {'OK'} end
-redis.call('XADD', dead, 'MAXLEN', '~', 10000, '*', 'reason', reason, 'correlationId', id, 'entry', entry, 'starts', 0, 'event', ARGV[4])
+local worker = pending_owner(requests, group, entry)
+if not worker then return {'OK'} end
 local known = redis.call('HMGET', call, 'state', 'entry')
 -- A broken duplicate of a call that another entry carries ends nothing.
-if known[1] and known[2] == entry and not TERMINAL[known[1]] then
+local its_call = known[1] and known[2] == entry and not TERMINAL[known[1]]
+keep_dead_letter(dead, call, id, entry, reason, worker, its_call and ARGV[6] or '', ARGV[4])
+if its_call then
   finish(call, requests, channel, mailbox, group, entry, id, 'dead', ARGV[6])
 else
   forget_entry(requests, group, entry)

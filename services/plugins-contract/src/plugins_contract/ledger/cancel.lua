@@ -1,16 +1,17 @@
 -- CANCEL: end a call that has not begun; ask for the end of one that has.
 -- Also how an engine gives up on a call whose deadline has passed (state 'expired').
 -- KEYS call, requests, channel, mailbox
--- ARGV id, group, state, reply, controlChannel, controlMessage
--- -> {'ENDED'} | {'REQUESTED'} | {'FINISHED', reply}
+-- ARGV id, group, state, reply, controlChannel, controlMessage, stateWhenAbsent, replyWhenAbsent
+-- -> {'ENDED'} | {'ABSENT'} | {'REQUESTED'} | {'FINISHED', reply}
 local call, requests, channel, mailbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 local known = redis.call('HMGET', call, 'state', 'entry', 'reply')
 if not known[1] then
-  -- Not enqueued yet, and the relay may hold it in its hand: leave a mark that ENQUEUE will find.
-  redis.call('HSET', call, 'hash', '', 'fence', 0, 'starts', 0)
-  finish(call, requests, channel, mailbox, ARGV[2], '', ARGV[1], ARGV[3], ARGV[4])
-  return {'ENDED'}
+  -- Not enqueued yet, and the relay may hold it in its hand: leave a mark that ENQUEUE will find. Or enqueued and lost,
+  -- and running for all one knows: its worker is told, and the mark is what RENEW and COMPLETE will find.
+  finish(call, requests, channel, mailbox, ARGV[2], '', ARGV[1], ARGV[7], ARGV[8])
+  redis.call('PUBLISH', ARGV[5], ARGV[6])
+  return {'ABSENT'}
 end
 if TERMINAL[known[1]] then return {'FINISHED', known[3]} end
 if known[1] == 'published' then

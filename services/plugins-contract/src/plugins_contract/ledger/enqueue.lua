@@ -7,8 +7,8 @@ local id, hash, event, deadline, class, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[
 
 local known = redis.call('HMGET', call, 'state', 'hash', 'entry', 'reply')
 if known[1] then
-  -- An empty hash is a call that was cancelled before it came here.
-  if known[2] ~= '' and known[2] ~= hash then return {'CONFLICT'} end
+  -- No hash: it was ended before it came here, or was lost and is known again from its worker.
+  if known[2] and known[2] ~= hash then return {'CONFLICT'} end
   if TERMINAL[known[1]] then return {'FINISHED', known[4]} end
   return {'EXISTS', known[3]}
 end
@@ -23,6 +23,6 @@ if limit > 0 and backlog >= limit then return {'OVERLOADED', backlog} end
 
 local entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested', 'correlationId', id, 'event', event)
 redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class, 'mailbox', ARGV[7],
-  'deadline', deadline, 'fence', 0, 'starts', 0, 'publishedAt', now_ms())
-redis.call('PEXPIREAT', call, math.max(tonumber(deadline), now_ms()) + 86400000)
+  'deadline', deadline, 'fence', next_fence(), 'starts', 0, 'publishedAt', now_ms())
+keep_while_open(call, deadline)
 return {'QUEUED', entry, backlog}

@@ -11,8 +11,8 @@ local known = redis.call('HMGET', call, 'state', 'fence', 'verdict')
 if known[1] ~= 'started' or known[2] ~= ARGV[4] or known[3] ~= 'RUN' then return {'STALE'} end
 if pending_owner(requests, group, entry) ~= consumer then return {'STALE'} end
 redis.call('HINCRBY', call, 'starts', -1)
-redis.call('HINCRBY', call, 'fence', 1)
-redis.call('HSET', call, 'state', 'published')
+note(call, 'released', consumer)
+redis.call('HSET', call, 'state', 'published', 'fence', next_fence(known[2]))
 redis.call('HDEL', call, 'owner', 'token', 'verdict')
 redis.call('XCLAIM', requests, group, consumer, 0, entry, 'IDLE', tonumber(ARGV[5]) + 1, 'JUSTID')
 return {'OK'}

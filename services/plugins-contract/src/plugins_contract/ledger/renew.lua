@@ -1,14 +1,32 @@
 -- RENEW: keep the lease of a running call, if it is still ours. An unfenced claim would steal it back after a stall.
+-- What Redis has lost of the call meanwhile (a flush, a failover) is put back: who runs it knows best that it runs.
 -- KEYS call, requests
--- ARGV group, consumer, entry, fence
+-- ARGV group, consumer, entry, fence, token, executionClass, deadline, mailbox
 -- -> {'OK', cancelRequested} | {'STALE'}
 local call, requests = KEYS[1], KEYS[2]
-local group, consumer, entry = ARGV[1], ARGV[2], ARGV[3]
+local group, consumer, entry, fence = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local known = redis.call('HMGET', call, 'state', 'fence', 'cancel')
-if known[1] ~= 'started' or known[2] ~= ARGV[4] then return {'STALE'} end
-local owner = pending_owner(requests, group, entry)
-if owner and owner ~= consumer then return {'STALE'} end
+local known = redis.call('HMGET', call, 'state', 'fence', 'cancel', 'publishedAt', 'entry')
+local state = known[1]
+if TERMINAL[state] or not speaks(fence, state, known[2], known[4]) then return {'STALE'} end
+
+local owner, deliveries = pending_owner(requests, group, entry)
+-- Delivered to another worker for the first time, though it runs here: the group was lost and made anew.
+if owner and owner ~= consumer and deliveries > 1 then return {'STALE'} end
 -- Nobody's: the request or the group vanished under a running call. By its fence it is still ours to complete.
 if owner then redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID') end
+
+if not state then
+  redis.call('HSET', call, 'class', ARGV[6], 'deadline', ARGV[7], 'mailbox', ARGV[8])
+  keep_while_open(call, ARGV[7])
+end
+if state ~= 'started' or known[2] ~= fence then
+  -- Put on the stream anew meanwhile, and not begun there: that one must not run.
+  if known[5] and known[5] ~= entry then forget_entry(requests, group, known[5]) end
+  note(call, 'put back', consumer)
+  redis.call('HINCRBY', call, 'starts', 1)
+  redis.call('HSET', call, 'state', 'started', 'fence', fence, 'entry', entry, 'owner', consumer, 'token', ARGV[5],
+    'verdict', 'RUN', 'startedAt', now_ms())
+end
+redis.call('HSET', call, 'renewedAt', now_ms())
 return {'OK', known[3] and 1 or 0}

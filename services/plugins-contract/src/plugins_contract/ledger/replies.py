@@ -1,6 +1,7 @@
 """What the ledger scripts answer, as closed unions: match on them."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from plugins_contract.outcomes import CallState, ToolOutcome
 
@@ -22,7 +23,7 @@ class AlreadyQueued:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyFinished:
-    """ENQUEUE, CANCEL: the call has its outcome."""
+    """ENQUEUE, CANCEL, LOSE: the call has its outcome."""
 
     outcome: ToolOutcome
 
@@ -123,4 +124,33 @@ class CancelledAtOnce:
     """CANCEL: it had not begun and never will."""
 
 
-Cancelled = CancelledAtOnce | CancelRequested | AlreadyFinished
+@dataclass(frozen=True, slots=True)
+class CancelledUnseen:
+    """CANCEL: the ledger did not know it. It is ended there as the caller said for this case."""
+
+
+Cancelled = CancelledAtOnce | CancelledUnseen | CancelRequested | AlreadyFinished
+
+
+class Loss(StrEnum):
+    """AUDIT: what Redis has lost of an open call."""
+
+    MISSING = "MISSING"
+    """There is no ledger. Not published yet, or lost; a worker that runs it puts it back."""
+    VANISHED = "VANISHED"
+    """It had not begun, and its request is out of every worker's reach: it was not run and never will be."""
+    STRANDED = "STRANDED"
+    """It had begun, its worker is silent, and its request is out of reach of any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedLost:
+    """LOSE: written; this was the terminal answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotLost:
+    """LOSE: it is not as the audit found it. Nothing was written."""
+
+
+Lost = EndedLost | NotLost | AlreadyFinished

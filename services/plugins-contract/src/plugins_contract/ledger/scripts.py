@@ -21,11 +21,16 @@ class Script:
     sha: str
 
 
+_SHARED = {"audit": "loss", "lose": "loss", "requeue": "letters", "discard": "letters"}
+"""What some scripts share beside the part that is common to all."""
+
+
 @cache
 def load(name: str) -> Script:
-    """The script `<name>.lua`, with the shared part in front."""
+    """The script `<name>.lua`, with the shared parts in front."""
     folder = files(__package__ or __name__)
-    return script(name, (folder / "common.lua").read_text() + (folder / f"{name}.lua").read_text())
+    parts = ["common", *([_SHARED[name]] if name in _SHARED else []), name]
+    return script(name, "".join((folder / f"{part}.lua").read_text() for part in parts))
 
 
 def script(name: str, text: str) -> Script:

@@ -1,13 +1,13 @@
 -- START: the durable mark before any byte goes to an MCP server. Raises the fence; the lease runs from here.
 -- KEYS call, requests, channel, mailbox
--- ARGV id, group, consumer, entry, token, maxStarts, expiredReply, startedReplyPrefix
+-- ARGV id, group, consumer, entry, token, maxStarts, expiredReply, startedReplyPrefix, leaseMs
 -- A token names one delivery: the same token again (its reply was lost) gets the same answer.
 -- -> {'RUN', fence, starts} | {'ABANDONED', fence, starts} | {'CANCELLED', fence, starts} | {'EXHAUSTED', fence, starts}
 --  | {'FINISHED', state} | {'EXPIRED'} | {'NOT_OWNER'} | {'MISSING'}
 local call, requests, channel, mailbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, group, consumer, entry, token, max_starts = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 
-local known = redis.call('HMGET', call, 'state', 'class', 'deadline', 'fence', 'starts', 'token', 'verdict', 'reply', 'entry', 'cancel')
+local known = redis.call('HMGET', call, 'state', 'class', 'deadline', 'fence', 'starts', 'token', 'verdict', 'reply', 'entry', 'cancel', 'owner', 'renewedAt')
 local state, class, deadline, starts = known[1], known[2], tonumber(known[3]), tonumber(known[5])
 if not state then return {'MISSING'} end
 
@@ -17,7 +17,8 @@ if TERMINAL[state] then
   return {'FINISHED', state}
 end
 
-if pending_owner(requests, group, entry) ~= consumer then return {'NOT_OWNER'} end
+local owner, deliveries = pending_owner(requests, group, entry)
+if owner ~= consumer then return {'NOT_OWNER'} end
 if known[6] == token then
   redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID')
   return {known[7], tonumber(known[4]), starts}
@@ -29,8 +30,19 @@ if known[9] ~= entry then
   return {'NOT_OWNER'}
 end
 
-local fence = redis.call('HINCRBY', call, 'fence', 1)
+-- Begun, and yet delivered for the first time: the group's pending list was lost under a running call. While the lease
+-- of its worker runs it goes back to that worker, with as much of the lease as is left.
+local unheard_ms = math.max(0, now_ms() - tonumber(known[12] or 0))
+if state == 'started' and deliveries == 1 and known[11] ~= consumer and unheard_ms < tonumber(ARGV[9]) then
+  redis.call('XCLAIM', requests, group, known[11], 0, entry, 'IDLE', unheard_ms, 'JUSTID')
+  return {'NOT_OWNER'}
+end
+
+local fence = next_fence(known[4])
+redis.call('HSET', call, 'fence', fence)
 redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID')
+
+if state == 'started' then note(call, 'lost', known[11] or '') end
 
 local function answer(verdict)
   redis.call('HSET', call, 'owner', consumer, 'token', token, 'verdict', verdict)
@@ -48,7 +60,8 @@ if now_ms() >= deadline then
 end
 
 starts = redis.call('HINCRBY', call, 'starts', 1)
-redis.call('HSET', call, 'state', 'started', 'startedAt', now_ms())
+note(call, 'started', consumer)
+redis.call('HSET', call, 'state', 'started', 'startedAt', now_ms(), 'renewedAt', now_ms())
 local started = ARGV[8] .. starts .. '}'
 redis.call('XADD', channel, '*', 'reply', started)
 redis.call('PEXPIREAT', channel, deadline + 86400000)

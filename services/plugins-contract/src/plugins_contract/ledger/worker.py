@@ -1,45 +1,16 @@
-"""The ledger of tool calls: typed calls of the scripts.
-
-Every call is one script, so one atomic step on the server, on the server's own clock. Each may be sent again when its
-reply was lost: ENQUEUE by the correlation id, START by the delivery token, COMPLETE by its terminal state.
-
-States: `published → started → succeeded | failed | unknown | expired | cancelled | dead`; terminal states are final.
-Each delivery that starts or ends a call raises its fence; only the current fence may write.
-"""
+"""The ledger as a worker uses it: begin calls, keep them, report, end them."""
 
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies, scripts
-from plugins_contract.messages import ToolCallRequested, arguments_hash, encode_request
-from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallState, ToolOutcome
+from plugins_contract.ledger.wire import encode_reply, unexpected
+from plugins_contract.messages import ToolCallRequested, encode_request
+from plugins_contract.outcomes import CallFinished, CallProgress, CallState, ToolOutcome
 
-_reply_decoder = msgspec.json.Decoder[CallReply](CallReply)
-
-
-def encode_reply(reply: CallReply) -> bytes:
-    """A message of the response channel as JSON."""
-    return msgspec.json.encode(reply)
-
-
-def decode_reply(data: bytes) -> CallReply:
-    """A message of the response channel.
-
-    Raises:
-        msgspec.DecodeError: it is not one.
-    """
-    return _reply_decoder.decode(data)
-
-
-def _finished(data: bytes) -> ToolOutcome:
-    reply = decode_reply(data)
-    if not isinstance(reply, CallFinished):
-        raise msgspec.ValidationError("the stored reply of a finished call is not terminal")
-    return reply.outcome
+LEASE_MS = 10_000
+"""How long a worker's word that it runs a call holds. All workers of a group must have the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,77 +23,6 @@ class Delivery:
     token: str
 
 
-class EngineLedger:
-    """The engine's side: ask for a call, ask for its end."""
-
-    def __init__(self, redis: scripts.AsyncCommands, keys: Keys) -> None:
-        self._redis = redis
-        self._keys = keys
-
-    async def enqueue(self, request: ToolCallRequested, *, backlog_limit: int = 0) -> replies.Enqueued:
-        """Put the request on the stream, once. With `backlog_limit` set, refuse when as many stand there already."""
-        answer = await scripts.run(
-            self._redis,
-            "enqueue",
-            [self._keys.call(request.correlation_id), self._keys.requests],
-            [
-                request.correlation_id,
-                arguments_hash(request.tool_name, request.arguments),
-                encode_request(request),
-                request.deadline,
-                request.execution_class,
-                backlog_limit,
-                request.mailbox,
-                GROUP,
-            ],
-        )
-        match answer:
-            case [b"QUEUED", entry, backlog]:
-                return replies.Queued(entry.decode(), backlog)
-            case [b"EXISTS", entry]:
-                return replies.AlreadyQueued(entry.decode())
-            case [b"FINISHED", reply]:
-                return replies.AlreadyFinished(_finished(reply))
-            case [b"CONFLICT"]:
-                return replies.Conflict()
-            case [b"OVERLOADED", backlog]:
-                return replies.Overloaded(backlog)
-            case _:
-                raise _unexpected("ENQUEUE", answer)
-
-    async def cancel(
-        self, correlation_id: str, mailbox: str, outcome: ToolOutcome, control_message: bytes
-    ) -> replies.Cancelled:
-        """End a call that has not begun with `outcome`; of one that has, ask its worker for the end."""
-        answer = await scripts.run(
-            self._redis,
-            "cancel",
-            [
-                self._keys.call(correlation_id),
-                self._keys.requests,
-                self._keys.response(correlation_id),
-                mailbox,
-            ],
-            [
-                correlation_id,
-                GROUP,
-                outcome.state,
-                encode_reply(CallFinished(outcome)),
-                self._keys.control,
-                control_message,
-            ],
-        )
-        match answer:
-            case [b"ENDED"]:
-                return replies.CancelledAtOnce()
-            case [b"REQUESTED"]:
-                return replies.CancelRequested()
-            case [b"FINISHED", reply]:
-                return replies.AlreadyFinished(_finished(reply))
-            case _:
-                raise _unexpected("CANCEL", answer)
-
-
 class WorkerLedger:
     """The worker's side: begin, report, end."""
 
@@ -130,10 +30,13 @@ class WorkerLedger:
         self._redis = redis
         self._keys = keys
 
-    async def start(self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome) -> replies.Started:
+    async def start(
+        self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome, lease_ms: int = LEASE_MS
+    ) -> replies.Started:
         """The durable mark before any byte goes to an MCP server.
 
-        A call past its deadline is answered with `expired` instead.
+        A call past its deadline is answered with `expired` instead. One that runs elsewhere under a living lease, and
+        comes here because the group was lost, goes back there.
         """
         request = delivery.request
         answer = await scripts.run(
@@ -149,6 +52,7 @@ class WorkerLedger:
                 max_starts,
                 encode_reply(CallFinished(expired)),
                 b'{"kind":"started","attempt":',
+                lease_ms,
             ],
         )
         match answer:
@@ -169,7 +73,7 @@ class WorkerLedger:
             case [b"MISSING"]:
                 return replies.NoLedger()
             case _:
-                raise _unexpected("START", answer)
+                raise unexpected("START", answer)
 
     async def progress(self, request: ToolCallRequested, fence: int, progress: CallProgress) -> bool:
         """Pass on the tool's progress. Returns False when the call is no longer ours."""
@@ -202,6 +106,7 @@ class WorkerLedger:
                 encode_reply(CallFinished(outcome)),
                 dead_reason,
                 encode_request(request) if dead_reason else b"",
+                delivery.consumer,
             ],
         )
         match answer:
@@ -212,7 +117,7 @@ class WorkerLedger:
             case [b"DUPLICATE", state]:
                 return replies.Duplicate(CallState(state.decode()))
             case _:
-                raise _unexpected("COMPLETE", answer)
+                raise unexpected("COMPLETE", answer)
 
     async def release(self, delivery: Delivery, fence: int, *, lease_ms: int) -> replies.Completed | replies.Stale:
         """Give a call back that was provably not sent: the attempt does not count, another worker takes it."""
@@ -259,19 +164,31 @@ class WorkerLedger:
         ]
 
 
-def renew(
-    redis: scripts.SyncCommands, keys: Keys, correlation_id: str, entry: str, consumer: str, fence: int
-) -> replies.Renewed | replies.Stale:
-    """Keep the lease of a running call. Blocking: leases are renewed from a thread, so that a busy loop loses none."""
+def renew(redis: scripts.SyncCommands, keys: Keys, delivery: Delivery, fence: int) -> replies.Renewed | replies.Stale:
+    """Keep the lease of a running call; what Redis has lost of the call is put back.
+
+    Blocking: leases are renewed from a thread, so that a busy loop loses none.
+    """
+    request = delivery.request
     answer = scripts.run_sync(
-        redis, "renew", [keys.call(correlation_id), keys.requests], [GROUP, consumer, entry, fence]
+        redis,
+        "renew",
+        [keys.call(request.correlation_id), keys.requests],
+        [
+            GROUP,
+            delivery.consumer,
+            delivery.entry,
+            fence,
+            delivery.token,
+            request.execution_class,
+            request.deadline,
+            request.mailbox,
+        ],
     )
     match answer:
         case [b"OK", cancel]:
             return replies.Renewed(bool(cancel))
-        case _:
+        case [b"STALE"]:
             return replies.Stale()
-
-
-def _unexpected(script: str, answer: Any) -> RuntimeError:
-    return RuntimeError(f"{script} answered {answer!r}: engine and workers run different releases of the contract?")
+        case _:
+            raise unexpected("RENEW", answer)

@@ -1,0 +1,108 @@
+"""What is to be done about a call of which Redis has lost something (a flush, a failover, a deleted entry). Pure.
+
+| found by the audit | repeatable | once |
+|---|---|---|
+| no ledger, though it was published | put on the stream again | `unknown`: nobody can tell whether it ran |
+| not begun, its request out of reach | `failed`: it was not run | the same |
+| begun, its worker silent, its request out of reach | `failed`: it may be asked for again | `unknown` |
+
+All of them bear the code LOST, and none of them runs a call a second time that must not.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from plugins_contract.errors import ErrorCode
+from plugins_contract.ledger.replies import Loss
+from plugins_contract.messages import ExecutionClass, ToolCallRequested
+from plugins_contract.outcomes import CallState, ToolOutcome
+
+CERTAIN_AFTER_SECONDS = {Loss.MISSING: 6.0, Loss.VANISHED: 0.0, Loss.STRANDED: 3.0}
+"""For how long a call must have been found so. A living worker puts its call back with its next renewal, which comes
+within 2.75 s, or 0.3 s after an outage; a call that vanished had no worker."""
+GAP_SECONDS = 3.0
+"""What happened between two looks that are further apart nobody knows: Redis, or this process, may have stood still."""
+
+
+class Suspicions:
+    """For how long each call has been found lost in every look. Times are seconds on any steady clock."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Loss, float, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def looked(self, looked_at: Sequence[str], lost: Iterable[tuple[str, Loss]], now: float) -> list[tuple[str, Loss]]:
+        """Take one look at these calls, some of which were found lost. Returns those that are certainly lost."""
+        before = {correlation_id: self._found.pop(correlation_id, None) for correlation_id in looked_at}
+        certain: list[tuple[str, Loss]] = []
+        for correlation_id, loss in lost:
+            since = now
+            if (known := before.get(correlation_id)) and known[0] is loss and now - known[2] <= GAP_SECONDS:
+                since = known[1]
+            self._found[correlation_id] = (loss, since, now)
+            if now - since >= CERTAIN_AFTER_SECONDS[loss]:
+                certain.append((correlation_id, loss))
+        return certain
+
+    def forget(self, correlation_id: str) -> None:
+        """Begin anew with this call."""
+        self._found.pop(correlation_id, None)
+
+    def clear(self) -> None:
+        """Begin anew with all: Redis did not answer, so no worker could put anything back."""
+        self._found.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class EnqueueAgain:
+    """Put it on the stream once more: it may run twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndAs:
+    """Make it terminal."""
+
+    outcome: ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveIt:
+    """It is about to end by itself."""
+
+
+def decide(loss: Loss, request: ToolCallRequested, now_ms: int) -> EnqueueAgain | EndAs | LeaveIt:
+    """What to do with a call that is certainly lost. `now_ms` is on the clock of Redis."""
+    once = request.execution_class is ExecutionClass.ONCE
+    match loss:
+        case Loss.MISSING if once:
+            return EndAs(_unknown("Redis lost what it knew of this call, so whether it ran is not known"))
+        case Loss.MISSING:
+            return EnqueueAgain() if now_ms < request.deadline else LeaveIt()
+        case Loss.VANISHED:
+            return EndAs(_failed("its request vanished from the stream before a worker began it; it was not run"))
+        case Loss.STRANDED if once:
+            return EndAs(_unknown("its worker was lost while it ran, and its request is gone"))
+        case Loss.STRANDED:
+            return EndAs(
+                _failed("its worker was lost while it ran, and its request is gone; it may be asked for again")
+            )
+
+
+def ended_unseen(request: ToolCallRequested, wanted: ToolOutcome) -> ToolOutcome:
+    """The outcome of a published call that is given up as `wanted` when the ledger knows nothing of it."""
+    if request.execution_class is ExecutionClass.ONCE:
+        return _unknown("Redis lost what it knew of this call before it was given up, so whether it ran is not known")
+    if wanted.state is CallState.CANCELLED:
+        message = "the user stopped it; whether it had begun is not known, and it is harmless to run it again"
+        return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, message)
+    return _failed("Redis lost what it knew of this call, and nobody answered in time")
+
+
+def _unknown(message: str) -> ToolOutcome:
+    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.LOST, message)
+
+
+def _failed(message: str) -> ToolOutcome:
+    return ToolOutcome.failure(CallState.FAILED, ErrorCode.LOST, message)

@@ -1,0 +1,7 @@
+-- DISCARD: take a dead letter away, if it is still the one that was looked at.
+-- KEYS dead
+-- ARGV letter, event (as the letter was read)
+-- -> {'OK'} | {'GONE'}
+if not stands(KEYS[1], ARGV[1], ARGV[2]) then return {'GONE'} end
+redis.call('XDEL', KEYS[1], ARGV[1])
+return {'OK'}

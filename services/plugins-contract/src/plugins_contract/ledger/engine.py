@@ -1,0 +1,140 @@
+"""The ledger as an engine uses it: ask for calls, for their end, and for what has become of them."""
+
+from collections.abc import Sequence
+
+from plugins_contract.keys import GROUP, Keys
+from plugins_contract.ledger import replies, scripts
+from plugins_contract.ledger.wire import decode_outcome, encode_reply, unexpected
+from plugins_contract.messages import ToolCallRequested, arguments_hash, encode_request
+from plugins_contract.outcomes import CallFinished, ToolOutcome
+
+SILENT_MS = 8_000
+"""A worker that was not heard of for longer has given its calls up by itself."""
+AUDIT_BATCH = 128
+"""How many calls one AUDIT may look at: a script holds up everybody else for as long as it runs."""
+
+
+class EngineLedger:
+    """The ledger's side of one engine."""
+
+    def __init__(self, redis: scripts.AsyncCommands, keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+
+    async def enqueue(self, request: ToolCallRequested, *, backlog_limit: int = 0) -> replies.Enqueued:
+        """Put the request on the stream, once. With `backlog_limit` set, refuse when as many stand there already."""
+        answer = await scripts.run(
+            self._redis,
+            "enqueue",
+            [self._keys.call(request.correlation_id), self._keys.requests],
+            [
+                request.correlation_id,
+                arguments_hash(request.tool_name, request.arguments),
+                encode_request(request),
+                request.deadline,
+                request.execution_class,
+                backlog_limit,
+                request.mailbox,
+                GROUP,
+            ],
+        )
+        match answer:
+            case [b"QUEUED", entry, backlog]:
+                return replies.Queued(entry.decode(), backlog)
+            case [b"EXISTS", entry]:
+                return replies.AlreadyQueued(entry.decode())
+            case [b"FINISHED", reply]:
+                return replies.AlreadyFinished(decode_outcome(reply))
+            case [b"CONFLICT"]:
+                return replies.Conflict()
+            case [b"OVERLOADED", backlog]:
+                return replies.Overloaded(backlog)
+            case _:
+                raise unexpected("ENQUEUE", answer)
+
+    async def cancel(
+        self,
+        correlation_id: str,
+        mailbox: str,
+        outcome: ToolOutcome,
+        control_message: bytes,
+        *,
+        unseen: ToolOutcome | None = None,
+    ) -> replies.Cancelled:
+        """End a call that has not begun with `outcome`; of one that has, ask its worker for the end.
+
+        `unseen` is the outcome where the ledger does not know the call: give it when the call had been published, for
+        then nobody can tell whether it ran. Without it that is `outcome` too.
+        """
+        absent = unseen or outcome
+        answer = await scripts.run(
+            self._redis,
+            "cancel",
+            [
+                self._keys.call(correlation_id),
+                self._keys.requests,
+                self._keys.response(correlation_id),
+                mailbox,
+            ],
+            [
+                correlation_id,
+                GROUP,
+                outcome.state,
+                encode_reply(CallFinished(outcome)),
+                self._keys.control,
+                control_message,
+                absent.state,
+                encode_reply(CallFinished(absent)),
+            ],
+        )
+        match answer:
+            case [b"ENDED"]:
+                return replies.CancelledAtOnce()
+            case [b"ABSENT"]:
+                return replies.CancelledUnseen()
+            case [b"REQUESTED"]:
+                return replies.CancelRequested()
+            case [b"FINISHED", reply]:
+                return replies.AlreadyFinished(decode_outcome(reply))
+            case _:
+                raise unexpected("CANCEL", answer)
+
+    async def audit(
+        self, correlation_ids: Sequence[str], *, silent_ms: int = SILENT_MS
+    ) -> list[tuple[str, bytes | replies.Loss]]:
+        """What has become of up to AUDIT_BATCH calls, as far as there is something to say.
+
+        Of each the terminal reply, undecoded, or what Redis has lost of it.
+        """
+        keys = [self._keys.call(correlation_id) for correlation_id in correlation_ids]
+        answer = await scripts.run(self._redis, "audit", [self._keys.requests, *keys], [GROUP, silent_ms])
+        found: list[tuple[str, bytes | replies.Loss]] = []
+        for number, reply, *loss in answer:
+            correlation_id = correlation_ids[int(number) - 1]
+            found.append((correlation_id, replies.Loss(loss[0].decode()) if loss else reply))
+        return found
+
+    async def lose(
+        self, request: ToolCallRequested, loss: replies.Loss, outcome: ToolOutcome, *, silent_ms: int = SILENT_MS
+    ) -> replies.Lost:
+        """End a call with `outcome`, if it is still lost as the audit found it."""
+        answer = await scripts.run(
+            self._redis,
+            "lose",
+            [
+                self._keys.call(request.correlation_id),
+                self._keys.requests,
+                request.response_channel,
+                request.mailbox,
+            ],
+            [request.correlation_id, GROUP, silent_ms, loss, outcome.state, encode_reply(CallFinished(outcome))],
+        )
+        match answer:
+            case [b"ENDED"]:
+                return replies.EndedLost()
+            case [b"FINISHED", reply]:
+                return replies.AlreadyFinished(decode_outcome(reply))
+            case [b"FOUND"]:
+                return replies.NotLost()
+            case _:
+                raise unexpected("LOSE", answer)

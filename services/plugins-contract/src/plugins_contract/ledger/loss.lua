@@ -1,0 +1,38 @@
+-- What Redis has lost of a call. In front of the scripts that ask: AUDIT and LOSE.
+
+-- Up to which entry the group has delivered; nil when there is no such group.
+local function delivered_up_to(requests, group)
+  local groups = redis.pcall('XINFO', 'GROUPS', requests)
+  if groups.err then return nil end
+  for _, fields in ipairs(groups) do
+    local info = {}
+    for i = 1, #fields, 2 do info[fields[i]] = fields[i + 1] end
+    if info.name == group then return info['last-delivered-id'] end
+  end
+end
+
+-- Whether entry id `a` comes after `b`.
+local function later(a, b)
+  local a_ms, a_seq = string.match(a, '(%d+)-(%d+)')
+  local b_ms, b_seq = string.match(b, '(%d+)-(%d+)')
+  a_ms, a_seq, b_ms, b_seq = tonumber(a_ms), tonumber(a_seq), tonumber(b_ms), tonumber(b_seq)
+  return a_ms > b_ms or (a_ms == b_ms and a_seq > b_seq)
+end
+
+-- Whether no worker can ever be given this entry: it was deleted, or the group has passed it and nobody holds it.
+local function out_of_reach(requests, group, entry, delivered)
+  local rows = redis.pcall('XRANGE', requests, entry, entry)
+  if rows.err or #rows == 0 then return true end
+  return delivered and not later(entry, delivered) and not pending_owner(requests, group, entry)
+end
+
+-- 'MISSING': there is no ledger. 'VANISHED': not begun, and its request is out of reach. 'STRANDED': begun, its worker
+-- has not been heard of for `silent_ms`, and its request is out of reach. nil: nothing is lost, or not for certain.
+local function loss(requests, group, known, silent_ms, delivered)
+  local state, entry, renewed_at = known[1], known[2], known[3]
+  if not state then return 'MISSING' end
+  if TERMINAL[state] then return nil end
+  if state == 'started' and now_ms() - tonumber(renewed_at or 0) <= silent_ms then return nil end
+  if not out_of_reach(requests, group, entry, delivered) then return nil end
+  return state == 'published' and 'VANISHED' or 'STRANDED'
+end

@@ -1,0 +1,19 @@
+-- TIDY: take consumers out of the group whose workers are gone without a word: they hold nothing, which would be dropped
+-- with them, and have asked for nothing for long. One that comes back all the same is made anew by its next read.
+-- KEYS requests
+-- ARGV group, consumer (who asks: never taken out), silentMs
+-- -> {consumer, …}
+local requests, group = KEYS[1], ARGV[1]
+local gone = {}
+local rows = redis.pcall('XINFO', 'CONSUMERS', requests, group)
+if rows.err then return gone end
+for _, fields in ipairs(rows) do
+  local info = {}
+  for i = 1, #fields, 2 do info[fields[i]] = fields[i + 1] end
+  -- `idle` counts from the last attempt to read, on every server; `inactive`, where there is one, from the last success.
+  if info.name ~= ARGV[2] and info.pending == 0 and info.idle >= tonumber(ARGV[3]) then
+    redis.call('XGROUP', 'DELCONSUMER', requests, group, info.name)
+    gone[#gone + 1] = info.name
+  end
+end
+return gone

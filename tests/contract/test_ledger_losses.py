@@ -1,0 +1,447 @@
+"""What Redis lost (a flush, a failover, a deleted entry): AUDIT finds it, LOSE ends it, RENEW puts it back."""
+
+import pytest
+
+from plugins_contract.keys import GROUP
+from plugins_contract.ledger import Delivery, encode_reply, replies
+from plugins_contract.ledger.replies import Loss
+from plugins_contract.messages import ToolCallRequested
+from plugins_contract.outcomes import CallFinished
+from tests.support.ledger import CANCELLED, DONE, LEASE_MS, LOST, UNKNOWN, Bench, above, answered
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+
+AT_ONCE = -1
+"""As silence in milliseconds: any worker counts as silent."""
+
+
+async def queued(bench: Bench, execution_class: str = "once") -> ToolCallRequested:
+    request = await bench.request(execution_class)
+    await bench.engine.enqueue(request)
+    return request
+
+
+async def forgotten_start(bench: Bench, execution_class: str = "once") -> tuple[Delivery, int]:
+    """A call that runs; the ledger is as it was before: a failover to a replica that had not heard of the START."""
+    await queued(bench, execution_class)
+    delivery = await bench.deliver("a")
+    call = bench.keys.call(delivery.request.correlation_id)
+    before = await bench.command("DUMP", call)
+    fence = await bench.run(delivery)
+    await bench.command("RESTORE", call, 60_000, before, "REPLACE")
+    return delivery, fence
+
+
+# --- RENEW puts back what was lost of a running call ---
+
+
+async def test_who_runs_a_call_puts_back_what_redis_lost_of_it(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
+    await bench.flush()
+
+    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
+    ledger = await bench.ledger(delivery.request)
+    assert (ledger["state"], ledger["class"], ledger["fence"], ledger["starts"]) == ("started", "once", str(fence), "1")
+    assert await bench.command("TTL", bench.keys.call(delivery.request.correlation_id)) > 24 * 3600
+    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+    assert (await bench.channel(delivery.request))[-1] == CallFinished(DONE)
+
+
+async def test_a_call_that_was_put_back_can_be_stopped(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.flush()
+    bench.renew(delivery, fence)
+
+    assert await bench.cancel(delivery.request) == replies.CancelRequested()
+    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=True)
+
+
+async def test_a_once_call_that_was_put_back_is_run_by_nobody_else(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
+    await bench.forget(delivery.request)
+    bench.renew(delivery, fence)
+
+    assert await bench.start(await bench.claim(delivery, "b")) == replies.Abandoned(above(fence), starts=1)
+
+
+async def test_a_call_that_was_put_back_can_be_given_back(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
+    await bench.forget(delivery.request)
+    bench.renew(delivery, fence)
+
+    assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Completed()
+    assert await bench.start(await bench.claim(delivery, "b")) == replies.Run(above(fence), starts=1)
+
+
+async def test_a_call_that_was_put_back_keeps_its_execution_class(bench: Bench) -> None:
+    delivery, fence = await bench.running("repeatable")
+    await bench.forget(delivery.request)
+    bench.renew(delivery, fence)
+
+    assert await bench.start(await bench.claim(delivery, "b")) == replies.Run(above(fence), starts=2)
+
+
+async def test_a_call_that_was_put_back_is_not_queued_again(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.flush()
+    bench.renew(delivery, fence)
+
+    assert await bench.engine.enqueue(delivery.request) == replies.AlreadyQueued(delivery.entry)
+    assert await bench.backlog() == 0
+
+
+async def test_a_start_that_a_failover_lost_is_put_back(bench: Bench) -> None:
+    delivery, fence = await forgotten_start(bench)
+
+    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
+    ledger = await bench.ledger(delivery.request)
+    assert (ledger["state"], ledger["fence"], ledger["starts"]) == ("started", str(fence), "1")
+    assert await bench.start(await bench.claim(delivery, "b")) == replies.Abandoned(above(fence), starts=1)
+
+
+async def test_a_call_that_was_published_anew_goes_back_to_the_worker_that_runs_it(bench: Bench) -> None:
+    """A relay that does not know whether its request came through before the loss publishes it again."""
+    delivery, fence = await bench.running("once")
+    await bench.flush()
+    await bench.engine.enqueue(delivery.request)
+
+    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
+    assert await bench.next_delivery("b") is None
+    assert (await bench.ledger(delivery.request))["fence"] == str(fence)
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+
+
+async def test_a_call_that_was_begun_anew_does_not_go_back(bench: Bench) -> None:
+    delivery, fence = await bench.running("repeatable")
+    await bench.flush()
+    await bench.engine.enqueue(delivery.request)
+    taken = await bench.deliver("b")
+    second = await bench.run(taken)
+
+    assert bench.renew(delivery, fence) == replies.Stale()
+    assert await bench.worker.complete(delivery, fence, answered("of the first life")) == replies.Stale()
+    assert await bench.worker.complete(taken, second, DONE) == replies.Completed()
+
+
+async def test_the_fences_of_a_new_life_are_above_those_of_the_old(bench: Bench) -> None:
+    delivery, fence = await bench.running("repeatable")
+    await bench.flush()
+    await bench.engine.enqueue(delivery.request)
+
+    assert await bench.run(await bench.deliver("b")) > fence
+    assert int((await bench.ledger(await queued(bench)))["fence"]) > fence
+
+
+async def test_a_call_that_was_given_up_for_lost_is_not_put_back(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
+    await bench.flush()
+    assert await bench.engine.lose(delivery.request, Loss.MISSING, UNKNOWN) == replies.EndedLost()
+
+    assert bench.renew(delivery, fence) == replies.Stale()
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Duplicate(UNKNOWN.state)
+    assert await bench.engine.enqueue(delivery.request) == replies.AlreadyFinished(UNKNOWN)
+    assert await bench.channel(delivery.request) == [CallFinished(UNKNOWN)]
+
+
+# --- COMPLETE with the truth in hand ---
+
+
+async def test_a_result_under_a_fence_that_a_failover_lost_is_written(bench: Bench) -> None:
+    delivery, fence = await forgotten_start(bench)
+
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+    assert (await bench.backlog(), await bench.pending()) == (0, [])
+
+
+async def test_a_result_from_before_the_loss_ends_the_call_that_was_published_anew(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
+    await bench.flush()
+    await bench.engine.enqueue(delivery.request)
+
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+    assert await bench.backlog() == 0
+
+
+async def test_who_found_no_ledger_does_not_end_a_call_that_is_known_again(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
+    await bench.forget(delivery.request)
+    taken = await bench.claim(delivery, "b")
+    assert await bench.start(taken) == replies.NoLedger()
+    await bench.claim(taken, "a")
+    bench.renew(delivery, fence)
+
+    assert await bench.worker.complete(taken, 0, UNKNOWN) == replies.Stale()
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+
+
+async def test_who_found_no_ledger_does_not_end_a_call_that_is_published_anew(bench: Bench) -> None:
+    request = await queued(bench, "repeatable")
+    first = await bench.deliver()
+    await bench.forget(request)
+    assert await bench.start(first) == replies.NoLedger()
+    await bench.engine.enqueue(request)
+
+    assert await bench.worker.complete(first, 0, LOST) == replies.Stale()
+    assert isinstance(await bench.start(await bench.deliver("b")), replies.Run)
+
+
+async def test_a_call_whose_ledger_was_lost_while_it_ran_is_answered_to_who_asks_again(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.flush()
+    await bench.worker.complete(delivery, fence, DONE)
+
+    assert await bench.engine.enqueue(delivery.request) == replies.AlreadyFinished(DONE)
+
+
+# --- A group that was lost and made anew delivers again what runs ---
+
+
+async def test_a_running_call_that_a_new_group_delivers_goes_back_to_its_worker(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
+    await bench.regroup()
+    again = await bench.deliver("b")
+
+    assert await bench.start(again) == replies.NothingToDo("another worker has it")
+    assert [row.consumer for row in await bench.pending()] == ["a"]
+    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+
+
+async def test_a_call_that_went_back_to_a_worker_that_is_gone_is_taken_over_when_its_lease_ends(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
+    await bench.regroup()
+    await bench.start(await bench.deliver("b"))
+    await bench.age(delivery)
+
+    assert await bench.start(await bench.claim(delivery, "b")) == replies.Abandoned(above(fence), starts=1)
+
+
+async def test_the_lease_of_a_call_that_went_back_is_no_longer_than_it_was(bench: Bench) -> None:
+    delivery, _ = await bench.running("once")
+    call = bench.keys.call(delivery.request.correlation_id)
+    await bench.command("HINCRBY", call, "renewedAt", 500 - LEASE_MS)
+    await bench.regroup()
+    await bench.start(await bench.deliver("b"))
+
+    assert await wait_until(lambda: bench.sweep("c"), 2.0) == [delivery.entry]
+
+
+async def test_a_call_that_a_new_group_delivers_after_its_lease_is_abandoned(bench: Bench) -> None:
+    _, fence = await bench.running("once")
+    await bench.regroup()
+
+    assert await bench.start(await bench.deliver("b"), lease_ms=0) == replies.Abandoned(above(fence), starts=1)
+
+
+async def test_a_worker_keeps_a_call_that_a_new_group_has_just_given_to_another(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
+    await bench.regroup()
+    again = await bench.deliver("b")
+
+    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
+    assert await bench.start(again) == replies.NothingToDo("another worker has it")
+
+
+# --- AUDIT ---
+
+
+async def test_of_calls_that_wait_or_run_there_is_nothing_to_say(bench: Bench) -> None:
+    delivery, _ = await bench.running()
+    read, waiting = await queued(bench), await queued(bench)
+    await bench.deliver()
+
+    assert await bench.audit(delivery.request, read, waiting) == [None, None, None]
+    assert await bench.audit(delivery.request, read, waiting, silent_ms=AT_ONCE) == [None, None, None]
+
+
+async def test_of_a_finished_call_the_reply_is_told(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    waiting = await queued(bench)
+    await bench.worker.complete(delivery, fence, DONE)
+
+    assert await bench.audit(waiting, delivery.request) == [None, encode_reply(CallFinished(DONE))]
+
+
+async def test_a_call_without_a_ledger_is_missing(bench: Bench) -> None:
+    request = await queued(bench)
+    await bench.flush()
+
+    assert await bench.audit(request, await bench.request()) == [Loss.MISSING, Loss.MISSING]
+
+
+async def test_a_call_whose_request_was_deleted_has_vanished(bench: Bench) -> None:
+    deleted, kept = await queued(bench), await queued(bench)
+    await bench.redis.xdel(bench.keys.requests, (await bench.ledger(deleted))["entry"])
+
+    assert await bench.audit(deleted, kept) == [Loss.VANISHED, None]
+
+
+async def test_a_call_whose_request_was_deleted_from_a_worker_s_hand_has_vanished(bench: Bench) -> None:
+    request = await queued(bench)
+    delivery = await bench.deliver()
+    await bench.redis.xdel(bench.keys.requests, delivery.entry)
+
+    assert await bench.audit(request) == [Loss.VANISHED]
+
+
+@pytest.mark.parametrize("instead", ["nothing", "a string", "a stream"])
+async def test_calls_whose_stream_was_deleted_have_vanished(bench: Bench, instead: str) -> None:
+    request = await queued(bench)
+    await bench.redis.delete(bench.keys.requests)
+    match instead:
+        case "a string":
+            await bench.command("SET", bench.keys.requests, "something else", "PX", 5000)
+        case "a stream":
+            await bench.a_moment()
+            await queued(bench)
+        case _:
+            pass
+
+    assert await bench.audit(request) == [Loss.VANISHED]
+
+
+async def test_a_call_that_the_group_has_passed_and_nobody_holds_has_vanished(bench: Bench) -> None:
+    passed = await queued(bench)
+    await bench.deliver("a")
+    waiting = await queued(bench)
+    await bench.redis.xgroup_delconsumer(bench.keys.requests, GROUP, "a")
+
+    assert await bench.audit(passed, waiting) == [Loss.VANISHED, None]
+
+
+async def test_what_a_group_will_deliver_is_told_by_the_whole_of_its_entry_ids(bench: Bench) -> None:
+    requests = [await queued(bench) for _ in range(4)]
+    entries = ["5-2", "5-10", "40-1", "40-0"]
+    await bench.redis.delete(bench.keys.requests)
+    for entry in sorted(entries, key=lambda entry: [int(part) for part in entry.split("-")]):
+        await bench.redis.xadd(bench.keys.requests, {"event": "any"}, id=entry)
+    for request, entry in zip(requests, entries, strict=True):
+        await bench.redis.hset(bench.keys.call(request.correlation_id), "entry", entry)
+    for delivered, later in (
+        ("5-2", [Loss.VANISHED, None, None, None]),
+        ("40-0", [Loss.VANISHED] * 2 + [None, Loss.VANISHED]),
+    ):
+        await bench.redis.xgroup_destroy(bench.keys.requests, GROUP)
+        await bench.command("XGROUP", "CREATE", bench.keys.requests, GROUP, delivered)
+        assert await bench.audit(*requests) == later
+
+
+async def test_a_call_whose_group_was_lost_will_be_delivered_again(bench: Bench) -> None:
+    delivery, _ = await bench.running()
+    read = await queued(bench)
+    await bench.deliver()
+    await bench.redis.xgroup_destroy(bench.keys.requests, GROUP)
+    assert await bench.audit(delivery.request, read, silent_ms=AT_ONCE) == [None, None]
+
+    await bench.regroup()
+    assert await bench.audit(delivery.request, read, silent_ms=AT_ONCE) == [None, None]
+    assert [(await bench.deliver("b")).request for _ in range(2)] == [delivery.request, read]
+
+
+async def test_a_running_call_without_a_request_is_stranded_once_its_worker_is_silent(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.redis.xdel(bench.keys.requests, delivery.entry)
+    call = bench.keys.call(delivery.request.correlation_id)
+
+    assert await bench.audit(delivery.request) == [None]
+    assert await bench.audit(delivery.request, silent_ms=AT_ONCE) == [Loss.STRANDED]
+    await bench.command("HINCRBY", call, "renewedAt", -60_000)
+    assert await bench.audit(delivery.request) == [Loss.STRANDED]
+    bench.renew(delivery, fence)
+    assert await bench.audit(delivery.request) == [None]
+
+
+async def test_a_call_that_was_put_back_is_stranded_once_its_worker_is_silent(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.flush()
+    bench.renew(delivery, fence)
+
+    assert await bench.audit(delivery.request) == [None]
+    assert await bench.audit(delivery.request, silent_ms=AT_ONCE) == [Loss.STRANDED]
+
+
+# --- LOSE ---
+
+
+async def test_a_finished_call_is_not_lost(bench: Bench) -> None:
+    request = await queued(bench)
+    await bench.cancel(request)
+    await bench.redis.hdel(bench.keys.call(request.correlation_id), "reply")  # as a stripped-down ledger might be
+
+    assert await bench.audit(request) == [None]
+
+
+async def test_a_call_that_is_still_lost_ends(bench: Bench) -> None:
+    missing, vanished = await queued(bench), await queued(bench)
+    await bench.forget(missing)
+    await bench.redis.xdel(bench.keys.requests, (await bench.ledger(vanished))["entry"])
+
+    for request, loss in ((missing, Loss.MISSING), (vanished, Loss.VANISHED)):
+        assert await bench.engine.lose(request, loss, LOST) == replies.EndedLost()
+        assert await bench.channel(request) == [CallFinished(LOST)]
+        assert await bench.engine.lose(request, loss, UNKNOWN) == replies.AlreadyFinished(LOST)
+        assert 0 < await bench.command("TTL", bench.keys.call(request.correlation_id)) <= 24 * 3600
+    assert [call for call, _ in await bench.mailbox()] == [missing.correlation_id, vanished.correlation_id]
+    assert await bench.start(await bench.deliver()) == replies.NothingToDo("it is failed already")
+
+
+async def test_a_stranded_call_ends_and_leaves_nothing_in_a_dead_workers_hand(bench: Bench) -> None:
+    delivery, _ = await bench.running()
+    await bench.redis.xdel(bench.keys.requests, delivery.entry)
+
+    answer = await bench.engine.lose(delivery.request, Loss.STRANDED, UNKNOWN, silent_ms=AT_ONCE)
+    assert answer == replies.EndedLost()
+    assert await bench.pending() == []
+
+
+async def test_a_call_that_its_worker_put_back_meanwhile_goes_on(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.flush()
+    bench.renew(delivery, fence)
+
+    assert await bench.engine.lose(delivery.request, Loss.MISSING, UNKNOWN) == replies.NotLost()
+    assert await bench.engine.lose(delivery.request, Loss.STRANDED, UNKNOWN) == replies.NotLost()
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+
+
+async def test_a_call_that_its_worker_ended_meanwhile_keeps_its_result(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.flush()
+    await bench.worker.complete(delivery, fence, DONE)
+
+    assert await bench.engine.lose(delivery.request, Loss.MISSING, UNKNOWN) == replies.AlreadyFinished(DONE)
+
+
+# --- CANCEL of what the ledger does not know ---
+
+
+async def test_a_published_call_of_which_nothing_is_known_is_ended_as_the_engine_says(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
+    await bench.flush()
+
+    assert await bench.cancel(delivery.request, CANCELLED, unseen=UNKNOWN) == replies.CancelledUnseen()
+    assert await bench.cancel(delivery.request) == replies.AlreadyFinished(UNKNOWN)
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Duplicate(UNKNOWN.state)
+    assert await bench.channel(delivery.request) == [CallFinished(UNKNOWN)]
+
+
+async def test_the_worker_of_a_call_of_which_nothing_is_known_is_told(bench: Bench) -> None:
+    delivery, _ = await bench.running()
+    await bench.flush()
+    listener = bench.redis.pubsub()
+    await listener.subscribe(bench.keys.control)
+    await wait_until(lambda: listener.get_message(timeout=1), what="the subscription")
+
+    await bench.cancel(delivery.request, unseen=UNKNOWN)
+
+    message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1), 2)
+    assert message["data"] == b'{"kind":"cancel"}'
+    await listener.aclose()
+
+
+async def test_a_running_call_that_is_known_is_not_ended_as_unseen(bench: Bench) -> None:
+    delivery, _ = await bench.running()
+
+    assert await bench.cancel(delivery.request, unseen=UNKNOWN) == replies.CancelRequested()
