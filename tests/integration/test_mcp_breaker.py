@@ -159,6 +159,17 @@ async def test_those_who_wait_for_a_slot_are_told_at_once_when_it_opens(tmp_path
             await asyncio.gather(running, return_exceptions=True)
 
 
+async def test_an_open_one_refuses_without_waiting_for_a_slot() -> None:
+    async with (
+        scripted(hang=hang, overloaded=overloaded) as peer,
+        connected(remote(peer.url, concurrency=1), replace(PATIENT, failures=1)) as server,
+    ):
+        await server.call("overloaded", {}, timeout_s=5)
+        # The only slot is taken by a call that was let through before.
+        async with server._calls._slots.taken():  # pyright: ignore[reportPrivateUsage]
+            assert isinstance(await asyncio.wait_for(server.call("hang", {}, timeout_s=20), 2), NotSent)
+
+
 async def test_a_server_that_stays_away_is_refused_at_once_and_closes_when_its_owner_reaches_it() -> None:
     pace = replace(QUICK, call_waits=0.1)
     async with scripted(LEGACY, tool=answer) as peer, owned(remote(peer.url), pace) as server:

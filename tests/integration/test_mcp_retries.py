@@ -1,8 +1,10 @@
 """What is run again and what is not: a handler, a real connection, and a server that counts what reaches it."""
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -115,7 +117,8 @@ async def test_no_more_retries_are_made_than_are_set(retries: int, execution_cla
 
 
 async def test_a_failure_names_the_server_and_what_its_breaker_says() -> None:
-    async with handling(first(*[refusal(503)] * 99), max_retries=0) as (bench, peer):
+    pace = replace(QUICK, first_delay=5.0, longest_delay=5.0)
+    async with handling(first(*[refusal(503)] * 99), pace=pace, max_retries=0) as (bench, peer):
         for _ in range(QUICK.failures):
             await bench.handle(hangs)
         asked = len(peer.calls("add"))
@@ -124,3 +127,40 @@ async def test_a_failure_names_the_server_and_what_its_breaker_says() -> None:
         assert outcome.error is not None
         assert outcome.error.message.startswith("the MCP server 'demo' was not reached: circuit open")
         assert len(peer.calls("add")) == asked
+
+
+async def never(request: Request) -> None:
+    await request.gone.wait()
+
+
+@pytest.mark.parametrize(
+    ("cut", "sent", "waiting"),
+    [
+        ("caller", CallState.UNKNOWN, CallState.CANCELLED),
+        ("lease", CallState.UNKNOWN, None),
+        ("worker", CallState.UNKNOWN, None),
+    ],
+)
+async def test_a_call_that_is_cut_off_while_it_waits_for_a_slot_was_not_run(
+    cut: str, sent: CallState, waiting: CallState | None
+) -> None:
+    async with scripted(add=never) as peer, connected(remote(peer.url, concurrency=1)) as server:
+        benches = [Bench(real=server), Bench(real=server)]
+        works: list[asyncio.Task[None]] = []
+        for bench in benches:
+            works.append(asyncio.create_task(bench.handle(hangs)))
+            await wait_until(lambda: bench.leases.holding and peer.calls("add"))  # noqa: B023 - asked within the round
+            await anyio.wait_all_tasks_blocked()
+        for bench, work in reversed(list(zip(benches, works, strict=True))):
+            match cut:
+                case "caller":
+                    bench.leases.cancel()
+                case "lease":
+                    bench.leases.lose()
+                case _:
+                    work.cancel()
+            await asyncio.wait([work])
+        assert len(peer.calls("add")) == 1
+        assert benches[0].outcome.state is sent
+        assert [outcome.state for _, outcome, _ in benches[1].ledger.outcomes] == ([waiting] if waiting else [])
+        assert bool(benches[1].ledger.released) is (waiting is None)
