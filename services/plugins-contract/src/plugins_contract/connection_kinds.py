@@ -1,26 +1,37 @@
-"""Kinds of connections on top of the library's: one that loses no cancellation, and those that follow a master."""
+"""Kinds of connections on top of the library's.
+
+One loses no cancellation and says what the server's ACL forbids; others follow the master that Sentinels know.
+"""
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection, Connection
 from redis.connection import Connection as SyncConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ReadOnlyError
+from redis.exceptions import ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from plugins_contract.outage import describe_outage, is_forbidden
 from plugins_contract.sentinel import MasterFinder
 
+log = logging.getLogger(__name__)
 
-def cancellable(kind: type[AbstractConnection]) -> type[AbstractConnection]:
-    """Connections of this kind that never lose a cancellation.
+
+def careful(kind: type[AbstractConnection]) -> type[AbstractConnection]:
+    """Connections of this kind that never lose a cancellation, and tell each thing that is forbidden once.
+
+    To the loops a right that is missing is an outage, which they wait for the end of: somebody must say what it is.
 
     redis-py sends under `asyncio.wait_for`, and on Python 3.11 that swallows a cancellation which comes as the send
     ends: a loop that was cancelled then runs on for ever. `asyncio.timeout` does not, and needs no task per command.
     """
 
-    class Cancellable(kind):
+    said: set[str] = set()
+
+    class Careful(kind):
         async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:
             limit, self.socket_timeout = self.socket_timeout, None
             try:
@@ -31,7 +42,17 @@ def cancellable(kind: type[AbstractConnection]) -> type[AbstractConnection]:
             finally:
                 self.socket_timeout = limit
 
-    return Cancellable
+        async def read_response(self, *args: Any, **options: Any) -> Any:
+            try:
+                response: Any = await super().read_response(*args, **options)  # pyright: ignore[reportUnknownVariableType]
+            except ResponseError as error:
+                if is_forbidden(error) and (what := describe_outage(error)) not in said:
+                    said.add(what)
+                    log.error("Redis answers, and %s", what)  # noqa: TRY400 -- no traceback: it is a right
+                raise
+            return response  # pyright: ignore[reportUnknownVariableType]
+
+    return Careful
 
 
 def following_master(kind: type[Connection], finder: MasterFinder) -> type[Connection]:

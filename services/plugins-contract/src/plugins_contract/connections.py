@@ -27,7 +27,7 @@ from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry as SyncRetry
 
 from plugins_contract import sentinel
-from plugins_contract.connection_kinds import cancellable, following_master, sync_following_master
+from plugins_contract.connection_kinds import careful, following_master, sync_following_master
 from plugins_contract.outage import describe_outage, is_outage
 from plugins_contract.redis_address import Login, RedisAddress, Tls, parse_redis_url
 
@@ -95,7 +95,7 @@ def _client(address: RedisAddress | str, *, connections: int, socket_timeout: fl
         tcp = SSLConnection if where.tls else Connection
         kind = following_master(tcp, _finder(where)) if where.service else tcp
     options = _options(where, socket_timeout) | {"retry": Retry(NoBackoff(), 0)}
-    pool = _Pool(max_connections=connections, timeout=None, connection_class=cancellable(kind), **options)  # pyright: ignore[reportArgumentType]
+    pool = _Pool(max_connections=connections, timeout=None, connection_class=careful(kind), **options)  # pyright: ignore[reportArgumentType]
     # from_pool: the client owns its pool, so that aclose() closes the connections.
     return Redis.from_pool(pool)
 

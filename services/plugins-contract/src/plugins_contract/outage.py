@@ -26,6 +26,11 @@ def is_outage(error: Exception) -> bool:
     return isinstance(error, ResponseError) and _code(error) in _OUTAGES
 
 
+def is_forbidden(error: Exception) -> bool:
+    """Whether the server's ACL does not let our user do this."""
+    return _code(error) == "NOPERM"
+
+
 LOGIN_SETTINGS = "REDIS_USERNAME and REDIS_PASSWORD, or what stands for them in REDIS_URL"
 
 
