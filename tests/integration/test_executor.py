@@ -22,7 +22,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger, replies
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
-from tests.integration.engines import ENGINE, at_work, request
+from tests.integration.engines import ENGINE, MemoryOutbox, at_work, request
 from tests.support.ledger import CANCELLED, Bench, answered
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
@@ -41,13 +41,17 @@ class Desk:
         self.blocking = blocking_client(url, block_seconds=BLOCK_SECONDS)
         self.thread = SyncRedis.from_url(url)
         self.clock = RedisClock()
-        self.mailbox = Mailbox(self.blocking, self.redis, self.keys, ENGINE)
+        self.outbox = MemoryOutbox()
+        self.mailbox = Mailbox(self.blocking, self.redis, self.keys, ENGINE, self.outbox)
         self.ledger = EngineLedger(self.redis, self.keys)
         self.executor = CallExecutor(self.ledger, self.mailbox, self.keys, self.clock, default_timeout_ms=30_000)
         self.bench = Bench(self.redis, self.thread)
 
     def request(self, in_ms: int = 60_000) -> ToolCallRequested:
-        return request(self.clock.now_ms() + in_ms)
+        """A call that is committed, and not published."""
+        call = request(self.clock.now_ms() + in_ms)
+        self.outbox.call(call)
+        return call
 
     async def publish(self, *requests: ToolCallRequested) -> None:
         """As the relay does."""
@@ -364,9 +368,9 @@ async def test_a_stop_whose_answer_was_lost_is_asked_for_again_and_tells_the_tru
     ask = desk.ledger.cancel
     asked: list[str] = []
 
-    async def lose_the_first_answer(*arguments: Any) -> replies.Cancelled:
+    async def lose_the_first_answer(*arguments: Any, **options: Any) -> replies.Cancelled:
         asked.append(arguments[0])
-        answer = await ask(*arguments)
+        answer = await ask(*arguments, **options)
         if len(asked) == 1:
             raise RedisConnectionError("the reply was lost")
         return answer

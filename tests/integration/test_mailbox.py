@@ -12,7 +12,7 @@ from dialog_engine.streams.mailbox import BLOCK_SECONDS, QUIET_SECONDS, SWEEP_SE
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted
-from tests.integration.engines import ENGINE, at_work
+from tests.integration.engines import ENGINE, MemoryOutbox, at_work
 from tests.support.ledger import Bench, answered
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
@@ -30,7 +30,8 @@ class Office:
         self.redis: Any = command_client(url)
         self.blocking = blocking_client(url, block_seconds=BLOCK_SECONDS)
         self.thread = SyncRedis.from_url(url)
-        self.mailbox = Mailbox(self.blocking, self.redis, self.keys, ENGINE)
+        self.outbox = MemoryOutbox()
+        self.mailbox = Mailbox(self.blocking, self.redis, self.keys, ENGINE, self.outbox)
         self.bench = Bench(self.redis, self.thread)
         self.replies: dict[str, list[CallReply]] = {}
 

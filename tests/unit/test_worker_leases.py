@@ -32,8 +32,11 @@ class Scripts:
     hangs: threading.Event | None = None
     asked_at: list[float] = field(default_factory=list[float])
     threads: set[str] = field(default_factory=set[str])
+    pings: int = 0
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
+        if args[0] == "PING":
+            return self._pong()
         self.asked_at.append(time.monotonic())
         self.threads.add(threading.current_thread().name)
         if self.hangs is not None:
@@ -41,6 +44,12 @@ class Scripts:
         if self.away:
             raise RedisConnectionError("away")
         return self.answer
+
+    def _pong(self) -> bytes:
+        self.pings += 1
+        if self.away:
+            raise RedisConnectionError("away")
+        return b"PONG"
 
 
 @dataclass
@@ -143,6 +152,31 @@ async def test_an_outage_shorter_than_that_loses_nothing() -> None:
             begun = time.monotonic()
             await wait_until(lambda: time.monotonic() - begun > TIMES.give_up)
     assert not told.losses
+
+
+async def test_an_outage_between_two_renewals_is_noticed_and_leases_are_renewed_as_soon_as_it_is_over() -> None:
+    scripts, told = Scripts(), Told()
+    async with keeping(scripts, replace(TIMES, renew=60.0, give_up=60.0)) as keeper:
+        with hold(keeper, told):
+            await wait_until(lambda: scripts.asked_at and scripts.pings > 2)
+            assert len(scripts.asked_at) == 1
+            scripts.away = True
+            await wait_until(lambda: len(scripts.asked_at) > 1)
+            scripts.away = False
+            asked, back_at = len(scripts.asked_at), time.monotonic()
+            await wait_until(lambda: len(scripts.asked_at) > asked)
+            assert scripts.asked_at[asked] - back_at < 0.5
+            pings = scripts.pings
+            await wait_until(lambda: scripts.pings > pings + 2)
+            assert len(scripts.asked_at) == asked + 1
+    assert not told.losses
+
+
+async def test_who_holds_nothing_asks_nothing_of_redis() -> None:
+    scripts = Scripts()
+    async with keeping(scripts):
+        await anyio.sleep(5 * TIMES.renew)
+    assert (scripts.asked_at, scripts.pings) == ([], 0)
 
 
 async def test_a_renewal_that_hangs_holds_up_neither_the_end_of_its_lease_nor_that_of_others() -> None:

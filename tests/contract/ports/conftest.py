@@ -133,7 +133,7 @@ async def real_calls(redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerat
     async with AsyncExitStack() as stack:
         blocking = blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
         stack.push_async_callback(blocking.aclose)
-        mailbox = Mailbox(blocking, redis, bench.keys, ENGINE)
+        mailbox = Mailbox(blocking, redis, bench.keys, ENGINE, MemoryOutbox(MemoryStore()))
         worker = ScriptedWorker(bench)
         executor = CallExecutor(bench.engine, mailbox, bench.keys, RedisClock(), default_timeout_ms=60_000)
         await stack.enter_async_context(at_work(mailbox.run))

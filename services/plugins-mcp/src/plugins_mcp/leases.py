@@ -2,8 +2,9 @@
 
 A lease is the idle time of the call's entry in the group's pending list. It is renewed while the event loop is alive,
 so a loop that is busy for a moment loses nothing, and a process that hangs loses its calls. Renewal is fenced: after a
-stall the entry of another worker is not stolen back. The event loop itself gives up what was not renewed in time, so
-that the work has ended here before it begins elsewhere, however long the thread waits for an answer.
+stall the entry of another worker is not stolen back. What Redis has lost of a call is put back by its renewal, so as
+soon as an outage is over all leases are renewed. The event loop itself gives up what was not renewed in time, so that
+the work has ended here before it begins elsewhere, however long the thread waits for an answer.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
-from plugins_contract.ledger import Delivery, renew
+from plugins_contract.ledger import LEASE_MS, Delivery, renew
 from plugins_contract.ledger.replies import Renewed, Stale
 from plugins_contract.ledger.scripts import SyncCommands
 
@@ -28,11 +29,11 @@ log = logging.getLogger(__name__)
 class LeaseTimes:
     """The arithmetic of leases, in seconds. Every worker of a group must have the same."""
 
-    lease: float = 10.0
+    lease: float = LEASE_MS / 1000
     """An entry that is idle for longer is taken over."""
     renew: float = 2.5
     renew_again: float = 0.25
-    """How soon a renewal is tried again that found no Redis."""
+    """How soon an outage of Redis is noticed, and its end: all leases are renewed then, before others take calls up."""
     give_up: float = 8.0
     """Work ends this long after its last good renewal: before it can begin elsewhere."""
     loop_alive: float = 5.0
@@ -117,28 +118,41 @@ class LeaseKeeper:
     # What follows runs in the thread, up to the next comment.
 
     def _renew_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        pause = self._times.renew
-        while not self._stop.wait(pause * random.uniform(0.9, 1.1)):
-            pause = self._times.renew
-            if time.monotonic() - self._beat_at > self._times.loop_alive:
-                log.warning("the event loop has not moved for %.0f s: leases are not renewed", self._times.loop_alive)
+        due, still = 0.0, False
+        while not self._stop.wait(self._times.renew_again):
+            was_still, still = still, time.monotonic() - self._beat_at > self._times.loop_alive
+            if still:
+                if not was_still:
+                    log.warning("the event loop has not moved for %.0f s: no renewals", self._times.loop_alive)
                 continue
-            for lease in self._held_now():
-                if self._stop.is_set():
-                    return
-                try:
-                    self._renew(lease, loop)
-                except Exception as error:
-                    if is_outage(error):
-                        pause = self._times.renew_again
-                        break  # the others would wait for the same silence
-                    log.exception("the lease of call %s cannot be renewed", lease.delivery.request.correlation_id)
+            leases = self._held_now()
+            try:
+                if leases and time.monotonic() < due:
+                    # Redis may go away and come back between two renewals, without what it knew: ask whether it did.
+                    self._redis.execute_command("PING")
+                elif leases:
+                    self._renew_each(leases, loop)
+                    due = time.monotonic() + self._times.renew * random.uniform(0.9, 1.1)
+            except Exception as error:
+                if not is_outage(error):
+                    log.exception("leases cannot be renewed")
+                due = 0.0
+
+    def _renew_each(self, leases: list[Lease], loop: asyncio.AbstractEventLoop) -> None:
+        """Renew all of them. Raises what says that Redis is away: the others would wait for the same silence."""
+        for lease in leases:
+            if self._stop.is_set():
+                return
+            try:
+                self._renew(lease, loop)
+            except Exception as error:
+                if is_outage(error):
+                    raise
+                log.exception("the lease of call %s cannot be renewed", lease.delivery.request.correlation_id)
 
     def _renew(self, lease: Lease, loop: asyncio.AbstractEventLoop) -> None:
         asked_at = time.monotonic()
-        delivery = lease.delivery
-        correlation_id = delivery.request.correlation_id
-        match renew(self._redis, self._keys, correlation_id, delivery.entry, delivery.consumer, lease.fence):
+        match renew(self._redis, self._keys, lease.delivery, lease.fence):
             case Renewed(cancel_requested):
                 lease.renewed_at = asked_at
                 if cancel_requested:
