@@ -67,7 +67,7 @@ async def test_a_call_is_run_under_its_lease_and_its_result_is_written_with_its_
     [
         (Abandoned(9, 1), CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, False),
         (Exhausted(9, 3), CallState.DEAD, ErrorCode.UNKNOWN_ERROR, True),
-        (NoLedger(), CallState.FAILED, ErrorCode.LOST, True),
+        (NoLedger(), CallState.UNKNOWN, ErrorCode.LOST, True),
         (CancelledBefore(9, 1), CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, False),
     ],
 )
@@ -88,6 +88,12 @@ async def test_a_repeatable_call_that_was_cancelled_before_ends_as_cancelled(ben
     assert bench.outcome.state is CallState.CANCELLED
 
 
+async def test_a_repeatable_call_without_a_ledger_ends_as_failed(bench: Bench) -> None:
+    bench.ledger.started = NoLedger()
+    await bench.handle(hangs, execution_class=ExecutionClass.REPEATABLE)
+    assert bench.outcome.state is CallState.FAILED
+
+
 async def test_what_is_no_business_of_ours_is_left_alone(bench: Bench) -> None:
     bench.ledger.started = NothingToDo("another worker has it")
     await bench.handle(hangs)
@@ -95,7 +101,17 @@ async def test_what_is_no_business_of_ours_is_left_alone(bench: Bench) -> None:
     assert not bench.server.calls
 
 
-async def test_a_call_for_a_server_that_is_not_configured_here_is_given_back(bench: Bench) -> None:
+async def test_a_call_for_a_server_that_is_not_configured_here_is_left_to_others_and_does_not_begin(
+    bench: Bench,
+) -> None:
+    await bench.handle(hangs, server="elsewhere")
+    assert bench.ledger.passed == 1
+    assert bench.ledger.starts == 0
+    assert not bench.ledger.outcomes
+
+
+async def test_one_of_them_that_has_begun_elsewhere_is_given_back(bench: Bench) -> None:
+    bench.ledger.passes = False
     await bench.handle(hangs, server="elsewhere")
     assert bench.ledger.released == [(7, 10_000)]
     assert not bench.ledger.outcomes

@@ -22,7 +22,7 @@ from plugins_contract.ledger.replies import (
     Stale,
     Started,
 )
-from plugins_contract.messages import ToolCallRequested
+from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
 from plugins_mcp import decisions
 from plugins_mcp.decisions import Cut, Finish, GiveBack, Leave, Retry
@@ -82,12 +82,14 @@ class CallHandler:
 
     async def handle(self, delivery: Delivery) -> None:
         """See one delivery through. Whatever happens to the call is written before this returns, or left to others."""
+        if self._servers.get(delivery.request.server) is None and await self._passed_on(delivery):
+            return
         asked_at = 0.0
 
         async def start() -> Started:
             nonlocal asked_at
             asked_at = time.monotonic()
-            return await self._ledger.start(delivery, max_starts=MAX_STARTS, expired=_EXPIRED)
+            return await self._ledger.start(delivery, max_starts=MAX_STARTS, expired=_EXPIRED, lease_ms=self._lease_ms)
 
         match await self._until_written(start):
             case Run(fence, starts):
@@ -103,9 +105,19 @@ class CallHandler:
             case NothingToDo(why):
                 log.info("call %s is not run: %s", delivery.request.correlation_id, why)
             case NoLedger():
-                message = "its ledger entry is gone, so whether it ran before is not known; it was not run"
-                outcome = ToolOutcome.failure(CallState.FAILED, ErrorCode.LOST, message)
+                message = (
+                    "Redis lost what it knew of this call, so whether it ran before is not known; it is not run now"
+                )
+                once = delivery.request.execution_class is ExecutionClass.ONCE
+                state = CallState.UNKNOWN if once else CallState.FAILED
+                outcome = ToolOutcome.failure(state, ErrorCode.LOST, message)
                 await self._complete(delivery, 0, outcome, 0, dead_reason=message)
+
+    async def _passed_on(self, delivery: Delivery) -> bool:
+        """Leave a call whose server is not configured here to others. If none has it, the deadline ends the call."""
+        request = delivery.request
+        log.debug("call %s: server %r is not configured here", request.correlation_id, request.server)
+        return await self._until_written(lambda: self._ledger.pass_on(delivery, lease_ms=self._lease_ms))
 
     async def _run(self, delivery: Delivery, fence: int, starts: int, *, since: float) -> None:
         request = delivery.request
