@@ -1,0 +1,122 @@
+"""What is done about calls of which Redis has lost something: first certain, then true, and nothing runs twice."""
+
+import msgspec
+import pytest
+
+from dialog_engine.streams.losses import (
+    CERTAIN_AFTER_SECONDS,
+    GAP_SECONDS,
+    EndAs,
+    EnqueueAgain,
+    LeaveIt,
+    Suspicions,
+    decide,
+    ended_unseen,
+)
+from plugins_contract.errors import ErrorCode
+from plugins_contract.ledger.replies import Loss
+from plugins_contract.messages import ExecutionClass, ToolCallRequested
+from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_mcp.leases import LeaseTimes
+from tests.integration.engines import request
+
+ONCE = request(deadline=1000)
+REPEATABLE = msgspec.structs.replace(ONCE, execution_class=ExecutionClass.REPEATABLE)
+
+
+@pytest.mark.parametrize(
+    ("loss", "call", "state"),
+    [
+        (Loss.MISSING, ONCE, CallState.UNKNOWN),
+        (Loss.VANISHED, ONCE, CallState.FAILED),
+        (Loss.VANISHED, REPEATABLE, CallState.FAILED),
+        (Loss.STRANDED, ONCE, CallState.UNKNOWN),
+        (Loss.STRANDED, REPEATABLE, CallState.FAILED),
+    ],
+)
+def test_what_is_lost_ends_with_the_truth(loss: Loss, call: ToolCallRequested, state: CallState) -> None:
+    for now in (0, 2000):
+        match decide(loss, call, now):
+            case EndAs(outcome):
+                assert outcome.state is state
+                assert outcome.error is not None
+                assert outcome.error.code is ErrorCode.LOST
+            case other:
+                raise AssertionError(other)
+
+
+def test_what_may_run_twice_is_put_on_the_stream_again_before_its_deadline() -> None:
+    assert decide(Loss.MISSING, REPEATABLE, 999) == EnqueueAgain()
+    assert decide(Loss.MISSING, REPEATABLE, 1000) == LeaveIt()
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted", "state", "code"),
+    [
+        (ONCE, CallState.CANCELLED, CallState.UNKNOWN, ErrorCode.LOST),
+        (ONCE, CallState.EXPIRED, CallState.UNKNOWN, ErrorCode.LOST),
+        (REPEATABLE, CallState.CANCELLED, CallState.CANCELLED, ErrorCode.CANCELLED),
+        (REPEATABLE, CallState.EXPIRED, CallState.FAILED, ErrorCode.LOST),
+    ],
+)
+def test_a_published_call_that_is_given_up_unseen_is_not_said_to_have_never_run(
+    call: ToolCallRequested, wanted: CallState, state: CallState, code: ErrorCode
+) -> None:
+    outcome = ended_unseen(call, ToolOutcome.failure(wanted, ErrorCode.CANCELLED, "it was not run"))
+    assert outcome.error is not None
+    assert (outcome.state, outcome.error.code) == (state, code)
+    assert "not run" not in outcome.error.message
+
+
+def test_a_living_worker_has_the_time_to_put_its_call_back() -> None:
+    times = LeaseTimes()
+    assert CERTAIN_AFTER_SECONDS[Loss.MISSING] > 2 * 1.1 * times.renew
+    assert CERTAIN_AFTER_SECONDS[Loss.STRANDED] > 1.1 * times.renew
+
+
+LOOKS: dict[str, tuple[list[float], float, bool]] = {
+    "found so for long enough": ([0.0, 2.5, 4.0, 5.9], 6.0, True),
+    "found so once": ([], 6.0, False),
+    "not for long enough": ([0.0, 2.5, 5.0], 5.9, False),
+    "nobody looked for a while": ([0.0, 2.9], 2.9 + GAP_SECONDS + 0.1, False),
+}
+
+
+@pytest.mark.parametrize("looks", LOOKS)
+def test_a_loss_is_certain_once_it_was_found_in_every_look_for_a_while(looks: str) -> None:
+    before, at, certain = LOOKS[looks]
+    suspicions = Suspicions()
+    for now in before:
+        assert suspicions.looked(["a", "b"], [("a", Loss.MISSING)], now) == []
+    assert suspicions.looked(["a"], [("a", Loss.MISSING)], at) == ([("a", Loss.MISSING)] if certain else [])
+    assert len(suspicions) == 1
+
+
+def test_what_vanished_is_certain_at_once() -> None:
+    assert Suspicions().looked(["a"], [("a", Loss.VANISHED)], 0.0) == [("a", Loss.VANISHED)]
+
+
+@pytest.mark.parametrize("meanwhile", ["put back", "lost otherwise", "forgotten", "an outage"])
+def test_a_suspicion_begins_anew_when_something_happened_meanwhile(meanwhile: str) -> None:
+    suspicions = Suspicions()
+    suspicions.looked(["a"], [("a", Loss.MISSING)], 0.0)
+    suspicions.looked(["a"], [("a", Loss.MISSING)], 2.5)
+    match meanwhile:
+        case "put back":
+            suspicions.looked(["a"], [], 5.0)
+        case "lost otherwise":
+            suspicions.looked(["a"], [("a", Loss.STRANDED)], 5.0)
+        case "forgotten":
+            suspicions.forget("a")
+        case _:
+            suspicions.clear()
+    assert suspicions.looked(["a"], [("a", Loss.MISSING)], 6.5) == []
+
+
+def test_a_suspicion_of_one_call_outlives_a_look_at_others() -> None:
+    suspicions = Suspicions()
+    suspicions.looked(["a"], [("a", Loss.MISSING)], 3.5)
+    suspicions.looked(["b"], [], 4.5)
+    suspicions.looked(["a"], [("a", Loss.MISSING)], 6.0)
+    suspicions.looked(["a"], [("a", Loss.MISSING)], 8.5)
+    assert suspicions.looked(["a"], [("a", Loss.MISSING)], 9.5) == [("a", Loss.MISSING)]
