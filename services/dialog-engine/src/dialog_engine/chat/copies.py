@@ -6,6 +6,10 @@ from dataclasses import dataclass
 import msgspec
 
 
+NOTHING = msgspec.Raw()
+"""Stands for JSON that is not there: such a field does not travel."""
+
+
 class TurnRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """How a turn is doing, or how it ended. Times are Unix milliseconds."""
 
@@ -32,9 +36,9 @@ class CallRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     server: str
     arguments: str
     created_at: int
-    extra: msgspec.Raw | None = None
-    request: msgspec.Raw | None = None
-    outcome: msgspec.Raw | None = None
+    extra: msgspec.Raw = NOTHING
+    request: msgspec.Raw = NOTHING
+    outcome: msgspec.Raw = NOTHING
     answered_at: int | None = None
 
 

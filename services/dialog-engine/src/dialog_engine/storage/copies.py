@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from dialog_engine.chat.copies import (
+    NOTHING,
     CallRow,
     MessageRow,
     OutcomeRow,
@@ -172,7 +173,7 @@ class SqliteCopies(LocalCopies):
         calls = [call for row in copy.rows if isinstance(row, MessageRow) for call in row.calls]
         rows: list[OutboxRow] = []
         for call in calls:
-            if call.request is None or call.correlation_id not in still_open:
+            if not bytes(call.request) or call.correlation_id not in still_open:
                 continue
             await tx.execute(
                 "DELETE FROM outbox WHERE event_type = ? AND event_id = ?", TOOL_CALL_REQUESTED, call.correlation_id
@@ -334,9 +335,9 @@ def _call_row(
     )
 
 
-def _raw(data: bytes | None) -> msgspec.Raw | None:
-    return None if data is None else msgspec.Raw(data)
+def _raw(data: bytes | None) -> msgspec.Raw:
+    return NOTHING if data is None else msgspec.Raw(data)
 
 
-def _blob(data: msgspec.Raw | None) -> bytes | None:
-    return None if data is None else bytes(data)
+def _blob(data: msgspec.Raw) -> bytes | None:
+    return bytes(data) or None
