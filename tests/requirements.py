@@ -250,12 +250,31 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "contract/test_ledger_complete.py::test_a_dead_letter_answers_its_caller_too",
         "integration/test_worker_consumer.py::test_the_caller_of_a_request_of_another_version_is_answered",
     ),
-    "operators list, show, requeue and discard dead letters": NOT_YET,
+    "operators list, show, requeue and discard dead letters": (
+        "contract/test_dead_letters.py::test_of_many_operators_one_requeues",
+        "contract/test_dead_letters.py::test_a_requeue_whose_answer_was_lost_may_be_asked_for_again",
+        "contract/test_dead_letters.py::test_a_letter_tells_what_was_tried_and_what_the_caller_was_told",
+        "integration/test_dead_letter_commands.py::test_an_exhausted_call_of_a_real_worker_is_shown_requeued_and_runs_once",
+        "integration/test_dead_letter_commands.py::test_of_two_processes_that_requeue_at_once_one_does",
+        "integration/test_dead_letter_commands.py::test_a_call_that_may_have_run_is_refused_until_one_says_that_one_knows",
+        "integration/test_dead_letter_commands.py::test_at_a_terminal_it_asks_and_only_yes_is_yes",
+    ),
     "writes are not retried blindly, connections are few": (
         "contract/test_connections.py::test_a_write_whose_connection_broke_is_not_sent_again",
         "contract/test_connections.py::test_however_many_ask_at_once_the_connections_are_few",
     ),
-    "TLS, an ACL user and Sentinel can be configured": NOT_YET,
+    "TLS, an ACL user and Sentinel can be configured": (
+        "integration/test_redis_access.py::test_a_call_completes_over_tls_with_certificates_of_both_sides",
+        "integration/test_redis_access.py::test_the_acl_users_of_the_runbook_are_all_that_the_services_need",
+        "integration/test_redis_access.py::test_after_a_failover_both_services_find_the_new_master_and_calls_complete",
+        "unit/test_redis_settings.py::test_a_wrong_value_names_its_variable_and_what_to_do_and_shows_no_secret",
+        "unit/test_redis_settings.py::test_a_password_is_shown_nowhere",
+    ),
+    "both services start without Redis, say why it does not answer, and connect when it does": (
+        "integration/test_redis_access.py::test_both_services_start_serve_and_connect_later_when_redis_is_absent",
+        "integration/test_redis_access.py::test_a_wrong_password_is_an_outage_that_ends_when_it_is_put_right",
+        "integration/test_redis_access.py::test_sentinels_that_know_no_master_are_an_outage_that_ends",
+    ),
     "a full disk under SQLite refuses before anything is accepted, and heals": (
         "integration/test_storage.py::test_a_full_disk_refuses_and_heals",
         "chaos/test_disk_full.py::test_a_full_disk_refuses_or_waits_and_heals",
@@ -301,9 +320,29 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "a turn ends though nobody looks": (
         "story/test_01_a_turn.py::test_a_turn_belongs_to_the_engine_and_ends_though_nobody_looks",
     ),
-    "the turn log is in Redis, fenced by epoch, and any replica serves it": NOT_YET,
-    "a cursor that is too old gets a reset with a snapshot": NOT_YET,
-    "streams cut at random have no gap and no duplicate": NOT_YET,
+    "the turn log is in Redis, fenced by epoch, and any replica serves it": (
+        "integration/test_turn_logs.py::test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over",
+        "integration/test_turn_logs.py::test_clients_here_get_each_piece_and_clients_elsewhere_all_of_them",
+        "integration/test_turn_logs.py::test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once",
+    ),
+    "a log that Redis lost is stored again by its owner": (
+        "integration/test_turn_logs.py::"
+        "test_a_log_that_redis_lost_is_stored_again_from_its_beginning_and_readers_elsewhere_miss_nothing",
+        "integration/test_turn_logs.py::test_a_log_is_looked_after_while_nothing_is_said",
+    ),
+    "a cursor that is too old gets a reset with a snapshot": (
+        "unit/test_snapshot.py::test_a_hole_in_the_log_of_a_turn_that_runs_is_filled_with_a_reset_and_then_it_goes_on",
+        "unit/test_snapshot.py::test_one_who_has_read_a_part_is_told_to_forget_it_and_then_nothing_more",
+        "integration/test_turn_logs.py::"
+        "test_one_who_comes_from_a_place_that_the_log_never_had_is_told_everything_after_a_reset",
+    ),
+    "what was committed before a crash is told after it": (
+        "story/test_07_a_restart.py::test_finished_tools_are_not_run_again_and_running_ones_are_waited_for",
+        "integration/test_http_turns.py::test_the_end_that_a_log_lost_is_told_from_what_was_stored",
+    ),
+    "streams cut at random have no gap and no duplicate": (
+        "chaos/test_cut_streams.py::test_streams_that_are_cut_at_random_have_no_gap_and_no_duplicate",
+    ),
     "a dropped stream goes on where it stopped": (
         "e2e/test_page_connections.py::test_a_stream_dropped_in_the_middle_goes_on_where_it_stopped",
     ),
@@ -342,7 +381,10 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "an approval is bound to its arguments, given once, and expires": NOT_YET,
     "a frozen client is dropped and harms nobody": NOT_YET,
     "several tabs watch one turn": NOT_YET,
-    "SIGTERM says farewell to streams": NOT_YET,
+    "SIGTERM says farewell to streams": (
+        "integration/test_http_turns.py::test_at_the_end_of_the_engine_streams_get_what_is_there_and_a_farewell",
+        "integration/test_http_turns.py::test_a_turn_that_ends_in_its_grace_is_told_to_its_end",
+    ),
     "streams pass a real nginx": NOT_YET,
     "with Redis or all workers down chat still answers": (
         "e2e/test_stack_faults.py::test_without_redis_the_chat_still_answers_and_with_it_tools_work_again",

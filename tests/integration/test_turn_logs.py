@@ -391,7 +391,7 @@ async def test_the_readers_of_an_owner_that_was_superseded_are_let_go_and_find_t
         await wait_until(lambda: new.stored_up_to == 1)
         old.append(TextDelta("from the past"))
         assert text(await reader) == "afrom the past"
-        assert not stale.here("turn")
+        assert stale.running("turn") is None
         new.append(DONE)
         assert text(await read(stale, Cursor(1, 2))) == "<reset><done>"
 

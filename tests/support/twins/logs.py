@@ -72,8 +72,9 @@ class MemoryLogs(TurnLogs, TurnFrames):
         batch = self._frames(turn_id, START) if turn_id in self.lives else None
         return batch[-1] if batch else None
 
-    def here(self, turn_id: str) -> bool:
-        return turn_id in self.lives
+    def running(self, turn_id: str) -> Turn | None:
+        life = self.lives[turn_id][-1] if turn_id in self.lives else None
+        return None if life is None or life.closed else life.turn
 
     def _frames(self, turn_id: str, after: Cursor) -> list[Frame]:
         encoded = [(cursor, *events.encode(event)) for cursor, event in self._after(turn_id, after)]

@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from dialog_engine.model import Turn
+
 _CURSOR = re.compile(r"(\d{1,15})-(\d{1,15})")
 
 IDLE_SECONDS = 15.0
@@ -76,6 +78,6 @@ class TurnFrames(Protocol):
         """The last event there is now; None when there is none, or it cannot be read now."""
         ...
 
-    def here(self, turn_id: str) -> bool:
-        """Whether this engine writes, or has just written, the log."""
+    def running(self, turn_id: str) -> Turn | None:
+        """The turn, when this engine writes its log and has not come to the end."""
         ...

@@ -48,8 +48,8 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
 
 
-def current_subject(request: Request) -> str:
-    """The subject of `request`, from the authenticator of its app."""
+async def current_subject(request: Request) -> str:
+    """The subject of `request`, from the authenticator of its app. (A plain function would be run in a thread.)"""
     authenticator: Authenticator = request.app.state.authenticator
     return authenticator.subject(request.headers.get("authorization"))
 

@@ -97,6 +97,9 @@ async def events(
 ) -> Response:
     """The turn's events, from the start or after the last one that was seen; live while it runs."""
     cursor = _cursor("Last-Event-ID", last_event_id) or _cursor("after", after) or START
+    running = engine.frames.running(turn_id)
+    if running is not None and running.subject == subject:
+        return EventStream(snapshot.of_running(engine, subject, turn_id, cursor))  # most are here: nothing is looked up
     record = await engine.archive.turn(subject, turn_id)
     if record.status == "running":
         return EventStream(snapshot.of_running(engine, subject, turn_id, cursor))

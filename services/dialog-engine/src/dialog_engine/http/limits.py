@@ -1,8 +1,8 @@
 """Bounds on requests, held before anything reads them: how much they may send, and under which name they may come."""
 
+from functools import lru_cache
 from http import HTTPStatus
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dialog_engine.config import is_loopback
@@ -23,8 +23,8 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        announced = Headers(scope=scope).get("content-length", "0")
-        if announced.isdecimal() and int(announced) > self._max_bytes:
+        announced = _header(scope, b"content-length") or b"0"
+        if announced.isdigit() and int(announced) > self._max_bytes:
             await self._refuse(scope, receive, send)
             return
         started = refused = False
@@ -71,7 +71,7 @@ class LoopbackNames:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http" and not is_own_name(Headers(scope=scope).get("host", "")):
+        if scope["type"] == "http" and not is_own_name(_header(scope, b"host").decode("latin-1")):
             detail = "without API_KEYS requests are served at localhost, 127.0.0.1 and [::1] only"
             errors = {"errors": [{"field": "Host", "message": detail}]}
             response = problem(HTTPStatus.MISDIRECTED_REQUEST, "HOST_NOT_ALLOWED", detail, errors)
@@ -80,6 +80,12 @@ class LoopbackNames:
         await self._app(scope, receive, send)
 
 
+def _header(scope: Scope, name: bytes) -> bytes:
+    """The value of a header, or nothing: every request is asked for two, so no mapping is made for it."""
+    return next((value for each, value in scope["headers"] if each == name), b"")
+
+
+@lru_cache(maxsize=100)
 def is_own_name(host: str) -> bool:
     """Whether a Host header names this machine's loopback, with a port or without."""
     name, bracket, port = host.lower().rpartition("]")

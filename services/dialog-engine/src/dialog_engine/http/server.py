@@ -27,9 +27,6 @@ class Connection(HttpToolsProtocol):
         """Bound what waits for this client."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
-        peer: socket.socket | None = transport.get_extra_info("socket")
-        if peer is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It has ended, in whatever way."""
@@ -62,6 +59,13 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, closing: asyncio.Event) -> None:
         super().__init__(config)
         self._closing = closing
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen. What is set for a listening socket holds for its connections."""
+        for listener in sockets or []:
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """No new connections; those that are there end by themselves, in time."""

@@ -47,8 +47,8 @@ class Services:
     max_message_chars: int
 
 
-def services_of(request: Request) -> Services:
-    """The services, from the typed state that the app's lifespan yields."""
+async def services_of(request: Request) -> Services:
+    """The services, from the typed state of the lifespan. (A plain function would be run in a thread.)"""
     return request.state.services
 
 

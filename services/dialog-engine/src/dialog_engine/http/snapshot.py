@@ -1,5 +1,6 @@
 """The events of a turn as its readers get them: from its log, and where that has a hole, from what was stored."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
@@ -15,6 +16,9 @@ from dialog_engine.model import Done, DoneReason, Reset, TurnEvent, TurnStarted
 
 RETOLD_EPOCH = 1_000_000_000
 """The epoch of events that are made anew when a turn has ended: after every one that it lived through."""
+END_SECONDS = 1.0
+"""How long the end of a turn may take from the database into the log."""
+LOOK_SECONDS = 0.05
 LOST = "a part of the turn's log is lost"
 
 
@@ -24,7 +28,7 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
         try:
             async with aclosing(engine.frames.follow(turn_id, after)) as batches:
                 async for batch in batches:
-                    if not batch and not engine.frames.here(turn_id):
+                    if not batch and engine.frames.running(turn_id) is None:
                         # Its owner may have died between the commit of the end and the log's.
                         record = await engine.archive.turn(subject, turn_id)
                         if record.status != "running":
@@ -50,6 +54,8 @@ async def of_ended(engine: Services, subject: str, record: TurnRecord, after: Cu
     if after.epoch >= RETOLD_EPOCH:
         return
     try:
+        # The end of a turn is committed first, and told after that.
+        await _come_to_its_end(engine, record.turn_id)
         async with aclosing(engine.frames.kept(record.turn_id, after)) as batches:
             async for batch in batches:
                 yield batch
@@ -60,6 +66,15 @@ async def of_ended(engine: Services, subject: str, record: TurnRecord, after: Cu
     except LogGoneError:
         pass
     yield _retold(record, await _messages(engine, subject, record), to_a_new_reader=after == START)
+
+
+async def _come_to_its_end(engine: Services, turn_id: str) -> None:
+    """Wait, bounded, for a log that is there to get its last event."""
+    for _ in range(round(END_SECONDS / LOOK_SECONDS)):
+        newest = await engine.frames.newest(turn_id)
+        if newest is None or newest.name == DONE:
+            return
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _messages(engine: Services, subject: str, record: TurnRecord) -> Sequence[MessageRecord]:

@@ -85,8 +85,9 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
             live.let_go()
         self._tails.let_go()
 
-    def here(self, turn_id: str) -> bool:
-        return turn_id in self._live
+    def running(self, turn_id: str) -> Turn | None:
+        live = self._live.get(turn_id)
+        return None if live is None or live.ended else live.turn
 
     def follow(self, turn_id: str, after: Cursor = START) -> AsyncGenerator[Batch]:
         live = self._live.get(turn_id)

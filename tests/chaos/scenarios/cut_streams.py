@@ -1,0 +1,97 @@
+"""Every stream is cut at random about every 300 ms, and goes on where it stopped, through nginx.
+
+A stream that is cut is asked for again at once, with the id of its last event. Nothing may be missing from what a
+client put together, and nothing may come twice.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos.readers import Reader
+from tests.chaos.report import Report, Size
+from tests.chaos.streaming import Stage, running_stage
+from tests.chaos.text_model import Essay
+from tests.chaos.trial import quantile
+
+LIFE_SECONDS = 0.6
+"""A connection lives for as long as this at most, and half of it on average, from its first bytes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How much is done in one size.
+
+    The questions are asked over `begin_seconds`. After a cut the next bytes take at most `resume_seconds`, in 99 of 100
+    cases: in the short form that is a bound for a machine that has other things to do.
+    """
+
+    streams: int
+    essay: Essay
+    begin_seconds: float
+    resume_seconds: float
+
+
+FORMS = {
+    Size.SHORT: Form(40, Essay(words=50, every_ms=200), begin_seconds=0.5, resume_seconds=3),
+    Size.FULL: Form(500, Essay(words=120, every_ms=500), begin_seconds=10, resume_seconds=0.3),
+}
+
+
+def run(size: Size, folder: Path) -> Report:
+    """Cut streams, and compare what the clients put together with what was said."""
+    form = FORMS[size]
+    with running_stage(folder, behind_nginx=True) as (stage, port):
+        readers = [
+            Reader("127.0.0.1", port, str(form.essay), lambda: random.uniform(0, LIFE_SECONDS))
+            for _ in range(form.streams)
+        ]
+        began, computed = time.monotonic(), stage.engine_seconds()
+        asyncio.run(_read(readers, form))
+        seconds = time.monotonic() - began
+        return _report(form, readers, seconds, (stage.engine_seconds() - computed) / seconds, stage)
+
+
+async def _read(readers: Sequence[Reader], form: Form) -> None:
+    longest = form.begin_seconds + form.essay.words * form.essay.every_ms / 1000 + 60
+    async with asyncio.timeout(longest), asyncio.TaskGroup() as tasks:
+        for reader in readers:
+            tasks.create_task(reader.run())
+            await asyncio.sleep(form.begin_seconds / len(readers))
+
+
+def _report(form: Form, readers: Sequence[Reader], seconds: float, load: float, stage: Stage) -> Report:
+    resumes = [each for reader in readers for each in reader.resumes]
+    figures: dict[str, float | int | str] = {
+        "streams": len(readers),
+        "words per second": len(readers) * form.essay.words / seconds,
+        "cuts": sum(reader.cuts for reader in readers),
+        "cuts per second": sum(reader.cuts for reader in readers) / seconds,
+        "gaps": sum(reader.transcript.text != form.essay.text for reader in readers),
+        "repeats": sum(len(reader.transcript.repeats) for reader in readers),
+        "resets": sum(reader.transcript.resets for reader in readers),
+        "resume p50 (ms)": 1000 * quantile(resumes, 0.5),
+        "resume p99 (ms)": 1000 * quantile(resumes, 0.99),
+        "resume max (ms)": 1000 * max(resumes),
+        "engine load (cores)": load,
+        "engine memory (MiB)": stage.engine_bytes() / 2**20,
+    }
+    findings = [f"{reader.turn_id}: {problem}" for reader in readers for problem in _problems(reader, form.essay)]
+    if quantile(resumes, 0.99) > form.resume_seconds:
+        findings.append(f"resume p99 is above {1000 * form.resume_seconds:g} ms")
+    return Report("cut_streams", figures, tuple(findings))
+
+
+def _problems(reader: Reader, essay: Essay) -> list[str]:
+    told = reader.transcript
+    problems = [f"repeated: {told.repeats}"] if told.repeats else []
+    if told.text != essay.text:
+        problems.append(f"has {told.text[-100:]!r} at its end, not {essay.text[-100:]!r}")
+    if told.done is None or told.done["reason"] != "stop":
+        problems.append(f"ended with {told.done}")
+    if told.resets:
+        problems.append(f"{told.resets} resets, and nothing was restarted")
+    return problems + [f"was answered {refusal}" for refusal in reader.refusals]

@@ -1,0 +1,62 @@
+"""The part of the product that streams: Redis, a model that only talks, an engine, and an nginx in front of it."""
+
+import os
+import sys
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos.report import UnableHereError
+from tests.integration.servers import accepts
+from tests.support import nginx
+from tests.support.nginx import running_nginx
+from tests.support.stack import START_SECONDS, Stack
+from tests.support.waiting import wait_until_blocking
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Stage(Stack):
+    """A stack without tools. `address` is where clients go."""
+
+    def start_all(self) -> None:
+        """Start everything."""
+        self.engine_env = {"ENABLE_MCP": "false", "LOG_LEVEL": "WARNING", **self.engine_env}
+        self.redis.start()
+        self._run([sys.executable, "-m", "tests.chaos.text_model", str(self.model_port)], None)
+        self.start_engine()
+        wait_until_blocking(lambda: accepts(self.model_port), START_SECONDS, what="the model to listen")
+
+    def engine_seconds(self) -> float:
+        """How much the engine has computed."""
+        assert self.engine
+        fields = Path(f"/proc/{self.engine.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def engine_bytes(self) -> int:
+        """The memory of the engine (RSS)."""
+        assert self.engine
+        pages = Path(f"/proc/{self.engine.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextmanager
+def running_stage(folder: Path, *, behind_nginx: bool) -> Generator[tuple[Stage, int]]:
+    """A stage, and the port where clients go, for as long as the block.
+
+    Raises:
+        UnableHereError: there is no nginx.
+    """
+    if behind_nginx and (reason := nginx.missing()):
+        raise UnableHereError(reason)
+    with ExitStack() as stack:
+        stage = Stage(folder)
+        stack.callback(stage.close)
+        stage.start_all()
+        if not behind_nginx:
+            yield stage, stage.engine_port
+            return
+        url = stack.enter_context(running_nginx(folder / "nginx", [stage.engine_port]))
+        yield stage, int(url.rpartition(":")[2])
