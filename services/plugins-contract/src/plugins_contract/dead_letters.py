@@ -1,0 +1,228 @@
+"""Dead letters as operators see them: what could not be handled, why, and what was tried."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+
+from plugins_contract.ids import new_id
+from plugins_contract.keys import GROUP, Keys
+from plugins_contract.ledger import decode_reply, scripts
+from plugins_contract.messages import (
+    ExecutionClass,
+    ToolCallRequested,
+    UnsupportedEventError,
+    arguments_hash,
+    decode_request,
+    encode_request,
+)
+from plugins_contract.outcomes import CallFinished, ToolOutcome
+
+PAGE = 100
+OPERATORS = "operators"
+"""Whose mailbox the new calls ring: no engine's. A result that comes now is recorded, and told to no conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """What befell a call before it died: `started` by a worker, `released` by it unsent, or `lost` with it."""
+
+    at_ms: int
+    what: str
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One dead letter. `event` is the request as it came, which need not be readable: then `request` is None."""
+
+    id: str
+    reason: str
+    correlation_id: str
+    entry: str
+    """Its id on the stream of requests."""
+    worker: str
+    """Who gave it up."""
+    starts: int | None
+    """How often it was begun; None when nobody knows."""
+    history: tuple[Happening, ...]
+    event: bytes
+    request: ToolCallRequested | None
+    unreadable: str
+    """Why there is no `request`."""
+    told: ToolOutcome | None
+    """What the caller was told; None when no call was known."""
+
+    @property
+    def at_ms(self) -> int:
+        """When it died, in Unix milliseconds on the clock of Redis."""
+        return int(self.id.partition("-")[0])
+
+    @property
+    def may_have_run(self) -> bool:
+        """Whether running it again may be running it twice: it is to run once, and was or may have been begun."""
+        return self.request is not None and self.request.execution_class is ExecutionClass.ONCE and self.starts != 0
+
+    def word(self, field: str) -> str:
+        """A text of the request, such as `tool`, even of one that is not readable as a whole; '' for none."""
+        if self.request is not None:
+            return str(getattr(self.request, field))
+        try:
+            fields = msgspec.json.decode(self.event, type=dict[str, Any])
+        except msgspec.DecodeError:
+            return ""
+        text = fields.get(field)
+        return text if isinstance(text, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    """It stands on the stream of requests again, as a new call."""
+
+    correlation_id: str
+    deadline: int
+
+
+class DeadLetters:
+    """Reads dead letters and takes them away. Raises what redis raises."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+
+    async def now_ms(self) -> int:
+        """Unix milliseconds on the clock of Redis."""
+        seconds, microseconds = await _answer(self._redis.time())
+        return seconds * 1000 + microseconds // 1000
+
+    async def newest_first(self, *, since_ms: int = 0) -> AsyncGenerator[DeadLetter]:
+        """All of them, down to the time `since_ms`."""
+        last = "+"
+        while True:
+            page: Any = await self._redis.xrevrange(self._keys.dead, last, str(since_ms), count=PAGE)
+            for letter_id, fields in page:
+                yield read_letter(letter_id.decode(), fields)
+            if len(page) < PAGE:
+                return
+            last = f"({page[-1][0].decode()}"
+
+    async def find(self, name: str) -> DeadLetter | None:
+        """The one with this id, or the newest of the call with this correlation id."""
+        if _is_letter_id(name):
+            page: Any = await self._redis.xrange(self._keys.dead, name, name)
+            return read_letter(page[0][0].decode(), page[0][1]) if page else None
+        async for letter in self.newest_first():
+            if letter.correlation_id == name:
+                return letter
+        return None
+
+    async def requeue(self, letter: DeadLetter, new: ToolCallRequested) -> Requeued | None:
+        """Put `new` on the stream and take the letter away, in one step. None when somebody else took it away before.
+
+        It may be asked for again with the same `new` when its answer was lost.
+        """
+        original = letter.request or new
+        answer = await scripts.run(
+            self._redis,
+            "requeue",
+            [
+                self._keys.dead,
+                self._keys.requests,
+                self._keys.call(new.correlation_id),
+                self._keys.call(original.correlation_id),
+            ],
+            [
+                letter.id,
+                letter.event,
+                new.correlation_id,
+                GROUP,
+                encode_request(new),
+                arguments_hash(new.tool_name, new.arguments),
+                new.execution_class,
+                new.deadline,
+                new.mailbox,
+                original.correlation_id,
+            ],
+        )
+        return Requeued(new.correlation_id, new.deadline) if answer[0] == b"QUEUED" else None
+
+    async def discard(self, letter: DeadLetter) -> bool:
+        """Take it away. False when somebody else did before."""
+        answer = await scripts.run(self._redis, "discard", [self._keys.dead], [letter.id, letter.event])
+        return answer[0] == b"OK"
+
+    async def outcome(self, correlation_id: str) -> ToolOutcome | None:
+        """How a call ended; None while it is open."""
+        reply: Any = await _answer(self._redis.hget(self._keys.call(correlation_id), "reply"))
+        match decode_reply(reply) if reply else None:
+            case CallFinished(outcome):
+                return outcome
+            case _:
+                return None
+
+    def again(self, request: ToolCallRequested, *, deadline: int) -> ToolCallRequested:
+        """The same request as a call of its own, with another deadline."""
+        correlation_id = new_id()
+        return msgspec.structs.replace(
+            request,
+            correlation_id=correlation_id,
+            response_channel=self._keys.response(correlation_id),
+            mailbox=self._keys.mailbox(OPERATORS),
+            deadline=deadline,
+        )
+
+
+def read_letter(letter_id: str, fields: dict[bytes, bytes]) -> DeadLetter:
+    """A letter from its fields. Those of an earlier release have no history."""
+
+    def text(name: bytes) -> str:
+        return fields.get(name, b"").decode(errors="backslashreplace")
+
+    event = fields.get(b"event", b"")
+    request, unreadable = None, ""
+    try:
+        request = decode_request(event)
+    except UnsupportedEventError as error:
+        unreadable = str(error)
+    starts = text(b"starts")
+    return DeadLetter(
+        id=letter_id,
+        reason=text(b"reason"),
+        correlation_id=text(b"correlationId"),
+        entry=text(b"entry"),
+        worker=text(b"worker"),
+        starts=int(starts) if starts.isdecimal() else None,
+        history=tuple(_history(text(b"history"))),
+        event=event,
+        request=request,
+        unreadable=unreadable,
+        told=_told(fields.get(b"reply", b"")),
+    )
+
+
+def _history(text: str) -> list[Happening]:
+    lines = (line.split(" ", 2) for line in text.splitlines())
+    return [Happening(int(line[0]), line[1], line[2]) for line in lines if len(line) == 3 and line[0].isdecimal()]
+
+
+def _told(reply: bytes) -> ToolOutcome | None:
+    try:
+        match decode_reply(reply) if reply else None:
+            case CallFinished(outcome):
+                return outcome
+            case _:
+                return None
+    except msgspec.DecodeError:
+        return None
+
+
+def _is_letter_id(name: str) -> bool:
+    milliseconds, _, number = name.partition("-")
+    return milliseconds.isdecimal() and number.isdecimal() and name.isascii()
+
+
+async def _answer(answer: Any) -> Any:
+    """redis-py types some commands as either awaitable or not."""
+    return await answer

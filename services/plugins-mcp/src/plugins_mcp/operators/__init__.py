@@ -1,0 +1,1 @@
+"""Commands for operators: `plugins-mcp dead …`."""

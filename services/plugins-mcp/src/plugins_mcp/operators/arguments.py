@@ -1,0 +1,193 @@
+"""The command line of `plugins-mcp`, as a closed union of what it may ask for."""
+
+import argparse
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+DESCRIPTION = "Runs tool calls from events.plugins against MCP servers. Without a command: the worker itself."
+EXIT_CODES = """exit codes:
+  0  done
+  1  nothing found, or something was not done: it says what and why
+  2  a wrong argument or setting
+  3  Redis cannot be reached"""
+DEFAULT_TIMEOUT_SECONDS = 60.0
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which dead letters. Empty texts do not restrict; of `since`, at most one is set."""
+
+    server: str = ""
+    tool: str = ""
+    subject: str = ""
+    reason: str = ""
+    since_seconds: float | None = None
+    since_ms: int | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """No command: be a worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """Show many, a line each."""
+
+    filters: Filters
+    json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Show one, in full."""
+
+    name: str
+    json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Those with these names, or all that the filters let through; and whether to ask before."""
+
+    names: tuple[str, ...]
+    filters: Filters
+    yes: bool
+    dry_run: bool
+    json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Run them again."""
+
+    selection: Selection
+    timeout_seconds: float
+    may_have_run: bool
+    wait: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Take them away."""
+
+    selection: Selection
+
+
+Command = Work | List | Show | Requeue | Discard
+
+
+def read_arguments(argv: list[str]) -> Command:
+    """What the command line asks for. A wrong one is told, and ends the process with 2, as `--help` does with 0."""
+    parser = _parser()
+    found = parser.parse_args(argv)
+    if found.group is None:
+        return Work()
+    command: str = found.command
+    match command:
+        case "list":
+            return List(_filters(found), found.json)
+        case "show":
+            return Show(found.id, found.json)
+        case _:
+            if bool(found.id) == found.all:
+                parser.error(f"dead {command}: name the letters, or say --all")
+            filters = _filters(found)
+            if found.id and filters != Filters():
+                parser.error(f"dead {command}: filters go with --all, not with named letters")
+            selection = Selection(tuple(found.id), filters, found.yes, found.dry_run, found.json)
+            if command == "discard":
+                return Discard(selection)
+            return Requeue(selection, found.timeout, found.may_have_run, found.wait)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="plugins-mcp", description=DESCRIPTION)
+    dead = parser.add_subparsers(title="commands", dest="group", metavar="dead").add_parser(
+        "dead",
+        help="dead letters: tool calls that could not be handled",
+        description="Dead letters: tool calls that could not be handled. Their callers were answered long ago.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = dead.add_subparsers(title="commands", dest="command", metavar="list|show|requeue|discard", required=True)
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(
+            name, help=text, description=text, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        made.add_argument("--json", action="store_true", help="one JSON object per line, for scripts")
+        return made
+
+    _add_filters(add("list", "List dead letters, the newest first."), limit=50)
+    show = add("show", "Show all that is known of one.")
+    show.add_argument("id", metavar="ID", help="its id, or the correlation id of its call")
+    requeue = add("requeue", "Run them again, each as a new call; the result goes to no conversation.")
+    requeue.add_argument(
+        "--timeout",
+        type=_duration,
+        default=DEFAULT_TIMEOUT_SECONDS,
+        metavar="TIME",
+        help="time for the new call, such as 90s or 5m (default: 60s)",
+    )
+    requeue.add_argument(
+        "--may-have-run",
+        action="store_true",
+        help="also calls that must run once and were begun: they may have taken effect, and may do so twice now",
+    )
+    requeue.add_argument("--wait", action="store_true", help="wait for the results and print them")
+    for command in (requeue, add("discard", "Take them away for good.")):
+        command.add_argument("id", nargs="*", metavar="ID", help="ids, or correlation ids of their calls")
+        command.add_argument("--all", action="store_true", help="all that the filters let through")
+        command.add_argument("--yes", action="store_true", help="do not ask")
+        command.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+        _add_filters(command, limit=None)
+    return parser
+
+
+def _add_filters(parser: argparse.ArgumentParser, *, limit: int | None) -> None:
+    group = parser.add_argument_group("filters")
+    group.add_argument("--server", default="", help="the MCP server")
+    group.add_argument("--tool", default="", help="the tool, as the server or as the model calls it")
+    group.add_argument("--subject", default="", help="on whose behalf")
+    group.add_argument("--reason", default="", help="a part of the reason, in any case")
+    group.add_argument(
+        "--since",
+        type=_since,
+        default=(None, None),
+        metavar="TIME",
+        help="30m, 12h, 7d ago, or since 2026-01-31T12:00:00Z",
+    )
+    text = f"the newest N at most (default: {limit})" if limit else "the newest N at most"
+    group.add_argument("--limit", type=_count, default=limit, metavar="N", help=text)
+
+
+def _filters(found: argparse.Namespace) -> Filters:
+    seconds, at_ms = found.since
+    return Filters(found.server, found.tool, found.subject, found.reason, seconds, at_ms, found.limit)
+
+
+def _since(text: str) -> tuple[float | None, int | None]:
+    if re.fullmatch(r"[\d.]+[a-z]", text):
+        return _duration(text), None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 30m, 12h, 7d or 2026-01-31T12:00:00Z") from None
+    return None, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _duration(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    if not found or not float(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 90s, 5m, 12h or 7d")
+    return float(found[1]) * UNITS[found[2] or "s"]
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return int(text)

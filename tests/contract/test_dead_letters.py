@@ -1,0 +1,230 @@
+"""Dead letters: what they tell, and that each is requeued or discarded once."""
+
+import anyio
+import pytest
+
+from plugins_contract.dead_letters import OPERATORS, DeadLetter, DeadLetters, Requeued, read_letter
+from plugins_contract.errors import ErrorCode
+from plugins_contract.ledger import replies
+from plugins_contract.messages import ToolCallRequested, encode_request
+from plugins_contract.outcomes import CallState, ToolOutcome
+from tests.support.ledger import DONE, LEASE_MS, MINUTE_MS, Bench
+
+pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+
+EXHAUSTED = ToolOutcome.failure(CallState.DEAD, ErrorCode.UNKNOWN_ERROR, "begun 2 times")
+
+
+async def dead(bench: Bench, execution_class: str = "repeatable") -> DeadLetter:
+    """A call that two workers have begun, the second of which gave it up."""
+    delivery, _ = await bench.running(execution_class)
+    second = await bench.claim(delivery, "b")
+    match await bench.start(second):
+        case replies.Run(fence, _) | replies.Abandoned(fence, _):
+            await bench.worker.complete(second, fence, EXHAUSTED, dead_reason="begun 2 times")
+        case other:
+            raise AssertionError(other)
+    return await only(bench)
+
+
+async def only(bench: Bench) -> DeadLetter:
+    """The one dead letter there is."""
+    (letter,) = [letter async for letter in letters(bench).newest_first()]
+    return letter
+
+
+def letters(bench: Bench) -> DeadLetters:
+    return DeadLetters(bench.redis, bench.keys)
+
+
+async def again(bench: Bench, letter: DeadLetter) -> ToolCallRequested:
+    assert letter.request is not None
+    return letters(bench).again(letter.request, deadline=await bench.now_ms() + MINUTE_MS)
+
+
+async def test_a_letter_tells_what_was_tried_and_what_the_caller_was_told(bench: Bench) -> None:
+    letter = await dead(bench)
+
+    assert [(each.what, each.worker) for each in letter.history] == [("started", "a"), ("lost", "a"), ("started", "b")]
+    assert abs(letter.at_ms - await bench.now_ms()) < MINUTE_MS
+    assert [each.at_ms for each in letter.history] == sorted(each.at_ms for each in letter.history)
+    assert (letter.reason, letter.worker, letter.starts, letter.told) == ("begun 2 times", "b", 2, EXHAUSTED)
+    assert letter.request is not None
+    assert letter.request.arguments == {"a": 1, "b": [2, 3]}
+
+
+async def test_an_attempt_that_was_given_back_is_in_the_history_too(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
+    second = await bench.claim(delivery, "b")
+    fence = await bench.run(second)
+    await bench.worker.complete(second, fence, EXHAUSTED, dead_reason="begun")
+
+    happened = [(each.what, each.worker) for each in (await only(bench)).history]
+    assert happened == [("started", "a"), ("released", "a"), ("started", "b")]
+
+
+async def test_a_requeued_call_is_a_new_one_that_runs_as_any_other(bench: Bench) -> None:
+    letter = await dead(bench)
+    new = await again(bench, letter)
+
+    assert await letters(bench).requeue(letter, new) == Requeued(new.correlation_id, new.deadline)
+    assert await bench.dead_letters() == []
+    delivery = await bench.deliver("c")
+    assert delivery.request == new
+    assert new.mailbox == bench.keys.mailbox(OPERATORS)
+    fence = await bench.run(delivery)
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+    assert await letters(bench).outcome(new.correlation_id) == DONE
+
+
+async def test_the_new_call_and_the_dead_one_name_each_other(bench: Bench) -> None:
+    letter = await dead(bench)
+    new = await again(bench, letter)
+    await letters(bench).requeue(letter, new)
+
+    assert letter.request is not None
+    assert (await bench.ledger(new))["requeuedFrom"] == letter.correlation_id
+    assert (await bench.ledger(letter.request))["requeuedAs"] == new.correlation_id
+    assert (await bench.ledger(letter.request))["state"] == "dead"
+
+
+async def test_a_dead_call_that_redis_has_forgotten_is_not_brought_back(bench: Bench) -> None:
+    letter = await dead(bench)
+    await bench.command("DEL", bench.keys.call(letter.correlation_id))
+    await letters(bench).requeue(letter, await again(bench, letter))
+
+    assert await bench.command("EXISTS", bench.keys.call(letter.correlation_id)) == 0
+
+
+async def test_of_many_operators_one_requeues(bench: Bench) -> None:
+    letter = await dead(bench)
+    answers: list[Requeued | None] = []
+
+    async def requeue() -> None:
+        answers.append(await letters(bench).requeue(letter, await again(bench, letter)))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(8):
+            group.start_soon(requeue)
+
+    assert len([answer for answer in answers if answer]) == 1
+    assert await bench.backlog() == 1
+
+
+async def test_a_requeue_whose_answer_was_lost_may_be_asked_for_again(bench: Bench) -> None:
+    letter = await dead(bench)
+    new = await again(bench, letter)
+    expected = Requeued(new.correlation_id, new.deadline)
+
+    assert [await letters(bench).requeue(letter, new) for _ in range(2)] == [expected, expected]
+    assert await bench.backlog() == 1
+
+
+async def put_another_in_its_place(bench: Bench, letter: DeadLetter) -> None:
+    """Redis has lost its data, and by chance the id is that of another letter now."""
+    await bench.command("DEL", bench.keys.dead)
+    await bench.command("XADD", bench.keys.dead, letter.id, "reason", "another", "event", "{}")
+
+
+async def test_a_letter_that_is_another_by_now_is_not_requeued(bench: Bench) -> None:
+    letter = await dead(bench)
+    await put_another_in_its_place(bench, letter)
+
+    assert await letters(bench).requeue(letter, await again(bench, letter)) is None
+    assert await bench.backlog() == 0
+    assert (await only(bench)).reason == "another"
+
+
+async def test_a_letter_that_is_another_by_now_is_not_discarded(bench: Bench) -> None:
+    letter = await dead(bench)
+    await put_another_in_its_place(bench, letter)
+
+    assert not await letters(bench).discard(letter)
+    assert (await only(bench)).reason == "another"
+
+
+async def test_a_letter_is_discarded_once(bench: Bench) -> None:
+    letter = await dead(bench)
+
+    assert [await letters(bench).discard(letter) for _ in range(2)] == [True, False]
+    assert await bench.dead_letters() == []
+
+
+async def test_what_was_discarded_is_not_requeued(bench: Bench) -> None:
+    letter = await dead(bench)
+    await letters(bench).discard(letter)
+
+    assert await letters(bench).requeue(letter, await again(bench, letter)) is None
+    assert await bench.backlog() == 0
+
+
+async def test_a_requeue_makes_stream_and_group_when_they_are_gone(bench: Bench) -> None:
+    letter = await dead(bench)
+    await bench.command("DEL", bench.keys.requests)
+    await letters(bench).requeue(letter, await again(bench, letter))
+
+    assert await bench.command("XINFO", "GROUPS", bench.keys.requests)
+    assert await bench.next_delivery("c") is not None
+
+
+async def test_the_ledger_of_a_requeued_call_does_not_stay_for_ever(bench: Bench) -> None:
+    letter = await dead(bench)
+    new = await again(bench, letter)
+    await letters(bench).requeue(letter, new)
+
+    assert await bench.command("PTTL", bench.keys.call(new.correlation_id)) > MINUTE_MS
+
+
+@pytest.mark.parametrize(
+    ("execution_class", "starts", "risky"),
+    [("once", b"1", True), ("once", b"0", False), ("once", b"", True), ("repeatable", b"2", False)],
+)
+async def test_what_runs_once_and_was_or_may_have_been_begun_may_have_run(
+    bench: Bench, execution_class: str, starts: bytes, risky: bool
+) -> None:
+    event = encode_request(await bench.request(execution_class))
+
+    assert read_letter("1-0", {b"event": event, b"starts": starts}).may_have_run is risky
+
+
+async def test_a_call_whose_ledger_was_lost_may_have_run(bench: Bench) -> None:
+    delivery, _ = await bench.running()
+    await bench.command("DEL", bench.keys.call(delivery.request.correlation_id))
+    await bench.worker.complete(delivery, 0, EXHAUSTED, dead_reason="its ledger is gone")
+
+    assert (await only(bench)).may_have_run
+
+
+async def test_letters_are_read_page_by_page_from_the_newest_and_since_a_time(bench: Bench) -> None:
+    for at in range(1, 251):
+        await bench.command("XADD", bench.keys.dead, f"{at}-0", "reason", str(at), "event", "{")
+
+    read = [letter.reason async for letter in letters(bench).newest_first()]
+    assert read == [str(at) for at in range(250, 0, -1)]
+    assert [letter.reason async for letter in letters(bench).newest_first(since_ms=249)] == ["250", "249"]
+
+
+async def test_a_letter_is_found_by_its_id_and_by_that_of_its_call(bench: Bench) -> None:
+    letter = await dead(bench)
+
+    assert await letters(bench).find(letter.id) == letter
+    assert await letters(bench).find(letter.correlation_id) == letter
+    assert [await letters(bench).find(name) for name in ("1-1", "nobody", "")] == [None, None, None]
+
+
+async def test_what_cannot_be_read_is_kept_as_it_came(bench: Bench) -> None:
+    event = b'\xff{"server":'
+    await bench.redis.xadd(bench.keys.requests, {"event": event})
+    rows = await bench.redis.xreadgroup("plugins-workers", "a", {bench.keys.requests: ">"})
+    await bench.worker.bury(rows[0][1][0][0].decode(), "not JSON", event)
+
+    letter = await only(bench)
+    assert (letter.event, letter.request, letter.worker, letter.told) == (event, None, "a", None)
+    assert "malformed" in letter.unreadable
+
+
+def test_a_request_of_another_version_still_tells_its_tool() -> None:
+    letter = read_letter("1-0", {b"event": b'{"eventVersion":9,"server":"demo","tool":"add","subject":7}'})
+
+    assert [letter.word(field) for field in ("server", "tool", "subject")] == ["demo", "add", ""]

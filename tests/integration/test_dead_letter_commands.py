@@ -1,0 +1,373 @@
+"""`plugins-mcp dead …` as real processes: what operators and their scripts see."""
+
+import json
+import os
+import pty
+import socket
+import subprocess
+import time
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from plugins_contract.dead_letters import OPERATORS
+from plugins_contract.errors import ErrorCode
+from plugins_contract.messages import ToolCallRequested
+from plugins_contract.outcomes import CallState, ToolOutcome
+from tests.support.processes import free_port
+from tests.support.stack import BIN, Stack, running_stack
+from tests.support.waiting import wait_until
+from tests.support.working import Caller, calling
+
+pytestmark = pytest.mark.anyio
+
+PROGRAM = str(BIN / "plugins-mcp")
+REASON = "it was begun 3 times, and each time its worker was lost"
+EXHAUSTED = ToolOutcome.failure(CallState.DEAD, ErrorCode.UNKNOWN_ERROR, REASON)
+DONE, NOT_DONE, WRONG, UNREACHABLE = 0, 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command wrote, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The lines of `--json`."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def environment(url: str) -> dict[str, str]:
+    """Nothing of ours but where Redis is: no MCP server is configured."""
+    mine = ("REDIS_", "MCP_", "OPENAI_", "API_KEYS")
+    return {name: value for name, value in os.environ.items() if not name.startswith(mine)} | {"REDIS_URL": url}
+
+
+@dataclass
+class Operator:
+    """Somebody at a shell, in an empty folder."""
+
+    url: str
+    folder: Path
+
+    async def dead(self, *words: str, **env: str) -> Answer:
+        """Run `plugins-mcp dead` with no terminal at its standard input."""
+        done = await anyio.run_process(
+            [PROGRAM, "dead", *words],
+            cwd=self.folder,
+            env=environment(self.url) | env,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        answer = Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
+        assert "Traceback" not in answer.err
+        return answer
+
+    def at_a_terminal(self, answer: str, *words: str) -> Answer:
+        """The same at a terminal, with one answer typed."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [PROGRAM, "dead", *words],
+            cwd=self.folder,
+            env=environment(self.url),
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        os.close(theirs)
+        os.write(ours, answer.encode())
+        out, err = process.communicate(timeout=30)
+        os.close(ours)
+        return Answer(process.returncode, out, err)
+
+
+@pytest.fixture(scope="module")
+def stack() -> Generator[Stack]:
+    """Redis and the demo MCP server; workers are each test's own."""
+    with running_stack(start=False, quick=True) as stack:
+        stack.redis.start()
+        stack.start_demo()
+        yield stack
+
+
+@pytest.fixture
+async def caller(stack: Stack) -> AsyncGenerator[Caller]:
+    async with calling(stack.redis.url) as caller:
+        await caller.command("FLUSHALL")
+        await caller.open()
+        yield caller
+    for worker in stack.workers.values():
+        await anyio.to_thread.run_sync(worker.stop)
+    stack.workers.clear()
+
+
+@pytest.fixture
+def operator(stack: Stack, tmp_path: Path) -> Operator:
+    return Operator(stack.redis.url, tmp_path)
+
+
+async def dead_call(
+    caller: Caller, tool: str = "increment_counter", execution_class: str = "repeatable", **arguments: Any
+) -> ToolCallRequested:
+    """A call that is a dead letter."""
+    request = await caller.call(tool, execution_class=execution_class, **arguments)
+    delivery = await caller.deliver("lost-worker")
+    await caller.worker.complete(delivery, await caller.run(delivery), EXHAUSTED, dead_reason=REASON)
+    return request
+
+
+async def begun_three_times(caller: Caller, token: str) -> ToolCallRequested:
+    """A repeatable call whose third worker is gone as well: the next one gives it up."""
+    request = await caller.call("increment_counter", execution_class="repeatable", token=token)
+    delivery = await caller.deliver("worker-1")
+    await caller.run(delivery)
+    for number in (2, 3):
+        delivery = await caller.claim(delivery, f"worker-{number}")
+        await caller.run(delivery)
+    await caller.age(delivery)
+    return request
+
+
+async def start_worker(stack: Stack) -> None:
+    await anyio.to_thread.run_sync(stack.start_worker)
+
+
+async def letter_ids(caller: Caller) -> list[str]:
+    return [entry.decode() for entry, _ in await caller.redis.xrange(caller.keys.dead)]
+
+
+async def test_an_exhausted_call_of_a_real_worker_is_shown_requeued_and_runs_once(
+    stack: Stack, caller: Caller, operator: Operator
+) -> None:
+    request = await begun_three_times(caller, "exhausted")
+    await start_worker(stack)
+    assert (await caller.outcome(request)).state is CallState.DEAD
+    (row,) = (await operator.dead("list", "--json")).rows
+    assert (row["reason"], row["begun"], row["tool"]) == (REASON, 3, "increment_counter")
+    assert [each["what"] for each in row["history"]] == ["started", "lost"] * 3
+    assert row["worker"] not in ("worker-1", "worker-2", "worker-3")
+    assert stack.effects("exhausted") == []
+
+    answer = await operator.dead("requeue", row["id"], "--yes", "--wait", "--json")
+
+    (done,) = answer.rows
+    assert (answer.code, done["result"], done["outcome"]["state"]) == (DONE, "requeued", "succeeded")
+    assert done["newCorrelationId"] != request.correlation_id
+    assert len(stack.effects("exhausted")) == 1
+    assert await letter_ids(caller) == []
+    assert (await caller.outcome(request)).state is CallState.DEAD
+
+
+async def test_a_result_that_comes_now_is_told_to_no_engine(stack: Stack, caller: Caller, operator: Operator) -> None:
+    request = await dead_call(caller, token="silent")
+    await caller.command("DEL", request.mailbox)
+    await start_worker(stack)
+    assert (await operator.dead("requeue", "--all", "--yes", "--wait")).code == DONE
+
+    assert await caller.mailbox() == []
+    assert await caller.command("EXISTS", caller.keys.mailbox(OPERATORS)) == 1
+
+
+async def test_an_entry_that_a_real_worker_cannot_read_is_shown_safely_and_can_only_be_discarded(
+    stack: Stack, caller: Caller, operator: Operator
+) -> None:
+    await caller.redis.xadd(caller.keys.requests, {"event": b'\xff\x1b[31m{"'})
+    await start_worker(stack)
+    (letter,) = await wait_until(lambda: letter_ids(caller), 20)
+
+    shown = await operator.dead("show", letter)
+    assert shown.code == DONE
+    assert "\\xff\\x1b[31m" in shown.out
+    assert "\x1b" not in shown.out
+    refused = await operator.dead("requeue", letter, "--yes")
+    assert refused.code == NOT_DONE
+    assert "it cannot be read" in refused.out
+    assert "then discard it" in refused.out
+    assert await letter_ids(caller) == [letter]
+    assert (await operator.dead("discard", letter, "--yes")).code == DONE
+    assert await letter_ids(caller) == []
+
+
+async def test_a_call_that_may_have_run_is_refused_until_one_says_that_one_knows(
+    caller: Caller, operator: Operator
+) -> None:
+    request = await dead_call(caller, execution_class="once", token="twice")
+    refused = await operator.dead("requeue", request.correlation_id, "--yes", "--json")
+    assert (refused.code, refused.rows[0]["result"]) == (NOT_DONE, "refused")
+    assert "--may-have-run" in refused.rows[0]["detail"]
+    assert await caller.backlog() == 0
+
+    assert (await operator.dead("requeue", request.correlation_id, "--yes", "--may-have-run")).code == DONE
+    assert await caller.backlog() == 1
+
+
+async def test_of_two_processes_that_requeue_at_once_one_does(caller: Caller, operator: Operator) -> None:
+    for _ in range(5):
+        await dead_call(caller)
+    answers: list[Answer] = []
+
+    async def requeue() -> None:
+        answers.append(await operator.dead("requeue", "--all", "--yes", "--json"))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(requeue)
+
+    results = [row["result"] for answer in answers for row in answer.rows]
+    assert results.count("requeued") == 5
+    assert set(results) <= {"requeued", "gone"}
+    assert await caller.backlog() == 5
+    assert await letter_ids(caller) == []
+
+
+@pytest.mark.parametrize("command", ["requeue", "discard"])
+@pytest.mark.parametrize(("typed", "done"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False)])
+async def test_at_a_terminal_it_asks_and_only_yes_is_yes(
+    caller: Caller, operator: Operator, command: str, typed: str, done: bool
+) -> None:
+    await dead_call(caller, execution_class="once")
+    words = [command, "--all", *(["--may-have-run"] if command == "requeue" else [])]
+    answer = await anyio.to_thread.run_sync(operator.at_a_terminal, typed, *words)
+
+    assert "[y/N]" in answer.err
+    assert REASON in answer.err
+    assert ("may do so twice" in answer.err) == (command == "requeue")
+    assert answer.code == (DONE if done else NOT_DONE)
+    assert bool(await letter_ids(caller)) is not done
+    assert await caller.backlog() == (command == "requeue" and done)
+
+
+@pytest.mark.parametrize("command", ["requeue", "discard"])
+async def test_with_nobody_to_ask_nothing_is_done_without_yes(caller: Caller, operator: Operator, command: str) -> None:
+    await dead_call(caller)
+    answer = await operator.dead(command, "--all")
+
+    assert (answer.code, answer.out) == (WRONG, "")
+    assert "--yes" in answer.err
+    assert len(await letter_ids(caller)) == 1
+
+
+@pytest.mark.parametrize("command", ["requeue", "discard"])
+async def test_a_dry_run_says_what_would_be_done_and_does_nothing(
+    caller: Caller, operator: Operator, command: str
+) -> None:
+    await dead_call(caller)
+    answer = await operator.dead(command, "--all", "--dry-run", "--yes", "--json")
+
+    assert (answer.code, [row["result"] for row in answer.rows]) == (DONE, [f"would {command}"])
+    assert len(await letter_ids(caller)) == 1
+    assert await caller.backlog() == 0
+
+
+async def test_letters_are_filtered_newest_first(caller: Caller, operator: Operator) -> None:
+    calls = [await dead_call(caller, tool, text=tool) for tool in ("echo", "increment_counter", "echo")]
+    await caller.command("XADD", caller.keys.dead, "*", "reason", "not JSON", "event", "{")
+
+    async def listed(*filters: str) -> list[str]:
+        return [row["correlationId"] for row in (await operator.dead("list", "--json", *filters)).rows]
+
+    newest_first = [call.correlation_id for call in reversed(calls)]
+    assert await listed() == ["", *newest_first]
+    assert await listed("--tool", "echo") == await listed("--tool", "demo__echo") == [newest_first[0], newest_first[2]]
+    assert await listed("--server", "demo", "--limit", "2") == newest_first[:2]
+    assert await listed("--reason", "WORKER WAS LOST") == newest_first
+    assert await listed("--subject", "somebody") == newest_first
+    assert await listed("--subject", "nobody") == []
+    assert await listed("--since", "1h") == ["", *newest_first]
+    assert await listed("--since", "2999-01-01") == []
+    assert (await operator.dead("list", "--server", "none")).code == NOT_DONE
+
+
+async def test_the_table_fits_100_columns(caller: Caller, operator: Operator) -> None:
+    await dead_call(caller)
+    lines = (await operator.dead("list")).out.splitlines()
+
+    assert [line.split()[0] for line in lines] == ["ID", *await letter_ids(caller)]
+    assert max(map(len, lines)) <= 100
+    assert "demo/increment_counter" in lines[1]
+
+
+async def test_all_that_is_known_is_shown(caller: Caller, operator: Operator) -> None:
+    request = await dead_call(caller, text="two\nlines")
+    shown = (await operator.dead("show", request.correlation_id)).out
+
+    for words in (REASON, "demo/increment_counter", "somebody", "started by lost-worker", '"text": "two\\nlines"'):
+        assert words in shown
+
+
+async def test_what_is_not_there_is_told(caller: Caller, operator: Operator) -> None:
+    assert (await operator.dead("show", "1-1")).code == NOT_DONE
+    assert (await operator.dead("requeue", "1-1", "--yes")).code == NOT_DONE
+    assert (await operator.dead("discard", "--all", "--yes")).code == NOT_DONE
+    answer = await operator.dead("discard", "1-1", "\x1b[31m", "--yes")
+    assert (answer.code, answer.out.count("not found")) == (NOT_DONE, 2)
+    assert "\x1b" not in answer.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "the following arguments are required"),
+        (("requeue",), "name the letters, or say --all"),
+        (("discard", "1-1", "--all"), "name the letters, or say --all"),
+        (("discard", "1-1", "--tool", "echo"), "filters go with --all"),
+        (("list", "--since", "yesterday"), "'yesterday' is no time"),
+        (("list", "--limit", "0"), "'0' is no number above 0"),
+        (("requeue", "--all", "--timeout", "soon"), "'soon' is no time"),
+    ],
+)
+async def test_wrong_arguments_are_told(operator: Operator, words: tuple[str, ...], said: str) -> None:
+    answer = await operator.dead(*words)
+    assert (answer.code, said in answer.err) == (WRONG, True)
+
+
+async def test_wrong_settings_are_told_without_their_secrets(operator: Operator) -> None:
+    answer = await operator.dead("list", REDIS_URL="http://:hunter2@redis")
+    assert answer.code == WRONG
+    assert "REDIS_URL: must begin with redis://" in answer.err
+    assert "hunter2" not in answer.err
+
+
+async def test_settings_come_from_the_dot_env_file_too(caller: Caller, operator: Operator) -> None:
+    await dead_call(caller)
+    (operator.folder / ".env").write_text("REDIS_KEY_PREFIX=other:\n")
+
+    assert (await operator.dead("list")).code == NOT_DONE
+    assert (await operator.dead("list", REDIS_KEY_PREFIX="")).code == NOT_DONE
+    (operator.folder / ".env").unlink()
+    assert (await operator.dead("list")).code == DONE
+
+
+async def test_without_redis_it_says_so_at_once(operator: Operator) -> None:
+    answer = await operator.dead("list", REDIS_URL=f"redis://:hunter2@127.0.0.1:{free_port()}/0")
+    assert answer.code == UNREACHABLE
+    assert "connecting to 127.0.0.1" in answer.err
+    assert "hunter2" not in answer.err
+
+
+async def test_a_redis_that_is_silent_is_given_up_within_5_seconds(operator: Operator) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.monotonic()
+        answer = await operator.dead("list", REDIS_URL=f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
+
+    assert answer.code == UNREACHABLE
+    assert time.monotonic() - began < 5
+
+
+async def test_who_reads_only_the_first_line_leaves_no_traceback(caller: Caller, operator: Operator) -> None:
+    for _ in range(20):
+        await caller.command("XADD", caller.keys.dead, "*", "reason", "x" * 5000, "event", "{")
+    done = await anyio.run_process(
+        f"{PROGRAM} dead list --json --limit 20 | head -1", cwd=operator.folder, env=environment(operator.url)
+    )
+    assert json.loads(done.stdout)["reason"] == "x" * 5000
+    assert b"Traceback" not in done.stderr
