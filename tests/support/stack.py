@@ -162,11 +162,16 @@ class Stack:
 
     def start_engine(self) -> Process:
         """The engine, on the same file as the last one."""
+        self.engine = self.run_engine(self.engine_port, "engine.sqlite3")
+        return self.engine
+
+    def run_engine(self, port: int, file: str) -> Process:
+        """An engine on that port, with that file."""
         model = self.model_url or f"http://127.0.0.1:{self.model_port}/v1"
         env = {
             "REDIS_URL": self.redis.url,
-            "PORT": str(self.engine_port),
-            "OUTBOX_PATH": str(self.folder / "engine.sqlite3"),
+            "PORT": str(port),
+            "OUTBOX_PATH": str(self.folder / file),
             "OPENAI_BASE_URL": model,
             "OPENAI_MODEL": "demo-scripted",
             "MODEL_SCRIPTED": "true",
@@ -174,8 +179,7 @@ class Stack:
             "SHUTDOWN_GRACE_SECONDS": "1",
             **self.engine_env,
         }
-        self.engine = self._run([str(BIN / "dialog-engine")], f"{self.url}/healthz", env)
-        return self.engine
+        return self._run([str(BIN / "dialog-engine")], f"http://127.0.0.1:{port}/healthz", env)
 
     def wait_for_tools(self, *names: str) -> None:
         """Wait until every usable server of the configuration has tools, or those named do."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-
 NOTHING = msgspec.Raw()
 """Stands for JSON that is not there: such a field does not travel."""
 

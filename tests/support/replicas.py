@@ -1,0 +1,81 @@
+"""Several engines of one stack, each with a file of its own, and a client that goes from one to the other."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from tests.support.processes import Process, free_port
+from tests.support.stack import Event, Stack, events_of
+from tests.support.transcript import Transcript
+from tests.support.waiting import wait_until_blocking
+
+
+@dataclass
+class Replica:
+    """One engine. It keeps its port and its file over all its lives."""
+
+    stack: Stack
+    name: str
+    port: int = field(default_factory=free_port)
+
+    def __post_init__(self) -> None:
+        self.http = httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
+        self.process: Process = self._start()
+
+    def live_again(self) -> None:
+        """Start it, if it does not run."""
+        if self.process.returncode is not None:
+            self.process = self._start()
+            self.wait_for_tools()
+
+    def wait_for_tools(self) -> None:
+        """Wait until it offers tools."""
+        wait_until_blocking(self._offers_tools, 60, what="tools")
+
+    def begin(self, message: str, session_id: str | None = None) -> tuple[str, str]:
+        """Begin a turn: its session and itself."""
+        session = session_id or self.http.post("/v1/sessions").json()["sessionId"]
+        answer = self.http.post(f"/v1/sessions/{session}/turns", json={"message": message})
+        assert answer.status_code == 202, answer.text
+        return session, answer.json()["turnId"]
+
+    def read(self, turn_id: str, transcript: Transcript, until: "Callable[[Event], bool] | None" = None) -> None:
+        """Read on where the transcript ends: to such an event, or to the end of this connection."""
+        headers = {"Last-Event-ID": transcript.last_id} if transcript.last_id else {}
+        with self.http.stream("GET", f"/v1/turns/{turn_id}/events", headers=headers) as response:
+            assert response.status_code in (200, 204), response.read()
+            events: Iterator[Event] = events_of(response.iter_lines())
+            for event in events:
+                transcript.take(event.id, event.name, event.data)
+                if until is not None and until(event):
+                    return
+
+    def read_to_the_end(self, turn_id: str, transcript: Transcript, seconds: float) -> None:
+        """Read on, over as many connections as it takes, to `done`."""
+        give_up_at = time.monotonic() + seconds
+        while transcript.done is None:
+            assert time.monotonic() < give_up_at, f"turn {turn_id} has not ended: {transcript}"
+            with suppress(httpx2.TransportError):
+                self.read(turn_id, transcript)
+            time.sleep(0.05)  # as a browser waits before it reconnects
+
+    def messages(self, session_id: str) -> list[dict[str, Any]]:
+        """What was said in a session."""
+        answer = self.http.get(f"/v1/sessions/{session_id}/messages")
+        assert answer.status_code == 200, answer.text
+        return answer.json()["messages"]
+
+    def close(self) -> None:
+        """Close the client; the process is the stack's."""
+        self.http.close()
+
+    def _start(self) -> Process:
+        return self.stack.run_engine(self.port, f"{self.name}.sqlite3")
+
+    def _offers_tools(self) -> bool:
+        servers = self.http.get("/v1/tools").json()["servers"]
+        return bool(servers) and all(each["tools"] for each in servers if each["state"] == "ready")
