@@ -352,12 +352,21 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "an LLM call that was cut is made again after a reset": (
         "story/test_07_a_restart.py::test_a_message_that_was_cut_is_made_again_and_the_user_is_told_to_drop_the_pieces",
     ),
-    "another replica adopts the turns of an engine that is gone, and the old owner is refused": NOT_YET,
-    "any replica serves the next turn of a session": NOT_YET,
+    "another replica adopts the turns of an engine that is gone, and the old owner is refused": (
+        "e2e/test_stack_replicas.py::test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once",
+        "e2e/test_stack_replicas.py::test_a_call_that_ended_while_its_engine_stood_still_is_not_run_again",
+        "contract/test_runs.py::test_who_was_passed_over_writes_nothing_and_keeps_nothing",
+    ),
+    "any replica serves the next turn of a session": (
+        "integration/test_replicas.py::test_the_next_turn_of_a_session_can_be_asked_of_any_engine",
+    ),
     "one turn at a time per session": (
         "integration/test_storage.py::test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for",
     ),
-    "one turn at a time per session across replicas": NOT_YET,
+    "one turn at a time per session across replicas": (
+        "integration/test_replicas.py::test_a_session_is_answered_once_at_a_time_whichever_engine_is_asked",
+        "contract/test_runs.py::test_a_session_is_claimed_for_one_turn",
+    ),
     "stop closes the stream at the provider and keeps the partial text": (
         "story/test_06_stop.py::test_the_partial_text_is_kept_and_marked_and_the_stream_at_the_provider_is_closed",
     ),
@@ -376,7 +385,10 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "the history is valid after a stop": (
         "story/test_06_stop.py::test_the_session_goes_on_after_a_stop_with_a_history_that_has_every_result",
     ),
-    "stop works from any replica": NOT_YET,
+    "stop works from any replica": (
+        "integration/test_replicas.py::test_a_turn_is_stopped_from_the_other_engine",
+        "e2e/test_stack_replicas.py::test_a_turn_whose_engine_is_gone_can_be_stopped",
+    ),
     "destructive tools wait for approval, durably": NOT_YET,
     "an approval is bound to its arguments, given once, and expires": NOT_YET,
     "a frozen client is dropped and harms nobody": NOT_YET,
