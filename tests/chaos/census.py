@@ -12,15 +12,6 @@ from tests.chaos.rig import Rig
 from tests.support.processes import Process
 
 KEYS = Keys()
-KINDS = {
-    "ledger entries": KEYS.call(""),
-    "response channels": KEYS.response(""),
-    "turn logs": KEYS.turn(""),
-    "mailboxes": KEYS.mailbox(""),
-    "catalogue": KEYS.catalogue,
-    "streams": "events.",
-}
-"""The kinds of keys, by the beginning of their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +25,10 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """One count. `memory` of Redis is in MiB, `file` the engine's database with its log in MiB."""
+    """One count. Keys are counted by kind: the part of the name before the first colon.
+
+    `redis_memory` and `file`, the engine's database with its log, are in MiB.
+    """
 
     bodies: tuple[Body, ...]
     keys: Counter[str]
@@ -51,15 +45,11 @@ class Census:
 def take(rig: Rig) -> Census:
     """Count now. Linux only, as far as processes are concerned: elsewhere there are none."""
     with rig.client() as redis:
-        keys = Counter(_kind(name) for name in redis.scan_iter(count=1000))
+        keys = Counter(name.partition(":")[0] for name in redis.scan_iter(count=1000))
         consumers: Any = redis.xinfo_consumers(KEYS.requests, GROUP)
         memory: Any = redis.info("memory")
     files = [path.stat().st_size for path in rig.folder.glob(f"{rig.database.name}*")]
     return Census(tuple(_bodies(rig)), keys, len(consumers), memory["used_memory"] / 2**20, sum(files) / 2**20)
-
-
-def _kind(name: str) -> str:
-    return next((kind for kind, beginning in KINDS.items() if name.startswith(beginning)), name)
 
 
 def _bodies(rig: Rig) -> Iterator[Body]:

@@ -4,12 +4,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
 from tests.chaos.history import Call, Entry, History
 
 NOT_RUN = frozenset({CallState.FAILED, CallState.CANCELLED, CallState.EXPIRED, CallState.DEAD})
 """What is said of a `once` call that did not take effect. The tools of the harness never fail by themselves."""
+
+NEVER_ASKED_FOR = frozenset({ErrorCode.TOOL_NOT_FOUND, ErrorCode.INVALID_ARGUMENTS, ErrorCode.DISABLED})
+"""Errors of calls that the engine answers by itself: Redis never hears of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ def _of_a_call(call: Call, *, lossy: bool) -> Iterator[tuple[str, str]]:
 
 
 def _of_redis(call: Call, *, lossy: bool) -> Iterator[tuple[str, str]]:
+    if call.error in NEVER_ASKED_FOR and call.entry is None:
+        return
     if call.entry is not None:
         yield from _of_the_ledger(call, call.entry)
     elif not lossy:

@@ -37,6 +37,7 @@ def rules(call: Call, *, lossy: bool = False) -> set[str]:
         ended_as(replace(GOOD, effects=0), CallState.FAILED),
         ended_as(replace(GOOD, effects=0), CallState.EXPIRED, finished_at=9_500),
         ended_as(AGAIN, CallState.DEAD),
+        replace(GOOD, outcome="failed", error="TOOL_NOT_FOUND", entry=None, finished=(), effects=0),
     ],
     ids=str,
 )
@@ -55,6 +56,10 @@ def test_what_is_allowed_is_not_complained_about(call: Call) -> None:
         "succeeded without an effect": ("I1", replace(GOOD, effects=0)),
         "not run, and had its effect": ("I1", ended_as(GOOD, CallState.FAILED)),
         "cancelled, and had its effect": ("I1", ended_as(GOOD, CallState.CANCELLED)),
+        "refused, and had its effect": (
+            "I1",
+            replace(GOOD, outcome="failed", error="TOOL_NOT_FOUND", entry=None, finished=()),
+        ),
         "two ends": ("I3", replace(GOOD, finished=("succeeded", "succeeded"))),
         "two different ends": ("I3", replace(GOOD, finished=("succeeded", "unknown"))),
         "ended by a stale attempt": (

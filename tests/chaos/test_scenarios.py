@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.report import Report, Size, UnableHereError
-from tests.chaos.scenarios import clock_stepped, doubled, redis_killed, rolling_soak, workers_killed, workers_stopped
+from tests.chaos.scenarios import (
+    clock_stepped,
+    doubled,
+    redis_killed,
+    redis_wiped,
+    rolling_soak,
+    workers_killed,
+    workers_stopped,
+)
 
 
 def held(report: Report) -> bool:
@@ -24,6 +32,10 @@ def test_workers_that_were_stopped_complete_nothing_that_is_not_theirs(tmp_path:
 
 def test_redis_is_killed_again_and_again_and_nothing_is_lost_or_taken_from_the_living(tmp_path: Path) -> None:
     assert held(redis_killed.run(Size.SHORT, tmp_path))
+
+
+def test_redis_loses_everything_and_every_open_call_has_its_end_soon(tmp_path: Path) -> None:
+    assert held(redis_wiped.run(Size.SHORT, tmp_path))
 
 
 def test_the_clock_of_redis_is_set_and_no_call_is_taken_from_the_living_or_runs_out_of_time(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import signal
 import statistics
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
 from tests.chaos.history import Call, History, backlog, collect
-from tests.chaos.invariants import Finding, check, told
+from tests.chaos.invariants import NOT_RUN, Finding, check, told
 from tests.chaos.load import Load, Work
 from tests.chaos.observer import Away, Observer, from_the_living
 from tests.chaos.report import Report
@@ -93,7 +93,7 @@ class Trial:
         self.findings += from_the_living(self.observer.told.handovers, self.away)
         self.findings += (Finding("I2", "a lease was stolen back", call) for call in self.observer.told.taken_back())
         if not self.redis_loses_data:
-            self.findings += self._unknown_without_a_cause(history)
+            self.findings += self._without_a_cause(history)
         self.findings += check(history, redis_lost_data=self.redis_loses_data)
         self.findings += self._left_behind()
         self.figures = {**_totals(history, seconds), **self.figures}
@@ -112,14 +112,16 @@ class Trial:
             waiting, pending = backlog(self.rig)
             self.findings.append(Finding("I5", f"{waiting} requests and {pending} pending are left over", "-"))
 
-    def _unknown_without_a_cause(self, history: History) -> list[Finding]:
-        unknown = (call for call in history.calls.values() if call.outcome == CallState.UNKNOWN)
+    def _without_a_cause(self, history: History) -> Iterator[Finding]:
+        """The tools never fail, and no deadline is near: what does not succeed has lost its worker."""
         struck = self.struck
-        return [
-            Finding("I1", "a call is unknown whose worker was not struck while it ran", call.correlation_id)
-            for call in unknown
-            if call.correlation_id not in struck
-        ]
+        for call in history.calls.values():
+            if call.outcome in NOT_RUN - {CallState.DEAD}:
+                what = f"a call is {call.outcome} ({call.error}) though its tool never fails"
+                yield Finding("I1", what, call.correlation_id)
+            elif call.outcome in (CallState.UNKNOWN, CallState.DEAD) and call.correlation_id not in struck:
+                what = f"a call is {call.outcome} whose worker was not struck while it ran"
+                yield Finding("I1", what, call.correlation_id)
 
     def _left_behind(self) -> list[Finding]:
         return [Finding("keys", "a key would stay for ever", name) for name in leaked_keys(self.rig.redis.url)]

@@ -41,4 +41,4 @@ def broken(sabotage: Sabotage, folder: Path) -> Report:
 
 def found(sabotage: Sabotage, report: Report) -> bool:
     """Whether the run broke as it should."""
-    return any(finding.startswith(sabotage.finding) for finding in report.findings)
+    return any(finding.startswith(sabotage.findings) for finding in report.findings)

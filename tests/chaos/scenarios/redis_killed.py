@@ -50,7 +50,7 @@ class Form:
 
 FORMS = {
     Size.SHORT: Form(
-        (Outage(0.3), Outage(4.5)), 6.0, 2, Work(calls_per_turn=5, open_calls=20, longest_ms=1_500), quick=True
+        (Outage(0.3), Outage(4.5)), 6.0, 2, Work(calls_per_turn=10, open_calls=30, longest_ms=2_000), quick=True
     ),
     Size.FULL: Form(
         [Outage(15.0 if number % 6 == 5 else 0.5 * (number % 6), graceful=number % 10 == 9) for number in range(33)],
