@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import GROUP, Keys
@@ -54,6 +57,7 @@ class Crew:
     caller: Caller
     url: str
     steady: float = 1000.0
+    settle: float = 0.0
 
     @asynccontextmanager
     async def consuming(
@@ -73,6 +77,7 @@ class Crew:
             concurrency=concurrency,
             steady_for=lambda: self.steady,
             times=times,
+            settle_seconds=self.settle,
         )
         work = asyncio.create_task(consumer.run())
         try:
@@ -190,6 +195,104 @@ async def test_nothing_is_taken_over_before_redis_has_been_steady_for_a_lease(cr
         await crew.caller.outcome(old.request)
 
 
+async def test_nothing_new_is_taken_before_those_who_run_calls_had_the_time_to_say_so(crew: Crew) -> None:
+    await crew.caller.open()
+    ours = await crew.caller.call()
+    await crew.caller.deliver("b")
+    new = await crew.caller.call()
+    crew.settle, crew.steady = 1.0, 0.9
+    async with crew.consuming("b") as (consumer, gate):
+        gate.open.set()
+        await crew.caller.outcome(ours)
+        await wait_until(lambda: consumer.reading)
+        await asyncio.sleep(0.3)
+        assert [delivery.request for delivery in gate.taken] == [ours]
+        crew.steady = 1.1
+        await crew.caller.outcome(new)
+
+
+async def test_after_an_outage_of_its_own_a_consumer_waits_though_the_watch_saw_nothing(crew: Crew) -> None:
+    caller = crew.caller
+    await caller.open()
+    (old,) = await crew.dropped(1)
+    crew.settle, crew.steady = 0.5, 0.6
+    async with crew.consuming() as (consumer, gate):
+        gate.open.set()
+        await caller.outcome(await caller.call())
+        await caller.command("CLIENT", "KILL", "TYPE", "normal")
+        await wait_until(lambda: not consumer.reading)
+        crew.steady = 1000.0
+        await wait_until(lambda: consumer.reading)
+        back_at = time.monotonic()
+        await caller.outcome(await caller.call())
+        assert time.monotonic() - back_at > crew.settle - 0.1
+        # So it is with what looks dropped: its holder may not have been able to renew.
+        assert old.entry not in [delivery.entry for delivery in gate.taken]
+
+
+async def test_what_a_worker_has_in_hand_is_not_taken_again_when_the_group_is_made_anew(crew: Crew) -> None:
+    caller = crew.caller
+    async with crew.consuming(concurrency=4) as (consumer, gate):
+        requests = [await caller.call() for _ in range(3)]
+        await wait_until(lambda: gate.running == 3)
+        await caller.command("XGROUP", "DESTROY", caller.keys.requests, GROUP)
+        await wait_until(lambda: not consumer.reading)
+        # Delivered once more, as new, and to the one who runs them.
+        await wait_until(lambda: _pending_of(caller, "b", 3))
+        requests.append(await caller.call())
+        await wait_until(lambda: gate.running == 4)
+        gate.open.set()
+        for request in requests:
+            assert (await caller.outcome(request)).state is CallState.SUCCEEDED
+        assert len(gate.taken) == 4
+        await wait_until(caller.backlog_is_empty)
+        await wait_until(caller.nothing_pending)
+
+
+async def _pending_of(caller: Caller, consumer: str, count: int) -> bool:
+    try:
+        return [row.consumer for row in await caller.pending()] == [consumer] * count
+    except ResponseError:
+        return False  # there is no group yet
+
+
+async def test_a_worker_whose_slots_are_full_finds_the_group_again_when_one_is_free(crew: Crew) -> None:
+    caller = crew.caller
+    async with crew.consuming(concurrency=2) as (_, gate):
+        requests = [await caller.call() for _ in range(4)]
+        await wait_until(lambda: gate.running == 2)
+        await caller.command("XGROUP", "DESTROY", caller.keys.requests, GROUP)
+        gate.open.set()
+        for request in requests:
+            assert (await caller.outcome(request)).state is CallState.SUCCEEDED
+            assert await caller.starts(request) == 1
+        assert gate.most == 2
+
+
+async def test_a_stream_that_cannot_be_read_is_not_asked_for_in_a_hurry(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    read = Redis.xreadgroup
+
+    async def group_gone(self: Redis, group: str, name: str, streams: dict[str, str], **options: Any) -> Any:
+        nonlocal asked
+        if [*streams.values()] != [">"]:
+            return await read(self, group, name, streams, **options)  # pyright: ignore[reportArgumentType]
+        asked += 1
+        raise ResponseError("NOGROUP No such key 'events.plugins' or consumer group")
+
+    # The group is there for who makes it and looks for what is its own, and not for who reads on.
+    monkeypatch.setattr("redis.asyncio.Redis.xreadgroup", group_gone)
+    async with crew.consuming(times=LeaseTimes()) as (consumer, gate):
+        await wait_until(lambda: asked == 2)
+        begun = time.monotonic()
+        await wait_until(lambda: asked == 4)
+        assert time.monotonic() - begun > 0.5
+        assert not gate.taken
+        assert not consumer.reading
+
+
 async def test_a_delivery_whose_reply_was_lost_is_found_in_our_own_pending_list(crew: Crew) -> None:
     await crew.caller.open()
     request = await crew.caller.call()
@@ -211,15 +314,18 @@ async def test_our_own_pending_list_is_taken_in_pages_and_no_faster_than_slots_c
         assert len(gate.taken) == 120
 
 
-async def test_a_pending_entry_whose_request_was_deleted_is_let_go(crew: Crew) -> None:
+@pytest.mark.parametrize("holder", ["b", "gone"])
+async def test_pending_entries_whose_requests_were_deleted_are_let_go(
+    crew: Crew, holder: str, caplog: pytest.LogCaptureFixture
+) -> None:
     await crew.caller.open()
-    await crew.caller.call()
-    ours = await crew.caller.deliver("b")
-    await crew.caller.command("XDEL", crew.caller.keys.requests, ours.entry)
+    for delivery in await crew.dropped(3, consumer=holder):
+        await crew.caller.command("XDEL", crew.caller.keys.requests, delivery.entry)
     async with crew.consuming("b") as (consumer, gate):
         await wait_until(lambda: consumer.reading)
         await wait_until(crew.caller.nothing_pending)
         assert not gate.taken
+    assert "3 requests were deleted while they were in work" in caplog.text
 
 
 @pytest.mark.parametrize(

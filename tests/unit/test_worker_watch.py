@@ -1,26 +1,27 @@
 """For how long Redis has been steady: what must pass before anything is taken over."""
 
 import time
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from plugins_contract.clock import RedisClock
+from plugins_contract.keys import Keys
 from plugins_mcp.watch import RedisWatch
 
 
 def watch() -> tuple[RedisWatch, RedisClock]:
     clock = RedisClock()
-    return RedisWatch(cast("Redis", None), clock), clock
+    return RedisWatch(cast("Redis", None), Keys(), clock), clock
 
 
-def sample(watch: RedisWatch, ago: float, *, redis_ahead: float = 1000.0) -> None:
+def sample(watch: RedisWatch, ago: float, *, redis_ahead: float = 1000.0, run_id: str | None = None) -> None:
     """An answer that came so many seconds ago, of a Redis that is ahead of this process's own clock."""
     at = time.monotonic() - ago
     seconds, rest = divmod(at + redis_ahead, 1)
-    watch.sample((int(seconds), int(rest * 1e6)), at, at)
+    watch.sample((int(seconds), int(rest * 1e6)), at, at, run_id)
 
 
 def test_before_the_first_answer_nothing_is_steady() -> None:
@@ -64,36 +65,81 @@ def test_a_clock_that_drifts_a_little_is_steady() -> None:
     assert eye.steady_for() >= 8.0
 
 
-class _Away:
-    async def time(self) -> Any:
-        raise ConnectionRefusedError
+def test_another_life_of_the_server_begins_it_anew_though_no_question_went_unanswered() -> None:
+    eye, _ = watch()
+    for ago, run_id in ((9.0, "one"), (8.0, "one"), (3.0, "two"), (2.0, None), (1.0, "two")):
+        sample(eye, ago, run_id=run_id)
+    assert 3.0 <= eye.steady_for() < 4.0
+
+
+class Server:
+    """Answers the watch's questions with these, or fails whole."""
+
+    def __init__(self, *, written: object = 0, who: object = None, away: Exception | None = None) -> None:
+        self.written = written
+        self.who = who or {"run_id": "one"}
+        self.away = away
+        self.asked: list[str] = []
+
+    def pipeline(self, *, transaction: bool) -> "Server":
+        assert not transaction
+        self.asked = []
+        return self
+
+    def time(self) -> None:
+        self.asked.append("TIME")
+
+    def xack(self, *_: object) -> None:
+        self.asked.append("XACK")
+
+    def info(self, _: str) -> None:
+        self.asked.append("INFO")
+
+    async def execute(self, *, raise_on_error: bool) -> list[object]:
+        assert not raise_on_error
+        if self.away is not None:
+            raise self.away
+        answers = {"TIME": (int(time.time()), 0), "XACK": self.written, "INFO": self.who}
+        return [answers[question] for question in self.asked]
+
+
+def asking(server: Server) -> RedisWatch:
+    return RedisWatch(cast("Redis", server), Keys(), RedisClock())
 
 
 @pytest.mark.anyio
-async def test_an_outage_ends_it_at_once() -> None:
-    eye = RedisWatch(cast("Redis", _Away()), RedisClock())
-    sample(eye, 4.0)
-    sample(eye, 1.0)
+@pytest.mark.parametrize(
+    ("broken", "text"),
+    [
+        ("away", ""),
+        ("written", "MISCONF Errors writing to the AOF file: No space left on device"),
+        ("written", "READONLY You can't write against a read only replica."),
+        ("written", "LOADING Redis is loading the dataset in memory"),
+    ],
+)
+async def test_an_outage_ends_it_at_once_though_the_time_is_told(broken: str, text: str) -> None:
+    server = Server()
+    eye = asking(server)
+    await eye.ask()
     assert eye.steady_for() > 0
+    setattr(server, broken, ConnectionRefusedError() if broken == "away" else ResponseError(text))
     await eye.ask()
     assert eye.steady_for() == 0
 
 
-class _Full:
-    """A server whose disk is full: it tells the time, and can write nothing."""
-
-    async def time(self) -> Any:
-        return int(time.time()), 0
-
-    async def ping(self) -> Any:
-        raise ResponseError("MISCONF Errors writing to the AOF file: No space left on device")
+@pytest.mark.anyio
+async def test_a_key_that_is_no_stream_is_no_outage() -> None:
+    eye = asking(Server(written=ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value")))
+    await eye.ask()
+    assert eye.steady_for() > 0
 
 
 @pytest.mark.anyio
-async def test_a_full_disk_is_an_outage_though_the_time_is_told() -> None:
-    eye = RedisWatch(cast("Redis", _Full()), RedisClock())
-    sample(eye, 4.0)
-    sample(eye, 1.0)
-    assert eye.steady_for() > 0
+async def test_where_the_server_may_not_be_asked_who_it_is_it_is_asked_once() -> None:
+    server = Server(who=NoPermissionError("NOPERM this user has no permissions to run the 'info' command"))
+    eye = asking(server)
     await eye.ask()
-    assert eye.steady_for() == 0
+    assert server.asked == ["TIME", "XACK", "INFO"]
+    await eye.ask()
+    assert server.asked == ["TIME", "XACK"]
+    assert eye.steady_for() > 0

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+import math
 import random
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from redis.asyncio import Redis
@@ -19,6 +20,10 @@ from plugins_mcp.leases import LeaseTimes
 log = logging.getLogger(__name__)
 
 BLOCK_SECONDS = 2.0
+SETTLE_SECONDS = 1.0
+"""After an outage nothing new is taken for so long: whoever runs a call says so again first, should Redis have lost it.
+More than the time in which every worker notices and renews (`LeaseTimes.renew_again`)."""
+SETTLE_LOOK_SECONDS = 0.25
 OWN_PAGE = 100
 
 
@@ -48,8 +53,12 @@ class Consumer:
         concurrency: int,
         steady_for: Callable[[], float],
         times: LeaseTimes | None = None,
+        settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
-        """`steady_for` tells for how many seconds Redis has been steady: nothing is taken over before one lease."""
+        """`steady_for` tells for how many seconds Redis has been steady.
+
+        Nothing is taken over before one lease, and nothing new is taken before `settle_seconds`.
+        """
         self._blocking = blocking
         self._redis = redis
         self._keys = keys
@@ -59,6 +68,8 @@ class Consumer:
         self._concurrency = concurrency
         self._steady_for = steady_for
         self._times = times or LeaseTimes()
+        self._settle_seconds = settle_seconds
+        self._served_since: float | None = -math.inf
         self._in_hand: dict[str, asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
         self._cursor = "0-0"
@@ -78,11 +89,13 @@ class Consumer:
                     recover = False
                 elif asyncio.get_running_loop().time() >= self._sweep_at:
                     await self._sweep(free)
+                    pause = 0.0
                 else:
                     await self._read(free)
-                self.reading = True
-                pause = 0.0
+                    pause = 0.0
+                self._note_served()
             except Exception as error:
+                self._served_since = None
                 self.reading = False
                 recover = True
                 if _no_group(error):
@@ -118,13 +131,28 @@ class Consumer:
         await self._ensure_group()
         after = "0"
         while entries := list(_entries(await self._read_own(after))):
+            await self._let_go([entry for entry, fields in entries if not fields])
             for entry, fields in entries:
-                if entry not in self._in_hand:
+                if fields and entry not in self._in_hand:
                     await self._free_slots()
                     await self._take(entry, fields)
             after = entries[-1][0]
 
+    def _note_served(self) -> None:
+        self.reading = True
+        if self._served_since is None:
+            self._served_since = asyncio.get_running_loop().time()
+
+    def _steady(self) -> float:
+        """For how many seconds Redis has been steady, as the watch sees it and as we were served ourselves."""
+        if self._served_since is None:
+            return 0.0
+        return min(self._steady_for(), asyncio.get_running_loop().time() - self._served_since)
+
     async def _read(self, free: int) -> None:
+        if (left := self._settle_seconds - self._steady()) > 0:
+            await asyncio.sleep(min(left, SETTLE_LOOK_SECONDS))
+            return
         until_sweep = max(self._sweep_at - asyncio.get_running_loop().time(), 0.01)
         answer: Any = await self._blocking.xreadgroup(
             GROUP,
@@ -139,7 +167,7 @@ class Consumer:
     async def _sweep(self, free: int) -> None:
         """Take over entries whose lease has run out. The cursor goes round, so that none is passed over."""
         self._sweep_at = asyncio.get_running_loop().time() + self._times.sweep * random.uniform(0.75, 1.25)
-        if self._steady_for() < self._times.lease:
+        if self._steady() < self._times.lease:
             return
         answer: Any = await self._redis.xautoclaim(
             self._keys.requests,
@@ -150,8 +178,7 @@ class Consumer:
             count=free,
         )
         self._cursor = answer[0].decode()
-        if answer[2]:
-            log.warning("requests were deleted while they were in work: %s", [entry.decode() for entry in answer[2]])
+        await self._let_go(answer[2])
         for entry_id, fields in answer[1]:
             log.warning("taking over entry %s: its lease has run out", entry_id.decode())
             await self._take(entry_id.decode(), fields)
@@ -167,12 +194,15 @@ class Consumer:
     async def _read_own(self, after: str) -> Any:
         return await self._redis.xreadgroup(GROUP, self._name, {self._keys.requests: after}, count=OWN_PAGE)
 
-    async def _take(self, entry: str, fields: dict[bytes, bytes] | None) -> None:
+    async def _let_go(self, deleted: Sequence[str | bytes]) -> None:
+        """Entries that were deleted under the group: nothing can be done with them, and their callers find out."""
+        if deleted:
+            log.warning("%d requests were deleted while they were in work", len(deleted))
+            await self._redis.xack(self._keys.requests, GROUP, *deleted)
+
+    async def _take(self, entry: str, fields: dict[bytes, bytes]) -> None:
+        # Ours, and delivered once more: the group was made anew under a running call.
         if entry in self._in_hand:
-            return
-        if not fields:
-            log.warning("entry %s was deleted while it was in work", entry)
-            await self._redis.xack(self._keys.requests, GROUP, entry)
             return
         try:
             request = decode_request(fields.get(b"event", b""))

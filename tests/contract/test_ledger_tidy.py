@@ -1,0 +1,134 @@
+"""TIDY: consumers whose workers are gone are taken out of the group, and nothing with them."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from plugins_contract.connections import blocking_client
+from plugins_contract.keys import GROUP
+from plugins_contract.ledger import replies
+from plugins_contract.ledger.consumers import show_consumer, tidy_consumers
+from plugins_mcp.hygiene import TidyTimes, keep_tidy
+from tests.support.ledger import Bench
+from tests.support.waiting import wait_until
+from tests.support.working import Caller, calling
+
+pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+
+SILENT_MS = 300
+
+
+@pytest.fixture
+async def bench(redis_url: str) -> AsyncGenerator[Caller]:
+    async with calling(redis_url) as caller:
+        yield caller
+
+
+async def tidy(bench: Bench, *, silent_ms: int = SILENT_MS) -> list[str]:
+    return await tidy_consumers(bench.redis, bench.keys, "me", silent_ms=silent_ms)
+
+
+async def test_where_there_is_no_stream_or_no_group_there_is_nothing_to_do(bench: Caller) -> None:
+    assert await tidy(bench) == []
+    await bench.engine.enqueue(await bench.request())
+    await bench.command("XGROUP", "DESTROY", bench.keys.requests, GROUP)
+    assert await tidy(bench) == []
+
+
+async def test_a_thousand_workers_that_were_killed_are_taken_out_together(bench: Caller) -> None:
+    await bench.open()
+    for number in range(1000):
+        await bench.command("XGROUP", "CREATECONSUMER", bench.keys.requests, GROUP, f"killed-{number}")
+    await bench.command("XGROUP", "CREATECONSUMER", bench.keys.requests, GROUP, "me")
+    await wait_until(lambda: tidy(bench))
+    await wait_until(lambda: _only_me(bench))
+
+
+async def _only_me(bench: Caller) -> bool:
+    await tidy(bench)
+    return await bench.consumers() == {"me": 0}
+
+
+async def test_a_consumer_that_holds_something_is_never_taken_out(bench: Caller) -> None:
+    await bench.open()
+    request = await bench.request()
+    await bench.engine.enqueue(request)
+    delivery = await bench.deliver("killed")
+    assert await tidy(bench, silent_ms=0) == []
+    assert await bench.consumers() == {"killed": 1}
+
+    other = await bench.claim(delivery, "me")
+    assert isinstance(await bench.start(other), replies.Run)
+    assert await tidy(bench, silent_ms=0) == ["killed"]
+    assert [(row.entry, row.consumer) for row in await bench.pending()] == [(delivery.entry, "me")]
+
+
+async def test_a_consumer_that_was_heard_of_lately_stays(bench: Caller) -> None:
+    await bench.open()
+    await show_consumer(bench.redis, bench.keys, "quiet")
+    assert await tidy(bench, silent_ms=60_000) == []
+    assert await bench.consumers() == {"quiet": 0}
+
+
+async def test_a_consumer_that_shows_itself_is_alive_though_there_is_nothing_to_read(bench: Caller) -> None:
+    await bench.open()
+    await show_consumer(bench.redis, bench.keys, "gone")
+    times = TidyTimes(silent=SILENT_MS / 1000, every=SILENT_MS / 3000)
+    living = [
+        asyncio.create_task(keep_tidy(bench.redis, bench.keys, name, steady_for=lambda: 1000.0, times=times))
+        for name in ("one", "two")
+    ]
+    try:
+        await wait_until(lambda: _are(bench, {"one", "two", "gone"}))
+        await wait_until(lambda: _are(bench, {"one", "two"}))
+        ends_at = time.monotonic() + 3 * SILENT_MS / 1000
+        while time.monotonic() < ends_at:
+            assert await _are(bench, {"one", "two"})
+            await asyncio.sleep(0.02)
+    finally:
+        for task in living:
+            task.cancel()
+        await asyncio.wait(living)
+
+
+async def _are(bench: Caller, names: set[str]) -> bool:
+    return (await bench.consumers()).keys() == names
+
+
+async def test_after_an_outage_nobody_is_taken_out_before_all_had_the_time_to_show_themselves(bench: Caller) -> None:
+    await bench.open()
+    await show_consumer(bench.redis, bench.keys, "other")
+    steady = 0.0
+    times = TidyTimes(silent=0.001, every=0.02)
+    tidying = asyncio.create_task(
+        keep_tidy(bench.redis, bench.keys, "me", steady_for=lambda: steady, times=times), name="tidying"
+    )
+    try:
+        await wait_until(lambda: _are(bench, {"me", "other"}))
+        await asyncio.sleep(10 * times.every)
+        assert await _are(bench, {"me", "other"})
+        steady = 1.0
+        await wait_until(lambda: _are(bench, {"me"}))
+    finally:
+        tidying.cancel()
+        await asyncio.wait([tidying])
+
+
+async def test_one_that_is_taken_out_while_it_waits_gets_the_next_request_all_the_same(
+    bench: Caller, redis_url: str
+) -> None:
+    await bench.open()
+    blocking = blocking_client(redis_url, block_seconds=2)
+    await show_consumer(bench.redis, bench.keys, "asleep")
+    reading = asyncio.ensure_future(blocking.xreadgroup(GROUP, "asleep", {bench.keys.requests: ">"}, block=2000))
+    try:
+        assert await wait_until(lambda: tidy(bench, silent_ms=1)) == ["asleep"]
+        await bench.engine.enqueue(await bench.request())
+        assert await reading
+        assert await bench.consumers() == {"asleep": 1}
+    finally:
+        reading.cancel()
+        await asyncio.wait([reading])
+        await blocking.aclose()

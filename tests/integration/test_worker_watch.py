@@ -1,0 +1,65 @@
+"""What the worker's watch learns from real servers."""
+
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from plugins_contract.clock import RedisClock
+from plugins_contract.connections import command_client
+from plugins_contract.keys import Keys
+from plugins_mcp.watch import RedisWatch
+from tests.support.servers import LocalServer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.every_redis
+async def test_every_server_tells_the_time_takes_the_write_and_leaves_nothing_behind(redis: Redis) -> None:
+    eye = RedisWatch(redis, Keys(), RedisClock())
+    await eye.ask()
+    steady = eye.steady_for()
+    assert steady > 0
+    await eye.ask()
+    assert eye.steady_for() > steady
+    assert not await redis.exists(Keys().requests)
+
+
+@pytest.mark.every_redis
+async def test_a_user_who_may_not_ask_who_the_server_is_does_without(redis: Redis, redis_url: str) -> None:
+    await redis.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-info")
+    try:
+        url = redis_url.replace("redis://", "redis://worker:secret@")
+        async with aclosing(command_client(url)) as limited:
+            eye = RedisWatch(limited, Keys(), RedisClock())
+            await eye.ask()
+            await eye.ask()
+            assert eye.steady_for() > 0
+        client: Any = redis
+        assert len(await client.execute_command("ACL", "LOG")) <= 1
+    finally:
+        await redis.execute_command("ACL", "DELUSER", "worker")
+        await redis.execute_command("ACL", "LOG", "RESET")
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["it says who it is", "it does not"])
+async def test_a_quick_restart_between_two_questions_is_noticed_where_the_server_says_who_it_is(
+    own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    if not told:
+        monkeypatch.setattr(RedisWatch, "_read_run_id", _untold)
+    async with aclosing(command_client(own_redis.url)) as client:
+        eye = RedisWatch(client, Keys(), RedisClock())
+        await eye.ask()
+        own_redis.kill()
+        own_redis.start()
+        await client.connection_pool.disconnect()  # the next question meets the new server, and fails not once
+        before = eye.steady_for()
+        await eye.ask()
+        assert eye.steady_for() > 0
+        assert (eye.steady_for() < before) == told
+
+
+def _untold(*_: object) -> None:
+    return None
