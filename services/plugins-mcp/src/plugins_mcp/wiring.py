@@ -21,6 +21,7 @@ from plugins_mcp.consumer import BLOCK_SECONDS, Consumer
 from plugins_mcp.control import listen_for_cancels
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
+from plugins_mcp.hygiene import keep_tidy
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from plugins_mcp.mcp import McpServers, ServersFile, read_servers_file, single_server
 from plugins_mcp.observe.health import Readiness, health_server
@@ -72,7 +73,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             result_max_bytes=settings.result_max_bytes,
             lease_ms=times.lease_ms,
         )
-        watch = RedisWatch(redis, clock)
+        watch = RedisWatch(redis, keys, clock)
         consumer = Consumer(
             reader,
             redis,
@@ -101,6 +102,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             catalogue.run,
             lambda: listen_for_cancels(control, keys, handler.cancel),
             watch.run,
+            lambda: keep_tidy(redis, keys, name, steady_for=watch.steady_for),
         ):
             async with _kept_running(consumer.run):
                 log.info("worker %s is up", name)
