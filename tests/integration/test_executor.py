@@ -1,93 +1,30 @@
 """Tool calls seen through: answered once, by their deadline at the latest, with the truth."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
 import pytest
-from redis import Redis as SyncRedis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from dialog_engine.model import CallAnswered, CallProgressed, CallQueued, CallRunning, CallUpdate, ToolCall, Turn
+from dialog_engine.model import CallAnswered, CallProgressed, CallQueued, CallRunning, ToolCall, Turn
 from dialog_engine.streams import executor as executor_module
-from dialog_engine.streams.executor import ASK_SECONDS, CANCEL_SECONDS, GRACE_SECONDS, CallExecutor
-from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.streams.executor import ASK_SECONDS, CANCEL_SECONDS, GRACE_SECONDS
 from dialog_engine.streams.relay import Rejected
 from plugins_contract.catalogue import ToolEntry
-from plugins_contract.clock import RedisClock
-from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.errors import ErrorCode
-from plugins_contract.keys import Keys
-from plugins_contract.ledger import EngineLedger, replies
-from plugins_contract.messages import ToolCallRequested
+from plugins_contract.ledger import replies
 from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
-from tests.integration.engines import ENGINE, MemoryOutbox, at_work, request
-from tests.support.ledger import CANCELLED, Bench, answered
+from tests.integration.desk import Desk
+from tests.integration.engines import at_work
+from tests.support.ledger import CANCELLED, answered
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
 SOON_MS = 300
-
-
-class Desk:
-    """An executor with its mailbox, and a worker's hands."""
-
-    def __init__(self, url: str) -> None:
-        self.keys = Keys()
-        self.redis: Any = command_client(url)
-        self.blocking = blocking_client(url, block_seconds=BLOCK_SECONDS)
-        self.thread = SyncRedis.from_url(url)
-        self.clock = RedisClock()
-        self.outbox = MemoryOutbox()
-        self.mailbox = Mailbox(self.blocking, self.redis, self.keys, ENGINE, self.outbox)
-        self.ledger = EngineLedger(self.redis, self.keys)
-        self.executor = CallExecutor(self.ledger, self.mailbox, self.keys, self.clock, default_timeout_ms=30_000)
-        self.bench = Bench(self.redis, self.thread)
-
-    def request(self, in_ms: int = 60_000) -> ToolCallRequested:
-        """A call that is committed, and not published."""
-        call = request(self.clock.now_ms() + in_ms)
-        self.outbox.call(call)
-        return call
-
-    async def publish(self, *requests: ToolCallRequested) -> None:
-        """As the relay does."""
-        for each in requests:
-            self.executor.on_enqueued(each.correlation_id, await self.ledger.enqueue(each))
-
-    def run(self, *requests: ToolCallRequested) -> "Waiter":
-        return Waiter(self.executor, requests)
-
-    async def aclose(self) -> None:
-        self.thread.close()
-        await self.redis.aclose()
-        await self.blocking.aclose()
-
-
-class Waiter:
-    """Somebody who waits for calls."""
-
-    def __init__(self, executor: CallExecutor, requests: Sequence[ToolCallRequested]) -> None:
-        self.updates: list[CallUpdate] = []
-        self.task = asyncio.create_task(self._run(executor, requests))
-
-    async def _run(self, executor: CallExecutor, requests: Sequence[ToolCallRequested]) -> None:
-        async with aclosing(executor.run(requests)) as updates:
-            async for update in updates:
-                self.updates.append(update)
-
-    async def outcomes(self) -> list[ToolOutcome]:
-        """All answers, once every call has its own."""
-        async with asyncio.timeout(15):
-            await self.task
-        return [update.outcome for update in self.updates if isinstance(update, CallAnswered)]
-
-    async def outcome(self) -> ToolOutcome:
-        [outcome] = await self.outcomes()
-        return outcome
 
 
 @pytest.fixture

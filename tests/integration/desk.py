@@ -1,0 +1,81 @@
+"""An executor with its mailbox on a real Redis, a worker's hands, and somebody who waits for calls."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from redis import Redis as SyncRedis
+
+from dialog_engine.model import CallAnswered, CallUpdate
+from dialog_engine.streams.executor import CallExecutor
+from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
+from plugins_contract.clock import RedisClock
+from plugins_contract.connections import blocking_client, command_client
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import EngineLedger
+from plugins_contract.messages import ExecutionClass, ToolCallRequested
+from plugins_contract.outcomes import ToolOutcome
+from tests.integration.engines import ENGINE, MemoryOutbox, request
+from tests.support.ledger import Bench
+
+
+class Desk:
+    """An executor with its mailbox, and a worker's hands."""
+
+    def __init__(self, url: str) -> None:
+        self.keys = Keys()
+        self.redis: Any = command_client(url)
+        self.blocking = blocking_client(url, block_seconds=BLOCK_SECONDS)
+        self.thread = SyncRedis.from_url(url)
+        self.clock = RedisClock()
+        self.outbox = MemoryOutbox()
+        self.mailbox = Mailbox(self.blocking, self.redis, self.keys, ENGINE, self.outbox)
+        self.ledger = EngineLedger(self.redis, self.keys)
+        self.executor = CallExecutor(self.ledger, self.mailbox, self.keys, self.clock, default_timeout_ms=30_000)
+        self.bench = Bench(self.redis, self.thread)
+
+    def request(self, in_ms: int = 60_000, *, execution_class: str = "once") -> ToolCallRequested:
+        """A call that is committed, and not published."""
+        call = request(self.clock.now_ms() + in_ms)
+        call = msgspec.structs.replace(call, execution_class=ExecutionClass(execution_class))
+        self.outbox.call(call)
+        return call
+
+    async def publish(self, *requests: ToolCallRequested) -> None:
+        """As the relay does."""
+        for each in requests:
+            self.executor.on_enqueued(each.correlation_id, await self.ledger.enqueue(each))
+        await self.outbox.published(await self.outbox.calls([each.correlation_id for each in requests]))
+
+    def run(self, *requests: ToolCallRequested) -> "Waiter":
+        return Waiter(self.executor, requests)
+
+    async def aclose(self) -> None:
+        self.thread.close()
+        await self.redis.aclose()
+        await self.blocking.aclose()
+
+
+class Waiter:
+    """Somebody who waits for calls."""
+
+    def __init__(self, executor: CallExecutor, requests: Sequence[ToolCallRequested]) -> None:
+        self.updates: list[CallUpdate] = []
+        self.task = asyncio.create_task(self._run(executor, requests))
+
+    async def _run(self, executor: CallExecutor, requests: Sequence[ToolCallRequested]) -> None:
+        async with aclosing(executor.run(requests)) as updates:
+            async for update in updates:
+                self.updates.append(update)
+
+    async def outcomes(self) -> list[ToolOutcome]:
+        """All answers, once every call has its own."""
+        async with asyncio.timeout(15):
+            await self.task
+        return [update.outcome for update in self.updates if isinstance(update, CallAnswered)]
+
+    async def outcome(self) -> ToolOutcome:
+        [outcome] = await self.outcomes()
+        return outcome
