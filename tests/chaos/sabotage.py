@@ -68,8 +68,8 @@ SABOTAGES = {
         ("I2: a lease was stolen back",),
         (
             *_NEVER_GIVES_UP,
-            Cut(f"{LEDGER}/renew.lua", "if known[1] ~= 'started' or known[2] ~= ARGV[4] then return {'STALE'} end"),
-            Cut(f"{LEDGER}/renew.lua", "if owner and owner ~= consumer then return {'STALE'} end"),
+            Cut(f"{LEDGER}/renew.lua", "or not speaks(fence, state, known[2], known[4]) then", "then"),
+            Cut(f"{LEDGER}/renew.lua", "if owner and owner ~= consumer and deliveries > 1 then return {'STALE'} end"),
         ),
         quick=True,
     ),
@@ -78,7 +78,9 @@ SABOTAGES = {
         ("I2: a call was ended by an attempt that was not the last one",),
         (
             *_NEVER_GIVES_UP,
-            Cut(f"{LEDGER}/complete.lua", "if known[1] and known[2] ~= fence then return {'STALE'} end"),
+            Cut(
+                f"{LEDGER}/complete.lua", "if not speaks(fence, known[1], known[2], known[3]) then return {'STALE'} end"
+            ),
         ),
     ),
     "leases are not renewed": Sabotage(
