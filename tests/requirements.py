@@ -207,6 +207,10 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "nothing is taken over right after an outage or a clock step": (
         "integration/test_worker_consumer.py::test_nothing_is_taken_over_before_redis_has_been_steady_for_a_lease",
         "unit/test_worker_watch.py::test_after_its_clock_was_set_it_begins_anew",
+        "unit/test_worker_watch.py::"
+        "test_another_life_of_the_server_begins_it_anew_though_no_question_went_unanswered",
+        "integration/test_worker_consumer.py::"
+        "test_after_an_outage_of_its_own_a_consumer_waits_though_the_watch_saw_nothing",
         "chaos/test_scenarios.py::"
         "test_the_clock_of_redis_is_set_and_no_call_is_taken_from_the_living_or_runs_out_of_time",
     ),
@@ -216,6 +220,8 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "consumers leave the group without taking work along": (
         "contract/test_ledger_lease.py::test_a_consumer_that_holds_entries_is_not_retired",
         "integration/test_worker_consumer.py::test_a_consumer_with_nothing_in_hand_leaves_the_group",
+        "contract/test_ledger_tidy.py::test_a_thousand_workers_that_were_killed_are_taken_out_together",
+        "contract/test_ledger_tidy.py::test_a_consumer_that_holds_something_is_never_taken_out",
     ),
     "a group that vanished is made again and nothing is passed over": (
         "integration/test_worker_consumer.py::test_a_group_that_vanished_is_made_again_and_nothing_is_passed_over",
@@ -239,7 +245,15 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "concurrency is bounded per server": (
         "integration/test_mcp_stdio.py::test_no_more_calls_run_at_once_than_configured",
     ),
-    "subjects get fair shares of one stream": NOT_YET,
+    "subjects get fair shares of one stream": (
+        "integration/test_fair_shares.py::"
+        "test_who_comes_new_waits_behind_a_window_of_each_subject_however_much_they_asked_for",
+        "integration/test_fair_shares.py::test_while_workers_are_at_it_a_window_of_each_engine_is_ahead_at_most",
+        "unit/test_shares.py::test_whatever_happens_a_subject_has_no_more_than_its_window_and_its_order",
+    ),
+    "a call that ends while it is held back never reaches the stream": (
+        "integration/test_fair_shares.py::test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream",
+    ),
     "a circuit breaker per MCP server, its state visible": (
         "unit/test_mcp_breaker.py::test_each_fact_leads_to_its_state",
         "integration/test_mcp_breaker.py::test_after_some_refusals_in_a_row_calls_do_not_go_there_for_a_while",
