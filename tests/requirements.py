@@ -207,8 +207,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "nothing is taken over right after an outage or a clock step": (
         "integration/test_worker_consumer.py::test_nothing_is_taken_over_before_redis_has_been_steady_for_a_lease",
         "unit/test_worker_watch.py::test_after_its_clock_was_set_it_begins_anew",
-        "unit/test_worker_watch.py::"
-        "test_another_life_of_the_server_begins_it_anew_though_no_question_went_unanswered",
+        "unit/test_worker_watch.py::test_another_life_of_the_server_begins_it_anew_though_no_question_went_unanswered",
         "integration/test_worker_consumer.py::"
         "test_after_an_outage_of_its_own_a_consumer_waits_though_the_watch_saw_nothing",
         "chaos/test_scenarios.py::"
@@ -295,7 +294,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     ),
     "a full disk under Redis is an outage that heals": (
         "chaos/test_disk_full.py::test_a_full_disk_refuses_or_waits_and_heals",
-        "unit/test_worker_watch.py::test_a_full_disk_is_an_outage_though_the_time_is_told",
+        "unit/test_worker_watch.py::test_an_outage_ends_it_at_once_though_the_time_is_told",
     ),
     "workers are killed at random: nothing lost, nothing doubled": (
         "chaos/test_scenarios.py::test_workers_are_killed_at_random_and_nothing_is_lost_or_doubled",
