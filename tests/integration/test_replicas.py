@@ -10,9 +10,17 @@ from typing import Any
 import pytest
 from redis import Redis as SyncRedis
 
+from dialog_engine.model import AssistantMessage, ToolCall, Turn
+from dialog_engine.storage.calls import SqliteCalls
+from dialog_engine.storage.database import open_database
+from dialog_engine.storage.outbox import SqliteOutbox
+from dialog_engine.storage.turns import SqliteTurns
+from dialog_engine.streams.watch import RedisWatch
+from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support.servers import LocalServer
+from tests.support.twins import Workshop, tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -289,3 +297,80 @@ async def test_what_redis_lost_is_put_back_by_the_engine_that_runs_the_turn(
     refused = await there.client.post("/v1/chat", json={"message": "Hi", "sessionId": session_id})
     assert refused.status_code == 409
     model.held.set()
+
+
+async def left_behind(folder: Path, redis_url: str, model: Model) -> Turn:
+    """A turn in the middle of its first answer, whose engine has gone."""
+    model.held.clear()
+    async with engine_in(folder, redis_url, model) as engine:
+        await begun(engine)
+        await wait_until(lambda: model.open == 1, what="the model's stream")
+    await wait_until(lambda: model.open == 0, what="the end of that stream")
+    async with open_database(folder / "engine.sqlite3") as database:
+        [turn] = await SqliteTurns(database, lambda _: None).unfinished()
+    return turn
+
+
+async def test_a_call_that_was_committed_and_not_shared_is_never_made_once_another_has_the_turn(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    turn = await left_behind(tmp_path / "here", redis_url, model)
+    # Its last commit before it died: a round of which no other engine has heard.
+    call = ToolCall("call_1", new_id(), "job__quick", "{}")
+    async with open_database(tmp_path / "here" / "engine.sqlite3") as database:
+        request = Workshop().request(turn, call, tool("job__quick"), {})
+        await SqliteCalls(database, lambda _: None).add_round(turn, AssistantMessage("", (call,)), [request], {})
+
+    async with engine_in(tmp_path / "there", redis_url, model) as there:
+        await wait_until(lambda: model.open == 1, what="the other engine's request")
+        async with engine_in(tmp_path / "here", redis_url, model) as here:
+
+            async def forgotten() -> bool:
+                return await said(here, turn.session_id) == ["Hi"]
+
+            await wait_until(forgotten, 10, what="what was not shared to be given up")
+            model.held.set()
+            await there.events("GET", f"/v1/turns/{turn.turn_id}/events")
+            assert await said(here, turn.session_id) == await said(there, turn.session_id) == ["Hi", "Hello"]
+        async with open_database(tmp_path / "here" / "engine.sqlite3") as database:
+            assert await SqliteOutbox(database).calls([call.correlation_id]) == []
+    with SyncRedis.from_url(redis_url) as redis:
+        assert not redis.exists(KEYS.requests, KEYS.call(call.correlation_id))
+
+
+async def test_nothing_is_taken_over_before_redis_has_been_steady_for_a_lease(
+    tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = await left_behind(tmp_path / "here", redis_url, model)
+    steady, looks = 0.0, 0
+
+    def looked(_: RedisWatch) -> float:
+        nonlocal looks
+        looks += 1
+        return steady
+
+    monkeypatch.setattr(RedisWatch, "steady_for", looked)
+    with SyncRedis.from_url(redis_url) as redis:
+        redis.zadd(KEYS.runs, {turn.turn_id: 1})  # it did not give the turn up: its lease ran out
+    async with engine_in(tmp_path / "there", redis_url, model):
+        await wait_until(lambda: looks >= 3, 10, what="a look for turns that others left")
+        assert model.open == 0
+        steady = 10.0
+        await wait_until(lambda: model.open == 1, what="the takeover")
+        model.held.set()
+
+
+async def test_of_several_engines_one_takes_the_turn_over(tmp_path: Path, redis_url: str, model: Model) -> None:
+    turn = await left_behind(tmp_path / "here", redis_url, model)
+    asked = len(model.asked)
+    async with AsyncExitStack() as stack:
+        others = [
+            await stack.enter_async_context(engine_in(tmp_path / f"other-{n}", redis_url, model)) for n in range(3)
+        ]
+        await wait_until(lambda: model.open == 1, what="the takeover")
+        model.held.set()
+        for engine in others:
+            events = await engine.events("GET", f"/v1/turns/{turn.turn_id}/events")
+            assert [event.name for event in events].count("done") == 1
+            assert await said(engine, turn.session_id) == ["Hi", "Hello"]
+        assert len(model.asked) == asked + 1
