@@ -142,7 +142,7 @@ class WorkerLedger:
                 self._keys.dead,
                 call,
                 self._keys.response(correlation_id),
-                (mailbox or b"").decode(),
+                mailbox.decode() if mailbox else self._keys.mailbox("nobody"),
             ],
             [GROUP, entry, reason, event, correlation_id, encode_reply(CallFinished(outcome))],
         )
