@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError
 
 from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
@@ -32,11 +33,12 @@ class Scripts:
     hangs: threading.Event | None = None
     asked_at: list[float] = field(default_factory=list[float])
     threads: set[str] = field(default_factory=set[str])
-    pings: int = 0
+    looks: int = 0
+    marked: bool = False
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        if args[0] == "PING":
-            return self._pong()
+        if args[2] == 0:
+            return self._marked(args[0])
         self.asked_at.append(time.monotonic())
         self.threads.add(threading.current_thread().name)
         if self.hangs is not None:
@@ -45,11 +47,14 @@ class Scripts:
             raise RedisConnectionError("away")
         return self.answer
 
-    def _pong(self) -> bytes:
-        self.pings += 1
+    def _marked(self, command: str) -> bytes:
+        self.looks += 1
         if self.away:
             raise RedisConnectionError("away")
-        return b"PONG"
+        self.marked = self.marked or command == "EVAL"
+        if not self.marked:
+            raise NoScriptError("No matching script")
+        return b"mark"
 
 
 @dataclass
@@ -140,14 +145,14 @@ async def test_while_redis_is_away_it_is_asked_again_soon_and_the_lease_is_given
         with hold(keeper, told):
             await wait_until(lambda: told.losses)
     assert TIMES.give_up <= told.losses[0] - begun < TIMES.lease
-    assert len(scripts.asked_at) > 4
+    assert scripts.looks > 4
 
 
 async def test_an_outage_shorter_than_that_loses_nothing() -> None:
     scripts, told = Scripts(away=True), Told()
     async with keeping(scripts) as keeper:
         with hold(keeper, told):
-            await wait_until(lambda: len(scripts.asked_at) > 3)
+            await wait_until(lambda: scripts.looks > 3)
             scripts.away = False
             begun = time.monotonic()
             await wait_until(lambda: time.monotonic() - begun > TIMES.give_up)
@@ -158,25 +163,35 @@ async def test_an_outage_between_two_renewals_is_noticed_and_leases_are_renewed_
     scripts, told = Scripts(), Told()
     async with keeping(scripts, replace(TIMES, renew=60.0, give_up=60.0)) as keeper:
         with hold(keeper, told):
-            await wait_until(lambda: scripts.asked_at and scripts.pings > 2)
+            await wait_until(lambda: scripts.asked_at and scripts.looks > 3)
             assert len(scripts.asked_at) == 1
             scripts.away = True
-            await wait_until(lambda: len(scripts.asked_at) > 1)
+            looks = scripts.looks
+            await wait_until(lambda: scripts.looks > looks + 1)
             scripts.away = False
             asked, back_at = len(scripts.asked_at), time.monotonic()
             await wait_until(lambda: len(scripts.asked_at) > asked)
             assert scripts.asked_at[asked] - back_at < 0.5
-            pings = scripts.pings
-            await wait_until(lambda: scripts.pings > pings + 2)
+            looks = scripts.looks
+            await wait_until(lambda: scripts.looks > looks + 2)
             assert len(scripts.asked_at) == asked + 1
     assert not told.losses
+
+
+async def test_a_server_that_was_started_anew_unnoticed_gets_all_renewals_at_once() -> None:
+    scripts, told = Scripts(), Told()
+    async with keeping(scripts, replace(TIMES, renew=60.0, give_up=60.0)) as keeper:
+        with hold(keeper, told), hold(keeper, told):
+            await wait_until(lambda: len(scripts.asked_at) == 2 and scripts.looks > 3)
+            scripts.marked = False
+            await wait_until(lambda: len(scripts.asked_at) == 4)
 
 
 async def test_who_holds_nothing_asks_nothing_of_redis() -> None:
     scripts = Scripts()
     async with keeping(scripts):
         await anyio.sleep(5 * TIMES.renew)
-    assert (scripts.asked_at, scripts.pings) == ([], 0)
+    assert (scripts.asked_at, scripts.looks) == ([], 0)
 
 
 async def test_a_renewal_that_hangs_holds_up_neither_the_end_of_its_lease_nor_that_of_others() -> None:

@@ -20,7 +20,7 @@ from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import LEASE_MS, Delivery, renew
 from plugins_contract.ledger.replies import Renewed, Stale
-from plugins_contract.ledger.scripts import SyncCommands
+from plugins_contract.ledger.scripts import ServerMark, SyncCommands
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,7 @@ class LeaseKeeper:
         self._leases: set[Lease] = set()
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        self._mark = ServerMark()
         self._beat_at = time.monotonic()
 
     @contextlib.contextmanager
@@ -127,10 +128,8 @@ class LeaseKeeper:
                 continue
             leases = self._held_now()
             try:
-                if leases and time.monotonic() < due:
-                    # Redis may go away and come back between two renewals, without what it knew: ask whether it did.
-                    self._redis.execute_command("PING")
-                elif leases:
+                # Redis may go away and come back between two renewals, without what it knew.
+                if leases and (not self._mark.leave(self._redis) or time.monotonic() >= due):
                     self._renew_each(leases, loop)
                     due = time.monotonic() + self._times.renew * random.uniform(0.9, 1.1)
             except Exception as error:

@@ -1,6 +1,7 @@
 """The Lua files of this package, loaded once and run by hash."""
 
 import hashlib
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -52,6 +53,22 @@ class SyncCommands(Protocol):
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send one command."""
         ...
+
+
+class ServerMark:
+    """A script of one owner, by which it knows a server again: one that was started since does not have it."""
+
+    def __init__(self) -> None:
+        self._script = script("mark", f"return '{uuid.uuid4().hex}'")
+
+    def leave(self, redis: SyncCommands) -> bool:
+        """Leave the mark. False when it was missing: the server is another one, or may have forgotten everything."""
+        try:
+            redis.execute_command("EVALSHA", self._script.sha, 0)
+        except NoScriptError:
+            redis.execute_command("EVAL", self._script.text, 0)
+            return False
+        return True
 
 
 async def run(redis: AsyncCommands, name: str, keys: Sequence[str], args: Sequence[Arg]) -> list[Any]:
