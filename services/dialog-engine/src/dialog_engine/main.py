@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dialog_engine.collector import calm_collector
 from dialog_engine.config import Settings, load_settings
 from dialog_engine.errors import ConfigurationError, EngineError
 from dialog_engine.http.server import server_of
@@ -22,6 +23,7 @@ CANNOT_START = 2
 
 def main() -> None:
     """Serve until SIGTERM or SIGINT. Exits with 2 when it cannot start, and says why."""
+    calm_collector()
     try:
         settings = load_settings()
         # Before anything else: who finds the port taken must not have touched the turns of the engine that has it.

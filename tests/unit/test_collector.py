@@ -1,0 +1,38 @@
+"""The collector of cyclic garbage does not stop an engine in which many calls wait."""
+
+import gc
+from collections.abc import Generator
+
+import pytest
+
+from dialog_engine import main as main_module
+from dialog_engine.collector import calm_collector
+from dialog_engine.errors import ConfigurationError
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Generator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+def test_full_collections_are_rare_and_leave_alone_what_was_loaded() -> None:
+    calm_collector()
+
+    young, middle, old = gc.get_threshold()
+    assert young * middle * old >= 10_000_000
+    assert young * middle <= 100_000, "the others stay short"
+    assert gc.get_freeze_count() > 10_000
+
+
+def test_an_engine_begins_with_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong() -> None:
+        raise ConfigurationError("PORT: is wrong")
+
+    monkeypatch.setattr(main_module, "load_settings", wrong)
+    with pytest.raises(SystemExit):
+        main_module.main()
+
+    assert gc.get_freeze_count() > 10_000
