@@ -16,11 +16,12 @@ from plugins_contract.outcomes import ToolOutcome
 
 @dataclass(frozen=True)
 class Told:
-    """A call and what its caller was told, `seconds` after the call was committed."""
+    """A call and what its caller was told, `seconds` after the call was committed, at the monotonic time `at`."""
 
     request: ToolCallRequested
     outcome: ToolOutcome
     seconds: float
+    at: float
     stopped: bool
 
 
@@ -43,9 +44,9 @@ class Caller:
         stopped = outcome is None
         if outcome is None:
             outcome = (await self._parts.executor.cancel([request]))[request.correlation_id]
-        seconds = time.monotonic() - begun
+        at = time.monotonic()
         await self._parts.calls.add_result(self._turn, call, outcome)
-        return Told(request, outcome, seconds, stopped)
+        return Told(request, outcome, at - begun, at, stopped)
 
     async def _see_through(self, request: ToolCallRequested, stop_at: type[CallUpdate] | None) -> ToolOutcome | None:
         async with aclosing(self._parts.executor.run([request])) as updates:

@@ -1,0 +1,161 @@
+"""Thousands of calls wait at one engine while replies keep coming; some of its bells never ring.
+
+The real path of an engine in this process, real scripts on the other side. Each call that is answered is followed by
+another, so that always as many wait. Latency is from before COMPLETE is sent until the caller is told.
+"""
+
+import asyncio
+import resource
+import statistics
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+
+from benchmarks.pair import engine_parts
+from dialog_engine.collector import calm_collector
+from plugins_contract.catalogue import ToolEntry
+from plugins_contract.keys import Keys
+from plugins_contract.outcomes import CallState, TextBlock
+from tests.chaos.calls_through import Caller, Told, caller
+from tests.chaos.report import Report, Size
+from tests.chaos.scripted_worker import MUTE, WORKER, Pace, replying
+from tests.support.servers import LocalServer, embedded_binary
+from tests.support.waiting import wait_until
+
+CONNECTIONS = 8
+LOST_RING_SECONDS = 5.0
+CALLS_OF_A_SUBJECT = 50
+HARNESS = "harness"
+TOOL = ToolEntry(name="demo__echo", server="demo", tool="echo", input_schema={}, timeout_ms=300_000)
+Figures = dict[str, float | int | str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """So many calls wait, and this is how they are answered."""
+
+    waiting: int
+    pace: Pace
+    p99_ms: float
+
+
+PLANS = {
+    Size.SHORT: Plan(2_000, Pace(per_second=100, seconds=5, mute_every=25), p99_ms=1_000),
+    Size.FULL: Plan(10_000, Pace(per_second=300, seconds=20, mute_every=100), p99_ms=50),
+}
+
+
+@dataclass
+class Seen:
+    """What callers were told. Latencies are seconds."""
+
+    rung: list[float] = field(default_factory=list[float])
+    unrung: list[float] = field(default_factory=list[float])
+    wrong: list[str] = field(default_factory=list[str])
+
+    def __len__(self) -> int:
+        return len(self.rung) + len(self.unrung) + len(self.wrong)
+
+    def take(self, told: Told) -> None:
+        """Note an answer."""
+        if told.outcome.state is not CallState.SUCCEEDED:
+            self.wrong.append(f"call {told.request.correlation_id} is {told.outcome.state}: {told.outcome.error}")
+            return
+        (block,) = told.outcome.content
+        assert isinstance(block, TextBlock)
+        kind, sent_at = block.text.split()
+        (self.unrung if kind == MUTE else self.rung).append(told.at - float(sent_at))
+
+
+def run(size: Size, folder: Path) -> Report:
+    """Let calls wait, answer them at a steady rate, and measure."""
+    calm_collector()  # as an engine's own process does
+    redis = LocalServer(embedded_binary(), folder)
+    redis.start()
+    client: Any = Redis.from_url(redis.url, decode_responses=True, client_name=HARNESS)
+    try:
+        with client:
+            client.execute_command("ACL", "SETUSER", WORKER, "on", "nopass", "~*", "&*", "+@all")
+            figures, seen = asyncio.run(_run(PLANS[size], redis.url, client, folder / "engine.sqlite3"))
+    finally:
+        redis.stop()
+    return _judge(PLANS[size], figures, seen)
+
+
+async def _run(plan: Plan, url: str, client: Any, database: Path) -> tuple[Figures, Seen]:
+    seen = Seen()
+    async with engine_parts(url, database) as parts:
+        callers = await asyncio.gather(
+            *(caller(parts, f"subject {n // CALLS_OF_A_SUBJECT}") for n in range(plan.waiting))
+        )
+        tasks = [asyncio.create_task(_keep_calling(each, seen)) for each in callers]
+        await wait_until(lambda: client.xlen(Keys().requests) >= plan.waiting, 120, what="all calls on the stream")
+        async with replying(url, plan.pace):
+            await wait_until(lambda: len(seen), 30, what="the first answer")
+            figures = await _measure(plan, client, seen, lambda: parts.executor.waiting)
+        await wait_until(lambda: len(seen) >= plan.pace.replies, 30, what="all answers")
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return figures, seen
+
+
+async def _keep_calling(caller: Caller, seen: Seen) -> None:
+    while True:
+        seen.take(await caller.call(TOOL, {"text": "hello"}))
+
+
+async def _measure(plan: Plan, client: Any, seen: Seen, waiting: Any) -> Figures:
+    """Watch until the last reply is on its way."""
+    began, before = time.monotonic(), len(seen)
+    cpu, redis_cpu = _cpu(), _redis_cpu(client)
+    connections, fewest = 0, plan.waiting
+    while time.monotonic() - began < plan.pace.seconds - 1:
+        connections = max(connections, sum(_is_the_engines(each) for each in client.client_list()))
+        fewest = min(fewest, waiting())
+        await asyncio.sleep(0.5)
+    seconds, answers = time.monotonic() - began, len(seen) - before
+    return {
+        "calls waiting, at least": fewest,
+        "connections of the engine, at most": connections,
+        "answers per second": answers / seconds,
+        "CPU of the engine per answer, ms": (_cpu() - cpu) / answers * 1000,
+        "CPU of the engine, share of a core": (_cpu() - cpu) / seconds,
+        "CPU of Redis per answer, ms": (_redis_cpu(client) - redis_cpu) / answers * 1000,
+    }
+
+
+def _judge(plan: Plan, figures: Figures, seen: Seen) -> Report:
+    p50, p99 = statistics.median(seen.rung), statistics.quantiles(seen.rung, n=100)[98]
+    figures |= {
+        "answers": len(seen),
+        "latency p50, ms": p50 * 1000,
+        "latency p99, ms": p99 * 1000,
+        "bells that never rang": len(seen.unrung),
+        "slowest answer without a bell, seconds": max(seen.unrung),
+    }
+    findings = list(seen.wrong)
+    if p99 * 1000 > plan.p99_ms:
+        findings.append(f"the latency p99 is {p99 * 1000:.0f} ms, not {plan.p99_ms:g}")
+    if max(seen.unrung) > LOST_RING_SECONDS:
+        findings.append(f"without its bell an answer came after {max(seen.unrung):.1f} s")
+    if int(figures["connections of the engine, at most"]) > CONNECTIONS:
+        findings.append(f"the engine has {figures['connections of the engine, at most']} connections")
+    return Report("waiting_calls", figures, tuple(findings))
+
+
+def _is_the_engines(client: dict[str, str]) -> bool:
+    return client["user"] != WORKER and client["name"] != HARNESS
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _redis_cpu(client: Any) -> float:
+    info = client.info("cpu")
+    return info["used_cpu_user"] + info["used_cpu_sys"]
