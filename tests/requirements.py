@@ -317,7 +317,9 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "an MCP server killed mid-call leaves exactly the crash table": (
         "chaos/test_mcp_killed.py::test_servers_that_are_killed_or_hang_leave_exactly_the_crash_table",
     ),
-    "10,000 calls wait on at most 8 connections": NOT_YET,
+    "10,000 calls wait on at most 8 connections": (
+        "chaos/test_waiting_calls.py::test_thousands_of_calls_wait_on_few_connections_and_lost_bells_are_made_good",
+    ),
     "a soak with rolling restarts leaves nothing behind": (
         "chaos/test_scenarios.py::test_a_soak_with_rolling_restarts_leaves_nothing_behind",
     ),
