@@ -65,7 +65,7 @@ SABOTAGES = {
     ),
     "RENEW asks for neither fence nor owner": Sabotage(
         "workers_stopped",
-        ("I2: a lease was stolen back",),
+        ("I2: a lease was stolen back", "I2: the fence of a call went back"),
         (
             *_NEVER_GIVES_UP,
             Cut(f"{LEDGER}/renew.lua", "or not speaks(fence, state, known[2], known[4]) then", "then"),

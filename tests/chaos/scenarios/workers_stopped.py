@@ -36,7 +36,7 @@ class Form:
 # Calls that run for longer than a lease: who took one over is still at it when its first worker wakes up.
 FORMS = {
     Size.SHORT: Form(
-        3, 3, 6.0, 5, Work(calls_per_turn=6, open_calls=30, shortest_ms=500, longest_ms=4_500), quick=True
+        3, 3, 6.0, 5, Work(calls_per_turn=6, open_calls=40, shortest_ms=500, longest_ms=4_500), quick=True
     ),
     Size.FULL: Form(100, 4, 30.0, 8, Work(calls_per_turn=10, open_calls=60, longest_ms=25_000), quick=False),
 }
