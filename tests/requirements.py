@@ -167,7 +167,35 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "contract/test_ledger_machine.py::test_no_order_of_events_breaks_the_ledger",
     ),
     "I6 requests are never trimmed by length": ("contract/test_ledger_enqueue.py::test_the_stream_is_never_trimmed",),
-    "I7 a request that vanished is answered LOST": NOT_YET,
+    "I7 a request that vanished is answered LOST": (
+        "integration/test_lost_calls.py::test_a_request_that_vanished_is_answered_lost",
+        "contract/test_ledger_losses.py::test_a_call_whose_request_was_deleted_has_vanished",
+        "integration/test_lost_calls.py::test_a_call_whose_request_and_worker_are_gone_is_answered",
+    ),
+    "what Redis lost of a running call is put back by its worker": (
+        "contract/test_ledger_losses.py::test_who_runs_a_call_puts_back_what_redis_lost_of_it",
+        "contract/test_ledger_losses.py::test_a_start_that_a_failover_lost_is_put_back",
+        "integration/test_lost_calls.py::test_after_a_flush_a_call_runs_on_at_its_living_worker",
+        "integration/test_lost_calls.py::test_redis_comes_back_empty_and_the_lease_is_there_at_once",
+    ),
+    "after a flush every call is answered, runs on, or is queued again, and nothing runs twice that must not": (
+        "integration/test_lost_calls.py::"
+        "test_with_the_times_of_the_product_every_call_is_answered_or_runs_on_within_15_seconds",
+        "integration/test_lost_calls.py::test_after_a_flush_a_once_call_that_waited_is_unknown_and_never_runs",
+        "integration/test_lost_calls.py::test_after_a_flush_a_repeatable_call_is_queued_again_and_runs",
+        "integration/test_lost_calls.py::test_an_engine_that_was_down_during_a_flush_ends_its_turns_with_the_truth",
+        "contract/test_ledger_machine.py::test_no_order_of_events_breaks_the_ledger",
+    ),
+    "a call that was published and lost is never said to have not begun": (
+        "integration/test_lost_calls.py::"
+        "test_a_published_call_that_is_stopped_after_a_flush_is_not_said_to_have_never_begun",
+        "integration/test_lost_calls.py::"
+        "test_a_published_call_whose_deadline_passes_after_a_flush_is_not_said_to_have_never_run",
+    ),
+    "without its group nothing is lost, and what runs stays with its worker": (
+        "integration/test_lost_calls.py::test_without_its_group_nothing_is_lost",
+        "contract/test_ledger_losses.py::test_a_running_call_that_a_new_group_delivers_goes_back_to_its_worker",
+    ),
     "I8 an outbox row lives until its call is answered": (
         "integration/test_storage.py::test_the_row_of_a_call_lives_until_the_call_is_answered",
     ),

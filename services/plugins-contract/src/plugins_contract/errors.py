@@ -24,4 +24,5 @@ class ErrorCode(StrEnum):
     DISABLED = "DISABLED"
     OVERLOADED = "OVERLOADED"
     LOST = "LOST"
-    """The request vanished from the stream (a flush, a trim, a failover) before it was executed."""
+    """Redis lost the call (a flush, a deleted entry, a failover): `failed` when it was not run or may be asked for again,
+    `unknown` when it may have taken effect."""
