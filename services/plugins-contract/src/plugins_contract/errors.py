@@ -24,5 +24,5 @@ class ErrorCode(StrEnum):
     DISABLED = "DISABLED"
     OVERLOADED = "OVERLOADED"
     LOST = "LOST"
-    """Redis lost the call (a flush, a deleted entry, a failover): `failed` when it was not run or may be asked for again,
-    `unknown` when it may have taken effect."""
+    """Redis lost the call (a flush, a deleted entry, a failover): `failed` when it was not run, or may be asked for
+    again; `unknown` when it may have taken effect."""
