@@ -8,6 +8,7 @@ from tests.chaos.report import Report, Size, UnableHereError
 from tests.chaos.scenarios import (
     clock_stepped,
     doubled,
+    engines_killed,
     redis_killed,
     redis_wiped,
     rolling_soak,
@@ -51,3 +52,7 @@ def test_what_comes_twice_is_done_once_and_what_does_not_ring_is_found(tmp_path:
 
 def test_a_soak_with_rolling_restarts_leaves_nothing_behind(tmp_path: Path) -> None:
     assert held(rolling_soak.run(Size.SHORT, tmp_path))
+
+
+def test_an_engine_is_killed_in_the_middle_of_turns_and_they_end_as_they_are_told(tmp_path: Path) -> None:
+    assert held(engines_killed.run(Size.SHORT, tmp_path))
