@@ -2,7 +2,7 @@
 
 import gc
 
-THRESHOLDS = (5_000, 10, 400)
+THRESHOLDS = (2_000, 10, 1_000)
 """A full collection comes after a growth of 20 million objects, not of 70 thousand."""
 
 
