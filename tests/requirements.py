@@ -436,7 +436,10 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     ),
     "destructive tools wait for approval, durably": NOT_YET,
     "an approval is bound to its arguments, given once, and expires": NOT_YET,
-    "a frozen client is dropped and harms nobody": NOT_YET,
+    "a frozen client is dropped and harms nobody": (
+        "chaos/test_frozen_clients.py::"
+        "test_clients_that_do_not_read_are_dropped_cost_little_and_go_on_when_they_wake_up",
+    ),
     "several tabs watch one turn": NOT_YET,
     "SIGTERM says farewell to streams": (
         "integration/test_http_turns.py::test_at_the_end_of_the_engine_streams_get_what_is_there_and_a_farewell",

@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.support.transcript import Transcript
 
 RETRY_SECONDS = 0.2
+ESTABLISHED = 1
+"""The state of a TCP connection that is open, in the kernel's TCP_INFO."""
 
 
 @dataclass
@@ -25,17 +28,20 @@ class Reader:
     cuts: int = 0
     refusals: list[str] = field(default_factory=list[str])
     """Answers that were no event stream."""
-    delays: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
-    """Every piece of text with the time when it came."""
+    delays: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """For every piece of text with a stamp: when it came, and how long it took from the model to here, in seconds."""
+    receive_buffer: int = 0
+    """How much the kernel keeps for this client, in bytes; 0: as much as it likes."""
+    connection: "Connection | None" = None
 
     async def run(self) -> None:
         """Ask, and follow the answer to its end."""
         loop = asyncio.get_running_loop()
         cut_at = None
         while self.transcript.done is None:
-            connection = Connection(self, loop, cut_at)
+            connection = self.connection = Connection(self, loop, cut_at)
             try:
-                await loop.create_connection(lambda: connection, self.host, self.port)  # noqa: B023 -- called at once
+                await self._connect(loop, connection)
             except OSError as error:
                 self.refusals.append(str(error))
                 await asyncio.sleep(RETRY_SECONDS)
@@ -47,6 +53,18 @@ class Reader:
             elif connection.cut:
                 self.cuts += 1
             cut_at = loop.time()
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop, connection: "Connection") -> None:
+        plain = socket.socket()
+        try:
+            plain.setblocking(False)
+            if self.receive_buffer:
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer)
+            await loop.sock_connect(plain, (self.host, self.port))
+        except OSError:
+            plain.close()
+            raise
+        await loop.create_connection(lambda: connection, sock=plain)
 
     def request(self) -> bytes:
         """What to ask now: the question, or to go on after the last event."""
@@ -69,8 +87,9 @@ class Reader:
         if "data" in fields:
             data = json.loads(fields["data"])
             self.transcript.take(fields["id"], fields["event"], data)
-            if fields["event"] == "text":
-                self.delays.append((data["delta"], at))
+            stamp, found, _ = data.get("delta", "").partition("@")
+            if found:
+                self.delays.append((at, at - int(stamp) / 1e6))
 
 
 class Connection(asyncio.Protocol):
@@ -143,6 +162,23 @@ class Connection(asyncio.Protocol):
             self._reader.resumes.append(now - self._since)
         if self._reader.life is not None:
             self._loop.call_later(self._reader.life(), self._cut)
+
+    def freeze(self) -> None:
+        """Read nothing more, and do not go away."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    @property
+    def dropped(self) -> bool:
+        """Whether the other end has given this connection up; seen without reading."""
+        if self._transport is None:
+            return False
+        state = self._transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        return state[0] != ESTABLISHED
+
+    def leave(self) -> None:
+        """Close it, and go on with another one."""
+        self._close()
 
     def _cut(self) -> None:
         self.cut = True

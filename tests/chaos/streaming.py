@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,8 @@ from tests.chaos.report import UnableHereError
 from tests.integration.servers import accepts
 from tests.support import nginx
 from tests.support.nginx import running_nginx
-from tests.support.stack import START_SECONDS, Stack
+from tests.support.processes import Process
+from tests.support.stack import BIN, START_SECONDS, Stack
 from tests.support.waiting import wait_until_blocking
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -19,7 +20,9 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Stage(Stack):
-    """A stack without tools. `address` is where clients go."""
+    """A stack without tools. `patience`: after how many seconds a client that does not read is dropped."""
+
+    patience: float | None = None
 
     def start_all(self) -> None:
         """Start everything."""
@@ -28,6 +31,11 @@ class Stage(Stack):
         self._run([sys.executable, "-m", "tests.chaos.text_model", str(self.model_port)], None)
         self.start_engine()
         wait_until_blocking(lambda: accepts(self.model_port), START_SECONDS, what="the model to listen")
+
+    def _run(self, argv: list[str], ready_url: str | None, env: Mapping[str, str] | None = None) -> Process:
+        if self.patience is not None and argv == [str(BIN / "dialog-engine")]:
+            argv = [sys.executable, "-m", "tests.chaos.impatient_engine", str(self.patience)]
+        return super()._run(argv, ready_url, env)
 
     def engine_seconds(self) -> float:
         """How much the engine has computed."""
@@ -43,7 +51,7 @@ class Stage(Stack):
 
 
 @contextmanager
-def running_stage(folder: Path, *, behind_nginx: bool) -> Generator[tuple[Stage, int]]:
+def running_stage(folder: Path, *, behind_nginx: bool, patience: float | None = None) -> Generator[tuple[Stage, int]]:
     """A stage, and the port where clients go, for as long as the block.
 
     Raises:
@@ -52,7 +60,7 @@ def running_stage(folder: Path, *, behind_nginx: bool) -> Generator[tuple[Stage,
     if behind_nginx and (reason := nginx.missing()):
         raise UnableHereError(reason)
     with ExitStack() as stack:
-        stage = Stage(folder)
+        stage = Stage(folder, patience=patience)
         stack.callback(stage.close)
         stage.start_all()
         if not behind_nginx:

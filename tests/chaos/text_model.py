@@ -7,7 +7,9 @@ does not slow the model down.
 import asyncio
 import json
 import random
+import re
 import sys
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
@@ -16,23 +18,37 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close
 
 @dataclass(frozen=True, slots=True)
 class Essay:
-    """So many words, one every so many milliseconds."""
+    """So many words, one every so many milliseconds; the first `loud` of them are long, of so many characters.
+
+    A `stamped` word carries the time when it was said, in microseconds on the clock of this machine.
+    """
 
     words: int
     every_ms: float
+    loud: int = 0
+    length: int = 0
+    stamped: bool = False
 
     def __str__(self) -> str:
         return json.dumps(asdict(self))
 
     @property
     def text(self) -> str:
-        """The whole answer."""
-        return "".join(map(word, range(self.words)))
+        """The whole answer, without stamps."""
+        return "".join(map(self.word, range(self.words)))
+
+    def word(self, number: int) -> str:
+        """One piece of the answer, without its stamp."""
+        return f"w{number}".ljust(self.length if number < self.loud else 0, ".") + " "
+
+    def said(self, number: int) -> str:
+        """One piece of the answer as it is said now."""
+        return f"{time.monotonic_ns() // 1000}@{self.word(number)}" if self.stamped else self.word(number)
 
 
-def word(number: int) -> str:
-    """One piece of the answer."""
-    return f"w{number} "
+def without_stamps(text: str) -> str:
+    """What was said, whenever that was."""
+    return re.sub(r"\d+@", "", text)
 
 
 def _event(delta: dict[str, str], reason: str | None = None) -> bytes:
@@ -52,7 +68,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         due = loop.time() + random.random() * essay.every_ms / 1000
         for number in range(essay.words):
             await asyncio.sleep(due - loop.time())
-            writer.write(_event({"content": word(number)}))
+            writer.write(_event({"content": essay.said(number)}))
             due += essay.every_ms / 1000
         writer.write(_event({}, "stop") + b"data: [DONE]\n\n")
         await writer.drain()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.chat.frames import Frame
+from dialog_engine.chat.frames import START, Cursor, Frame
 from dialog_engine.model import Done, DoneReason, ReasoningDelta, Reset, TextDelta, TurnEvent, Usage
 from dialog_engine.streams.log_entries import Entry, entry_from_fields, entry_of, merged
 
@@ -21,7 +21,7 @@ EVENTS: st.SearchStrategy[list[TurnEvent]] = st.lists(
 
 
 def numbered(events: Iterable[TurnEvent]) -> list[Entry]:
-    return [entry_of(number, event) for number, event in enumerate(events, 1)]
+    return [entry_of(1, number, event) for number, event in enumerate(events, 1)]
 
 
 def told(frames: Iterable[Frame]) -> list[tuple[str, str]]:
@@ -44,9 +44,10 @@ def test_after_any_cursor_a_reader_of_merged_entries_gets_what_a_reader_of_singl
 ) -> None:
     entries = numbered(events)
     after = data.draw(st.integers(0, len(entries)))
-    rest = [entry.frame(1, after) for entry in entries if entry.last > after]
+    place = Cursor(1, after)
+    rest = [entry.frame(place) for entry in entries if entry.is_after(place)]
 
-    together = [entry.frame(1, after) for entry in merged(entries) if entry.last > after]
+    together = [entry.frame(place) for entry in merged(entries) if entry.is_after(place)]
     assert told(together) == told(rest)
     assert [frame.id for frame in together[-1:]] == [frame.id for frame in rest[-1:]]
 
@@ -54,8 +55,9 @@ def test_after_any_cursor_a_reader_of_merged_entries_gets_what_a_reader_of_singl
 @given(EVENTS)
 def test_an_entry_survives_its_way_through_a_stream(events: list[TurnEvent]) -> None:
     for entry in merged(numbered(events)):
-        fields = {name.encode(): value.encode() for name, value in entry.fields.items()}
-        assert entry_from_fields(entry.last, fields) == entry
+        name, text = entry.field
+        fields = {b"event": entry.name.encode(), name.encode(): text.encode()}
+        assert entry_from_fields(entry.cursor, fields) == entry
 
 
 @given(EVENTS)
@@ -73,3 +75,12 @@ def test_only_neighbours_of_one_kind_are_merged() -> None:
         (4, 4, "text", ("d",)),
         (5, 5, "done", ()),
     ]
+
+
+def test_a_hole_is_seen_by_who_comes_from_before_it_and_a_new_epoch_is_none() -> None:
+    run = Entry(2, 5, 8, "text", pieces=("a", "b", "c", "d"))
+    begins = Entry(2, 1, 1, "reset", "{}")
+    assert [seq for seq in range(10) if run.goes_on_from(Cursor(2, seq))] == [4, 5, 6, 7, 8, 9]
+    assert [run.goes_on_from(place) for place in (START, Cursor(1, 7), Cursor(3, 1))] == [False] * 3
+    assert begins.goes_on_from(Cursor(1, 7))
+    assert begins.goes_on_from(START)

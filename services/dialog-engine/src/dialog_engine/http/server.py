@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import struct
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -12,10 +13,11 @@ log = logging.getLogger(__name__)
 
 FROZEN_SECONDS = 20.0
 """How long a client may leave what is sent to it unread before it is dropped. It can come back and go on."""
-UNSENT_BYTES = 16_384
+UNSENT_BYTES = 8_192
 """How much may wait to be sent to a client, in this process and once more in the kernel, before writers wait."""
 CUT_SECONDS = 5.0
 """How long streams may take to end when all turns have ended or were left; then they are cut."""
+_AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class Connection(HttpToolsProtocol):
@@ -50,7 +52,9 @@ class Connection(HttpToolsProtocol):
 
     def _drop(self) -> None:
         log.info("a client that read nothing for %g s is dropped: %s", FROZEN_SECONDS, self.client)
-        self.transport.abort()  # closing it would wait until everything is sent
+        # Closed in good order, what waits for the client would stay: here, and then in the kernel.
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        self.transport.abort()
 
 
 class Server(uvicorn.Server):

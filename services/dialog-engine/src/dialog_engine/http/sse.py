@@ -16,7 +16,7 @@ RETRY_MS = 1000
 """How long a browser waits before it reconnects."""
 FAREWELL_RETRY_MS = (200, 1200)
 """The same after a farewell: each client gets its own time, so that not all come back at once."""
-WRITE_BYTES = 16_384
+WRITE_BYTES = 8_192
 """How much is written at once, so that a client that does not read costs little."""
 CUT_SECONDS = 1.0
 """How long a stream that is cut by the server may take to end well."""

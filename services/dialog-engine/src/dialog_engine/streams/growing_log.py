@@ -1,11 +1,15 @@
 """A log that grows while it is read: entries are kept once, and each reader has a place of its own."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator
 
 from dialog_engine.chat import frames
 from dialog_engine.chat.frames import Batch, Cursor, Frame, LogGoneError
 from dialog_engine.streams.log_entries import Entry
+
+ENTRIES_AT_ONCE = 50
+BATCH_CHARACTERS = 8_000
+"""A reader takes so much at a time: one that is slow, or does not read at all, holds on to no more."""
 
 
 class GrowingLog:
@@ -33,7 +37,8 @@ class GrowingLog:
         """
         while True:
             if entries := self._since(after):
-                yield batch_of(entries, after)
+                for batch in batches_of(entries, after):
+                    yield batch
                 after = entries[-1].cursor
                 continue  # more may have come meanwhile
             if self._readers_go:
@@ -46,22 +51,32 @@ class GrowingLog:
                 yield ()
 
     def _since(self, place: Cursor) -> list[Entry]:
+        """The next entries for a reader at `place`, ENTRIES_AT_ONCE at most."""
         at = len(self._entries)  # from the end: most readers are there
         while at and self._entries[at - 1].is_after(place):
             at -= 1
-        return self._entries[at:]
+        return self._entries[at : at + ENTRIES_AT_ONCE]
 
 
-def batch_of(entries: Sequence[Entry], after: Cursor) -> list[Frame]:
-    """The entries as a reader at `after` needs them.
+def batches_of(entries: Iterable[Entry], after: Cursor) -> Iterator[list[Frame]]:
+    """The entries as a reader at `after` needs them, BATCH_CHARACTERS at a time.
 
     Raises:
         LogGoneError: something is missing between `after` and the first, or between two of them.
     """
     batch: list[Frame] = []
+    size = 0
     for entry in entries:
         if not entry.goes_on_from(after):
+            if batch:
+                yield batch
             raise LogGoneError(f"what came between {after} and {entry.epoch}-{entry.first} is missing")
-        batch.append(entry.frame(after))
+        frame = entry.frame(after)
+        if batch and size + len(frame.data) > BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+        batch.append(frame)
+        size += len(frame.data)
         after = entry.cursor
-    return batch
+    if batch:
+        yield batch

@@ -16,7 +16,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger.scripts import Script, script
 
 LIFETIME_SECONDS = 24 * 3600
-PAGE = 500
+PAGE = 100
 """How many entries are read at once."""
 
 

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from dialog_engine.chat.events import DONE
 from dialog_engine.chat.frames import START, Batch, Cursor, LogGoneError
-from dialog_engine.streams.growing_log import GrowingLog, batch_of
+from dialog_engine.streams.growing_log import GrowingLog, batches_of
 from dialog_engine.streams.log_entries import Entry
 from dialog_engine.streams.log_store import LogStore
 from plugins_contract.connections import is_outage
@@ -140,9 +140,9 @@ class LogTails:
             async with aclosing(self._store.read(turn_id, after)) as pages:
                 async for page in pages:
                     missed = [entry for entry in page if not entry.is_after(end)]
-                    if missed:
-                        yield batch_of(missed, after)
-                        after = missed[-1].cursor
+                    for batch in batches_of(missed, after):
+                        yield batch
+                    after = missed[-1].cursor if missed else after
                     if len(missed) < len(page):
                         break
         except (RedisError, OSError) as error:

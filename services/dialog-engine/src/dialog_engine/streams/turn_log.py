@@ -47,7 +47,7 @@ class LiveLog(GrowingLog, TurnLog):
         return self._entries[self._stored - 1].last if self._stored else 0
 
     def since(self, place: Cursor) -> list[Entry]:
-        """What a reader at `place` has not seen."""
+        """What a reader at `place` has not seen, or the first of it."""
         return self._since(place)
 
     def append(self, event: TurnEvent) -> None:

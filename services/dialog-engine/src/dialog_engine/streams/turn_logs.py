@@ -15,7 +15,7 @@ from dialog_engine.chat import events
 from dialog_engine.chat.frames import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.chat.ports import TurnLogs
 from dialog_engine.model import Reset, Turn
-from dialog_engine.streams.growing_log import batch_of
+from dialog_engine.streams.growing_log import batches_of
 from dialog_engine.streams.log_store import LogStore, Lost, Stored, Superseded
 from dialog_engine.streams.log_tails import LogTails
 from dialog_engine.streams.turn_log import LiveLog
@@ -111,8 +111,10 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
                 async for batch in batches:
                     yield batch
             after = Cursor(live.turn.epoch, 0)
-        if entries := live.since(after):
-            yield batch_of(entries, after)
+        while entries := live.since(after):
+            for batch in batches_of(entries, after):
+                yield batch
+            after = entries[-1].cursor
 
     async def newest(self, turn_id: str) -> Frame | None:
         live = self._live.get(turn_id)
@@ -167,7 +169,8 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
                     if page is None:
                         break
                     nothing = False
-                    yield batch_of(page, after)
+                    for batch in batches_of(page, after):
+                        yield batch
                     after = page[-1].cursor
         except (RedisError, OSError) as error:
             raise LogGoneError(str(error)) from error

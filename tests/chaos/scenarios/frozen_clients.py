@@ -1,0 +1,153 @@
+"""Many clients stop reading and do not go away, while others go on.
+
+They all follow one turn, which first says enough to fill every buffer on the way. Each must be dropped in time and
+cost little until then; when it wakes up it goes on where it was. The others must not notice: each word of theirs
+carries the time when the model said it.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.chaos.readers import Reader
+from tests.chaos.report import Report, Size
+from tests.chaos.streaming import Stage, running_stage
+from tests.chaos.text_model import Essay, without_stamps
+from tests.chaos.trial import quantile
+from tests.support.waiting import wait_until
+
+RECEIVE_BUFFER = 4096
+DROPPED_SECONDS = 30.0
+COST_BYTES = 64 * 1024
+SLOWER = 2.0
+"""By how much the others may be slower than without frozen clients, at the 99th percentile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How much is done in one size. `patience` is the engine's, None its own.
+
+    The others follow `turns` turns, which say little, so that what the engine's memory grows by is the frozen clients.
+    Below `noise_seconds` nobody can tell one delay from another on a machine that does other things too.
+    """
+
+    frozen: int
+    others: int
+    turns: int
+    calm_seconds: float
+    noise_seconds: float
+    patience: float | None = None
+
+    @property
+    def loud(self) -> Essay:
+        """What the frozen clients follow: it fills all buffers, then it is short of words."""
+        return Essay(words=100, every_ms=50, loud=80, length=2000)
+
+    def quiet(self, seconds: float) -> Essay:
+        """What the others follow."""
+        return Essay(words=round(seconds * 2), every_ms=500, stamped=True)
+
+
+FORMS = {
+    Size.SHORT: Form(10, 40, 4, calm_seconds=4, noise_seconds=0.5, patience=2),
+    Size.FULL: Form(100, 400, 20, calm_seconds=20, noise_seconds=0.005),
+}
+
+
+@dataclass
+class _Times:
+    """What was measured."""
+
+    frozen_at: float = 0.0
+    thawed_at: float = 0.0
+    bytes_before: int = 0
+    bytes_most: int = 0
+    dropped: list[float] = field(default_factory=list[float])
+    """After how many seconds each was dropped."""
+
+
+def run(size: Size, folder: Path) -> Report:
+    """Freeze clients, and see what it costs."""
+    form = FORMS[size]
+    with running_stage(folder, behind_nginx=False, patience=form.patience) as (stage, port):
+        longest = 3 * form.calm_seconds + (form.patience or DROPPED_SECONDS)
+        essay = form.quiet(longest)
+        others = [Reader("127.0.0.1", port, str(essay)) for _ in range(form.others)]
+        frozen = [Reader("127.0.0.1", port, "", receive_buffer=RECEIVE_BUFFER) for _ in range(form.frozen)]
+        times = asyncio.run(_freeze(form, stage, others, frozen, longest))
+    return _report(form, essay, others, frozen, times)
+
+
+async def _freeze(
+    form: Form, stage: Stage, others: Sequence[Reader], frozen: Sequence[Reader], longest: float
+) -> _Times:
+    times = _Times()
+    async with asyncio.timeout(2 * longest + 60), asyncio.TaskGroup() as tasks:
+        for asking in others[: form.turns]:
+            tasks.create_task(asking.run())
+        await wait_until(lambda: all(asking.turn_id for asking in others[: form.turns]), 30)
+        for at, following in enumerate(others[form.turns :]):
+            following.turn_id = others[at % form.turns].turn_id
+            tasks.create_task(following.run())
+        await asyncio.sleep(form.calm_seconds)
+        asks = Reader("127.0.0.1", stage.engine_port, str(form.loud))
+        tasks.create_task(asks.run())
+        await wait_until(lambda: asks.turn_id)
+        times.bytes_before = stage.engine_bytes()
+        for reader in frozen:
+            reader.turn_id = asks.turn_id
+            tasks.create_task(reader.run())
+        await wait_until(lambda: all(reader.transcript.last_id for reader in frozen), 30)
+        times.frozen_at = time.monotonic()
+        for reader in frozen:
+            if reader.connection:
+                reader.connection.freeze()
+        await _until_dropped(stage, frozen, times)
+        times.thawed_at = time.monotonic()
+    return times
+
+
+async def _until_dropped(stage: Stage, frozen: Sequence[Reader], times: _Times) -> None:
+    waiting = [reader.connection for reader in frozen if reader.connection]
+    while waiting and time.monotonic() - times.frozen_at < 2 * DROPPED_SECONDS:
+        await asyncio.sleep(0.1)
+        times.bytes_most = max(times.bytes_most, stage.engine_bytes())
+        gone = [connection for connection in waiting if connection.dropped]
+        times.dropped += [time.monotonic() - times.frozen_at for _ in gone]
+        waiting = [connection for connection in waiting if connection not in gone]
+    for reader in frozen:
+        if reader.connection:
+            reader.connection.leave()  # they wake up, and ask again
+
+
+def _report(form: Form, essay: Essay, others: Sequence[Reader], frozen: Sequence[Reader], times: _Times) -> Report:
+    arrivals = [each for reader in others for each in reader.delays]
+    calm = [delay for at, delay in arrivals if at < times.frozen_at]
+    under = [delay for at, delay in arrivals if times.frozen_at <= at < times.thawed_at]
+    cost = (times.bytes_most - times.bytes_before) / len(frozen)
+    figures: dict[str, float | int | str] = {
+        "frozen": len(frozen),
+        "others": len(others),
+        "dropped": len(times.dropped),
+        "last dropped after (s)": max(times.dropped, default=0.0),
+        "cost of each (KiB)": cost / 1024,
+        "others' delay p99 without (ms)": 1000 * quantile(calm, 0.99),
+        "others' delay p99 with (ms)": 1000 * quantile(under, 0.99),
+        "others' delay p50 with (ms)": 1000 * quantile(under, 0.5),
+    }
+    findings = [f"{reader.turn_id}: did not get what was said" for reader in others if not _whole(reader, essay)]
+    findings += [f"a frozen client did not go on well: {r.transcript}" for r in frozen if not _whole(r, form.loud)]
+    if len(times.dropped) < len(frozen) or max(times.dropped) > DROPPED_SECONDS:
+        findings.append(f"not every frozen client was dropped within {DROPPED_SECONDS:g} s")
+    if cost > COST_BYTES:
+        findings.append(f"a frozen client costs more than {COST_BYTES} bytes")
+    if quantile(under, 0.99) > SLOWER * max(quantile(calm, 0.99), form.noise_seconds):
+        findings.append(f"the others were more than {SLOWER:g} times slower")
+    return Report("frozen_clients", figures, tuple(findings))
+
+
+def _whole(reader: Reader, essay: Essay) -> bool:
+    told = reader.transcript
+    return without_stamps(told.text) == essay.text and not told.repeats and not told.resets and told.done is not None
