@@ -35,6 +35,9 @@ class LedgerTwin(CallLedger):
     completes_as: Completed | Stale | Duplicate = field(default_factory=Completed)
     away: int = 0
     """So many commands find no Redis."""
+    passes: bool = True
+    """Whether the call has not begun, so that it can be left to others."""
+    passed: int = 0
     tried: int = 0
     starts: int = 0
     outcomes: list[tuple[int, ToolOutcome, str]] = field(default_factory=list[tuple[int, ToolOutcome, str]])
@@ -47,7 +50,13 @@ class LedgerTwin(CallLedger):
             self.away -= 1
             raise RedisConnectionError("away")
 
-    async def start(self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome) -> Started:
+    async def pass_on(self, delivery: Delivery, *, lease_ms: int) -> bool:
+        self._reach()
+        assert lease_ms == 10_000
+        self.passed += self.passes
+        return self.passes
+
+    async def start(self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome, lease_ms: int) -> Started:
         self._reach()
         assert expired.state is CallState.EXPIRED
         self.starts += 1

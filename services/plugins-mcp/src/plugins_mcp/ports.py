@@ -14,7 +14,11 @@ from plugins_mcp.mcp import CallResult, Flight
 class CallLedger(Protocol):
     """The ledger as a worker writes it: see `plugins_contract.ledger.WorkerLedger`."""
 
-    async def start(self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome) -> Started:
+    async def pass_on(self, delivery: Delivery, *, lease_ms: int) -> bool:
+        """Leave a call that has not begun to other workers. False when START is to be asked."""
+        ...
+
+    async def start(self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome, lease_ms: int) -> Started:
         """The durable mark before any byte goes to an MCP server."""
         ...
 

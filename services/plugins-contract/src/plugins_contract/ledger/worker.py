@@ -129,6 +129,16 @@ class WorkerLedger:
         )
         return replies.Completed() if answer[0] == b"OK" else replies.Stale()
 
+    async def pass_on(self, delivery: Delivery, *, lease_ms: int) -> bool:
+        """Leave a call that has not begun to other workers, who find it at once. False when START is to be asked."""
+        answer = await scripts.run(
+            self._redis,
+            "pass",
+            [self._keys.call(delivery.request.correlation_id), self._keys.requests],
+            [GROUP, delivery.consumer, delivery.entry, lease_ms],
+        )
+        return answer[0] == b"OK"
+
     async def bury(self, entry: str, reason: str, event: bytes, correlation_id: str = "") -> None:
         """Move an entry that cannot even be read to the dead letters. When its call is known, it is answered so."""
         call = self._keys.call(correlation_id)
