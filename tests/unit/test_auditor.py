@@ -1,0 +1,105 @@
+"""The audit of waiting calls: only what is certain is told, and only of calls that were published."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from dialog_engine.chat.outbox import OutboxRow
+from dialog_engine.errors import StorageUnavailableError
+from dialog_engine.streams import losses
+from dialog_engine.streams.auditor import Auditor
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import SILENT_MS, EngineLedger
+from plugins_contract.ledger.replies import Loss
+from tests.integration.engines import MemoryOutbox, request
+
+pytestmark = pytest.mark.anyio
+
+CERTAIN_SECONDS = 0.1
+
+
+class Ledger(EngineLedger):
+    """A ledger that says what the test wants."""
+
+    def __init__(self) -> None:
+        unused: Any = None
+        super().__init__(unused, Keys())
+        self.says: list[tuple[str, bytes | Loss]] = [("a", Loss.MISSING)]
+        self.away = False
+
+    async def audit(
+        self, correlation_ids: Sequence[str], *, silent_ms: int = SILENT_MS
+    ) -> list[tuple[str, bytes | Loss]]:
+        if self.away:
+            raise RedisConnectionError("away")
+        return self.says
+
+
+class FullDisk(MemoryOutbox):
+    """An outbox that cannot be read."""
+
+    async def calls(self, correlation_ids: Sequence[str]) -> Sequence[OutboxRow]:
+        raise StorageUnavailableError("the disk is full")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "CERTAIN_AFTER_SECONDS", dict.fromkeys(Loss, CERTAIN_SECONDS))
+
+
+async def a_while() -> None:
+    await asyncio.sleep(1.5 * CERTAIN_SECONDS)
+
+
+async def test_a_loss_is_told_once_it_is_certain() -> None:
+    auditor = Auditor(Ledger(), MemoryOutbox())
+    assert await auditor.look(["a", "b"]) == []
+    await a_while()
+    assert await auditor.look(["a", "b"]) == [("a", Loss.MISSING)]
+    assert auditor.suspects == 1
+    auditor.forget("a")
+    assert auditor.suspects == 0
+
+
+async def test_a_reply_is_told_at_once() -> None:
+    ledger = Ledger()
+    ledger.says = [("a", b"reply")]
+    assert await Auditor(ledger, MemoryOutbox()).look(["a"]) == [("a", b"reply")]
+
+
+async def test_after_an_outage_workers_have_their_time_again() -> None:
+    ledger = Ledger()
+    auditor = Auditor(ledger, MemoryOutbox())
+    await auditor.look(["a"])
+    ledger.away = True
+    with pytest.raises(RedisConnectionError):
+        await auditor.look(["a"])
+    ledger.away = False
+    await a_while()
+    assert await auditor.look(["a"]) == []
+    await a_while()
+    assert await auditor.look(["a"]) == [("a", Loss.MISSING)]
+
+
+async def test_after_its_publication_a_call_has_its_whole_time() -> None:
+    outbox = MemoryOutbox()
+    outbox.call(request(0, correlation_id="a"))
+    auditor = Auditor(Ledger(), outbox)
+    await auditor.look(["a"])
+    await a_while()
+    assert await auditor.look(["a"]) == []
+    await outbox.published(await outbox.calls(["a"]))
+    assert await auditor.look(["a"]) == []
+    await a_while()
+    assert await auditor.look(["a"]) == [("a", Loss.MISSING)]
+
+
+async def test_when_the_outbox_cannot_be_read_a_call_may_have_been_published() -> None:
+    auditor = Auditor(Ledger(), FullDisk())
+    assert await auditor.unpublished(["a"]) == frozenset()
+    await auditor.look(["a"])
+    await a_while()
+    assert await auditor.look(["a"]) == [("a", Loss.MISSING)]
