@@ -17,6 +17,7 @@ from dialog_engine.chat.runs import (
     Forgotten,
     NotTaken,
     Renewal,
+    RunsUnavailableError,
     Taken,
     UnknownSession,
 )
@@ -237,6 +238,15 @@ async def test_a_title_is_given_once_and_the_last_change_only_rises(engines: Eng
     [head] = await engines.two.newest("ada", limit=9, before=None)
     assert (head.title, head.created_at, head.updated_at) == ("Hi", 1, 2)
     assert await engines.two.newest("ada", limit=9, before=2) == []
+
+
+async def test_a_redis_that_is_known_to_be_away_is_not_asked(engines: Engines) -> None:
+    await engines.begin()
+    patient = RedisRuns(engines.redis, KEYS, "three", ttl_seconds=TTL, available=lambda: False)
+    with pytest.raises(RunsUnavailableError):
+        await patient.look(TURN.turn_id)
+    with pytest.raises(RunsUnavailableError):
+        await patient.claim(NEXT, known=True)
 
 
 @dataclass(frozen=True, slots=True)

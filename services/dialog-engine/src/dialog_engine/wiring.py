@@ -106,7 +106,9 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         ledger = EngineLedger(redis, keys)
         this_engine = await engine_id(database)
         mailbox = Mailbox(mail, redis, keys, this_engine, outbox)
-        runs = RedisRuns(redis, keys, this_engine, ttl_seconds=settings.session_copy_days * DAY_SECONDS)
+        watch = RedisWatch(redis, clock)
+        copy_seconds = settings.session_copy_days * DAY_SECONDS
+        runs = RedisRuns(redis, keys, this_engine, ttl_seconds=copy_seconds, available=lambda: watch.available)
         journal = SharedJournal(SqliteJournal(database), redis, runs)
         executor = CallExecutor(ledger, mailbox, keys, clock, default_timeout_ms=settings.mcp_request_timeout_ms)
         relay = Relay(
@@ -121,7 +123,6 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         )
         mailbox.on_ring = relay.begun
         logs = RedisTurnLogs(redis, keys)
-        watch = RedisWatch(redis, clock)
         catalogue = CatalogueReader(redis, announcements, keys, clock)
         tools: ToolDirectory = catalogue if settings.enable_mcp else DisabledTools()
 
@@ -158,6 +159,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             imports=imports,
             offer=relay.offer,
             steady_for=watch.steady_for,
+            note=lambda what: metrics.turns_moved.labels(what).inc(),
         )
         journal.on_moved, journal.on_forgotten = takeover.moved, takeover.forgotten
         bell = Bell(bells, keys, turns.stop)

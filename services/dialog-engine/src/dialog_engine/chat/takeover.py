@@ -61,7 +61,9 @@ class Takeover:
         imports: Imports,
         offer: Callable[[Sequence[OutboxRow]], None],
         steady_for: Callable[[], float],
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`note` is told when a turn changes its owner: by a "restart", a "takeover", or "lost" to another engine."""
         self._turns = turns
         self._store = store
         self._engine_id = engine_id
@@ -72,6 +74,7 @@ class Takeover:
         self._imports = imports
         self._offer = offer
         self._steady_for = steady_for
+        self._note = note
         self._left: dict[str, Turn] = {}
         self._moved: dict[str, None] = {}
         self._forgotten: dict[str, None] = {}
@@ -170,6 +173,7 @@ class Takeover:
             return
         turn, rows = found
         log.info("turn %s is taken over in epoch %d", turn.turn_id, turn.epoch)
+        self._note("takeover")
         self._journal.taken_over(turn.turn_id)
         self._turns.own(turn, stopped=taken.stopped)
         self._offer(rows)
@@ -200,6 +204,7 @@ class Takeover:
         if run is None:
             await self._journal.share_whole(turn)
         log.info("turn %s goes on in epoch %d", turn.turn_id, turn.epoch)
+        self._note("restart")
         self._turns.own(turn, stopped=taken.stopped)
 
     async def _let_go(self) -> None:
@@ -220,6 +225,7 @@ class Takeover:
 
     async def _lose(self, turn_id: str) -> None:
         log.info("turn %s runs on another engine", turn_id)
+        self._note("lost")
         await self._turns.drop(turn_id)
         await self._local.give_away(turn_id)
         del self._moved[turn_id]

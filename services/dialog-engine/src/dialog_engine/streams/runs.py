@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -37,14 +37,27 @@ TAKEN_AT_ONCE = 16
 
 
 class RedisRuns(Runs, SharedCopies):
-    """The leases of one engine, and the copies. `ttl_seconds` is how long a copy stays after its last change."""
+    """The leases of one engine, and the copies. `ttl_seconds` is how long a copy stays after its last change.
 
-    def __init__(self, redis: Redis, keys: Keys, engine_id: str, *, ttl_seconds: int, lease_ms: int = LEASE_MS) -> None:
+    While `available` says no, Redis is not asked: nobody waits for what is known not to answer.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        keys: Keys,
+        engine_id: str,
+        *,
+        ttl_seconds: int,
+        lease_ms: int = LEASE_MS,
+        available: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._redis = redis
         self._keys = keys
         self.engine_id = engine_id
         self._ttl = ttl_seconds
         self._lease_ms = lease_ms
+        self._available = available
 
     async def claim(self, turn: Turn, *, known: bool) -> Claim:
         answer = await self._script(
@@ -73,19 +86,19 @@ class RedisRuns(Runs, SharedCopies):
         return renewals
 
     async def run_out(self) -> list[str]:
-        async with _answering():
+        async with self._answering():
             seconds, microseconds = await _asked(self._redis.time())
             now = seconds * 1000 + microseconds // 1000
             found = await _asked(self._redis.zrangebyscore(self._keys.runs, 1, now, start=0, num=TAKEN_AT_ONCE))
         return [turn_id.decode() for turn_id in found]
 
     async def given_up(self) -> list[str]:
-        async with _answering():
+        async with self._answering():
             found = await _asked(self._redis.zrangebyscore(self._keys.runs, 0, 0, start=0, num=TAKEN_AT_ONCE))
         return [turn_id.decode() for turn_id in found]
 
     async def look(self, turn_id: str) -> Run | None:
-        async with _answering():
+        async with self._answering():
             found = await _asked(self._redis.hmget(self._keys.run(turn_id), ["session", "engine", "epoch", "ended"]))
         session_id, engine_id, epoch, ended = found
         return None if session_id is None else Run(session_id.decode(), engine_id.decode(), int(epoch), ended == b"1")
@@ -117,7 +130,7 @@ class RedisRuns(Runs, SharedCopies):
         return found
 
     async def whole(self, session_id: str) -> SessionCopy | Forgotten | None:
-        async with _answering():
+        async with self._answering():
             fields: dict[bytes, bytes] = await _asked(self._redis.hgetall(self._keys.session(session_id)))
         known = {name.decode(): value for name, value in fields.items()}
         head = _head(session_id, [known.get(name) for name in _HEAD])
@@ -127,7 +140,7 @@ class RedisRuns(Runs, SharedCopies):
 
     async def newest(self, subject: str, *, limit: int, before: int | None) -> list[SessionHead]:
         below = "+inf" if before is None else f"({before}"
-        async with _answering():
+        async with self._answering():
             found = await _asked(
                 self._redis.zrevrangebyscore(self._keys.sessions_of(subject), below, "-inf", start=0, num=limit)
             )
@@ -149,7 +162,7 @@ class RedisRuns(Runs, SharedCopies):
                 return UnknownSession()
 
     async def forgotten_since(self, at: int) -> list[tuple[str, int]]:
-        async with _answering():
+        async with self._answering():
             found = await _asked(self._redis.zrangebyscore(self._keys.forgotten, at, "+inf", withscores=True))
         return [(session_id.decode(), int(when)) for session_id, when in found]
 
@@ -177,13 +190,25 @@ class RedisRuns(Runs, SharedCopies):
         pipeline = self._redis.pipeline(transaction=False)
         for session_id in session_ids:
             pipeline.hmget(self._keys.session(session_id), list(_HEAD))
-        async with _answering():
+        async with self._answering():
             found = await pipeline.execute() if session_ids else []
         return [_head(session_id, values) for session_id, values in zip(session_ids, found, strict=True)]
 
     async def _script(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
-        async with _answering():
+        async with self._answering():
             return await scripts.run(self._redis, name, keys, args)
+
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> AsyncGenerator[None]:
+        if not self._available():
+            raise RunsUnavailableError("Redis does not answer")
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                yield
+        except Exception as error:
+            if isinstance(error, TimeoutError) or is_outage(error):
+                raise RunsUnavailableError(f"Redis does not answer: {type(error).__name__}") from error
+            raise
 
 
 _HEAD = ("subject", "title", "createdAt", "updatedAt", "running", "version", "forgotten")
@@ -213,14 +238,3 @@ def _or_empty(value: int | None) -> int | str:
 async def _asked(answer: Any) -> Any:
     """redis-py types some commands as either awaitable or not."""
     return await answer
-
-
-@contextlib.asynccontextmanager
-async def _answering() -> AsyncGenerator[None]:
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            yield
-    except Exception as error:
-        if isinstance(error, TimeoutError) or is_outage(error):
-            raise RunsUnavailableError(f"Redis does not answer: {type(error).__name__}") from error
-        raise
