@@ -13,6 +13,19 @@ from tests.support.waiting import wait_until
 
 START_SECONDS = 60.0
 DEMO = "-m examples.demo_server"
+STANDBY = """
+import errno, socket, sys, time
+from examples.demo_server.__main__ import main
+while True:
+    try:
+        socket.create_server(("127.0.0.1", int(sys.argv[2]))).close()
+        break
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        time.sleep(0.02)
+main()
+"""
 
 
 @dataclass
@@ -54,11 +67,12 @@ class Child:
 
 @dataclass
 class Remote:
-    """A server over Streamable HTTP, started and ended here."""
+    """A server over Streamable HTTP, started and ended here. Another stands by to take its place."""
 
     folder: Path
     name: str
     _process: Process | None = None
+    _next: Process | None = None
     _stopped: bool = False
     _port: int = field(default_factory=free_port)
 
@@ -73,11 +87,17 @@ class Remote:
         """Start it, unless it runs and was not stopped, and wait until it answers."""
         if self._process is not None and self._process.returncode is None and not self._stopped:
             return
-        self.close()
-        argv = [sys.executable, *DEMO.split(), "--port", str(self._port)]
-        process = self._process = Process(argv, env={"DEMO_EFFECT_LOG": str(self.log)})
+        self._leave()
+        process = self._process = self._next or self._stand_by()
         url = f"http://127.0.0.1:{self._port}/healthz"
         await wait_until(lambda: process.ready(lambda: answers(url)), START_SECONDS, what=f"{self.name} to answer")
+        self._next = self._stand_by()
+
+    def _stand_by(self) -> Process:
+        """One that serves as soon as the port is free: how fast this machine starts a process plays no part."""
+        return Process(
+            [sys.executable, "-c", STANDBY, "--port", str(self._port)], env={"DEMO_EFFECT_LOG": str(self.log)}
+        )
 
     async def kill(self) -> None:
         """End it as `kill -9` does."""
@@ -90,12 +110,18 @@ class Remote:
         self._process.send(signal.SIGSTOP)
         self._stopped = True
 
-    def close(self) -> None:
-        """End it, if there is one."""
+    def _leave(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.close()
             self._process, self._stopped = None, False
+
+    def close(self) -> None:
+        """End it, and the one that stands by."""
+        for process in filter(None, (self._next, self._process)):
+            process.kill()
+            process.close()
+        self._process, self._next, self._stopped = None, None, False
 
 
 def runs(log: Path, token: str) -> int:

@@ -17,6 +17,7 @@ from tests.contract import test_ledger_complete as complete
 from tests.contract import test_ledger_enqueue as enqueue
 from tests.contract import test_ledger_lease as lease
 from tests.contract import test_ledger_losses as losses
+from tests.contract import test_ledger_pass as passing
 from tests.contract import test_ledger_start as start
 from tests.support.ledger import Bench
 
@@ -77,6 +78,27 @@ GUARDS = [
         "redis.call('EXISTS', requests) == 0",
         "false",
         enqueue.test_makes_the_stream_and_its_group_when_they_are_missing,
+    ),
+    # PASS: what has not begun, is not overdue and ours to pass on; at once
+    Guard("pass", "known[1] ~= 'published'", "false", passing.test_a_call_that_has_begun_is_not_passed_on),
+    Guard("pass", "known[3] ~= entry", "false", passing.test_a_second_entry_of_a_call_is_not_passed_on),
+    Guard(
+        "pass",
+        "now_ms() >= tonumber(known[2])",
+        "false",
+        passing.test_a_call_past_its_deadline_is_not_passed_on_but_answered,
+    ),
+    Guard(
+        "pass",
+        "pending_owner(requests, group, entry) ~= consumer",
+        "false",
+        passing.test_a_call_in_the_hands_of_another_is_not_passed_on,
+    ),
+    Guard(
+        "pass",
+        "'IDLE', tonumber(ARGV[4]) + 1",
+        "'IDLE', 0",
+        passing.test_a_call_that_is_passed_on_can_be_claimed_at_once_and_has_not_begun,
     ),
     # START: the owner, once per delivery, in time, as often as the execution class allows
     Guard(

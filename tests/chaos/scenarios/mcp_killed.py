@@ -34,6 +34,8 @@ WORK_SECONDS = 2.0
 LONG_MS, SHORT_MS = 60_000, 5_000
 """Deadlines: one that plays no part, and one that ends calls to a server that stands still."""
 END_SECONDS = 70.0
+AT_ONCE = {Size.SHORT: 8, Size.FULL: 3}
+"""Rows that are struck at the same time. Many servers that start at once are slower than a worker is patient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ async def before_the_call(calls: Round) -> None:
 
 
 async def for_good(calls: Round) -> None:
-    await calls.peer.kill()
+    calls.peer.close()
     await calls.ask("increment_counter")
 
 
@@ -180,8 +182,10 @@ def run(size: Size, folder: Path) -> Report:
 async def _run(size: Size, folder: Path) -> Report:
     peers = [row.peer(folder, f"row{number}") for number, row in enumerate(ROWS)]
     async with _worker(folder, peers) as caller, asyncio.TaskGroup() as rows:
+        room = asyncio.Semaphore(AT_ONCE[size])
         tasks = [
-            rows.create_task(_rounds(row, peer, caller, ROUNDS[size])) for row, peer in zip(ROWS, peers, strict=True)
+            rows.create_task(_rounds(row, peer, caller, ROUNDS[size], room))
+            for row, peer in zip(ROWS, peers, strict=True)
         ]
     seen = {row: task.result() for row, task in zip(ROWS, tasks, strict=True)}
     figures: dict[str, float | int | str] = {"rounds of each row": ROUNDS[size]}
@@ -196,15 +200,26 @@ async def _run(size: Size, folder: Path) -> Report:
     return Report("mcp_killed", figures, tuple(findings))
 
 
-async def _rounds(row: Row, peer: Child | Remote, caller: Caller, rounds: int) -> list[dict[ExecutionClass, Fate]]:
+async def _rounds(
+    row: Row, peer: Child | Remote, caller: Caller, rounds: int, room: asyncio.Semaphore
+) -> list[dict[ExecutionClass, Fate]]:
     fates: list[dict[ExecutionClass, Fate]] = []
     for _ in range(rounds):
-        await peer.start()
-        await wait_until(lambda: _ready(caller, peer.name), START_SECONDS, what=f"readiness of {peer.name}")
-        calls = Round(caller, peer)
-        await row.strike(calls)
-        fates.append(await calls.fates())
+        async with room:
+            await peer.start()
+            await _well(caller, peer)
+            calls = Round(caller, peer)
+            await row.strike(calls)
+            fates.append(await calls.fates())
     return fates
+
+
+async def _well(caller: Caller, peer: Child | Remote) -> None:
+    """Wait until the worker has the server again, and it has answered a call."""
+    await wait_until(lambda: _ready(caller, peer.name), START_SECONDS, what=f"readiness of {peer.name}")
+    await caller.outcome(
+        await caller.call("add", server=peer.name, execution_class=ExecutionClass.REPEATABLE, a=1, b=2)
+    )
 
 
 async def _ready(caller: Caller, server: str) -> bool:
