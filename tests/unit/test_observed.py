@@ -136,6 +136,7 @@ def test_the_text_can_be_read_and_every_metric_is_described() -> None:
         "dialog_tool_call_seconds",
         "dialog_tool_calls",
         "dialog_turns",
+        "dialog_turns_moved",
         "dialog_turns_running",
     }
     assert all(family.documentation for family in families)
