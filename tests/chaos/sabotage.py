@@ -94,7 +94,7 @@ SABOTAGES = {
             "lease: a call was taken from a worker that lives",
             "I1: a call is unknown whose worker was not struck while it ran",
         ),
-        (Cut(f"{WORKER}/consumer.py", "if self._steady_for() < self._times.lease:", "if False:"),),
+        (Cut(f"{WORKER}/consumer.py", "if self._steady() < self._times.lease:", "if False:"),),
     ),
     "no grace after a step of the clock": Sabotage(
         "clock_stepped",
@@ -102,7 +102,7 @@ SABOTAGES = {
             "lease: a call was taken from a worker that lives",
             "I1: a call is unknown whose worker was not struck while it ran",
         ),
-        (Cut(f"{WORKER}/watch.py", "if self._steady_since is None or stepped or", "if self._steady_since is None or"),),
+        (Cut(f"{WORKER}/watch.py", "is None or stepped or another", "is None or another"),),
     ),
     "Redis writes nothing down": Sabotage(
         "redis_killed",
