@@ -3,15 +3,21 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from plugins_contract import ledger
 from plugins_contract.ledger.scripts import load
 from tests.chaos.proxy import Proxy
 from tests.support.stack import Stack
 
-SCRIPTS = ("enqueue", "start", "renew", "progress", "complete", "release", "cancel")
-"""The ledger scripts that calls go through; BURY and RETIRE are for what cannot be read, and for leaving."""
+SCRIPTS = tuple(
+    sorted(file.name.removesuffix(".lua") for file in files(ledger).iterdir() if file.name.endswith(".lua"))
+)
+"""All scripts of the ledger, and the parts that are put in front of them."""
+OF_EVERY_CALL = ("enqueue", "start", "renew", "progress", "complete", "cancel", "pass")
+"""Those that calls go through; the others are for what is lost, cannot be read or cannot be reached."""
 
 
 @dataclass(frozen=True)

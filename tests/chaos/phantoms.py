@@ -18,14 +18,12 @@ if rows.err then return oldest end
 for _, row in ipairs(rows) do
   local entry = redis.call('XRANGE', KEYS[1], row[1], row[1])[1]
   if entry and row[3] > oldest[1] then
-    local fields = entry[2]
-    for at = 1, #fields, 2 do
-      if fields[at] == 'correlationId' then
-        local call = redis.call('HMGET', ARGV[2] .. fields[at + 1], 'state', 'fence')
-        -- A worker begins what it takes at once. A fence that was raised before is a call that was given back.
-        if call[1] == 'published' and call[2] == '0' then oldest = {row[3], fields[at + 1]} end
-      end
-    end
+    local fields = {}
+    for at = 1, #entry[2], 2 do fields[entry[2][at]] = entry[2][at + 1] end
+    local call = redis.call('HMGET', ARGV[2] .. fields.correlationId, 'state', 'starts')
+    -- A worker begins at once what it takes, unless it has not the server and passes the call on.
+    local passed_on = string.find(fields.event, '"server":"' .. ARGV[3] .. '"', 1, true)
+    if call[1] == 'published' and call[2] == '0' and not passed_on then oldest = {row[3], fields.correlationId} end
   end
 end
 return oldest
@@ -42,12 +40,12 @@ class Phantoms:
     looks: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
 
-    def watch(self, url: str) -> None:
+    def watch(self, url: str, passed_on: str) -> None:
         """Look again and again, until stopped."""
         client: Any = Redis.from_url(url, decode_responses=True)
         with client:
             while not self._stop.wait(LOOK_SECONDS):
-                idle_ms, call = client.eval(_LOOK, 1, Keys().requests, GROUP, Keys().call(""))
+                idle_ms, call = client.eval(_LOOK, 1, Keys().requests, GROUP, Keys().call(""), passed_on)
                 self.looks += 1
                 if idle_ms / 1000 > self.oldest_seconds:
                     self.oldest_seconds, self.whose = idle_ms / 1000, call
@@ -58,10 +56,13 @@ class Phantoms:
 
 
 @contextmanager
-def watched(url: str) -> Generator[Phantoms]:
-    """Watch the request stream at `url`, which is not broken itself, for as long as the block."""
+def watched(url: str, *, passed_on: str = "") -> Generator[Phantoms]:
+    """Watch the request stream at `url`, which is not broken itself, for as long as the block.
+
+    `passed_on` is a server that not every worker has.
+    """
     phantoms = Phantoms()
-    thread = threading.Thread(target=phantoms.watch, args=(url,), name="phantoms")
+    thread = threading.Thread(target=phantoms.watch, args=(url, passed_on), name="phantoms")
     thread.start()
     try:
         yield phantoms

@@ -23,7 +23,7 @@ from plugins_contract.catalogue import ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import decode_reply
 from plugins_contract.outcomes import CallFinished, CallState
-from tests.chaos.behind_proxies import SCRIPTS, Proxied, behind_proxies
+from tests.chaos.behind_proxies import OF_EVERY_CALL, SCRIPTS, Proxied, behind_proxies
 from tests.chaos.calls_through import Caller, Told, caller
 from tests.chaos.faults import Faults
 from tests.chaos.phantoms import Phantoms, watched
@@ -31,7 +31,8 @@ from tests.chaos.report import Report, Size
 from tests.support.waiting import wait_until, wait_until_blocking
 
 SHARE = 0.01
-PHANTOM_SECONDS = 5.0
+PHANTOM_SECONDS = 2.5
+"""Shorter than the lease of these workers: a phantom is found by who holds it, not by a sweep that takes it over."""
 OPERATIONS = {Size.SHORT: 3_000, Size.FULL: 50_000}
 LONGEST = 600.0
 """Seconds that a run may take; one that is slower has lost something."""
@@ -65,7 +66,7 @@ def run(size: Size, folder: Path) -> Report:
     """Lose replies until there were enough operations, then look at every call."""
     with behind_proxies(folder, quick=True) as proxied:
         _start(proxied)
-        with watched(proxied.stack.redis.url) as phantoms:
+        with watched(proxied.stack.redis.url, passed_on=RARE) as phantoms:
             begun = time.monotonic()
             told = asyncio.run(_calls(proxied, OPERATIONS[size], folder / "engine.sqlite3"))
             seconds = time.monotonic() - begun
@@ -75,7 +76,9 @@ def run(size: Size, folder: Path) -> Report:
         figures: dict[str, float | int | str] = {
             "operations": sum(commands.values()),
             "replies lost": sum(lost.values()),
-            "replies lost of each script": ", ".join(f"{s.upper()} {lost.get(s.upper(), 0)}" for s in SCRIPTS),
+            "replies lost of each script": ", ".join(
+                f"{s.upper()} {lost[s.upper()]}" for s in SCRIPTS if s.upper() in lost
+            ),
             "replies lost of the rest": ", ".join(f"{name} {lost[name]}" for name in sorted(lost) if not _script(name)),
             "calls": len(told),
             "calls per second": len(told) / seconds,
@@ -193,8 +196,8 @@ def _judge_call(client: Any, told: Told, effects: Counter[str]) -> list[str]:
 def _never_lost(lost: dict[str, int]) -> list[str]:
     return [
         f"no reply of {script.upper()} was lost: this run shows nothing about it"
-        for script in SCRIPTS
-        if not lost.get(script.upper())
+        for script in OF_EVERY_CALL
+        if script.upper() not in lost
     ]
 
 
