@@ -445,7 +445,12 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_http_turns.py::test_at_the_end_of_the_engine_streams_get_what_is_there_and_a_farewell",
         "integration/test_http_turns.py::test_a_turn_that_ends_in_its_grace_is_told_to_its_end",
     ),
-    "streams pass a real nginx": NOT_YET,
+    "streams pass a real nginx": (
+        "e2e/test_nginx.py::test_what_is_said_comes_at_once_though_nginx_buffers_by_default",
+        "e2e/test_nginx.py::test_what_a_client_does_not_read_is_not_kept_for_it",
+        "e2e/test_nginx.py::test_a_stream_that_is_silent_for_long_stays_open",
+        "e2e/test_nginx.py::test_the_engines_farewell_passes_and_the_stream_goes_on_with_its_next_life",
+    ),
     "with Redis or all workers down chat still answers": (
         "e2e/test_stack_faults.py::test_without_redis_the_chat_still_answers_and_with_it_tools_work_again",
         "integration/test_engine_start.py::test_with_the_demo_model_and_no_worker_at_all_text_chat_works",

@@ -11,7 +11,7 @@ from tests.chaos.report import UnableHereError
 from tests.integration.servers import accepts
 from tests.support import nginx
 from tests.support.nginx import running_nginx
-from tests.support.processes import Process
+from tests.support.processes import Process, free_port
 from tests.support.stack import BIN, START_SECONDS, Stack
 from tests.support.waiting import wait_until_blocking
 
@@ -51,7 +51,9 @@ class Stage(Stack):
 
 
 @contextmanager
-def running_stage(folder: Path, *, behind_nginx: bool, patience: float | None = None) -> Generator[tuple[Stage, int]]:
+def running_stage(
+    folder: Path, *, behind_nginx: bool, engines: int = 1, patience: float | None = None
+) -> Generator[tuple[Stage, int]]:
     """A stage, and the port where clients go, for as long as the block.
 
     Raises:
@@ -63,8 +65,12 @@ def running_stage(folder: Path, *, behind_nginx: bool, patience: float | None = 
         stage = Stage(folder, patience=patience)
         stack.callback(stage.close)
         stage.start_all()
+        ports = [stage.engine_port]
+        for number in range(2, engines + 1):
+            ports.append(free_port())
+            stage.run_engine(ports[-1], f"engine-{number}.sqlite3")
         if not behind_nginx:
             yield stage, stage.engine_port
             return
-        url = stack.enter_context(running_nginx(folder / "nginx", [stage.engine_port]))
+        url = stack.enter_context(running_nginx(folder / "nginx", ports))
         yield stage, int(url.rpartition(":")[2])

@@ -290,11 +290,11 @@ def settings(folder: Path, redis_url: str, model_url: str, **changes: Any) -> Se
 
 
 @asynccontextmanager
-async def running_engine(configured: Settings) -> AsyncGenerator[Engine]:
-    """An engine that serves for as long as the block."""
+async def running_engine(configured: Settings, *, port: int = 0) -> AsyncGenerator[Engine]:
+    """An engine that serves for as long as the block; port 0 is any."""
     closing = asyncio.Event()
     app = build_app(configured, closing)
-    listener = bind(configured.model_copy(update={"port": 0}))
+    listener = bind(configured.model_copy(update={"port": port}))
     server = server_of(app, closing, grace_seconds=configured.shutdown_grace_seconds)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     engine = Engine(app, listener.getsockname()[1])

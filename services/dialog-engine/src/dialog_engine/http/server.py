@@ -38,7 +38,7 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The client does not read as fast as it is written to."""
         super().pause_writing()
-        self._frozen = self._frozen or self.loop.call_later(FROZEN_SECONDS, self._drop)
+        self._frozen = self._frozen or self.loop.call_later(FROZEN_SECONDS, self.drop)
 
     def resume_writing(self) -> None:
         """It has read."""
@@ -50,7 +50,8 @@ class Connection(HttpToolsProtocol):
             self._frozen.cancel()
             self._frozen = None
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """Give the client up: nothing is kept for it any more."""
         log.info("a client that read nothing for %g s is dropped: %s", FROZEN_SECONDS, self.client)
         # Closed in good order, what waits for the client would stay: here, and then in the kernel.
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)

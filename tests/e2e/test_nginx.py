@@ -1,0 +1,188 @@
+"""Event streams through a real nginx, with the configuration that operators are given."""
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from dialog_engine.chat import frames
+from dialog_engine.chat.frames import IDLE_SECONDS
+from dialog_engine.http import server
+from dialog_engine.http.server import Connection
+from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.support import nginx
+from tests.support.nginx import CONFIG, running_nginx
+from tests.support.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(nginx.missing() is not None, reason=nginx.missing() or ""),
+]
+
+
+@pytest.fixture
+async def model() -> AsyncGenerator[Model]:
+    async with Model().serving() as model:
+        model.held.clear()
+        yield model
+
+
+@pytest.fixture
+async def engine(
+    tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[Engine]:
+    monkeypatch.setattr(frames, "IDLE_SECONDS", 0.25)
+    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+        yield engine
+
+
+@contextmanager
+def in_front_of(engine: Engine, folder: Path, *, http: str = "") -> Generator[Engine]:
+    """The engine as it is seen through an nginx."""
+    port = int(engine.url.rpartition(":")[2])
+    with running_nginx(folder / "nginx", [port], http=http) as url:
+        yield Engine(engine.app, int(url.rpartition(":")[2]))
+
+
+async def later_bytes(through: Engine, seconds: float, **headers: str) -> httpx2.Headers | None:
+    """The headers of a stream of which something more came in so many seconds after its first words: a ping."""
+    body = {"message": "Hi"}
+    try:
+        async with (
+            asyncio.timeout(seconds),
+            through.client.stream("POST", "/v1/chat", json=body, headers=headers) as response,
+        ):
+            async for line in response.aiter_lines():
+                if line == ": ping":
+                    return response.headers
+            return None
+    except TimeoutError:
+        return None
+    finally:
+        await through.client.aclose()
+
+
+async def test_what_is_said_comes_at_once_though_nginx_buffers_by_default(engine: Engine, tmp_path: Path) -> None:
+    assert "proxy_buffering" not in CONFIG.read_text()
+    with in_front_of(engine, tmp_path) as through:
+        headers = await later_bytes(through, 5)
+    assert headers is not None
+    assert headers["server"].startswith("nginx")
+    assert headers["cache-control"] == "no-store, no-transform"
+
+
+@pytest.mark.parametrize(
+    ("http", "kept_by"), [("", "nobody"), ("proxy_ignore_headers X-Accel-Buffering;", "nginx")], ids=["ours", "theirs"]
+)
+async def test_what_a_client_does_not_read_is_not_kept_for_it(
+    http: str, kept_by: str, engine: Engine, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[Connection] = []
+    monkeypatch.setattr(server, "FROZEN_SECONDS", 0.5)
+    drop = Connection.drop
+
+    def noted(connection: Connection) -> None:
+        dropped.append(connection)
+        drop(connection)
+
+    monkeypatch.setattr(Connection, "drop", noted)
+    model.replies = [[{"content": "x" * 50_000}] * 200]
+    model.held.set()
+    with in_front_of(engine, tmp_path, http=http) as through, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(client, ("127.0.0.1", int(through.url.rpartition(":")[2])))
+        head = b"POST /v1/chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        await loop.sock_sendall(client, head + b'content-length: 16\r\n\r\n{"message":"Hi"}')
+        await wait_until(lambda: dropped or not (model.replies or model.open or streams()))
+        assert bool(dropped) == (kept_by == "nobody")
+        await through.client.aclose()
+
+
+async def test_what_is_said_comes_at_once_though_nginx_compresses_everything(engine: Engine, tmp_path: Path) -> None:
+    with in_front_of(engine, tmp_path, http="gzip on; gzip_types *; gzip_min_length 0; gzip_proxied any;") as through:
+        assert await later_bytes(through, 5, **{"accept-encoding": "gzip"}) is not None
+
+
+async def test_a_stream_that_is_silent_for_long_stays_open(
+    engine: Engine, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = CONFIG.read_text()
+    [seconds] = map(int, re.findall(r"proxy_read_timeout (\d+)s;", config))
+    assert seconds >= 3 * IDLE_SECONDS
+    # The same in small: nginx gives up after a second, and a ping comes four times as often.
+    quick = tmp_path / "quick.conf"
+    quick.write_text(config.replace(f"proxy_read_timeout {seconds}s;", "proxy_read_timeout 1s;"))
+    monkeypatch.setattr(nginx, "CONFIG", quick)
+    with in_front_of(engine, tmp_path) as through:
+        async with through.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
+            await stream.until("text")
+            await asyncio.sleep(2.5)  # longer than nginx waits: it is the silence that is tested
+            model.held.set()
+            assert (await stream.until("done")).data["reason"] == "stop"
+        await through.client.aclose()
+
+
+def streams() -> int:
+    """How many event streams the engine serves."""
+    return sum(task.get_name() == "an event stream's client" for task in asyncio.all_tasks())
+
+
+async def test_a_client_that_goes_away_is_gone_for_the_engine_too(engine: Engine, tmp_path: Path) -> None:
+    with in_front_of(engine, tmp_path) as through:
+        assert await later_bytes(through, 5) is not None
+        await wait_until(lambda: streams() == 0, what="the end of the stream")
+
+
+async def test_connections_to_the_engine_are_used_again(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+
+    def noted(connection: Connection, transport: asyncio.Transport) -> None:
+        made.append(transport)
+        HttpToolsProtocol.connection_made(connection, transport)
+
+    monkeypatch.setattr(Connection, "connection_made", noted)
+    with in_front_of(engine, tmp_path) as through:
+        for _ in range(20):
+            assert (await through.client.get("/v1/sessions")).status_code == 200
+        await through.client.aclose()
+    assert len(made) == 1
+
+
+async def test_the_engines_farewell_passes_and_the_stream_goes_on_with_its_next_life(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    configured = settings(tmp_path, redis_url, model.url)
+    async with AsyncExitStack() as stack:
+        async with running_engine(configured) as engine:
+            through = stack.enter_context(in_front_of(engine, tmp_path))
+            stack.push_async_callback(through.client.aclose)
+            answer = await through.client.send(
+                through.client.build_request("POST", "/v1/chat", json={"message": "Hi"}), stream=True
+            )
+            lines = answer.aiter_lines()
+            async for line in lines:
+                if line == "event: text":
+                    break
+            turn = answer.headers["x-turn-id"]
+        # Read to its end without an error: nginx, too, saw it end well.
+        rest = [line async for line in lines]
+        assert ": farewell" in rest
+        assert any(line.startswith("retry: ") for line in rest)
+        path = f"/v1/turns/{turn}/events"
+        assert (await through.client.get(path)).status_code == 502
+        model.held.set()
+        port = int(engine.url.rpartition(":")[2])
+        async with running_engine(configured, port=port):
+            names = [event.name for event in await through.events("GET", path)]
+    assert names[-2:] == ["message", "done"]
+    assert "reset" in names
