@@ -5,9 +5,16 @@ from typing import Any
 import pytest
 from mcp import types as sdk
 
-from plugins_contract.catalogue import PromptEntry, Quarantined, ResourceEntry, ToolEntry
+from plugins_contract.catalogue import ApprovalPolicy, PromptEntry, Quarantined, ResourceEntry, ToolEntry
 from plugins_contract.messages import ExecutionClass
-from plugins_mcp.mcp.listing import MAX_DESCRIPTION_CHARS, Offers, execution_class, set_aside_malformed, to_catalogue
+from plugins_mcp.mcp.listing import (
+    MAX_DESCRIPTION_CHARS,
+    Offers,
+    approval,
+    execution_class,
+    set_aside_malformed,
+    to_catalogue,
+)
 from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, ToolOptions
 
 OBJECT: dict[str, Any] = {"type": "object"}
@@ -72,6 +79,46 @@ def test_a_tool_may_run_twice_only_by_a_trusted_word(
     options: dict[str, Any], annotations: sdk.ToolAnnotations | None, expected: ExecutionClass
 ) -> None:
     assert execution_class(ServerOptions(**options), "t", annotations) is expected
+
+
+NEVER, DESTRUCTIVE, ALWAYS = ApprovalPolicy
+HARMLESS = sdk.ToolAnnotations(destructive_hint=False)
+SILENT = sdk.ToolAnnotations(title="says nothing")
+
+
+@pytest.mark.parametrize(
+    ("options", "annotations", "expected"),
+    [
+        ({}, WRITES, NEVER),
+        ({"approval": ALWAYS, "trust": True}, READ_ONLY, ALWAYS),
+        ({"approval": DESTRUCTIVE, "trust": True}, WRITES, DESTRUCTIVE),
+        ({"approval": DESTRUCTIVE, "trust": True}, HARMLESS, NEVER),
+        ({"approval": DESTRUCTIVE, "trust": True}, READ_ONLY, NEVER),
+        # MCP: a tool that says nothing may be destructive, however idempotent it is.
+        ({"approval": DESTRUCTIVE, "trust": True}, None, DESTRUCTIVE),
+        ({"approval": DESTRUCTIVE, "trust": True}, SILENT, DESTRUCTIVE),
+        ({"approval": DESTRUCTIVE, "trust": True}, IDEMPOTENT, DESTRUCTIVE),
+        # A server that is not trusted cannot talk its way past the question.
+        ({"approval": DESTRUCTIVE}, READ_ONLY, DESTRUCTIVE),
+        ({"approval": DESTRUCTIVE}, HARMLESS, DESTRUCTIVE),
+        # What is said about the tool counts more than what is said about its server.
+        ({"approval": DESTRUCTIVE, "tools": {"t": ToolOptions(approval=NEVER)}}, WRITES, NEVER),
+        ({"approval": ALWAYS, "tools": {"t": ToolOptions(approval=NEVER)}}, WRITES, NEVER),
+        ({"tools": {"t": ToolOptions(approval=ALWAYS)}}, READ_ONLY, ALWAYS),
+        ({"trust": True, "tools": {"t": ToolOptions(approval=DESTRUCTIVE)}}, READ_ONLY, NEVER),
+        ({"tools": {"other": ToolOptions(approval=ALWAYS)}}, WRITES, NEVER),
+    ],
+)
+def test_which_tools_need_approval(
+    options: dict[str, Any], annotations: sdk.ToolAnnotations | None, expected: ApprovalPolicy
+) -> None:
+    assert approval(ServerOptions(**options), "t", annotations) is expected
+
+
+def test_the_catalogue_says_which_tools_need_approval() -> None:
+    listed = tool("wipe", annotations={"destructiveHint": True})
+    entry = to_catalogue(spec(trust=True, approval=DESTRUCTIVE), Offers(tools=(listed,))).tools[0]
+    assert entry.approval is DESTRUCTIVE
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from plugins_contract.catalogue import ApprovalPolicy
 from plugins_contract.messages import ExecutionClass
 from plugins_mcp.errors import ServersFileError
 from plugins_mcp.mcp.servers_file import ServersFile, read_servers_file, single_server
@@ -59,21 +60,31 @@ def test_the_key_of_another_editor_is_read_as_well(tmp_path: Path) -> None:
 def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
     options = {
         "trust": True,
+        "approval": "destructive",
         "timeoutMs": 1000,
         "idleTimeoutMs": 500,
         "connectTimeoutMs": 2000,
         "concurrency": 3,
         "protocol": "2025-11-25",
-        "tools": {"t": {"timeoutMs": 5, "idleTimeoutMs": 4, "executionClass": "repeatable", "disabled": True}},
+        "tools": {
+            "t": {
+                "timeoutMs": 5,
+                "idleTimeoutMs": 4,
+                "executionClass": "repeatable",
+                "approval": "always",
+                "disabled": True,
+            }
+        },
     }
     assert one(tmp_path, {"url": URL, "callstream": options}).servers[0].options == ServerOptions(
         trust=True,
+        approval=ApprovalPolicy.DESTRUCTIVE,
         timeout_ms=1000,
         idle_timeout_ms=500,
         connect_timeout_ms=2000,
         concurrency=3,
         protocol="legacy",
-        tools={"t": ToolOptions(5, 4, ExecutionClass.REPEATABLE, disabled=True)},
+        tools={"t": ToolOptions(5, 4, ExecutionClass.REPEATABLE, ApprovalPolicy.ALWAYS, disabled=True)},
     )
 
 
@@ -112,6 +123,14 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
         (
             {"url": URL, "callstream": {"tools": {"t": {"executionClass": "often"}}}},
             "callstream.tools.t.executionClass",
+        ),
+        (
+            {"url": URL, "callstream": {"approval": "sometimes"}},
+            "callstream.approval must be one of never, destructive",
+        ),
+        (
+            {"url": URL, "callstream": {"tools": {"t": {"approval": True}}}},
+            "callstream.tools.t.approval must be one of",
         ),
         ({"url": URL, "disabled": True}, "disabled in the configuration"),
         ({"url": "${NOWHERE}", "enabled": False}, "disabled in the configuration"),

@@ -31,6 +31,15 @@ class BreakerState(StrEnum):
     """It is being tried again."""
 
 
+class ApprovalPolicy(StrEnum):
+    """Which calls wait until a person has approved them."""
+
+    NEVER = "never"
+    DESTRUCTIVE = "destructive"
+    """Those of tools that may destroy something."""
+    ALWAYS = "always"
+
+
 class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     pass
 
@@ -38,7 +47,8 @@ class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_
 class ToolEntry(_Wire, frozen=True, kw_only=True):
     """One tool. `name` is what the model sees, `tool` what the server calls it.
 
-    `timeout_ms` is the total time a call may take; None leaves it to the engine's setting.
+    `timeout_ms` is the total time a call may take; None leaves it to the engine's setting. `approval` says why a call
+    needs one: under which policy this tool falls; `never` needs none.
     """
 
     name: str
@@ -50,6 +60,7 @@ class ToolEntry(_Wire, frozen=True, kw_only=True):
     annotations: dict[str, Any] = {}
     execution_class: ExecutionClass = ExecutionClass.ONCE
     timeout_ms: int | None = None
+    approval: ApprovalPolicy = ApprovalPolicy.NEVER
 
 
 class Quarantined(_Wire, frozen=True, kw_only=True):

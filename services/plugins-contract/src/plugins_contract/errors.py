@@ -21,6 +21,8 @@ class ErrorCode(StrEnum):
     OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
     """The call was started and nobody can tell whether it took effect. Never retried silently."""
     INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
+    NOT_APPROVED = "NOT_APPROVED"
+    """The call needed a person's approval and did not get it: refused, or nobody decided in time. It was not run."""
     DISABLED = "DISABLED"
     OVERLOADED = "OVERLOADED"
     LOST = "LOST"

@@ -105,6 +105,7 @@ def server(view: ServerView) -> dict[str, Any]:
                 "annotations": tool.annotations,
                 "executionClass": tool.execution_class,
                 "timeoutMs": tool.timeout_ms,
+                "approval": tool.approval,
             }
             for tool in catalogue.tools
         ],

@@ -1,8 +1,11 @@
 """Typed reading of decoded JSON, with errors that name the field and never show its value."""
 
 from collections.abc import Collection, Mapping
+from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
+
+Word = TypeVar("Word", bound=StrEnum)
 
 
 class FieldError(ValueError):
@@ -42,6 +45,15 @@ def milliseconds(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise FieldError(f"{where} must be a whole number of milliseconds, at least 1 (30000 is half a minute)")
     return value
+
+
+def one_of(words: type[Word], value: Any, where: str) -> Word | None:
+    """`value` as one of `words`; None stays None."""
+    if value is None:
+        return None
+    if value not in tuple(words):
+        raise FieldError(f"{where} must be one of {', '.join(words)}")
+    return words(value)
 
 
 def strings(value: Any, where: str) -> tuple[str, ...]:

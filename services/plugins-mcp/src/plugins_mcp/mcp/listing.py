@@ -10,7 +10,14 @@ from jsonschema import Draft202012Validator, SchemaError
 from mcp import types as sdk
 from pydantic import ValidationError
 
-from plugins_contract.catalogue import PromptEntry, Quarantined, ResourceEntry, ServerCatalogue, ToolEntry
+from plugins_contract.catalogue import (
+    ApprovalPolicy,
+    PromptEntry,
+    Quarantined,
+    ResourceEntry,
+    ServerCatalogue,
+    ToolEntry,
+)
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.names import exposed_name
 from plugins_mcp.mcp.spec import ServerOptions, ServerSpec
@@ -96,6 +103,19 @@ def execution_class(options: ServerOptions, tool: str, annotations: sdk.ToolAnno
     return ExecutionClass.REPEATABLE if options.trust and says_so else ExecutionClass.ONCE
 
 
+def approval(options: ServerOptions, tool: str, annotations: sdk.ToolAnnotations | None) -> ApprovalPolicy:
+    """Whether a person has to approve the calls of a tool, and why; `never` when nobody has to.
+
+    A tool is destructive unless it says that it is read-only, or not destructive: that is how MCP reads a tool that
+    says nothing. Only a trusted server is believed.
+    """
+    policy = options.tool(tool).approval or options.approval
+    if policy is not ApprovalPolicy.DESTRUCTIVE:
+        return policy
+    harmless = annotations is not None and (annotations.read_only_hint is True or annotations.destructive_hint is False)
+    return ApprovalPolicy.NEVER if options.trust and harmless else ApprovalPolicy.DESTRUCTIVE
+
+
 def _entry(spec: ServerSpec, tool: sdk.Tool) -> ToolEntry:
     annotations = tool.annotations
     return ToolEntry(
@@ -108,6 +128,7 @@ def _entry(spec: ServerSpec, tool: sdk.Tool) -> ToolEntry:
         annotations=annotations.model_dump(by_alias=True, exclude_none=True, mode="json") if annotations else {},
         execution_class=execution_class(spec.options, tool.name, annotations),
         timeout_ms=spec.options.tool(tool.name).timeout_ms or spec.options.timeout_ms,
+        approval=approval(spec.options, tool.name, annotations),
     )
 
 

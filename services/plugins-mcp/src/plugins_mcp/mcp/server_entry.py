@@ -7,6 +7,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
+from plugins_contract.catalogue import ApprovalPolicy
 from plugins_contract.messages import ExecutionClass
 from plugins_mcp.mcp.fields import (
     FieldError,
@@ -15,6 +16,7 @@ from plugins_mcp.mcp.fields import (
     a_string,
     an_object,
     milliseconds,
+    one_of,
     only,
     string_map,
     strings,
@@ -123,12 +125,13 @@ def _remote(kind: str, fields: Mapping[str, Any], fill: Callable[[str], str]) ->
 
 def _options(value: Any) -> ServerOptions:
     fields = an_object(value, OPTIONS)
-    known = {"trust", "timeoutMs", "idleTimeoutMs", "connectTimeoutMs", "concurrency", "protocol", "tools"}
+    known = {"trust", "approval", "timeoutMs", "idleTimeoutMs", "connectTimeoutMs", "concurrency", "protocol", "tools"}
     only(fields, known, OPTIONS)
     tools = an_object(fields.get("tools", {}), f"{OPTIONS}.tools")
     default = ServerOptions()
     return ServerOptions(
         trust=a_bool(fields.get("trust", False), f"{OPTIONS}.trust"),
+        approval=one_of(ApprovalPolicy, fields.get("approval"), f"{OPTIONS}.approval") or default.approval,
         timeout_ms=_milliseconds(fields, "timeoutMs", OPTIONS),
         idle_timeout_ms=_milliseconds(fields, "idleTimeoutMs", OPTIONS),
         connect_timeout_ms=_milliseconds(fields, "connectTimeoutMs", OPTIONS) or default.connect_timeout_ms,
@@ -141,14 +144,12 @@ def _options(value: Any) -> ServerOptions:
 def _tool_options(value: Any, tool: str) -> ToolOptions:
     where = f"{OPTIONS}.tools.{tool}"
     fields = an_object(value, where)
-    only(fields, {"timeoutMs", "idleTimeoutMs", "executionClass", "disabled"}, where)
-    spelled = fields.get("executionClass")
-    if spelled is not None and spelled not in tuple(ExecutionClass):
-        raise FieldError(f"{where}.executionClass must be one of {', '.join(ExecutionClass)}")
+    only(fields, {"timeoutMs", "idleTimeoutMs", "executionClass", "approval", "disabled"}, where)
     return ToolOptions(
         timeout_ms=_milliseconds(fields, "timeoutMs", where),
         idle_timeout_ms=_milliseconds(fields, "idleTimeoutMs", where),
-        execution_class=ExecutionClass(spelled) if spelled is not None else None,
+        execution_class=one_of(ExecutionClass, fields.get("executionClass"), f"{where}.executionClass"),
+        approval=one_of(ApprovalPolicy, fields.get("approval"), f"{where}.approval"),
         disabled=a_bool(fields.get("disabled", False), f"{where}.disabled"),
     )
 

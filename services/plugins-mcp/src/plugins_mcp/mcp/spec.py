@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from plugins_contract.catalogue import ApprovalPolicy
 from plugins_contract.messages import ExecutionClass
 
 
@@ -54,6 +55,7 @@ class ToolOptions:
     timeout_ms: int | None = None
     idle_timeout_ms: int | None = None
     execution_class: ExecutionClass | None = None
+    approval: ApprovalPolicy | None = None
     disabled: bool = False
 
 
@@ -61,13 +63,15 @@ class ToolOptions:
 class ServerOptions:
     """What the operator says about one server. Times are milliseconds.
 
-    `trust` believes the server's annotations (read-only, idempotent). `protocol` is "auto", "legacy" or a version.
+    `trust` believes the server's annotations (read-only, idempotent, destructive). `approval` says which calls a person
+    has to approve before they are run. `protocol` is "auto", "legacy" or a version.
     `timeout_ms` is the total time of a call; None leaves it to the engine's setting. `idle_timeout_ms` is how long a
     call may go without reporting progress; None sets no limit, because most tools never report any: their silence says
     nothing. Progress puts off the idle limit, never the total.
     """
 
     trust: bool = False
+    approval: ApprovalPolicy = ApprovalPolicy.NEVER
     timeout_ms: int | None = None
     idle_timeout_ms: int | None = None
     connect_timeout_ms: int = 30_000
