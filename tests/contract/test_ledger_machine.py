@@ -388,7 +388,7 @@ def test_no_order_of_events_breaks_the_ledger(redis_url: str) -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=80,
+            max_examples=60,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
