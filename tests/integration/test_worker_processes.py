@@ -11,6 +11,7 @@ import pytest
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState
 from tests.support.processes import Process, answers, free_port
+from tests.support.quick_worker import QUICK
 from tests.support.stack import BIN, Stack, running_stack
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling
@@ -108,6 +109,17 @@ async def test_a_worker_that_is_told_to_end_finishes_what_it_has_and_takes_nothi
     assert await caller.consumers() == {}
     await start(stack)
     assert (await caller.outcome(late)).state is CallState.SUCCEEDED
+
+
+async def test_a_drain_that_is_longer_than_a_lease_keeps_its_leases(stack: Stack, caller: Caller) -> None:
+    worker = await start(stack)
+    running = await caller.call("slow_job", seconds=QUICK.lease + 2, steps=3, token="long drain")
+    await effects(stack, "long drain")
+    await start(stack)
+    worker.send(signal.SIGTERM)
+    assert (await caller.outcome(running)).state is CallState.SUCCEEDED
+    assert await caller.starts(running) == 1
+    assert await worker.ended() == 0
 
 
 async def test_what_has_not_ended_when_the_time_to_drain_is_over_is_cut_off_and_answered_soon(
