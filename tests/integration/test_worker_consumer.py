@@ -182,6 +182,16 @@ async def test_what_was_dropped_is_taken_over_once_its_lease_has_run_out(crew: C
     assert [row.entry for row in await crew.caller.pending()] == [fresh.entry]
 
 
+async def test_while_the_watch_sees_no_redis_that_serves_nothing_is_read_and_that_is_said(crew: Crew) -> None:
+    crew.settle = 0.5
+    async with crew.consuming() as (consumer, _):
+        await wait_until(lambda: consumer.reading)
+        crew.steady = 0.0
+        await wait_until(lambda: not consumer.reading)
+        crew.steady = 1000.0
+        await wait_until(lambda: consumer.reading)
+
+
 async def test_nothing_is_taken_over_before_redis_has_been_steady_for_a_lease(crew: Crew) -> None:
     await crew.caller.open()
     (old,) = await crew.dropped(1)

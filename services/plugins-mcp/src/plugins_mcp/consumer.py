@@ -139,7 +139,8 @@ class Consumer:
             after = entries[-1][0]
 
     def _note_served(self) -> None:
-        self.reading = True
+        # While the watch sees no Redis, or one that takes no writes, we only wait: that is no reading.
+        self.reading = self._steady_for() > 0
         if self._served_since is None:
             self._served_since = asyncio.get_running_loop().time()
 
