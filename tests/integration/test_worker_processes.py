@@ -113,7 +113,7 @@ async def test_a_worker_that_is_told_to_end_finishes_what_it_has_and_takes_nothi
 
 async def test_a_drain_that_is_longer_than_a_lease_keeps_its_leases(stack: Stack, caller: Caller) -> None:
     worker = await start(stack)
-    running = await caller.call("slow_job", seconds=QUICK.lease + 2, steps=3, token="long drain")
+    running = await caller.call("slow_job", seconds=3 * QUICK.lease, steps=3, token="long drain")
     await effects(stack, "long drain")
     await start(stack)
     worker.send(signal.SIGTERM)
