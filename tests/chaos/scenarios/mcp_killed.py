@@ -215,11 +215,14 @@ async def _rounds(
 
 
 async def _well(caller: Caller, peer: Child | Remote) -> None:
-    """Wait until the worker has the server again, and it has answered a call."""
+    """Wait until the worker has the server again, and it has answered a call: its circuit is closed."""
     await wait_until(lambda: _ready(caller, peer.name), START_SECONDS, what=f"readiness of {peer.name}")
-    await caller.outcome(
-        await caller.call("add", server=peer.name, execution_class=ExecutionClass.REPEATABLE, a=1, b=2)
-    )
+    await wait_until(lambda: _answers(caller, peer.name), END_SECONDS, what=f"an answer of {peer.name}")
+
+
+async def _answers(caller: Caller, server: str) -> bool:
+    request = await caller.call("add", server=server, a=1, b=2)
+    return (await caller.outcome(request, END_SECONDS)).state is CallState.SUCCEEDED
 
 
 async def _ready(caller: Caller, server: str) -> bool:
