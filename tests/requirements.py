@@ -229,6 +229,9 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "unit/test_worker_leases.py::test_a_lease_is_renewed_from_a_thread_of_its_own_for_as_long_as_it_is_held",
         "contract/test_ledger_lease.py::test_a_stalled_worker_that_wakes_up_cannot_steal_the_entry_back",
     ),
+    "leases are kept while a worker drains": (
+        "integration/test_worker_processes.py::test_a_drain_that_is_longer_than_a_lease_keeps_its_leases",
+    ),
     "a blocked loop loses its leases": (
         "unit/test_worker_leases.py::test_a_loop_that_stands_still_gets_no_renewals_and_then_loses_its_leases",
     ),
