@@ -57,6 +57,8 @@ class Crew:
     caller: Caller
     url: str
     steady: float = 1000.0
+    seen: float | None = None
+    """For how long Redis turns out to have been steady when it is looked at; None: no news."""
     settle: float = 0.0
 
     @asynccontextmanager
@@ -76,6 +78,7 @@ class Crew:
             name=name,
             concurrency=concurrency,
             steady_for=lambda: self.steady,
+            look=self._look,
             times=times,
             settle_seconds=self.settle,
         )
@@ -89,6 +92,10 @@ class Crew:
             await consumer.drain(5)
             await redis.aclose()
             await reader.aclose()
+
+    async def _look(self) -> None:
+        if self.seen is not None:
+            self.steady = self.seen
 
     async def dropped(self, count: int, *, consumer: str = "gone") -> list[Delivery]:
         """Requests that a consumer took and left lying for longer than a lease."""
@@ -202,6 +209,20 @@ async def test_nothing_is_taken_over_before_redis_has_been_steady_for_a_lease(cr
         await asyncio.sleep(5 * OFTEN.sweep)
         assert old.entry not in [delivery.entry for delivery in gate.taken]
         crew.steady = OFTEN.lease
+        await crew.caller.outcome(old.request)
+
+
+async def test_who_would_take_over_looks_at_redis_first_whose_clock_may_just_have_been_set(crew: Crew) -> None:
+    await crew.caller.open()
+    (old,) = await crew.dropped(1)
+    crew.seen = 0.0
+    async with crew.consuming() as (_, gate):
+        gate.open.set()
+        await wait_until(lambda: crew.steady == 0.0)
+        await crew.caller.outcome(await crew.caller.call())
+        assert old.entry not in [delivery.entry for delivery in gate.taken]
+        crew.seen = None
+        crew.steady = 1000.0
         await crew.caller.outcome(old.request)
 
 

@@ -5,7 +5,7 @@ import logging
 import math
 import random
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from redis.asyncio import Redis
@@ -52,10 +52,11 @@ class Consumer:
         name: str,
         concurrency: int,
         steady_for: Callable[[], float],
+        look: Callable[[], Awaitable[None]],
         times: LeaseTimes | None = None,
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
-        """`steady_for` tells for how many seconds Redis has been steady.
+        """`steady_for` tells for how many seconds Redis has been steady, as far as is known since the last `look`.
 
         Nothing is taken over before one lease, and nothing new is taken before `settle_seconds`.
         """
@@ -67,6 +68,7 @@ class Consumer:
         self._name = name
         self._concurrency = concurrency
         self._steady_for = steady_for
+        self._look = look
         self._times = times or LeaseTimes()
         self._settle_seconds = settle_seconds
         self._served_since: float | None = -math.inf
@@ -168,6 +170,10 @@ class Consumer:
     async def _sweep(self, free: int) -> None:
         """Take over entries whose lease has run out. The cursor goes round, so that none is passed over."""
         self._sweep_at = asyncio.get_running_loop().time() + self._times.sweep * random.uniform(0.75, 1.25)
+        if self._steady() < self._times.lease:
+            return
+        # Its clock may have been set since it was last looked at: then every lease seems to have run out.
+        await self._look()
         if self._steady() < self._times.lease:
             return
         answer: Any = await self._redis.xautoclaim(

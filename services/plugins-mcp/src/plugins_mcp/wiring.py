@@ -83,6 +83,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             name=name,
             concurrency=settings.worker_concurrency,
             steady_for=watch.steady_for,
+            look=watch.ask,
             times=times,
         )
 
