@@ -443,7 +443,18 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "chaos/test_frozen_clients.py::"
         "test_clients_that_do_not_read_are_dropped_cost_little_and_go_on_when_they_wake_up",
     ),
-    "several tabs watch one turn": NOT_YET,
+    "several tabs watch one turn": (
+        "e2e/test_page_connections.py::test_two_tabs_follow_one_turn_and_either_can_stop_it",
+        "e2e/test_stack_streams.py::test_two_tabs_show_the_same_turn_as_it_goes",
+    ),
+    "the page resumes without an error, a flicker or a duplicate": (
+        "e2e/test_page_connections.py::test_what_a_reset_tells_again_is_shown_once_and_stays_as_it_was",
+        "e2e/test_page_connections.py::test_a_farewell_of_the_server_goes_unnoticed",
+        "e2e/test_stack_streams.py::test_a_tool_call_outlives_the_engine_and_the_page_shows_it_once",
+    ),
+    "after a stop the page says what became of each call": (
+        "e2e/test_chat_page.py::test_after_a_stop_each_card_says_what_became_of_its_call",
+    ),
     "SIGTERM says farewell to streams": (
         "integration/test_http_turns.py::test_at_the_end_of_the_engine_streams_get_what_is_there_and_a_farewell",
         "integration/test_http_turns.py::test_a_turn_that_ends_in_its_grace_is_told_to_its_end",

@@ -51,6 +51,7 @@ class Turn:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     drops: int = 0
+    farewell: bool = False
 
     @property
     def ended(self) -> bool:
@@ -90,6 +91,8 @@ class ScriptedEngine:
         self.reconnects: list[str | None] = []
         self.cancels: list[str] = []
         self.media: bytes = PIXEL
+        self.after_stop: dict[str, Say] = {}
+        """How calls end that a stop did not cancel, by correlation id."""
         self.sessions: dict[str, Session] = {}
         self.turns: dict[str, Turn] = {}
         self._gates: dict[str, asyncio.Event] = {}
@@ -192,7 +195,8 @@ class ScriptedEngine:
                     await self._say(session, turn, step)
                 case Wait(gate):
                     await _first_of(self._gate(gate), turn.cancelled)
-                case Drop():
+                case Drop(farewell):
+                    turn.farewell = farewell
                     await _drop(turn)
         if turn.cancelled.is_set() and not turn.ended:
             await self._stop(session, turn)
@@ -202,7 +206,7 @@ class ScriptedEngine:
             if call["status"] not in ENDED:
                 error = {"code": "CANCELLED", "message": "Stopped before it was finished."}
                 end = call | {"type": "tool", "status": "cancelled", "durationMs": 1200, "error": error}
-                await self._say(session, turn, Say("control", end))
+                await self._say(session, turn, self.after_stop.get(call["correlationId"], Say("control", end)))
         if partial := _open_text(turn.log):
             await self._say(session, turn, message(partial))
             session.messages[-1]["interrupted"] = True
@@ -212,6 +216,9 @@ class ScriptedEngine:
         if say.event == "message":
             calls = [call["correlationId"] for call in say.data.get("toolCalls", ())]
             self._remember(session, turn, "assistant", say.data["content"], *calls)
+            say = Say("message", {**say.data, "messageId": session.messages[-1]["messageId"]})
+        elif say.event == "reset":
+            say = _retold(session, say)
         elif say.data.get("type") == "tool":
             call = turn.calls.setdefault(say.data["correlationId"], {})
             call.update({name: value for name, value in say.data.items() if name != "type"})
@@ -230,6 +237,8 @@ class ScriptedEngine:
                 while len(turn.log) == sent and turn.drops == drops:
                     await turn.changed.wait()
             if turn.drops > drops:
+                if turn.farewell:
+                    yield ": farewell\nretry: 250\n\n"
                 return
             while sent < len(turn.log):
                 sent += 1
@@ -237,6 +246,18 @@ class ScriptedEngine:
                 yield f"id: 1-{sent}\nevent: {say.event}\ndata: {json.dumps(say.data)}\n\n"
             if turn.ended:
                 return
+
+
+def _retold(session: Session, reset: Say) -> Say:
+    """The reset with the ids that its messages have in storage."""
+    ids = {message["content"]: message["messageId"] for message in session.messages}
+    told = [
+        each | {"data": each["data"] | {"messageId": ids[each["data"]["content"]]}}
+        if each["event"] == "message"
+        else each
+        for each in reset.data["told"]
+    ]
+    return Say("reset", {**reset.data, "told": told})
 
 
 def _started(turn: Turn) -> Say:

@@ -27,7 +27,9 @@ class Wait:
 
 @dataclass(frozen=True)
 class Drop:
-    """Every connection to this turn is closed without a farewell."""
+    """Every connection to this turn is closed, with a farewell or without."""
+
+    farewell: bool = False
 
 
 Step = Say | Wait | Drop
@@ -77,6 +79,12 @@ def message(content: str, *calls: Call) -> Say:
     """A finished message. What became of its calls is looked up by the engine when the message is read back."""
     made = [{"toolCallId": f"call_{call.correlation_id}", "correlationId": call.correlation_id} for call in calls]
     return Say("message", {"role": "assistant", "content": content} | ({"toolCalls": made} if made else {}))
+
+
+def reset(*told: Say) -> Say:
+    """All that the turn has said so far, told again."""
+    events = [{"event": say.event, "data": say.data} for say in told]
+    return Say("reset", {"reason": "the engine was restarted", "told": events})
 
 
 def answer(*deltas: str) -> list[Step]:

@@ -134,6 +134,33 @@ def test_stop_asks_the_engine_and_the_cards_say_what_happened(chat: ChatPage, en
     assert len(engine.cancels) == 1
 
 
+def test_after_a_stop_each_card_says_what_became_of_its_call(chat: ChatPage, engine: ScriptedEngine) -> None:
+    calls = [Call(f"demo__{name}", name) for name in ("stopped", "finished", "lost", "early")]
+    stopped, finished, lost, early = calls
+    engine.after_stop = {
+        "finished": finished.succeeded("It was too late to stop it."),
+        "lost": lost.ended("unknown", "OUTCOME_UNKNOWN", "Nobody answered: it may have taken effect."),
+    }
+    engine.scripts["go"] = [
+        message("", *calls),
+        *(step for call in calls for step in call.announced()),
+        early.succeeded("Before the stop."),
+        Wait("never"),
+    ]
+    chat.open()
+    chat.ask("go")
+    chat.card("demo__early").expect_status("succeeded")
+    chat.stop.click()
+    chat.expect_idle()
+    for call, status in ((stopped, "cancelled"), (finished, "succeeded"), (lost, "unknown"), (early, "succeeded")):
+        chat.card(call.name).expect_status(status)
+    expect(chat.card("demo__finished").part("result")).to_have_text("It was too late to stop it.")
+    expect(chat.card("demo__lost").part("error")).to_contain_text("it may have taken effect")
+    chat.page.reload()
+    for call, status in ((stopped, "cancelled"), (finished, "succeeded"), (lost, "unknown"), (early, "succeeded")):
+        chat.card(call.name).expect_status(status)
+
+
 def test_what_was_written_before_a_stop_stays(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [*text("Half of"), Wait("never"), *text(" it")]
     chat.open()

@@ -1,15 +1,23 @@
 """Connections break and pages are reloaded; the answer on the screen is whole all the same, and said once."""
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import BrowserContext, Route, expect
 
-from tests.e2e.chat_page import ChatPage
+from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
-from tests.e2e.scripts import Call, Drop, Say, Wait, answer, done, message, text
+from tests.e2e.scripts import Call, Drop, Wait, answer, done, message, reset, text
 
 pytestmark = pytest.mark.browser
 
 COUNTING = "one two three four five six"
+MARK = "for (const item of document.getElementById('conversation').children) item.marked = true"
+MARKED = """[...document.getElementById('conversation').children]
+    .filter((item) => item.marked).map((item) => item.localName)"""
+LISTEN = """globalThis.heard = [];
+    for (const id of ['status', 'live'])
+        new MutationObserver((all) => all.forEach(({ addedNodes }) =>
+            addedNodes.forEach((node) => heard.push(node.textContent))))
+            .observe(document.getElementById(id), { childList: true });"""
 
 
 def test_a_stream_dropped_in_the_middle_goes_on_where_it_stopped(chat: ChatPage, engine: ScriptedEngine) -> None:
@@ -130,7 +138,7 @@ def test_a_reset_drops_the_unfinished_text_and_nothing_else(chat: ChatPage, engi
         *answer("kept"),
         *text("dropped"),
         Wait("reset"),
-        Say("reset", {"reason": "the engine was restarted"}),
+        reset(message("kept")),
         *text("said again"),
         Wait("end"),
         message("said again"),
@@ -144,6 +152,127 @@ def test_a_reset_drops_the_unfinished_text_and_nothing_else(chat: ChatPage, engi
     engine.open_gate("end")
     chat.expect_idle()
     expect(chat.answers).to_have_text(["kept", "said again"])
+
+
+def test_what_a_reset_tells_again_is_shown_once_and_stays_as_it_was(chat: ChatPage, engine: ScriptedEngine) -> None:
+    first, second, lost = Call("demo__first", "one"), Call("demo__second", "two"), Call("demo__lost", "three")
+    said = message("Let me **see**.", first, second, lost)
+    engine.scripts["go"] = [
+        *text("Let me **see**."),
+        said,
+        *first.announced(),
+        *second.announced(),
+        first.succeeded("fine"),
+        Wait("reset"),
+        # One call has ended meanwhile, and the client had not heard of it; another is not answered yet.
+        reset(said, first.succeeded("fine"), second.pending(), lost.ended("unknown", "OUTCOME_UNKNOWN", "Who knows?")),
+        Wait("end"),
+        second.succeeded("fine, too"),
+        *answer("Done."),
+        done(),
+    ]
+    chat.open()
+    chat.ask("go")
+    chat.card("demo__first").expect_status("succeeded")
+    chat.card("demo__first").root.locator("summary").click()
+    expect(chat.answers.locator("strong")).to_have_text("see")
+    chat.page.evaluate(MARK)
+    engine.open_gate("reset")
+    chat.card("demo__lost").expect_status("unknown")
+    chat.card("demo__second").expect_status("running")
+    expect(chat.cards).to_have_count(3)
+    # The very same elements: nothing was taken away and put back.
+    assert chat.page.evaluate(MARKED) == ["article", "article", "details", "details"]
+    assert chat.card("demo__first").root.get_attribute("open") is None
+    engine.open_gate("end")
+    chat.expect_idle()
+    expect(chat.answers).to_have_text(["Let me see.", "Done."])
+
+
+def test_a_farewell_of_the_server_goes_unnoticed(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = [
+        *text("one "),
+        Wait("farewell"),
+        Drop(farewell=True),
+        *text("two "),
+        Wait("end"),
+        message("one two "),
+        done(),
+    ]
+    chat.open()
+    chat.ask("go")
+    expect(chat.answers).to_have_text("one")
+    chat.page.evaluate(MARK)
+    chat.page.evaluate(LISTEN)
+    engine.open_gate("farewell")
+    expect(chat.answers).to_have_text("one two")
+    assert chat.page.evaluate(MARKED) == ["article", "article"]
+    engine.open_gate("end")
+    chat.expect_idle()
+    assert set(chat.page.evaluate("heard")) <= {"Writing…", "", "The answer is finished."}
+    expect(chat.notice).to_be_hidden()
+    assert engine.reconnects == ["1-2"]
+
+
+def test_with_the_network_off_the_page_says_so_and_with_it_on_it_goes_on(
+    chat: ChatPage, engine: ScriptedEngine, context: BrowserContext
+) -> None:
+    engine.scripts["go"] = [*text("one "), Wait("on"), *text("two "), Wait("end"), message("one two "), done()]
+    chat.open()
+    chat.ask("go")
+    expect(chat.answers).to_have_text("one")
+    context.set_offline(True)
+    engine.drop_connections()
+    expect(chat.status).to_have_text("Reconnecting…")
+    expect(chat.answers).to_have_text("one")
+    engine.open_gate("on")
+    context.set_offline(False)
+    expect(chat.answers).to_have_text("one two")
+    expect(chat.status).to_have_text("Writing…")
+    engine.open_gate("end")
+    chat.expect_idle()
+    expect(chat.notice).to_be_hidden()
+
+
+def test_two_tabs_follow_one_turn_and_either_can_stop_it(
+    chat: ChatPage, engine: ScriptedEngine, context: BrowserContext, watch: Watch
+) -> None:
+    engine.store("About leases", ("Why?", "Because."), session_id="shared")
+    job = Call("demo__job", "job")
+    engine.scripts["go"] = [*text("Wait. "), message("Wait. ", job), *job.announced(), Wait("never")]
+    page = context.new_page()
+    watch.attach(page)
+    other = ChatPage(page, chat.base_url)
+    for tab in (chat, other):
+        tab.open("shared")
+        expect(tab.answers).to_have_text("Because.")
+    other.page.evaluate(MARK)
+    chat.ask("go")
+    # The other tab was asked nothing, and shows it all.
+    for tab in (chat, other):
+        tab.card("demo__job").expect_status("running")
+        expect(tab.questions).to_have_text(["Why?", "go"])
+        expect(tab.answers).to_have_text(["Because.", "Wait."])
+    assert other.page.evaluate(MARKED) == ["article", "article"]
+    other.stop.click()
+    for tab in (chat, other):
+        tab.card("demo__job").expect_status("cancelled")
+        tab.expect_idle()
+    assert len(engine.cancels) == 1
+
+
+def test_a_turn_begun_on_another_device_is_joined_when_the_user_comes_back_to_the_page(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    engine.store("About leases", ("Why?", "Because."), session_id="shared")
+    chat.open("shared")
+    expect(chat.answers).to_have_text("Because.")
+    engine.scripts["go"] = [*text("From afar"), Wait("end"), message("From afar"), done()]
+    assert chat.page.request.post(f"{chat.base_url}/v1/sessions/shared/turns", data={"message": "go"}).ok
+    chat.page.evaluate("dispatchEvent(new Event('focus'))")
+    expect(chat.answers).to_have_text(["Because.", "From afar"])
+    engine.open_gate("end")
+    chat.expect_idle()
 
 
 def test_the_finished_message_replaces_what_was_streamed(chat: ChatPage, engine: ScriptedEngine) -> None:

@@ -95,6 +95,46 @@ def test_a_later_epoch_comes_after_every_number_of_an_earlier_one(chat: ChatPage
     assert texts(stale) == ["b"]
 
 
+def test_a_reset_counts_whatever_its_id_and_what_follows_goes_on_from_there(chat: ChatPage) -> None:
+    told = [{"event": "message", "data": {"messageId": 7, "content": "kept"}}]
+    state = reduce(
+        chat,
+        {"type": "submitted", "text": "Hi"},
+        ATTACHED,
+        event("1-5", "message", messageId=7, content="kept"),
+        event("1-9", "text", delta="dropped"),
+        event("1-0", "reset", reason="", told=told),
+        event("1-1", "text", delta="again"),
+    )
+    assert texts(state) == ["kept", "again"]
+    assert [item["kind"] for item in state["items"]] == ["user", "answer", "answer"]
+
+
+def test_what_is_read_back_keeps_its_place_on_the_screen(chat: ChatPage) -> None:
+    said = [
+        {"role": "user", "content": "Hi", "turnId": "t1", "messageId": 1},
+        {
+            "role": "assistant",
+            "content": "kept",
+            "turnId": "t1",
+            "messageId": 7,
+            "toolCalls": [{"correlationId": "c", "toolName": "t", "status": "succeeded"}],
+        },
+    ]
+    before = [
+        {"type": "named", "sessionId": "s"},
+        {"type": "submitted", "text": "Hi"},
+        ATTACHED,
+        event("1-1", "message", messageId=7, content="kept", toolCalls=[{"correlationId": "c"}]),
+        event("1-2", "control", type="tool", correlationId="c", toolName="t", status="running"),
+    ]
+    history = {"sessionId": "s", "title": "", "messages": said, "turns": [], "runningTurnId": None}
+    keys = [item["key"] for item in reduce(chat, *before)["items"]]
+    after = reduce(chat, *before, {"type": "loaded", "history": history})
+    assert [item["key"] for item in after["items"]] == keys
+    assert after["items"][-1]["call"]["status"] == "succeeded"
+
+
 def test_a_call_that_has_ended_is_not_woken_by_a_late_step(chat: ChatPage) -> None:
     call = {"type": "tool", "correlationId": "c", "toolName": "t"}
     state = reduce(

@@ -35,6 +35,14 @@ export class Chat {
     if (!signal.aborted && this.#store.state.phase === "loading") this.#store.dispatch({ type: "cleared" });
   }
 
+  /** Joins the turn that runs in the conversation on the screen, begun in another tab perhaps. */
+  async join() {
+    const { phase, sessionId } = this.#store.state;
+    if (phase !== "idle" || !sessionId) return;
+    const signal = this.#leave();
+    await this.#attempt(signal, () => this.#watch(sessionId, null, signal));
+  }
+
   /** Sends a message and follows its answer to the end. Calls `onRejected` when the message was not accepted. */
   async send(text, onRejected) {
     const signal = this.#leave();

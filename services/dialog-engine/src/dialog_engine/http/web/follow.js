@@ -6,36 +6,64 @@ import { readEvents, StreamBroken } from "./sse.js";
 const IDLE_MS = 45_000; // three of the server's pings
 const FIRST_DELAY_MS = 400;
 const LONGEST_DELAY_MS = 15_000;
+const UNNOTICED_MS = 1_500; // who is back by then need not know that the connection was away
 const PASSING = new Set([0, 408, 429]); // not reached, too slow, too many
 
 /**
  * Follows a turn to its end and says how it went: "done" when its last event was seen, "gone" when the server has
  * nothing more to send and the stored messages are the truth.
  *
- * `response` is an open stream to begin with, or null. A stream that breaks is asked for again after the last event id,
- * with exponential back-off, for as long as `signal` allows. Throws an ApiError when the server refuses, AbortError
- * when `signal` fires, and whatever `onEvent` throws.
+ * `response` is an open stream to begin with, or null. A stream that ends before that is asked for again after the last
+ * event id: when the server has said farewell, after the time that it asked for; when it broke, with exponential
+ * back-off; for as long as `signal` allows. Throws an ApiError when the server refuses, AbortError when `signal` fires,
+ * and whatever `onEvent` throws.
  */
 export async function follow({ api, turnId, response, lastEventId = null, signal, onEvent, onConnection }) {
-  for (let attempt = 0; ; attempt += 1) {
-    try {
-      response ??= await api.events(turnId, lastEventId, signal);
-      if (response.status === 204) return "gone";
-      onConnection("live");
-      for await (const event of readEvents(response, IDLE_MS)) {
-        attempt = 0;
-        lastEventId = event.id ?? lastEventId;
-        onEvent(event);
-        if (event.type === "done") return "done";
+  const absence = new Absence(() => onConnection("reconnecting"));
+  try {
+    for (let attempt = 0; ; attempt += 1) {
+      let delay = null;
+      try {
+        response ??= await api.events(turnId, lastEventId, signal);
+        if (response.status === 204) return "gone";
+        absence.end();
+        onConnection("live");
+        for await (const event of readEvents(response, IDLE_MS, (ms) => (delay = ms))) {
+          attempt = 0;
+          lastEventId = event.id ?? lastEventId;
+          onEvent(event);
+          if (event.type === "done") return "done";
+        }
+      } catch (error) {
+        signal.throwIfAborted();
+        if (error instanceof ApiError && error.status === 404) return "gone";
+        if (!isPassing(error)) throw error;
       }
-    } catch (error) {
-      signal.throwIfAborted();
-      if (error instanceof ApiError && error.status === 404) return "gone";
-      if (!isPassing(error)) throw error;
+      response = null;
+      absence.begin();
+      await pause(delay ?? backOff(attempt), signal);
     }
-    response = null;
-    onConnection("reconnecting");
-    await pause(backOff(attempt), signal);
+  } finally {
+    absence.end();
+  }
+}
+
+/** The time without a connection; it is told of when it has become noticeable. */
+class Absence {
+  #timer = null;
+  #onNoticed;
+
+  constructor(onNoticed) {
+    this.#onNoticed = onNoticed;
+  }
+
+  begin() {
+    this.#timer ??= setTimeout(this.#onNoticed, UNNOTICED_MS);
+  }
+
+  end() {
+    clearTimeout(this.#timer);
+    this.#timer = null;
   }
 }
 

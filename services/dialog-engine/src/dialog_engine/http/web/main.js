@@ -43,8 +43,22 @@ function showError(error) {
 
 /** The list is a convenience: when it cannot be fetched, what is there stays until the next occasion. */
 function refreshSessions() {
-  sessions.refresh().catch(() => {});
+  return sessions.refresh().catch(() => {});
 }
+
+// ── Several tabs: each is told of the questions that are asked in the others; those of other devices show on return ──
+
+const tabs = new BroadcastChannel("callstream");
+
+async function lookAround() {
+  await refreshSessions();
+  if (sessions.runsIn(store.state.sessionId)) chat.join();
+}
+
+tabs.addEventListener("message", ({ data }) => {
+  if (data.sessionId === store.state.sessionId) chat.join();
+  refreshSessions();
+});
 
 function send(text) {
   notice.hide();
@@ -126,6 +140,7 @@ async function drawAbout() {
 store.subscribe((state, before) => {
   writeAddress(state);
   announcements(before, state).forEach(announce);
+  if (before.phase === "sending" && state.phase === "running") tabs.postMessage({ sessionId: state.sessionId });
   draw();
 });
 
@@ -146,7 +161,7 @@ addEventListener("keydown", (event) => {
   if (!sidebar.close()) chat.stop();
 });
 addEventListener("popstate", followAddress);
-addEventListener("focus", refreshSessions);
+addEventListener("focus", lookAround);
 
 byId("forget-key").hidden = keys.current() === null;
 draw();

@@ -17,6 +17,10 @@ export class SessionList {
     return this.all.find((session) => session.sessionId === sessionId)?.title ?? "";
   }
 
+  runsIn(sessionId) {
+    return this.all.some((session) => session.sessionId === sessionId && session.runningTurnId);
+  }
+
   /** Fetches the newest again. What was fetched of older ones is dropped, so that a deleted one never stays. */
   async refresh() {
     const { sessions } = await this.#api.sessions();

@@ -6,6 +6,8 @@
  * `id` is null where the event carries none, `data` is a string.
  */
 export class SseParser {
+  /** How long to wait before coming back, in milliseconds, as far as the server has said so. */
+  retry = null;
   #rest = "";
   #endedWithCr = false;
   #event = blank();
@@ -27,6 +29,7 @@ export class SseParser {
     const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
     if (field === "data") this.#event.data.push(value);
     else if (field === "event") this.#event.type = value;
+    else if (field === "retry" && /^\d+$/.test(value)) this.retry = Number(value);
     else if (field === "id" && !value.includes("\0")) this.#event.id = value || null;
     return null;
   }
@@ -45,16 +48,16 @@ export class StreamBroken extends Error {}
 
 /**
  * The events of a response as they arrive, with `data` parsed from JSON.
- * Ends when the server closes the stream; throws StreamBroken when it breaks, or when nothing, not even a ping, came
- * for `idleMs`.
+ * Ends when the server closes the stream, after a call of `onEnd(ms)`: when it wants to be asked again, or null. Throws
+ * StreamBroken when it breaks, or when nothing, not even a ping, came for `idleMs`.
  */
-export async function* readEvents(response, idleMs) {
+export async function* readEvents(response, idleMs, onEnd) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   const parser = new SseParser();
   try {
     for (;;) {
       const { value, done } = await within(idleMs, reader.read());
-      if (done) return;
+      if (done) return onEnd(parser.retry);
       for (const event of parser.push(value)) yield { ...event, data: JSON.parse(event.data) };
     }
   } finally {

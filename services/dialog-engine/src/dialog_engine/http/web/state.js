@@ -2,16 +2,17 @@
  * What the page shows, as a pure function of what happened: `reduce(state, action) -> state`.
  *
  * `items` is the conversation from top to bottom; each has a `key` that never changes and a `kind`:
- *   user      {text}
- *   reasoning {text, open}
- *   answer    {text, open, turnId}            `open` while pieces still arrive
- *   tool      {call}                          a card, see `callFrom`
+ *   user      {text, turnId}                  of the turn that answers it, when that has begun
+ *   reasoning {text, open, turnId}
+ *   answer    {text, open, turnId, messageId} `open` while pieces still arrive; finished it has the message's id
+ *   tool      {call, callKey, turnId}         a card, see `callFrom`
  *   error     {code, message}
  *   note      {reason}                        why an answer ended early
  * An item that did not change is the same object, so a view may compare by identity.
  */
 
 import { compareIds } from "./event-id.js";
+import { recognised } from "./same.js";
 
 export const ENDED = new Set(["succeeded", "failed", "timeout", "cancelled", "unknown", "refused"]);
 
@@ -35,7 +36,7 @@ export function reduce(state, action) {
     case "loading":
       return { ...blank(state), sessionId: action.sessionId, phase: "loading" };
     case "loaded":
-      return fromHistory(blank(state), action.history);
+      return recognise(state, fromHistory(blank(state), action.history));
     case "submitted":
       return add({ ...state, phase: "sending", outcome: null }, { kind: "user", text: action.text });
     case "named": // a new conversation has its id
@@ -43,7 +44,7 @@ export function reduce(state, action) {
     case "rejected": // the message was not accepted: it goes back to where it was written
       return { ...state, phase: "idle", items: state.items.slice(0, -1) };
     case "attached":
-      return { ...state, phase: "running", outcome: null, turn: begin(action.turnId) };
+      return { ...state, phase: "running", outcome: null, turn: begin(action.turnId), items: asked(state, action) };
     case "detached": // the turn can be followed no longer
       return { ...close(state), ...IDLE };
     case "connection":
@@ -62,11 +63,27 @@ const blank = ({ made }) => ({ ...initial, made });
 
 const begin = (turnId) => ({ turnId, lastEventId: null, stopping: false });
 
-/** One event of the running turn. An id that was seen already changes nothing: a replay never shows anything twice. */
+/** The items, with the question that the turn answers known as its own. */
+function asked({ items }, { turnId }) {
+  const at = items.findLastIndex((item) => item.kind === "user");
+  return at < 0 || items[at].turnId ? items : items.with(at, { ...items[at], turnId });
+}
+
+/** The screen of `next`, where what was on that of `state` stays what it is. */
+const recognise = (state, next) =>
+  state.sessionId === next.sessionId ? { ...next, items: recognised(state.items, next.items) } : next;
+
+/**
+ * One event of the running turn. An id that was seen already changes nothing: a replay never shows anything twice.
+ * Only a reset always counts, and goes back to where it says.
+ */
 function onEvent(state, { id, type, data }) {
   const { turn } = state;
-  if (!turn || (id && turn.lastEventId && compareIds(id, turn.lastEventId) <= 0)) return state;
-  const next = { ...state, turn: { ...turn, lastEventId: id ?? turn.lastEventId } };
+  if (!turn || (type !== "reset" && id && turn.lastEventId && compareIds(id, turn.lastEventId) <= 0)) return state;
+  return take({ ...state, turn: { ...turn, lastEventId: id ?? turn.lastEventId } }, type, data);
+}
+
+function take(next, type, data) {
   switch (type) {
     case "text":
       return append(next, "answer", data.delta);
@@ -77,7 +94,7 @@ function onEvent(state, { id, type, data }) {
     case "control":
       return data.type === "tool" ? onTool(next, data) : next;
     case "reset":
-      return { ...next, items: next.items.filter((item) => !item.open) };
+      return onReset(next, data);
     case "error":
       return add(next, { kind: "error", code: data.code, message: data.message });
     case "done":
@@ -87,21 +104,28 @@ function onEvent(state, { id, type, data }) {
   }
 }
 
+/** Everything of the turn is told again, at once: what is still true stays where it is, the rest goes. */
+function onReset(state, { told = [] }) {
+  const others = state.items.filter(({ kind, turnId }) => kind === "user" || turnId !== state.turn.turnId);
+  const anew = told.reduce((sofar, { event, data }) => take(sofar, event, data), { ...state, items: others });
+  return recognise(state, anew);
+}
+
 function append(state, kind, delta) {
   const at = state.items.findLastIndex((item) => item.kind === kind && item.open);
-  if (at < 0) return add(state, { kind, text: delta, open: true, turnId: state.turn.turnId });
+  if (at < 0) return add(state, { kind, text: delta, open: true });
   return replace(state, at, { text: state.items[at].text + delta });
 }
 
 /** A finished assistant message: its content replaces the open text, and stands above the cards of its calls. */
-function onMessage(state, { content, toolCalls = [] }) {
+function onMessage(state, { messageId, content, toolCalls = [] }) {
   const at = state.items.findIndex((item) => item.kind === "answer" && item.open);
-  if (at >= 0 && content) return close(replace(state, at, { text: content }));
+  if (at >= 0 && content) return close(replace(state, at, { text: content, messageId }));
   const closed = close(at < 0 ? state : { ...state, items: state.items.toSpliced(at, 1) });
   if (!content) return closed;
   const calls = new Set(toolCalls.map(callKey));
   const card = closed.items.findIndex((item) => calls.has(item.callKey));
-  const answer = { kind: "answer", text: content, open: false, turnId: state.turn.turnId };
+  const answer = { kind: "answer", text: content, open: false, messageId };
   return add(closed, answer, card < 0 ? closed.items.length : card);
 }
 
@@ -145,7 +169,8 @@ function close(state) {
 
 function add(state, item, at = state.items.length) {
   const made = state.made + 1;
-  return { ...state, made, items: state.items.toSpliced(at, 0, { key: `item-${made}`, ...item }) };
+  const mine = state.turn ? { turnId: state.turn.turnId } : {};
+  return { ...state, made, items: state.items.toSpliced(at, 0, { key: `item-${made}`, ...mine, ...item }) };
 }
 
 function replace(state, at, changes) {
@@ -172,12 +197,12 @@ function endOf({ role }, turn) {
 
 const outcomeOf = (turn) => (turn?.reason ? { reason: turn.reason, usage: turn.usage, ttftMs: turn.ttftMs } : null);
 
-function itemsOf({ role, content, turnId, toolCalls = [], interrupted }) {
-  if (role === "user") return [{ kind: "user", text: content }];
+function itemsOf({ role, content, turnId, messageId, toolCalls = [], interrupted }) {
+  if (role === "user") return [{ kind: "user", text: content, turnId }];
   if (role !== "assistant") return [];
   return [
-    ...(content ? [{ kind: "answer", text: content, open: false, turnId }] : []),
-    ...toolCalls.map((call) => ({ kind: "tool", callKey: callKey(call), call: settled({ ...call, past: true }) })),
+    ...(content ? [{ kind: "answer", text: content, open: false, turnId, messageId }] : []),
+    ...toolCalls.map((call) => ({ kind: "tool", callKey: callKey(call), call: settled({ ...call, past: true }), turnId })),
     ...(interrupted ? [{ kind: "note", reason: "interrupted" }] : []),
   ];
 }

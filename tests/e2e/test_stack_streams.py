@@ -1,0 +1,122 @@
+"""The chat page in Chromium, in front of an engine that is ended or killed in the middle of an answer."""
+
+import signal
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, expect
+
+from tests.e2e.chat_page import ChatPage, Watch
+from tests.support.processes import ROOT
+from tests.support.stack import Stack, running_stack
+
+pytestmark = pytest.mark.browser
+
+COUNT = "Increment the counter, answering after 4 seconds, with token {token}"
+STORY = "What time is it in Tokyo and in Paris?"
+
+
+@pytest.fixture(scope="module")
+def stack() -> Generator[Stack]:
+    # No grace, so that a turn is cut for certain.
+    with running_stack(quick=True, token_delay_ms=25, engine_env={"SHUTDOWN_GRACE_SECONDS": "0"}) as stack:
+        yield stack
+
+
+@pytest.fixture(autouse=True)
+def patience() -> Generator[None]:
+    """An engine needs seconds to start."""
+    expect.set_options(timeout=20_000)
+    yield
+    expect.set_options(timeout=5_000)
+
+
+@pytest.fixture
+def base_url(stack: Stack) -> str:
+    return stack.url
+
+
+def picture(chat: ChatPage, name: str) -> None:
+    """Keep what is seen, for people to look at: on a desktop, and on a phone."""
+    folder: Path = ROOT / "test-artifacts"
+    folder.mkdir(exist_ok=True)
+    wide = chat.page.viewport_size
+    chat.page.screenshot(path=folder / f"stream-{name}.png")
+    chat.page.set_viewport_size({"width": 390, "height": 800})
+    chat.page.screenshot(path=folder / f"stream-{name}-narrow.png")
+    if wide:
+        chat.page.set_viewport_size(wide)
+
+
+def end_well(stack: Stack) -> None:
+    """As a deployment does: SIGTERM, then the next one."""
+    assert stack.engine
+    stack.engine.stop()
+    stack.start_engine()
+
+
+def kill(stack: Stack) -> None:
+    """As a machine that dies does."""
+    assert stack.engine
+    stack.engine.send(signal.SIGKILL)
+    stack.engine.stop()
+    stack.start_engine()
+
+
+@pytest.mark.parametrize("end", [end_well, kill])
+def test_a_tool_call_outlives_the_engine_and_the_page_shows_it_once(
+    chat: ChatPage, stack: Stack, end: Callable[[Stack], None]
+) -> None:
+    token = f"page-{end.__name__}"
+    chat.open()
+    chat.ask(COUNT.format(token=token))
+    card = chat.card("demo__increment_counter")
+    card.expect_status("running")
+    stack.wait_for_effect(token)
+    end(stack)
+    picture(chat, f"{end.__name__}-away")
+    card.expect_status("succeeded")
+    chat.expect_idle()
+    picture(chat, f"{end.__name__}-back")
+    expect(chat.cards).to_have_count(1)
+    expect(chat.answers.last).to_contain_text("is now")
+    expect(chat.notice).to_be_hidden()
+    assert len(stack.effects(token)) == 1
+    seen = chat.answers.all_inner_texts()
+    chat.page.reload()
+    expect(chat.answers).to_have_text(seen)
+    expect(chat.cards).to_have_count(1)
+
+
+def test_an_answer_that_was_cut_by_a_restart_is_made_again_and_shown_once(chat: ChatPage, stack: Stack) -> None:
+    chat.open()
+    chat.ask(STORY)
+    expect(chat.answers.last).to_contain_text("scripted demo model")
+    end_well(stack)
+    chat.expect_idle()
+    assert chat.answers.last.inner_text().count("In Tokyo") == 1
+    expect(chat.cards).to_have_count(2)
+    expect(chat.notice).to_be_hidden()
+
+
+def test_two_tabs_show_the_same_turn_as_it_goes(
+    chat: ChatPage, stack: Stack, context: BrowserContext, watch: Watch
+) -> None:
+    chat.open()
+    chat.ask("Hello, who are you?")
+    chat.expect_idle()
+    page = context.new_page()
+    watch.attach(page)
+    other = ChatPage(page, chat.base_url)
+    other.open(chat.page.url.rpartition("/")[2])
+    expect(other.answers).to_have_count(1)
+    chat.ask("Run a slow job of 30 seconds in 30 steps with token tabs")
+    for tab in (chat, other):
+        expect(tab.card("demo__slow_job").part("message")).to_contain_text("of 30 done")
+    other.stop.click()
+    for tab in (chat, other):
+        tab.card("demo__slow_job").expect_status("cancelled")
+        tab.expect_idle()
+    picture(other, "stopped-in-the-other-tab")
+    assert [effect["status"] for effect in stack.effects("tabs")] == ["started", "cancelled"]
