@@ -77,7 +77,7 @@ def main(size: Size, folder: Path) -> None:
 @contextmanager
 def _running(folder: Path, binary: Path, *, quick: bool) -> Generator[tuple[Stack, SmallDisk, SmallDisk]]:
     folder.mkdir()
-    with small_disk(folder / "database") as database_disk, small_disk(folder / "redis") as redis_disk:
+    with small_disk(folder / "database", 16) as database_disk, small_disk(folder / "redis") as redis_disk:
         stack = Stack(folder, quick=quick, engine_env={"OUTBOX_PATH": str(database_disk.path / "engine.sqlite3")})
         stack.redis = LocalServer(binary, redis_disk.path)
         try:
