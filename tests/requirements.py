@@ -236,7 +236,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "unit/test_worker_leases.py::test_a_loop_that_stands_still_gets_no_renewals_and_then_loses_its_leases",
     ),
     "nothing is taken over right after an outage or a clock step": (
-        "integration/test_worker_consumer.py::test_nothing_is_taken_over_before_redis_has_been_steady_for_a_lease",
+        "integration/test_worker_consumer.py::test_nothing_is_taken_over_before_redis_has_been_steady_for_a_while",
         "unit/test_worker_watch.py::test_after_its_clock_was_set_it_begins_anew",
         "unit/test_worker_watch.py::test_another_life_of_the_server_begins_it_anew_though_no_question_went_unanswered",
         "integration/test_worker_consumer.py::"

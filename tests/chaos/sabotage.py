@@ -94,7 +94,7 @@ SABOTAGES = {
             "lease: a call was taken from a worker that lives",
             "I1: a call is unknown whose worker was not struck while it ran",
         ),
-        (Cut(f"{WORKER}/consumer.py", "if self._steady() < self._times.lease:", "if False:"),),
+        (Cut(f"{WORKER}/consumer.py", "if self._steady() < self._times.grace:", "if False:"),),
     ),
     "no grace after a step of the clock": Sabotage(
         "clock_stepped",

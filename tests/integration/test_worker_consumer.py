@@ -199,16 +199,16 @@ async def test_while_the_watch_sees_no_redis_that_serves_nothing_is_read_and_tha
         await wait_until(lambda: consumer.reading)
 
 
-async def test_nothing_is_taken_over_before_redis_has_been_steady_for_a_lease(crew: Crew) -> None:
+async def test_nothing_is_taken_over_before_redis_has_been_steady_for_a_while(crew: Crew) -> None:
     await crew.caller.open()
     (old,) = await crew.dropped(1)
-    crew.steady = OFTEN.lease - 0.1
+    crew.steady = OFTEN.grace - 0.1
     async with crew.consuming() as (_, gate):
         gate.open.set()
         await crew.caller.outcome(await crew.caller.call())
         await asyncio.sleep(5 * OFTEN.sweep)
         assert old.entry not in [delivery.entry for delivery in gate.taken]
-        crew.steady = OFTEN.lease
+        crew.steady = OFTEN.grace
         await crew.caller.outcome(old.request)
 
 

@@ -58,7 +58,7 @@ class Consumer:
     ) -> None:
         """`steady_for` tells for how many seconds Redis has been steady, as far as is known since the last `look`.
 
-        Nothing is taken over before one lease, and nothing new is taken before `settle_seconds`.
+        Nothing is taken over before `times.grace`, and nothing new is taken before `settle_seconds`.
         """
         self._blocking = blocking
         self._redis = redis
@@ -170,11 +170,11 @@ class Consumer:
     async def _sweep(self, free: int) -> None:
         """Take over entries whose lease has run out. The cursor goes round, so that none is passed over."""
         self._sweep_at = asyncio.get_running_loop().time() + self._times.sweep * random.uniform(0.75, 1.25)
-        if self._steady() < self._times.lease:
+        if self._steady() < self._times.grace:
             return
         # Its clock may have been set since it was last looked at: then every lease seems to have run out.
         await self._look()
-        if self._steady() < self._times.lease:
+        if self._steady() < self._times.grace:
             return
         answer: Any = await self._redis.xautoclaim(
             self._keys.requests,

@@ -41,6 +41,9 @@ class LeaseTimes:
     beat: float = 0.5
     sweep: float = 2.0
     """How often a worker looks for entries to take over."""
+    grace: float = 5.0
+    """How long Redis must have been steady before that, as this worker has seen it: a living worker renews sooner after
+    an outage or a step of the clock. Not a whole lease, or workers that are killed often would never take over."""
 
     @property
     def lease_ms(self) -> int:
