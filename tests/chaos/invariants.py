@@ -69,13 +69,14 @@ def _of_redis(call: Call, *, lossy: bool) -> Iterator[tuple[str, str]]:
     elif not call.finished and not lossy:
         yield "I3", "a response channel has no end"
     for state in set(call.finished) - {call.outcome}:
-        yield "I1", f"the engine has stored {call.outcome}, the channel says {state}"
+        if not _late(call):
+            yield "I1", f"the engine has stored {call.outcome}, the channel says {state}"
 
 
 def _of_the_ledger(call: Call, entry: Entry) -> Iterator[tuple[str, str]]:
     if not CallState(entry.state).terminal:
         yield "I1", f"the ledger still has {entry.state}"
-    elif entry.state != call.outcome:
+    elif entry.state != call.outcome and not _late(call):
         yield "I1", f"the engine has stored {call.outcome}, the ledger says {entry.state}"
     if entry.execution_class and entry.execution_class != call.execution_class:
         yield "I10", f"a {call.execution_class} call is {entry.execution_class} in the ledger"
@@ -87,6 +88,12 @@ def _of_the_ledger(call: Call, entry: Entry) -> Iterator[tuple[str, str]]:
         yield "I9", "a call was begun after its deadline"
     if entry.state == CallState.EXPIRED and 0 < entry.finished_at < entry.deadline:
         yield "I9", "a call has expired before its deadline"
+
+
+def _late(call: Call) -> bool:
+    """Whether the call ended after the engine had given it up for its deadline: that is recorded and never spoken."""
+    entry = call.entry
+    return call.error == ErrorCode.TIMEOUT and entry is not None and entry.finished_at > entry.deadline > 0
 
 
 def _of_effects(call: Call) -> Iterator[tuple[str, str]]:

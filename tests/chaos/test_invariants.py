@@ -38,6 +38,7 @@ def rules(call: Call, *, lossy: bool = False) -> set[str]:
         ended_as(replace(GOOD, effects=0), CallState.EXPIRED, finished_at=9_500),
         ended_as(AGAIN, CallState.DEAD),
         replace(GOOD, outcome="failed", error="TOOL_NOT_FOUND", entry=None, finished=(), effects=0),
+        replace(GOOD, outcome="unknown", error="TIMEOUT", entry=replace(ENDED, finished_at=12_000)),
     ],
     ids=str,
 )
@@ -53,6 +54,7 @@ def test_what_is_allowed_is_not_complained_about(call: Call) -> None:
         "the ledger does not know it": ("I1", replace(GOOD, entry=None)),
         "engine and ledger disagree": ("I1", replace(GOOD, entry=replace(ENDED, state="unknown"))),
         "engine and channel disagree": ("I1", replace(GOOD, finished=("unknown",))),
+        "given up before its deadline": ("I1", replace(GOOD, outcome="unknown", error="TIMEOUT")),
         "succeeded without an effect": ("I1", replace(GOOD, effects=0)),
         "not run, and had its effect": ("I1", ended_as(GOOD, CallState.FAILED)),
         "cancelled, and had its effect": ("I1", ended_as(GOOD, CallState.CANCELLED)),
