@@ -13,6 +13,8 @@ from dialog_engine.chat.events import encode
 from dialog_engine.chat.frames import Cursor
 from dialog_engine.chat.service import Draft
 from dialog_engine.model import (
+    ApprovalStatus,
+    ApprovalStep,
     AssistantMessage,
     CallAnswered,
     CallProgressed,
@@ -37,14 +39,19 @@ from dialog_engine.model import (
     TurnStarted,
     Usage,
 )
+from dialog_engine.tool_calls.approvals import question_for
+from dialog_engine.tool_calls.questions import Asked, Decision
 from dialog_engine.tool_calls.steps import Steps
+from plugins_contract.catalogue import ApprovalPolicy
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
-from tests.support.twins import succeeded
+from tests.support.twins import succeeded, tool
 
 PROTOCOL = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 
 CALL = ToolCall("call_1", "id", "a__b", '{"x": 1}')
+QUESTION = question_for(tool("a__b", title="Title", approval=ApprovalPolicy.ALWAYS), {"x": 1}, 0, 60_000)
+assert QUESTION is not None
 STEPS = Steps(Turn("turn", "session", "someone"), 1, {"id": "a"})
 
 
@@ -76,6 +83,13 @@ TOOL_STEPS: list[TurnEvent] = [
     ended(CallState.CANCELLED, ErrorCode.CANCELLED),
     ended(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN),
     ended(CallState.FAILED, ErrorCode.DISABLED),
+]
+APPROVAL_STEPS = [
+    STEPS.asked(Asked(CALL, QUESTION)),
+    STEPS.decided(CALL, Decision(status=ApprovalStatus.APPROVED, at=1)),
+    STEPS.decided(CALL, Decision(status=ApprovalStatus.EDITED, at=1, arguments={})),
+    STEPS.decided(CALL, Decision(status=ApprovalStatus.REFUSED, at=1, reason="no")),
+    STEPS.decided(CALL, Decision(status=ApprovalStatus.EXPIRED, at=1)),
 ]
 COMMON = {"type", "status", "toolName", "server", "toolCallId", "correlationId", "round"}
 
@@ -117,6 +131,20 @@ def test_a_step_of_a_tool_call_has_the_fields_that_the_protocol_page_gives_it(ev
     assert set(data) >= COMMON
 
 
+@pytest.mark.parametrize("event", APPROVAL_STEPS, ids=lambda event: event.status)
+def test_a_step_of_an_approval_has_the_fields_that_the_protocol_page_gives_it(event: ApprovalStep) -> None:
+    _, data = encode(event)
+    [adds] = [row[1] for row in table("| approval | adds |") if f"`{data['status']}`" in row[0]]
+    sent = set(data) - COMMON
+    fields = adds.split(":")[0]
+    optional = set(re.findall(r"`(\w+)`\?", fields))
+    named = set(re.findall(r"`(\w+)`", fields)) - {policy.value for policy in ApprovalPolicy}
+
+    assert named - optional <= sent <= named
+    assert set(data) >= COMMON
+    assert {event.status for event in APPROVAL_STEPS} == set(ApprovalStatus)
+
+
 def test_every_status_and_every_reason_is_on_the_protocol_page() -> None:
     statuses = PROTOCOL.split("The steps of a tool call: `")[1].split("`")[0]
 
@@ -126,7 +154,7 @@ def test_every_status_and_every_reason_is_on_the_protocol_page() -> None:
     assert set(re.findall(r"`(\w+)`", reasons)) == {reason.value for reason in DoneReason}
 
 
-@pytest.mark.parametrize("event", [*EVENTS, *TOOL_STEPS])
+@pytest.mark.parametrize("event", [*EVENTS, *TOOL_STEPS, *APPROVAL_STEPS])
 def test_every_event_is_ready_for_json(event: TurnEvent) -> None:
     _, data = encode(event)
 

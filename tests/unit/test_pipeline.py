@@ -27,12 +27,14 @@ from dialog_engine.model import (
     UserMessage,
 )
 from dialog_engine.sideband import SideBand
+from dialog_engine.tool_calls.desk import ApprovalDesk
 from dialog_engine.tool_calls.enhance import enhance
 from dialog_engine.tool_calls.pipeline import Pipeline, standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
-from dialog_engine.tool_calls.rounds import OpenCall, see_through
+from dialog_engine.tool_calls.rounds import OpenCall, Rounds
 from dialog_engine.tool_calls.steps import Steps
 from plugins_contract.catalogue import ToolEntry
+from plugins_contract.clock import RedisClock
 from tests.support.twins import (
     SPENT,
     Line,
@@ -67,10 +69,12 @@ class World:
     ) -> None:
         self.store = MemoryStore()
         self.workshop = workshop or Workshop()
+        source = source or SHELF
+        desk = ApprovalDesk(self.store, source, self.workshop, now_ms=RedisClock().now_ms, timeout_seconds=60)
+        self.rounds = Rounds(self.store, self.workshop, desk)
         self.pipeline: Pipeline = standard_pipeline(
-            source=source or SHELF,
-            store=self.store,
-            calls=self.workshop,
+            source=source,
+            rounds=self.rounds,
             system_prompt=system_prompt,
             max_rounds=max_rounds,
         )
@@ -250,9 +254,7 @@ async def test_when_a_result_cannot_be_committed_nobody_listens_for_the_other_ca
     world.store.refuse["add_result"] = StorageUnavailableError("the disk is full")
 
     with pytest.raises(StorageUnavailableError):
-        await see_through(
-            turn, opened, steps=Steps(turn, 1, {}), store=world.store, calls=world.workshop, emit=SideBand().emit
-        )
+        await world.rounds.see_through(turn, opened, (), steps=Steps(turn, 1, {}), emit=SideBand().emit)
 
     assert world.workshop.listened_to == []
     await world.workshop.close()

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dialog_engine.chat.service import ChatService, Memory
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.model import (
+    ApprovalStatus,
     ChatEvent,
     Done,
     TextDelta,
@@ -15,9 +16,12 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
+from dialog_engine.tool_calls.desk import ApprovalDesk
 from dialog_engine.tool_calls.enhance import enhance
 from dialog_engine.tool_calls.pipeline import standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
+from dialog_engine.tool_calls.rounds import Rounds
+from plugins_contract.clock import RedisClock
 from tests.support.twins.logs import MemoryLog, MemoryLogs
 from tests.support.twins.stores import MemoryStore
 from tests.support.twins.workshop import Shelf, Workshop
@@ -36,12 +40,16 @@ class Stage:
         store: MemoryStore | None = None,
         max_rounds: int = 5,
         system_prompt: str = "",
+        approval_seconds: float = 60,
     ) -> None:
         self.model = model
         self.tools = tools or Shelf()
         self.workshop = workshop or Workshop()
         self.store = store or MemoryStore()
         self.logs = MemoryLogs()
+        self.clock = RedisClock()
+        self.decided: list[ApprovalStatus] = []
+        self._approval_seconds = approval_seconds
         self._max_rounds = max_rounds
         self._system_prompt = system_prompt
         self.turns = self._engine()
@@ -77,10 +85,18 @@ class Stage:
         return self.logs.lives[turn.turn_id][-1]
 
     def _engine(self) -> RunningTurns:
+        self.desk = ApprovalDesk(
+            self.store,
+            self.tools,
+            self.workshop,
+            now_ms=self.clock.now_ms,
+            timeout_seconds=self._approval_seconds,
+            note=self.decided.append,
+        )
+        rounds = Rounds(self.store, self.workshop, self.desk)
         pipeline = standard_pipeline(
             source=self.tools,
-            store=self.store,
-            calls=self.workshop,
+            rounds=rounds,
             system_prompt=self._system_prompt,
             max_rounds=self._max_rounds,
         )
@@ -88,8 +104,8 @@ class Stage:
             enhance(self.model, pipeline),
             turns=self.store,
             history=self.store,
-            store=self.store,
-            calls=self.workshop,
+            approvals=self.store,
+            rounds=rounds,
             memory=Memory(100, 10_000),
         )
         return RunningTurns(service, self.store, self.logs)

@@ -21,7 +21,8 @@ from dialog_engine.model import (
     TurnFailed,
     UserMessage,
 )
-from dialog_engine.tool_calls.ports import CallStore
+from dialog_engine.tool_calls.ports import NOTHING_ASKED, ApprovalStore, CallStore
+from dialog_engine.tool_calls.questions import Approval, Asked, Decision, Question
 from dialog_engine.tool_calls.rounds import OpenCall
 from dialog_engine.tool_calls.views import for_model
 from plugins_contract.ids import new_id
@@ -53,6 +54,12 @@ class _StoredCall:
     turn_id: str
     request: ToolCallRequested | None
     outcome: ToolOutcome | None = None
+    approval: Approval | None = None
+
+    @property
+    def server(self) -> str:
+        """The server that runs it, or is to run it."""
+        return self.request.server if self.request else self.approval.question.server if self.approval else ""
 
 
 @dataclass(slots=True)
@@ -61,7 +68,7 @@ class _Session:
     messages: list[int] = field(default_factory=list[int])
 
 
-class MemoryStore(CallStore, TurnStore, History):
+class MemoryStore(CallStore, ApprovalStore, TurnStore, History):
     """Storage in memory, with one writer: a commit that is on its way happens, whoever waits for it.
 
     `hold["add_round"] = asyncio.Event()` keeps those commits waiting, `refuse["finish"] = error` makes them fail;
@@ -127,6 +134,7 @@ class MemoryStore(CallStore, TurnStore, History):
         message: AssistantMessage,
         requests: Sequence[ToolCallRequested],
         answered: Mapping[str, ToolOutcome],
+        questions: Mapping[str, Question] = NOTHING_ASKED,
     ) -> int:
         def unit() -> int:
             asked = {request.correlation_id: request for request in requests}
@@ -134,6 +142,8 @@ class MemoryStore(CallStore, TurnStore, History):
             stored.turn = replace(stored.turn, rounds=stored.turn.rounds + 1)
             for call in message.tool_calls:
                 self._calls[call.correlation_id] = _StoredCall(call, turn.turn_id, asked.get(call.correlation_id))
+            for call_id, question in questions.items():
+                self._calls[call_id].approval = Approval(question)
             for request in requests:
                 self._event(EVENT_TYPE, request.correlation_id, encode_request(request))
             for call_id, outcome in answered.items():
@@ -145,6 +155,48 @@ class MemoryStore(CallStore, TurnStore, History):
     async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> bool:
         return await self._commit("add_result", lambda: self._answer(call.correlation_id, outcome))
 
+    async def waiting(self, turn: Turn) -> Sequence[Asked]:
+        return await self._commit("waiting", lambda: self._waiting(turn))
+
+    async def decide(
+        self,
+        turn: Turn,
+        asked: Asked,
+        decision: Decision,
+        request: ToolCallRequested | None,
+        outcome: ToolOutcome | None,
+    ) -> bool:
+        def unit() -> bool:
+            if not self._stands(turn, asked):
+                return False
+            stored = self._calls[asked.call.correlation_id]
+            stored.approval, stored.request = Approval(asked.question, decision), request
+            if request is not None:
+                self._event(EVENT_TYPE, request.correlation_id, encode_request(request))
+            if outcome is not None:
+                self._answer(asked.call.correlation_id, outcome)
+            return True
+
+        return await self._commit("decide", unit)
+
+    async def ask_again(self, turn: Turn, asked: Asked, question: Question) -> bool:
+        def unit() -> bool:
+            if not self._stands(turn, asked):
+                return False
+            self._calls[asked.call.correlation_id].approval = Approval(question)
+            return True
+
+        return await self._commit("ask_again", unit)
+
+    async def close(self, turn: Turn, outcome: ToolOutcome) -> Sequence[Asked]:
+        def unit() -> list[Asked]:
+            closed = self._waiting(turn)
+            for each in closed:
+                self._answer(each.call.correlation_id, outcome)
+            return closed
+
+        return await self._commit("close", unit)
+
     async def messages(self, session_id: str) -> Sequence[Message]:
         said: list[Message] = []
         for number in self._sessions[session_id].messages:
@@ -152,9 +204,10 @@ class MemoryStore(CallStore, TurnStore, History):
             said.append(message)
             if isinstance(message, AssistantMessage):
                 for call in message.tool_calls:
-                    outcome = self._calls[call.correlation_id].outcome
-                    if outcome is not None:
-                        said.append(ToolMessage(call.tool_call_id, call.name, for_model(outcome)))
+                    stored = self._calls[call.correlation_id]
+                    edited = stored.approval.edited if stored.approval else None
+                    if stored.outcome is not None:
+                        said.append(ToolMessage(call.tool_call_id, call.name, for_model(stored.outcome, edited)))
         return said
 
     async def told(self, turn: Turn) -> Sequence[MessageRecord]:
@@ -168,8 +221,7 @@ class MemoryStore(CallStore, TurnStore, History):
                 return MessageRecord(number, stored.turn_id, "user", content, False, 0, ())
             case AssistantMessage(content, calls, _, interrupted):
                 known = [self._calls[call.correlation_id] for call in calls]
-                servers = [call.request.server if call.request else "" for call in known]
-                records = [CallRecord(c.call, s, c.outcome) for c, s in zip(known, servers, strict=True)]
+                records = [CallRecord(each.call, each.server, each.outcome, each.approval) for each in known]
                 return MessageRecord(number, stored.turn_id, "assistant", content, interrupted, 0, tuple(records))
 
     async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
@@ -181,6 +233,18 @@ class MemoryStore(CallStore, TurnStore, History):
             ]
 
         return await self._commit("open_calls", unit)
+
+    def _waiting(self, turn: Turn) -> list[Asked]:
+        return [
+            Asked(stored.call, stored.approval.question)
+            for stored in self._calls.values()
+            if stored.turn_id == turn.turn_id and stored.outcome is None
+            if stored.approval is not None and stored.approval.decision is None
+        ]
+
+    def _stands(self, turn: Turn, asked: Asked) -> bool:
+        stored = self.turns[turn.turn_id]
+        return stored.status == "running" and stored.turn.epoch == turn.epoch and asked in self._waiting(turn)
 
     def _running(self) -> list[StoredTurn]:
         return [stored for stored in self.turns.values() if stored.status == "running"]

@@ -75,6 +75,9 @@ class Settings(RedisSettings, BaseSettings):
         30_000, ge=100, description="Total time of a tool call, unless its server's configuration says otherwise."
     )
     mcp_max_tool_rounds: int = Field(5, ge=1, le=100, description="Rounds of tool calls before the last answer.")
+    approval_timeout_seconds: float = Field(
+        3600, gt=0, description="How long a tool call that needs approval waits for it; then it counts as not approved."
+    )
     max_backlog: int = Field(10_000, ge=0, description="Waiting tool calls above which new ones are refused; 0: never.")
     subject_window: int = Field(
         100,

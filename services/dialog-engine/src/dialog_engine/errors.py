@@ -1,5 +1,7 @@
 """The engine's named failures. Adapters translate what their libraries raise into these, once."""
 
+from collections.abc import Mapping
+
 
 class EngineError(Exception):
     """Something the engine expects to go wrong. `code` is stable and shown to clients."""
@@ -69,6 +71,69 @@ class TurnRunningError(EngineError):
     def __init__(self, turn_id: str) -> None:
         super().__init__(f"turn {turn_id} of this session is still running: wait for its end, or cancel it")
         self.turn_id = turn_id
+
+
+class ApprovalError(EngineError):
+    """A decision on a waiting tool call cannot be taken. The text says why, and what holds instead."""
+
+    code = "APPROVAL_NOT_TAKEN"
+
+
+class ApprovalNotFoundError(ApprovalError):
+    """The turn has no such call, or the call needs no approval."""
+
+    code = "APPROVAL_NOT_FOUND"
+
+
+class AmbiguousCallError(ApprovalError):
+    """Several calls that wait have this id: a provider's ids are unique in one message at best."""
+
+    code = "AMBIGUOUS_CALL"
+
+
+class ApprovalDecidedError(ApprovalError):
+    """It was decided before, and differently, or the call has its outcome already. `stands` says so in JSON."""
+
+    code = "APPROVAL_DECIDED"
+
+    def __init__(self, message: str, stands: Mapping[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.stands = stands or {}
+
+
+class ApprovalExpiredError(ApprovalError):
+    """Nobody had decided in time."""
+
+    code = "APPROVAL_EXPIRED"
+
+
+class ApprovalStaleError(ApprovalError):
+    """The decision is on an earlier question."""
+
+    code = "APPROVAL_STALE"
+
+
+class ToolChangedError(ApprovalError):
+    """The tool is not what it was when the question was put, or is not there now."""
+
+    code = "TOOL_CHANGED"
+
+
+class ArgumentsRefusedError(ApprovalError):
+    """The arguments do not fit the tool. `field` is where."""
+
+    code = "INVALID_ARGUMENTS"
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field = field
+        self.message = message
+
+
+class TurnElsewhereError(EngineError):
+    """The turn is between two owners, or its owner cannot be reached. Nothing was done; trying again may help."""
+
+    code = "TURN_ELSEWHERE"
 
 
 class StorageUnavailableError(EngineError):

@@ -177,6 +177,17 @@ class ToolStatus(StrEnum):
     REFUSED = "refused"
 
 
+class ApprovalStatus(StrEnum):
+    """How the approval of a tool call stands."""
+
+    ASKED = "asked"
+    APPROVED = "approved"
+    EDITED = "edited"
+    """Approved with other arguments than the model's."""
+    REFUSED = "refused"
+    EXPIRED = "expired"
+
+
 class DoneReason(StrEnum):
     """Why a turn ended."""
 
@@ -209,6 +220,17 @@ class ToolStep:
     """One step of one tool call. `details` holds what the protocol adds for this status, ready for JSON."""
 
     status: ToolStatus
+    call: ToolCall
+    server: str
+    round: int
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalStep:
+    """A tool call waits for a person, or has been decided on. `details` as in ToolStep."""
+
+    status: ApprovalStatus
     call: ToolCall
     server: str
     round: int
@@ -249,11 +271,20 @@ class Done:
 
 
 TurnEvent = (
-    TurnStarted | TextDelta | ReasoningDelta | MessageFinished | ToolStep | RoundComplete | Reset | TurnFailed | Done
+    TurnStarted
+    | TextDelta
+    | ReasoningDelta
+    | MessageFinished
+    | ToolStep
+    | ApprovalStep
+    | RoundComplete
+    | Reset
+    | TurnFailed
+    | Done
 )
 """Everything a user is told about a turn."""
 
-ChatEvent = LLMEvent | TokensSpent | MessageFinished | ToolStep | RoundComplete
+ChatEvent = LLMEvent | TokensSpent | MessageFinished | ToolStep | ApprovalStep | RoundComplete
 """What a chat stream yields: a plain model the LLM events only, one enhanced with tools the steps of its calls too."""
 
 

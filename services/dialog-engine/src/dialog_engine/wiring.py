@@ -9,6 +9,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from redis.asyncio import Redis
 
+from dialog_engine.chat.approvals import SharedApprovals
 from dialog_engine.chat.facts import DEFAULT_ROUTES, EVENT_TYPES
 from dialog_engine.chat.imports import Imports
 from dialog_engine.chat.service import ChatService, Memory
@@ -25,6 +26,7 @@ from dialog_engine.http.services import About, Readiness, Services
 from dialog_engine.llm.openai_client import OpenAIChatClient
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm
+from dialog_engine.storage.approvals import SqliteApprovals
 from dialog_engine.storage.archive import SqliteArchive, SqliteSessions
 from dialog_engine.storage.calls import SqliteCalls
 from dialog_engine.storage.copies import SqliteCopies
@@ -43,12 +45,15 @@ from dialog_engine.streams.runs import RedisRuns
 from dialog_engine.streams.shared_first import SharedFirstLedger
 from dialog_engine.streams.turn_logs import RedisTurnLogs
 from dialog_engine.streams.watch import RedisWatch
+from dialog_engine.tool_calls.desk import ApprovalDesk
 from dialog_engine.tool_calls.directory import ToolDirectory
 from dialog_engine.tool_calls.enhance import enhance
 from dialog_engine.tool_calls.pipeline import standard_pipeline
+from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat, ToolCalls
+from dialog_engine.tool_calls.rounds import Rounds
 from plugins_contract.announcements import LISTEN_SECONDS
 from plugins_contract.backlog import read_backlog
-from plugins_contract.clock import RedisClock
+from plugins_contract.clock import Clock, RedisClock
 from plugins_contract.connections import blocking_client, command_client, is_outage
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import EngineLedger
@@ -129,20 +134,15 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         calls = SqliteCalls(database, relay.offer, journal.offer)
         turn_store = SqliteTurns(database, relay.offer, journal.offer)
         archive = SqliteArchive(database, calls)
-        pipeline = standard_pipeline(
-            source=tools,
-            store=calls,
-            calls=executor,
-            system_prompt=settings.system_prompt,
-            max_rounds=settings.mcp_max_tool_rounds,
-        )
+        approvals = SqliteApprovals(database, relay.offer, journal.offer)
+        rounds = Rounds(calls, executor, _desk(approvals, tools, executor, clock, settings, metrics))
         client = await stack.enter_async_context(contextlib.aclosing(_llm(settings)))
         service = ChatService(
-            enhance(observed_llm(client.stream_chat, metrics), pipeline),
+            _llm_with_tools(observed_llm(client.stream_chat, metrics), tools, rounds, settings),
             turns=turn_store,
             history=archive,
-            store=calls,
-            calls=executor,
+            approvals=approvals,
+            rounds=rounds,
             memory=Memory(settings.history_max_messages, settings.history_max_tokens),
         )
         turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics))
@@ -180,11 +180,12 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             about=_about(settings),
             turns=SharedTurns(turns, runs, local, journal, imports),
             sessions=SharedSessions(SqliteSessions(database, journal.offer), runs, journal),
-            archive=SharedArchive(archive, imports),
+            archive=(shared := SharedArchive(archive, imports)),
+            approvals=SharedApprovals(shared, rounds.desk),
             frames=logs,
             tools=tools,
             readiness=lambda: _readiness(database, watch, tools, outbox, settings),
-            metrics=lambda: _metrics(metrics, outbox, relay, watch, redis, keys),
+            metrics=lambda: _metrics(metrics, outbox, relay, rounds.desk, watch, redis, keys),
             max_message_chars=settings.max_message_chars,
         )
 
@@ -194,6 +195,26 @@ def _llm(settings: Settings) -> OpenAIChatClient:
     return OpenAIChatClient(
         settings.openai_base_url, key, settings.openai_model, read_timeout_s=settings.model_timeout_seconds
     )
+
+
+def _desk(
+    store: ApprovalStore, tools: ToolDirectory, calls: ToolCalls, clock: Clock, settings: Settings, metrics: Metrics
+) -> ApprovalDesk:
+    return ApprovalDesk(
+        store,
+        tools,
+        calls,
+        now_ms=clock.now_ms,
+        timeout_seconds=settings.approval_timeout_seconds,
+        note=lambda decision: metrics.approvals.labels(decision).inc(),
+    )
+
+
+def _llm_with_tools(llm: StreamChat, tools: ToolDirectory, rounds: Rounds, settings: Settings) -> StreamChat:
+    pipeline = standard_pipeline(
+        source=tools, rounds=rounds, system_prompt=settings.system_prompt, max_rounds=settings.mcp_max_tool_rounds
+    )
+    return enhance(llm, pipeline)
 
 
 async def _closing(stack: contextlib.AsyncExitStack, redis: Redis) -> Redis:
@@ -265,7 +286,13 @@ async def _readiness(
 
 
 async def _metrics(
-    metrics: Metrics, outbox: SqliteOutbox, relay: Relay, watch: RedisWatch, redis: Redis, keys: Keys
+    metrics: Metrics,
+    outbox: SqliteOutbox,
+    relay: Relay,
+    desk: ApprovalDesk,
+    watch: RedisWatch,
+    redis: Redis,
+    keys: Keys,
 ) -> bytes:
     """The metrics, with what is measured at the time of the scrape."""
     with contextlib.suppress(StorageUnavailableError):
@@ -273,6 +300,7 @@ async def _metrics(
         metrics.outbox_rows.set(waiting)
         metrics.outbox_oldest.set(oldest_ms / 1000)
     metrics.calls_held.set(relay.held)
+    metrics.approvals_waiting.set(desk.waiting)
     metrics.redis_up.set(watch.available)
     try:
         async with asyncio.timeout(SCRAPE_SECONDS):

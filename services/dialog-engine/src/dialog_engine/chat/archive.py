@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dialog_engine.model import ToolCall, TurnFailed, Usage
+from dialog_engine.tool_calls.questions import Approval
 from plugins_contract.outcomes import ToolOutcome
 
 
@@ -20,11 +21,12 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A tool call and its outcome; None while it is open."""
+    """A tool call and its outcome; None while it is open. `approval` is there when it needed one."""
 
     call: ToolCall
     server: str
     outcome: ToolOutcome | None
+    approval: Approval | None = None
 
 
 @dataclass(frozen=True, slots=True)

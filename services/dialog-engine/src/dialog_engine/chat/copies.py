@@ -27,7 +27,8 @@ class TurnRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class CallRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
-    """A tool call of a message. `request` is what workers were or are to be asked; none for a call that cannot run."""
+    """A tool call of a message. `request` is what workers were or are to be asked; none for a call that cannot run, or
+    not without the approval that `question` asks for."""
 
     correlation_id: str
     tool_call_id: str
@@ -39,6 +40,8 @@ class CallRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     request: msgspec.Raw = NOTHING
     outcome: msgspec.Raw = NOTHING
     answered_at: int | None = None
+    question: msgspec.Raw = NOTHING
+    decision: msgspec.Raw = NOTHING
 
 
 class MessageRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
@@ -62,9 +65,18 @@ class OutcomeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     answered_at: int
 
 
-SessionRow = TurnRow | MessageRow | OutcomeRow
+class ApprovalRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """What became of a call's question after its message was committed; `request` runs it, once it is approved."""
 
-_TURN, _MESSAGE, _OUTCOME = "turn:", "message:", "outcome:"
+    correlation_id: str
+    question: msgspec.Raw
+    decision: msgspec.Raw = NOTHING
+    request: msgspec.Raw = NOTHING
+
+
+SessionRow = TurnRow | MessageRow | ApprovalRow | OutcomeRow
+
+_TURN, _MESSAGE, _APPROVAL, _OUTCOME = "turn:", "message:", "approval:", "outcome:"
 
 
 def encoded(rows: Iterable[SessionRow]) -> dict[str, bytes]:
@@ -73,7 +85,7 @@ def encoded(rows: Iterable[SessionRow]) -> dict[str, bytes]:
 
 
 def decoded(fields: Mapping[str, bytes]) -> list[SessionRow]:
-    """The rows among `fields`: turns first, then messages in their order, then outcomes.
+    """The rows among `fields`: turns first, then messages in their order, then approvals and outcomes.
 
     Raises:
         msgspec.DecodeError: a row is not one of this release.
@@ -83,10 +95,13 @@ def decoded(fields: Mapping[str, bytes]) -> list[SessionRow]:
         msgspec.json.decode(data, type=MessageRow) for name, data in fields.items() if name.startswith(_MESSAGE)
     ]
     messages.sort(key=lambda row: row.number)
+    approvals = [
+        msgspec.json.decode(data, type=ApprovalRow) for name, data in fields.items() if name.startswith(_APPROVAL)
+    ]
     outcomes = [
         msgspec.json.decode(data, type=OutcomeRow) for name, data in fields.items() if name.startswith(_OUTCOME)
     ]
-    return [*turns, *messages, *outcomes]
+    return [*turns, *messages, *approvals, *outcomes]
 
 
 def _name(row: SessionRow) -> str:
@@ -95,6 +110,8 @@ def _name(row: SessionRow) -> str:
             return f"{_TURN}{row.turn_id}"
         case MessageRow():
             return f"{_MESSAGE}{row.turn_id}:{row.number}"
+        case ApprovalRow():
+            return f"{_APPROVAL}{row.correlation_id}"
         case OutcomeRow():
             return f"{_OUTCOME}{row.correlation_id}"
 

@@ -3,12 +3,14 @@
 from typing import Any
 
 from dialog_engine.model import (
+    ApprovalStep,
     Done,
     MessageFinished,
     ReasoningDelta,
     Reset,
     RoundComplete,
     TextDelta,
+    ToolCall,
     ToolStep,
     TurnEvent,
     TurnFailed,
@@ -34,16 +36,9 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
         case MessageFinished():
             return "message", _message(event)
         case ToolStep(status, call, server, number, details):
-            return "control", {
-                "type": "tool",
-                "status": status,
-                "toolName": call.name,
-                "server": server,
-                "toolCallId": call.tool_call_id,
-                "correlationId": call.correlation_id,
-                "round": number,
-                **details,
-            }
+            return "control", {"type": "tool", "status": status, **_of_call(call, server, number), **details}
+        case ApprovalStep(status, call, server, number, details):
+            return "control", {"type": "approval", "status": status, **_of_call(call, server, number), **details}
         case RoundComplete(number):
             return "control", {"type": "tools", "status": "complete", "round": number}
         case Reset(reason, told):
@@ -60,6 +55,16 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
 def usage_view(usage: Usage) -> dict[str, int]:
     """Usage as the protocol shows it."""
     return {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens}
+
+
+def _of_call(call: ToolCall, server: str, round_number: int) -> dict[str, Any]:
+    return {
+        "toolName": call.name,
+        "server": server,
+        "toolCallId": call.tool_call_id,
+        "correlationId": call.correlation_id,
+        "round": round_number,
+    }
 
 
 def _message(event: MessageFinished) -> dict[str, Any]:

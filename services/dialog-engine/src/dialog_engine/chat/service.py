@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -10,6 +10,7 @@ from dialog_engine.chat.history import window
 from dialog_engine.chat.ports import History, TurnStore
 from dialog_engine.chat.story import story
 from dialog_engine.model import (
+    ApprovalStep,
     AssistantMessage,
     ChatEvent,
     ChatRequest,
@@ -32,8 +33,10 @@ from dialog_engine.model import (
     Usage,
 )
 from dialog_engine.sideband import SideBand
-from dialog_engine.tool_calls.ports import CallStore, StreamChat, ToolCalls
-from dialog_engine.tool_calls.rounds import see_through
+from dialog_engine.tool_calls.approvals import stopped
+from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat
+from dialog_engine.tool_calls.questions import Asked
+from dialog_engine.tool_calls.rounds import OpenCall, Rounds
 from dialog_engine.tool_calls.steps import Steps
 
 
@@ -70,7 +73,7 @@ class Draft:
             case StreamEnd(finish, usage):
                 self.reason = _done_reason(finish)
                 self.usage = usage
-            case RoundComplete() | ToolCallEvent():
+            case ApprovalStep() | RoundComplete() | ToolCallEvent():
                 pass
 
     def message(self, *, interrupted: bool) -> AssistantMessage | None:
@@ -97,13 +100,20 @@ class ChatService:
     """Answers users. `llm` is a chat client enhanced with tools."""
 
     def __init__(
-        self, llm: StreamChat, *, turns: TurnStore, history: History, store: CallStore, calls: ToolCalls, memory: Memory
+        self,
+        llm: StreamChat,
+        *,
+        turns: TurnStore,
+        history: History,
+        approvals: ApprovalStore,
+        rounds: Rounds,
+        memory: Memory,
     ) -> None:
         self._llm = llm
         self._turns = turns
         self._history = history
-        self._store = store
-        self._calls = calls
+        self._approvals = approvals
+        self._rounds = rounds
         self._memory = memory
 
     async def stream_reply(self, turn: Turn, draft: Draft) -> AsyncGenerator[TurnEvent]:
@@ -153,16 +163,19 @@ class ChatService:
         yield done
 
     async def _cancelled_calls(self, turn: Turn, draft: Draft) -> AsyncGenerator[ToolStep]:
+        never_run = stopped()
+        # First of all: from here on nothing can be approved, so that the open calls are all there will ever be.
+        unapproved = await self._approvals.close(turn, never_run)
         open_calls = await self._history.open_calls(turn)
-        if not open_calls:
+        if not open_calls and not unapproved:
             return
-        steps = Steps(
-            turn, max(draft.round, turn.rounds), {o.call.correlation_id: o.request.server for o in open_calls}
-        )
-        outcomes = await self._calls.cancel([open_call.request for open_call in open_calls])
+        steps = Steps(turn, max(draft.round, turn.rounds), _servers(open_calls, unapproved))
+        for asked in unapproved:
+            yield steps.finished(asked.call, never_run)
+        outcomes = await self._rounds.calls.cancel([open_call.request for open_call in open_calls])
         for open_call in open_calls:
             outcome = outcomes[open_call.call.correlation_id]
-            await self._store.add_result(turn, open_call.call, outcome)
+            await self._rounds.store.add_result(turn, open_call.call, outcome)
             yield steps.finished(open_call.call, outcome)
 
     async def _conversation(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
@@ -177,16 +190,22 @@ class ChatService:
 
     async def _calls_left_open(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
         open_calls = await self._history.open_calls(turn) if turn.rounds else ()
-        if not open_calls:
+        asked = await self._approvals.waiting(turn) if turn.rounds else ()
+        if not open_calls and not asked:
             return
-        steps = Steps(turn, turn.rounds, {o.call.correlation_id: o.request.server for o in open_calls})
+        steps = Steps(turn, turn.rounds, _servers(open_calls, asked))
         band = SideBand()
-        waiting = see_through(turn, open_calls, steps=steps, store=self._store, calls=self._calls, emit=band.emit)
+        waiting = self._rounds.see_through(turn, open_calls, asked, steps=steps, emit=band.emit)
         work = asyncio.create_task(waiting, name=f"open calls of turn {turn.turn_id}")
         async with aclosing(band.carry(work)) as events:
             async for event in events:
                 yield event
         yield RoundComplete(turn.rounds)
+
+
+def _servers(open_calls: Sequence[OpenCall], asked: Sequence[Asked]) -> dict[str, str]:
+    servers = {each.call.correlation_id: each.request.server for each in open_calls}
+    return servers | {each.call.correlation_id: each.question.server for each in asked}
 
 
 def _done_reason(finish: FinishReason) -> DoneReason:

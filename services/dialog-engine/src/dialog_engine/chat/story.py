@@ -1,21 +1,27 @@
 """What was committed of a turn, as the events that tell it. Pure."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord
 from dialog_engine.model import (
+    ApprovalStep,
     AssistantMessage,
     MessageFinished,
     RoundComplete,
     ToolStatus,
     ToolStep,
+    Turn,
     TurnEvent,
 )
+from dialog_engine.tool_calls.questions import Asked
+from dialog_engine.tool_calls.steps import Steps
 from dialog_engine.tool_calls.views import outcome_details, shown_arguments, status_of
 
 
 def story(turn_id: str, messages: Iterable[MessageRecord]) -> tuple[TurnEvent, ...]:
-    """The finished messages of a turn, each with where its calls stand: their last step, or that they are pending."""
+    """The finished messages of a turn, each with where its calls stand: their last step, or that they
+    are pending, and whether that is for want of approval."""
     events: list[TurnEvent] = []
     rounds = 0
     for record in messages:
@@ -27,15 +33,24 @@ def story(turn_id: str, messages: Iterable[MessageRecord]) -> tuple[TurnEvent, .
         if not calls:
             continue
         rounds += 1
-        events += [_step(turn_id, each, rounds) for each in record.calls]
+        for each in record.calls:
+            events += _steps(turn_id, each, rounds)
         if all(each.outcome is not None for each in record.calls):
             events.append(RoundComplete(rounds))
     return tuple(events)
 
 
-def _step(turn_id: str, record: CallRecord, round_number: int) -> ToolStep:
-    details = {"arguments": shown_arguments(record.call)}
-    if record.outcome is None:
-        return ToolStep(ToolStatus.PENDING, record.call, record.server, round_number, details)
-    details |= outcome_details(turn_id, record.call.correlation_id, record.outcome)
-    return ToolStep(status_of(record.outcome), record.call, record.server, round_number, details)
+def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep | ApprovalStep]:
+    approval = record.approval
+    edited = approval.edited if approval else None
+    details: dict[str, Any] = {"arguments": shown_arguments(record.call) if edited is None else edited}
+    if record.outcome is not None:
+        details |= outcome_details(turn_id, record.call.correlation_id, record.outcome)
+        return [ToolStep(status_of(record.outcome), record.call, record.server, round_number, details)]
+    pending = ToolStep(ToolStatus.PENDING, record.call, record.server, round_number, details)
+    if approval is None:
+        return [pending]
+    steps = Steps(Turn(turn_id, "", ""), round_number, {record.call.correlation_id: record.server})
+    if approval.decision is None:
+        return [pending, steps.asked(Asked(record.call, approval.question))]
+    return [pending, steps.decided(record.call, approval.decision)]

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from fastapi import Depends, FastAPI
 
-from dialog_engine.http import chat, health, problems, sessions
+from dialog_engine.http import approvals, chat, health, problems, sessions
 from dialog_engine.http.auth import Authenticator, current_subject
 from dialog_engine.http.limits import MAX_BODY_BYTES, BodyLimit, LoopbackNames
 from dialog_engine.http.page import markdown_router, page_router
@@ -48,6 +48,7 @@ def create_app(
     if loopback_only:
         app.add_middleware(LoopbackNames)
     app.include_router(chat.router)
+    app.include_router(approvals.router)
     app.include_router(sessions.router)
     app.include_router(health.router)
     app.include_router(page_router())

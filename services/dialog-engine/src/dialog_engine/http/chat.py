@@ -31,21 +31,24 @@ def _not_blank(text: str) -> str:
     return text
 
 
-def _whole_characters(text: str) -> str:
+def whole_characters(text: str) -> str:
+    """`text`, if it is Unicode. Raises ValueError."""
     # JSON can spell half of a surrogate pair; nothing that stores or sends text can.
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("must be Unicode text: it holds half a character (a lone surrogate)")
     return text
 
 
-_Text = Annotated[str, AfterValidator(_whole_characters)]
+_Text = Annotated[str, AfterValidator(whole_characters)]
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """A body of JSON: what is not expected in it is refused."""
+
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, strict=True)
 
 
-class TurnRequest(_Body):
+class TurnRequest(Body):
     """A user's message."""
 
     message: Annotated[_Text, AfterValidator(_not_blank), Field(description="What the user says.")]

@@ -11,9 +11,17 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from dialog_engine.errors import (
+    AmbiguousCallError,
+    ApprovalDecidedError,
+    ApprovalExpiredError,
+    ApprovalNotFoundError,
+    ApprovalStaleError,
+    ArgumentsRefusedError,
     EngineError,
     SessionNotFoundError,
     StorageUnavailableError,
+    ToolChangedError,
+    TurnElsewhereError,
     TurnNotFoundError,
     TurnRunningError,
 )
@@ -28,6 +36,14 @@ _STATUS: dict[type[EngineError], HTTPStatus] = {
     TurnNotFoundError: HTTPStatus.NOT_FOUND,
     TurnRunningError: HTTPStatus.CONFLICT,
     StorageUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    TurnElsewhereError: HTTPStatus.SERVICE_UNAVAILABLE,
+    ApprovalNotFoundError: HTTPStatus.NOT_FOUND,
+    AmbiguousCallError: HTTPStatus.CONFLICT,
+    ApprovalDecidedError: HTTPStatus.CONFLICT,
+    ApprovalExpiredError: HTTPStatus.CONFLICT,
+    ApprovalStaleError: HTTPStatus.CONFLICT,
+    ToolChangedError: HTTPStatus.CONFLICT,
+    ArgumentsRefusedError: HTTPStatus.UNPROCESSABLE_ENTITY,
 }
 
 
@@ -110,9 +126,23 @@ async def _on_problem(_: Request, error: Exception) -> JSONResponse:
 async def _on_engine_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, EngineError)  # noqa: S101 -- see above
     status = _STATUS.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
-    extra = {"turnId": error.turn_id} if isinstance(error, TurnRunningError) else None
+    extra = _extra(error)
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
     return problem(status, error.code, str(error), extra, headers)
+
+
+def _extra(error: EngineError) -> dict[str, Any] | None:
+    """What a problem document says beside its text."""
+    match error:
+        case TurnRunningError(turn_id=turn_id):
+            return {"turnId": turn_id}
+        case ApprovalDecidedError(stands=stands):
+            return dict(stands)
+        case ArgumentsRefusedError(field=field, message=message):
+            name = field if field.startswith("arguments") else f"arguments.{field}".removesuffix(".")
+            return {"errors": [{"field": name, "message": message}]}
+        case _:
+            return None
 
 
 async def _on_invalid(request: Request, error: Exception) -> JSONResponse:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from dialog_engine.chat.approvals import SharedApprovals
 from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.frames import TurnFrames
 from dialog_engine.chat.shared_turns import SharedTurns
@@ -40,6 +41,7 @@ class Services:
     turns: SharedTurns
     sessions: Sessions
     archive: Archive
+    approvals: SharedApprovals
     frames: TurnFrames
     tools: ToolDirectory
     readiness: Callable[[], Awaitable[Readiness]]

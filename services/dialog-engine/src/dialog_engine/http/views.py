@@ -3,16 +3,24 @@
 import base64
 import binascii
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from fastapi import Response
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionRecord, TurnRecord
 from dialog_engine.chat.events import usage_view
-from dialog_engine.model import ToolStatus
+from dialog_engine.model import ApprovalStatus, ToolStatus
 from dialog_engine.tool_calls.directory import ServerView
-from dialog_engine.tool_calls.views import outcome_details, shown_arguments, status_of
+from dialog_engine.tool_calls.questions import Approval
+from dialog_engine.tool_calls.views import (
+    decision_details,
+    outcome_details,
+    question_details,
+    shown_arguments,
+    status_of,
+)
+from dialog_engine.tool_calls.views import timestamp as tool_calls_timestamp
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 _SHOWN = re.compile(r"(image|audio)/[a-zA-Z0-9][a-zA-Z0-9.+_-]{0,100}")
@@ -23,8 +31,7 @@ def timestamp(milliseconds: int | None) -> str | None:
     """Unix milliseconds as RFC 3339 text."""
     if milliseconds is None:
         return None
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return tool_calls_timestamp(milliseconds)
 
 
 def milliseconds(moment: datetime) -> int:
@@ -140,6 +147,15 @@ def media(outcome: ToolOutcome | None, number: int) -> Response | None:
     return Response(data, media_type=block.mime_type if shown else "application/octet-stream", headers=headers)
 
 
+def approval(approval: Approval) -> dict[str, Any]:
+    """The approval of a call, and the arguments that it was run with where they are not the model's."""
+    decision = approval.decision
+    if decision is None:
+        return {"approval": {"status": ApprovalStatus.ASKED} | question_details(approval.question)}
+    shown = {"approval": {"status": decision.status} | decision_details(decision)}
+    return shown if decision.arguments is None else shown | {"arguments": decision.arguments}
+
+
 def _call(turn_id: str, record: CallRecord) -> dict[str, Any]:
     call = record.call
     data: dict[str, Any] = {
@@ -149,6 +165,8 @@ def _call(turn_id: str, record: CallRecord) -> dict[str, Any]:
         "server": record.server,
         "arguments": shown_arguments(call),
     }
+    if record.approval is not None:
+        data |= approval(record.approval)
     if record.outcome is None:
         return data | {"status": ToolStatus.PENDING}
     details = outcome_details(turn_id, call.correlation_id, record.outcome)

@@ -28,6 +28,12 @@ class Metrics:
             registry=registry,
             buckets=TOOL_CALL_BUCKETS,
         )
+        # Tool calls that wait for a person now: their turns are paused.
+        self.approvals_waiting = Gauge(
+            "dialog_approvals_waiting", "Tool calls that wait for approval.", registry=registry
+        )
+        # What became of those that had to wait: approved, edited, refused, expired.
+        self.approvals = Counter("dialog_approvals", "Decisions on tool calls.", ["decision"], registry=registry)
         # Requests to the model: ok, or the code of the error.
         self.llm_requests = Counter("dialog_llm_requests", "Requests to the model.", ["outcome"], registry=registry)
         # From a request to the model to its first token.

@@ -1,6 +1,6 @@
 """What was said, read back: for the model, for users, and the sessions it belongs to."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -24,6 +24,7 @@ from dialog_engine.storage.calls import SqliteCalls
 from dialog_engine.storage.database import Database, Row, Transaction
 from dialog_engine.storage.journal import OfferEntries, add_session_entry, nobody
 from dialog_engine.storage.turns import add_session
+from dialog_engine.tool_calls.questions import Approval, Decision, Question
 from dialog_engine.tool_calls.rounds import OpenCall
 from dialog_engine.tool_calls.views import for_model
 from plugins_contract.ids import new_id
@@ -40,8 +41,9 @@ _TURN = (
 )
 _MESSAGES = (
     "SELECT m.number, m.turn_id, m.role, m.content, m.reasoning, m.interrupted, m.created_at,"
-    " c.tool_call_id, c.correlation_id, c.name, c.arguments, c.extra, c.server, c.outcome"
-    " FROM messages m LEFT JOIN tool_calls c ON c.message_id = m.message_id"
+    " c.tool_call_id, c.correlation_id, c.name, c.arguments, c.extra, c.server, c.outcome,"
+    " a.question, a.decision FROM messages m LEFT JOIN tool_calls c ON c.message_id = m.message_id"
+    " LEFT JOIN approvals a ON a.correlation_id = c.correlation_id"
     " WHERE m.{} = ? ORDER BY m.number, m.message_id, c.ordinal"
 )
 _MESSAGES_OF_SESSION = _MESSAGES.format("session_id")
@@ -145,7 +147,7 @@ class SqliteArchive(Archive, History):
             tool_calls = tuple(record.call for record in calls)
             messages.append(AssistantMessage(content, tool_calls, reasoning, bool(interrupted)))
             messages.extend(
-                ToolMessage(record.call.tool_call_id, record.call.name, for_model(record.outcome))
+                ToolMessage(record.call.tool_call_id, record.call.name, for_model(record.outcome, _edited(record)))
                 for record in calls
                 if record.outcome is not None
             )
@@ -173,9 +175,22 @@ def _call_record(
     extra: bytes | None,
     server: str,
     outcome: bytes | None,
+    question: bytes | None,
+    decision: bytes | None,
 ) -> CallRecord:
     call = ToolCall(tool_call_id, correlation_id, name, arguments, msgspec.json.decode(extra) if extra else None)
-    return CallRecord(call, server, _outcome(outcome))
+    return CallRecord(call, server, _outcome(outcome), _approval(question, decision))
+
+
+def _approval(question: bytes | None, decision: bytes | None) -> Approval | None:
+    if question is None:
+        return None
+    decided = msgspec.json.decode(decision, type=Decision) if decision else None
+    return Approval(msgspec.json.decode(question, type=Question), decided)
+
+
+def _edited(record: CallRecord) -> Mapping[str, Any] | None:
+    return record.approval.edited if record.approval else None
 
 
 def _turn_record(

@@ -13,7 +13,8 @@ from dialog_engine.storage.copies import message_row
 from dialog_engine.storage.database import Database, Transaction, now_ms
 from dialog_engine.storage.journal import OfferEntries, add_entry, add_turn_entry, nobody
 from dialog_engine.storage.outbox import add_event
-from dialog_engine.tool_calls.ports import CallStore
+from dialog_engine.tool_calls.ports import NOTHING_ASKED, CallStore
+from dialog_engine.tool_calls.questions import Question
 from dialog_engine.tool_calls.rounds import OpenCall
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
@@ -59,8 +60,10 @@ class SqliteCalls(CallStore):
         message: AssistantMessage,
         requests: Sequence[ToolCallRequested],
         answered: Mapping[str, ToolOutcome],
+        questions: Mapping[str, Question] = NOTHING_ASKED,
     ) -> int:
         servers = {request.correlation_id: request.server for request in requests}
+        servers |= {correlation_id: question.server for correlation_id, question in questions.items()}
 
         async def unit(tx: Transaction) -> tuple[int, list[OutboxRow], JournalEntry]:
             message_id, number = await insert_message(tx, turn, "assistant", message)
@@ -84,10 +87,14 @@ class SqliteCalls(CallStore):
                     for ordinal, call in enumerate(message.tool_calls)
                 ],
             )
+            await tx.execute_many(
+                "INSERT INTO approvals (correlation_id, question) VALUES (?, ?)",
+                [(correlation_id, msgspec.json.encode(question)) for correlation_id, question in questions.items()],
+            )
             rows = [await add_event(tx, TOOL_CALL_REQUESTED, r.correlation_id, encode_request(r)) for r in requests]
             for call in message.tool_calls:
                 if outcome := answered.get(call.correlation_id):
-                    rows += await _answer(tx, turn, call, outcome)
+                    rows += await answer_call(tx, turn, call, outcome)
             entry = await add_turn_entry(tx, turn, Step.GOES_ON, [await message_row(tx, message_id)])
             return number, rows, entry
 
@@ -98,7 +105,7 @@ class SqliteCalls(CallStore):
 
     async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> bool:
         async def unit(tx: Transaction) -> tuple[list[OutboxRow], list[JournalEntry]]:
-            rows = await _answer(tx, turn, call, outcome)
+            rows = await answer_call(tx, turn, call, outcome)
             return rows, [await _outcome_entry(tx, turn, call)] if rows else []
 
         rows, entries = await self._database.write(unit)
@@ -127,7 +134,7 @@ class SqliteCalls(CallStore):
                 try:
                     found.append(OpenCall(ToolCall(*call), decode_request(payload)))
                 except UnsupportedEventError as error:
-                    facts += await _answer(tx, turn, ToolCall(*call), _unreadable(error))
+                    facts += await answer_call(tx, turn, ToolCall(*call), _unreadable(error))
                     entries.append(await _outcome_entry(tx, turn, ToolCall(*call)))
             return found, facts, entries
 
@@ -138,7 +145,7 @@ class SqliteCalls(CallStore):
         return found
 
 
-async def _answer(tx: Transaction, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> list[OutboxRow]:
+async def answer_call(tx: Transaction, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> list[OutboxRow]:
     """Store the outcome, unless there is one; the request's row goes, a fact for analytics comes."""
     answered = await tx.execute(
         "UPDATE tool_calls SET outcome = ?, answered_at = ? WHERE correlation_id = ? AND outcome IS NULL RETURNING 1",
@@ -167,11 +174,15 @@ async def _answer(tx: Transaction, turn: Turn, call: ToolCall, outcome: ToolOutc
 
 
 async def _outcome_entry(tx: Transaction, turn: Turn, call: ToolCall) -> JournalEntry:
+    return await add_entry(tx, turn, Step.GOES_ON, [await outcome_row(tx, call)])
+
+
+async def outcome_row(tx: Transaction, call: ToolCall) -> OutcomeRow:
+    """What came of a call, as it travels."""
     [(outcome, answered_at)] = await tx.execute(
         "SELECT outcome, answered_at FROM tool_calls WHERE correlation_id = ?", call.correlation_id
     )
-    row = OutcomeRow(correlation_id=call.correlation_id, outcome=msgspec.Raw(outcome), answered_at=answered_at)
-    return await add_entry(tx, turn, Step.GOES_ON, [row])
+    return OutcomeRow(correlation_id=call.correlation_id, outcome=msgspec.Raw(outcome), answered_at=answered_at)
 
 
 def _unreadable(error: UnsupportedEventError) -> ToolOutcome:

@@ -7,6 +7,7 @@ import msgspec
 
 from dialog_engine.chat.copies import (
     NOTHING,
+    ApprovalRow,
     CallRow,
     MessageRow,
     OutcomeRow,
@@ -29,7 +30,8 @@ _TURN = (
 )
 _CALL = (
     "SELECT c.correlation_id, c.tool_call_id, c.name, c.server, c.arguments, c.created_at, c.extra, o.payload,"
-    " c.outcome, c.answered_at FROM tool_calls c"
+    " c.outcome, c.answered_at, a.question, a.decision FROM tool_calls c"
+    " LEFT JOIN approvals a ON a.correlation_id = c.correlation_id"
     " LEFT JOIN outbox o ON o.event_type = ? AND o.event_id = c.correlation_id"
     " WHERE c.message_id = ? ORDER BY c.ordinal"
 )
@@ -170,16 +172,14 @@ class SqliteCopies(LocalCopies):
             "SELECT correlation_id FROM tool_calls WHERE turn_id = ? AND outcome IS NULL", turn_id
         )
         still_open = {correlation_id for (correlation_id,) in open_calls}
-        calls = [call for row in copy.rows if isinstance(row, MessageRow) for call in row.calls]
         rows: list[OutboxRow] = []
-        for call in calls:
-            if not bytes(call.request) or call.correlation_id not in still_open:
+        for correlation_id, request in _requested(copy).items():
+            if correlation_id not in still_open:
                 continue
             await tx.execute(
-                "DELETE FROM outbox WHERE event_type = ? AND event_id = ?", TOOL_CALL_REQUESTED, call.correlation_id
+                "DELETE FROM outbox WHERE event_type = ? AND event_id = ?", TOOL_CALL_REQUESTED, correlation_id
             )
-            payload = self._answered_here(bytes(call.request))
-            rows.append(await add_event(tx, TOOL_CALL_REQUESTED, call.correlation_id, payload))
+            rows.append(await add_event(tx, TOOL_CALL_REQUESTED, correlation_id, self._answered_here(request)))
         return rows
 
     def _answered_here(self, payload: bytes) -> bytes:
@@ -188,6 +188,13 @@ class SqliteCopies(LocalCopies):
         except UnsupportedEventError:
             return payload  # whoever reads the row says what is wrong with it
         return encode_request(msgspec.structs.replace(request, mailbox=self._mailbox))
+
+
+def _requested(copy: SessionCopy) -> dict[str, bytes]:
+    """The requests in a copy, by correlation id: made with the message of the call, or when it was approved."""
+    calls = [call for row in copy.rows if isinstance(row, MessageRow) for call in row.calls]
+    approvals = [row for row in copy.rows if isinstance(row, ApprovalRow)]
+    return {each.correlation_id: bytes(each.request) for each in (*calls, *approvals) if bytes(each.request)}
 
 
 async def _merge(tx: Transaction, copy: SessionCopy) -> None:
@@ -216,6 +223,13 @@ async def _merge(tx: Transaction, copy: SessionCopy) -> None:
                     "UPDATE tool_calls SET outcome = ?, answered_at = ? WHERE correlation_id = ? AND outcome IS NULL",
                     bytes(outcome),
                     answered_at,
+                    correlation_id,
+                )
+            case ApprovalRow(correlation_id=correlation_id, question=question, decision=decision):
+                await tx.execute(
+                    "UPDATE approvals SET question = ?, decision = ? WHERE correlation_id = ? AND decision IS NULL",
+                    bytes(question),
+                    _blob(decision),
                     correlation_id,
                 )
             case TurnRow():
@@ -290,6 +304,14 @@ async def _merge_message(tx: Transaction, session_id: str, row: MessageRow) -> N
             for ordinal, call in enumerate(row.calls)
         ],
     )
+    await tx.execute_many(
+        "INSERT INTO approvals (correlation_id, question, decision) VALUES (?, ?, ?)",
+        [
+            (call.correlation_id, bytes(call.question), _blob(call.decision))
+            for call in row.calls
+            if bytes(call.question)
+        ],
+    )
 
 
 def _turn_row(row: Row) -> TurnRow:
@@ -320,7 +342,7 @@ def _call_row(
     created_at: int,
     *blobs: Any,
 ) -> CallRow:
-    extra, request, outcome, answered_at = blobs
+    extra, request, outcome, answered_at, question, decision = blobs
     return CallRow(
         correlation_id=correlation_id,
         tool_call_id=tool_call_id,
@@ -328,14 +350,17 @@ def _call_row(
         server=server,
         arguments=arguments,
         created_at=created_at,
-        extra=_raw(extra),
-        request=_raw(request),
-        outcome=_raw(outcome),
+        extra=raw(extra),
+        request=raw(request),
+        outcome=raw(outcome),
         answered_at=answered_at,
+        question=raw(question),
+        decision=raw(decision),
     )
 
 
-def _raw(data: bytes | None) -> msgspec.Raw:
+def raw(data: bytes | None) -> msgspec.Raw:
+    """A JSON column as it travels."""
     return NOTHING if data is None else msgspec.Raw(data)
 
 

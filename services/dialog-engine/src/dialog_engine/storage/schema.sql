@@ -66,6 +66,13 @@ CREATE TABLE IF NOT EXISTS tool_calls (
 CREATE INDEX IF NOT EXISTS tool_calls_by_message ON tool_calls (message_id, ordinal);
 CREATE INDEX IF NOT EXISTS tool_calls_by_turn ON tool_calls (turn_id);
 
+-- What a person is or was asked before a call is run, and what was decided. An undecided call has no row in the outbox.
+CREATE TABLE IF NOT EXISTS approvals (
+    correlation_id TEXT PRIMARY KEY REFERENCES tool_calls ON DELETE CASCADE,
+    question       BLOB NOT NULL,
+    decision       BLOB
+) STRICT;
+
 -- A fact's row goes when it is published; a tool call's row stays until the call is answered (invariant I8).
 CREATE TABLE IF NOT EXISTS outbox (
     seq          INTEGER PRIMARY KEY AUTOINCREMENT,

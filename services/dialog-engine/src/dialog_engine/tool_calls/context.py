@@ -1,6 +1,8 @@
 """What flows through the pipeline: one frozen value per turn; each processor returns the next."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dialog_engine.model import FinishReason, Message, ToolCall, Turn, Usage
 from dialog_engine.sideband import Reply, SideBand
@@ -11,10 +13,11 @@ from plugins_contract.outcomes import ToolOutcome
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """A tool call of this round with its terminal outcome."""
+    """A tool call of this round with its terminal outcome; `edited` are the arguments of who approved it, if others."""
 
     call: ToolCall
     outcome: ToolOutcome
+    edited: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from dialog_engine.tool_calls.context import Answer, TurnContext
-from dialog_engine.tool_calls.ports import CallStore, ToolCalls, ToolSource
+from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.processors.conversation_entry import ConversationEntry
 from dialog_engine.tool_calls.processors.recursive import Recursive
 from dialog_engine.tool_calls.processors.result_formatting import ResultFormatting
@@ -11,6 +11,7 @@ from dialog_engine.tool_calls.processors.start_side_band import StartSideBand
 from dialog_engine.tool_calls.processors.tool_call_extractor import ToolCallExtractor
 from dialog_engine.tool_calls.processors.tool_execution import ToolExecution
 from dialog_engine.tool_calls.processors.tool_preparation import ToolPreparation
+from dialog_engine.tool_calls.rounds import Rounds
 
 
 class Processor(Protocol):
@@ -43,16 +44,14 @@ class Pipeline:
         return ctx.answer
 
 
-def standard_pipeline(
-    *, source: ToolSource, store: CallStore, calls: ToolCalls, system_prompt: str, max_rounds: int
-) -> Pipeline:
+def standard_pipeline(*, source: ToolSource, rounds: Rounds, system_prompt: str, max_rounds: int) -> Pipeline:
     """The pipeline of the product. At most `max_rounds` rounds of tool calls, then a last answer without tools."""
     return Pipeline(
         prepare=(ToolPreparation(source), ConversationEntry(system_prompt)),
         rounds=(
             StartSideBand(max_rounds),
             ToolCallExtractor(max_rounds),
-            ToolExecution(source, store, calls),
+            ToolExecution(source, rounds),
             ResultFormatting(),
             Recursive(max_rounds),
         ),

@@ -4,9 +4,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol
 
 from dialog_engine.model import AssistantMessage, CallUpdate, ChatEvent, ChatRequest, ToolCall, Turn
+from dialog_engine.tool_calls.questions import Asked, Decision, Question
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolError, ToolOutcome
+
+NOTHING_ASKED: Mapping[str, Question] = {}
 
 
 class StreamChat(Protocol):
@@ -41,15 +44,47 @@ class CallStore(Protocol):
         message: AssistantMessage,
         requests: Sequence[ToolCallRequested],
         answered: Mapping[str, ToolOutcome],
+        questions: Mapping[str, Question] = NOTHING_ASKED,
     ) -> int:
         """Commit the assistant's message with its calls and an outbox row per request, all or nothing.
 
-        `answered` holds, by correlation id, the outcomes of the calls that are not requested. Returns the message's id.
+        By correlation id, `answered` holds the outcomes of calls that are not requested, `questions` what is asked
+        about those that wait for approval: they have no outbox row. Returns the message's id.
         """
         ...
 
     async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> bool:
         """Commit the terminal outcome of one call. False when it had one before: the first stands."""
+        ...
+
+
+class ApprovalStore(Protocol):
+    """Where the approvals of committed calls are."""
+
+    async def waiting(self, turn: Turn) -> Sequence[Asked]:
+        """The calls of the turn that wait for approval."""
+        ...
+
+    async def decide(
+        self,
+        turn: Turn,
+        asked: Asked,
+        decision: Decision,
+        request: ToolCallRequested | None,
+        outcome: ToolOutcome | None,
+    ) -> bool:
+        """Commit a decision, with the request that runs the call or the outcome that answers it, all or nothing.
+
+        False when that question stands no more: it was decided before, put anew, or its call has its outcome.
+        """
+        ...
+
+    async def ask_again(self, turn: Turn, asked: Asked, question: Question) -> bool:
+        """Put another question in the place of this one, which is still undecided. False when it is not."""
+        ...
+
+    async def close(self, turn: Turn, outcome: ToolOutcome) -> Sequence[Asked]:
+        """Give every call of the turn that still waits this outcome: from here on nothing can be approved."""
         ...
 
 

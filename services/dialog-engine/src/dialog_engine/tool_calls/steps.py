@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dialog_engine.model import (
+    ApprovalStatus,
+    ApprovalStep,
     CallAnswered,
     CallProgressed,
     CallQueued,
@@ -15,6 +17,7 @@ from dialog_engine.model import (
     Turn,
 )
 from dialog_engine.tool_calls import views
+from dialog_engine.tool_calls.questions import Asked, Decision
 from plugins_contract.outcomes import ToolOutcome
 
 
@@ -49,6 +52,17 @@ class Steps:
         """Its last step."""
         details = views.outcome_details(self._turn.turn_id, call.correlation_id, outcome)
         return self._step(call, views.status_of(outcome), details)
+
+    def asked(self, asked: Asked) -> ApprovalStep:
+        """It waits for a person's approval."""
+        return self._approval(asked.call, ApprovalStatus.ASKED, views.question_details(asked.question))
+
+    def decided(self, call: ToolCall, decision: Decision) -> ApprovalStep:
+        """It was decided on."""
+        return self._approval(call, decision.status, views.decision_details(decision))
+
+    def _approval(self, call: ToolCall, status: ApprovalStatus, details: Mapping[str, Any]) -> ApprovalStep:
+        return ApprovalStep(status, call, self._servers.get(call.correlation_id, ""), self._round, details)
 
     def _step(self, call: ToolCall, status: ToolStatus, details: Mapping[str, Any]) -> ToolStep:
         return ToolStep(status, call, self._servers.get(call.correlation_id, ""), self._round, details)

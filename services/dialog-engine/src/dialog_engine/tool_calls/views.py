@@ -1,19 +1,27 @@
 """How calls and outcomes are shown: to users as JSON-ready values, to models as text. Pure."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from dialog_engine.model import ToolCall, ToolStatus
 from dialog_engine.tool_calls.planning import read_arguments
+from dialog_engine.tool_calls.questions import Decision, Question
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, LinkBlock, MediaBlock, TextBlock, ToolError, ToolOutcome
 
 MAX_SHOWN = 4_000
 """Characters of a result, or of arguments that are no JSON object, that a user is shown; the model gets all of it."""
 
-_NOT_EXECUTED = {ErrorCode.DISABLED, ErrorCode.OVERLOADED}
+_NOT_EXECUTED = {ErrorCode.DISABLED, ErrorCode.OVERLOADED, ErrorCode.NOT_APPROVED}
+
+
+def timestamp(milliseconds: int) -> str:
+    """Unix milliseconds as RFC 3339 text."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def status_of(outcome: ToolOutcome) -> ToolStatus:
@@ -61,8 +69,38 @@ def outcome_details(turn_id: str, correlation_id: str, outcome: ToolOutcome) -> 
     return details
 
 
-def for_model(outcome: ToolOutcome) -> str:
-    """The result in the words the model reads. It is always told the truth, and never an empty text."""
+def question_details(question: Question) -> dict[str, Any]:
+    """What the protocol adds when a call waits for approval."""
+    details: dict[str, Any] = {
+        "arguments": question.arguments,
+        "policy": question.policy,
+        "hash": question.hash,
+        "expiresAt": timestamp(question.expires_at),
+    }
+    return details | ({"title": question.title} if question.title else {})
+
+
+def decision_details(decision: Decision) -> dict[str, Any]:
+    """What the protocol adds when it was decided."""
+    details: dict[str, Any] = {"decidedAt": timestamp(decision.at)}
+    if decision.reason:
+        details["reason"] = decision.reason
+    return details | ({} if decision.arguments is None else {"arguments": decision.arguments})
+
+
+def for_model(outcome: ToolOutcome, edited: Mapping[str, Any] | None = None) -> str:
+    """The result in the words the model reads. It is always told the truth, and never an empty text.
+
+    `edited` are the arguments that the call was run with, where they are not the model's own: it is told so, because
+    its own message stays as it wrote it.
+    """
+    if edited is None:
+        return _for_model(outcome)
+    ran_with = msgspec.json.encode(edited).decode()
+    return f"{_for_model(outcome)}\n\n(The user approved this call with other arguments: it was run with {ran_with})"
+
+
+def _for_model(outcome: ToolOutcome) -> str:
     if outcome.state is CallState.SUCCEEDED:
         text = _text(outcome, "[{}, shown to the user]")
         return text if text.strip() else "The tool returned nothing."

@@ -16,7 +16,7 @@ class ResultFormatting:
             return ctx
         said = AssistantMessage(ctx.reply.text, ctx.calls, ctx.reply.reasoning)
         results = (
-            ToolMessage(result.call.tool_call_id, result.call.name, views.for_model(result.outcome))
+            ToolMessage(result.call.tool_call_id, result.call.name, views.for_model(result.outcome, result.edited))
             for result in ctx.results
         )
         return replace(ctx, messages=(*ctx.messages, said, *results))

@@ -1,0 +1,87 @@
+"""Decisions on tool calls that wait for approval, whichever engine is asked."""
+
+import asyncio
+from collections.abc import Sequence
+
+from dialog_engine.chat.archive import Archive, CallRecord
+from dialog_engine.errors import (
+    AmbiguousCallError,
+    ApprovalDecidedError,
+    ApprovalNotFoundError,
+    TurnElsewhereError,
+)
+from dialog_engine.tool_calls.desk import ApprovalDesk, NotWaitingHereError
+from dialog_engine.tool_calls.questions import Decision, Given
+from dialog_engine.tool_calls.views import decision_details, status_of
+
+OWNER_SECONDS = 5.0
+"""How long a turn may be without an owner that takes decisions: it is about to ask, or being taken up."""
+LOOK_SECONDS = 0.05
+
+
+class SharedApprovals:
+    """What users do about calls that wait for them."""
+
+    def __init__(self, archive: Archive, desk: ApprovalDesk) -> None:
+        self._archive = archive
+        self._desk = desk
+
+    async def decide(self, subject: str, turn_id: str, call_id: str, given: Given) -> tuple[CallRecord, Decision]:
+        """Decide on a call of a turn, by its correlation id or its provider's. The same decision may be given again.
+
+        Raises:
+            TurnNotFoundError: there is no such turn for this subject.
+            ApprovalError: it cannot be taken; nothing has changed, or a new question was put.
+            TurnElsewhereError: nobody takes it just now; nothing has changed.
+            StorageUnavailableError: likewise.
+        """
+        ends_at = asyncio.get_running_loop().time() + OWNER_SECONDS
+        while True:
+            record = await self._find(subject, turn_id, call_id)
+            if decision := _decided(record, given):
+                return record, decision
+            try:
+                return record, await self._desk.hand_in(record.call.correlation_id, given)
+            except NotWaitingHereError:
+                pass  # it is being asked, or was just decided on, or the turn is not here
+            if asyncio.get_running_loop().time() > ends_at:
+                raise TurnElsewhereError("no engine takes decisions on this call just now: try again")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _find(self, subject: str, turn_id: str, call_id: str) -> CallRecord:
+        turn = await self._archive.turn(subject, turn_id)
+        _, messages = await self._archive.transcript(subject, turn.session_id)
+        calls = [call for message in messages if message.turn_id == turn_id for call in message.calls]
+        return _named(call_id, [call for call in calls if call.approval is not None])
+
+
+def _named(call_id: str, calls: Sequence[CallRecord]) -> CallRecord:
+    """The call of that id: of several, the one that waits; of several that do not, the last."""
+    found = [call for call in calls if call.call.correlation_id == call_id]
+    found = found or [call for call in calls if call.call.tool_call_id == call_id]
+    if not found:
+        raise ApprovalNotFoundError(f"no call {call_id} of this turn needs approval")
+    waiting = [call for call in found if call.outcome is None and call.approval and call.approval.decision is None]
+    if len(waiting) > 1:
+        raise AmbiguousCallError(
+            f"{len(waiting)} calls have the id {call_id}: use the correlationId of the one you mean"
+        )
+    return (waiting or found)[-1]
+
+
+def _decided(record: CallRecord, given: Given) -> Decision | None:
+    """The decision, when `given` only repeats it; None when there is none.
+
+    Raises:
+        ApprovalDecidedError: there is another one, or nothing is left to decide.
+    """
+    decision = record.approval.decision if record.approval else None
+    if decision is not None:
+        if decision.same_as(given):
+            return decision
+        stands = {"status": decision.status} | decision_details(decision)
+        raise ApprovalDecidedError(f"this call was decided on before: {decision.status}", {"decision": stands})
+    if record.outcome is not None:
+        status = status_of(record.outcome)
+        raise ApprovalDecidedError(f"this call waits no more: {status}", {"callStatus": status})
+    return None
