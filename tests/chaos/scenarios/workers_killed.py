@@ -52,7 +52,7 @@ FORMS = {
     Size.FULL: Form(
         10_000,
         8,
-        Work(calls_per_turn=20, open_calls=200, longest_ms=1000),
+        Work(calls_per_turn=20, open_calls=200, longest_ms=600),
         kill_seconds=1.0,
         spared=0,
         recovery_seconds=3,
