@@ -34,6 +34,10 @@ class Shelf(ToolSource):
     def __init__(self, *tools: ToolEntry) -> None:
         self._tools = {entry.name: entry for entry in tools}
 
+    def put(self, entry: ToolEntry) -> None:
+        """Have this tool too, or in the place of the one that has its name."""
+        self._tools[entry.name] = entry
+
     def tools(self) -> tuple[ToolEntry, ...]:
         return tuple(self._tools.values())
 

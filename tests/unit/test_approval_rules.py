@@ -1,0 +1,184 @@
+"""The rules of approvals, as tables: which calls wait, and what becomes of what a person says."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dialog_engine.errors import (
+    ApprovalExpiredError,
+    ApprovalStaleError,
+    ArgumentsRefusedError,
+    ToolChangedError,
+)
+from dialog_engine.model import ApprovalStatus, ToolStatus
+from dialog_engine.tool_calls.approvals import (
+    Answer,
+    AskAgain,
+    Reject,
+    Run,
+    judge,
+    question_for,
+    question_hash,
+    stopped,
+)
+from dialog_engine.tool_calls.questions import Approve, Decision, Given, Question, Refuse
+from dialog_engine.tool_calls.views import for_model, status_of
+from plugins_contract.catalogue import ApprovalPolicy, ToolEntry
+from plugins_contract.errors import ErrorCode
+from plugins_contract.messages import ExecutionClass
+from plugins_contract.outcomes import ToolError
+from tests.support.twins import succeeded, tool
+
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+TOOL = tool("files__delete", SCHEMA, description="Deletes", approval=ApprovalPolicy.DESTRUCTIVE)
+ARGUMENTS = {"path": "/a"}
+NOW, MINUTE = 1_000_000, 60_000
+
+
+def asked(entry: ToolEntry = TOOL) -> Question:
+    question = question_for(entry, ARGUMENTS, NOW, MINUTE)
+    assert question is not None
+    return question
+
+
+QUESTION = asked()
+APPROVE = Approve(QUESTION.hash)
+
+
+def changed(**fields: Any) -> ToolEntry:
+    return msgspec.structs.replace(TOOL, **fields)
+
+
+@pytest.mark.parametrize("policy", ApprovalPolicy)
+def test_a_call_waits_unless_its_tool_needs_no_approval(policy: ApprovalPolicy) -> None:
+    question = question_for(changed(approval=policy), ARGUMENTS, NOW, MINUTE)
+
+    assert (question is None) is (policy is ApprovalPolicy.NEVER)
+    assert question is None or (question.policy, question.expires_at) == (policy, NOW + MINUTE)
+
+
+def test_what_is_approved_is_run_with_the_arguments_that_were_asked_about() -> None:
+    assert judge(QUESTION, APPROVE, TOOL, NOW) == Run(Decision(status=ApprovalStatus.APPROVED, at=NOW), TOOL, ARGUMENTS)
+
+
+def test_edited_arguments_are_run_and_kept_with_the_decision() -> None:
+    edited = {"path": "/b"}
+    run = judge(QUESTION, Approve(QUESTION.hash, edited), TOOL, NOW)
+
+    assert run == Run(Decision(status=ApprovalStatus.EDITED, at=NOW, arguments=edited), TOOL, edited)
+
+
+def test_arguments_that_were_sent_back_unchanged_are_not_edited() -> None:
+    run = judge(QUESTION, Approve(QUESTION.hash, dict(ARGUMENTS)), TOOL, NOW)
+
+    assert isinstance(run, Run)
+    assert run.decision == Decision(status=ApprovalStatus.APPROVED, at=NOW)
+
+
+@pytest.mark.parametrize(("arguments", "field"), [({"path": 5}, "path"), ({}, "arguments")])
+def test_edited_arguments_must_fit_the_schema_and_the_field_is_named(arguments: dict[str, Any], field: str) -> None:
+    rejected = judge(QUESTION, Approve(QUESTION.hash, arguments), TOOL, NOW)
+
+    assert isinstance(rejected, Reject)
+    assert isinstance(rejected.error, ArgumentsRefusedError)
+    assert rejected.error.field == field
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        changed(description="Deletes more"),
+        changed(input_schema={"type": "object"}),
+        changed(annotations={"destructiveHint": True}),
+        changed(execution_class=ExecutionClass.REPEATABLE),
+        changed(tool="remove"),
+        changed(approval=ApprovalPolicy.NEVER, description="Harmless, it says"),
+    ],
+    ids=["description", "schema", "annotations", "class", "tool", "policy"],
+)
+def test_a_tool_that_has_changed_is_asked_about_anew(entry: ToolEntry) -> None:
+    again = judge(QUESTION, APPROVE, entry, NOW + 1)
+
+    assert isinstance(again, AskAgain)
+    assert isinstance(again.error, ToolChangedError)
+    assert again.question.hash == question_hash(entry, ARGUMENTS) != QUESTION.hash
+    assert again.question.policy is not ApprovalPolicy.NEVER
+    assert again.question.expires_at == NOW + 1 + MINUTE
+    assert isinstance(judge(again.question, APPROVE, entry, NOW + 2), Reject), "the old hash approves nothing"
+    assert isinstance(judge(again.question, Approve(again.question.hash), entry, NOW + 2), Run)
+
+
+def test_what_is_not_bound_may_change() -> None:
+    assert isinstance(judge(QUESTION, APPROVE, changed(timeout_ms=1), NOW), Run)
+
+
+def test_an_approval_of_something_else_is_rejected() -> None:
+    rejected = judge(QUESTION, Approve("another"), TOOL, NOW)
+
+    assert isinstance(rejected, Reject)
+    assert isinstance(rejected.error, ApprovalStaleError)
+
+
+def test_a_tool_that_is_not_there_cannot_be_approved_and_the_question_stands() -> None:
+    rejected = judge(QUESTION, APPROVE, ToolError(ErrorCode.TOOL_NOT_FOUND, "gone"), NOW)
+
+    assert isinstance(rejected, Reject)
+    assert isinstance(rejected.error, ToolChangedError)
+
+
+@pytest.mark.parametrize("given", [APPROVE, Approve(QUESTION.hash, {"path": "/b"}), Refuse("no")])
+def test_nothing_is_decided_after_the_time(given: Given) -> None:
+    answer = judge(QUESTION, given, TOOL, QUESTION.expires_at)
+
+    assert isinstance(answer, Answer)
+    assert answer.decision.status is ApprovalStatus.EXPIRED
+    assert isinstance(answer.error, ApprovalExpiredError)
+    assert status_of(answer.outcome) is ToolStatus.REFUSED
+    assert isinstance(judge(QUESTION, APPROVE, TOOL, QUESTION.expires_at - 1), Run)
+
+
+def test_a_refusal_needs_neither_hash_nor_tool_and_its_reason_reaches_the_model() -> None:
+    answer = judge(QUESTION, Refuse("not on a Friday"), ToolError(ErrorCode.TOOL_NOT_FOUND, "gone"), NOW)
+
+    assert isinstance(answer, Answer)
+    assert answer.decision == Decision(status=ApprovalStatus.REFUSED, at=NOW, reason="not on a Friday")
+    assert answer.error is None
+    assert status_of(answer.outcome) is ToolStatus.REFUSED
+    said = for_model(answer.outcome)
+    assert said.startswith("Error NOT_APPROVED")
+    assert "not on a Friday" in said
+
+
+def test_a_call_that_was_stopped_while_it_waited_is_cancelled_and_was_not_run() -> None:
+    assert status_of(stopped()) is ToolStatus.CANCELLED
+    assert "not run" in for_model(stopped())
+
+
+def test_the_model_is_told_what_was_run_in_place_of_what_it_asked_for() -> None:
+    said = for_model(succeeded("gone"), {"path": "/b"})
+
+    assert said.startswith("gone")
+    assert '{"path":"/b"}' in said
+
+
+EDITED = Decision(status=ApprovalStatus.EDITED, at=1, arguments={"x": 1})
+
+
+@pytest.mark.parametrize(
+    ("decision", "given", "same"),
+    [
+        (Decision(status=ApprovalStatus.APPROVED, at=1), Approve("h"), True),
+        (Decision(status=ApprovalStatus.APPROVED, at=1), Approve("h", {"x": 1}), False),
+        (Decision(status=ApprovalStatus.APPROVED, at=1), Refuse(), False),
+        (EDITED, Approve("h", {"x": 1}), True),
+        (EDITED, Approve("h", {"x": 2}), False),
+        (EDITED, Approve("h"), False),
+        (Decision(status=ApprovalStatus.REFUSED, at=1, reason="no"), Refuse("no"), True),
+        (Decision(status=ApprovalStatus.REFUSED, at=1, reason="no"), Refuse("never"), False),
+        (Decision(status=ApprovalStatus.EXPIRED, at=1), Refuse(), False),
+        (Decision(status=ApprovalStatus.EXPIRED, at=1), Approve("h"), False),
+    ],
+)
+def test_which_repetition_of_a_decision_says_the_same(decision: Decision, given: Given, same: bool) -> None:
+    assert decision.same_as(given) is same
