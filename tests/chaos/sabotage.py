@@ -97,7 +97,7 @@ SABOTAGES = {
         (
             # Those who run calls speak up at once when Redis is back: the grace is for those who do not.
             Cut(f"{WORKER}/leases.py", "                due = 0.0", "                pass"),
-            Cut(f"{WORKER}/consumer.py", "if self._steady_for() < self._times.grace:", "if False:"),
+            Cut(f"{WORKER}/consumer.py", "if not await self._calm():", "if False:"),
         ),
     ),
     "no grace after a step of the clock": Sabotage(

@@ -245,7 +245,6 @@ async def test_nothing_new_is_taken_before_those_who_run_calls_had_the_time_to_s
 async def test_after_an_outage_of_its_own_a_consumer_waits_though_the_watch_saw_nothing(crew: Crew) -> None:
     caller = crew.caller
     await caller.open()
-    (old,) = await crew.dropped(1)
     crew.settle, crew.steady = 0.5, 0.6
     async with crew.consuming() as (consumer, gate):
         gate.open.set()
@@ -257,8 +256,22 @@ async def test_after_an_outage_of_its_own_a_consumer_waits_though_the_watch_saw_
         back_at = time.monotonic()
         await caller.outcome(await caller.call())
         assert time.monotonic() - back_at > crew.settle - 0.1
-        # So it is with what looks dropped: its holder may not have been able to renew.
-        assert old.entry not in [delivery.entry for delivery in gate.taken]
+
+
+async def test_a_consumer_whose_connections_break_all_the_time_still_takes_over(crew: Crew) -> None:
+    caller = crew.caller
+    await caller.open()
+    (old,) = await crew.dropped(1)
+    began = time.monotonic()
+    crew.steady = 0.0
+    async with crew.consuming(times=LeaseTimes(lease=OFTEN.lease, sweep=0.02, grace=1.0)) as (_, gate):
+        gate.open.set()
+        while not await caller.has_ended(old.request):
+            assert time.monotonic() - began < 15
+            await caller.command("CLIENT", "KILL", "TYPE", "normal")
+            # The watch, on a connection of its own, has had its answers all the while.
+            crew.steady = time.monotonic() - began
+            await asyncio.sleep(0.4)  # shorter than the grace, and long enough for a recovery
 
 
 async def test_what_a_worker_has_in_hand_is_not_taken_again_when_the_group_is_made_anew(crew: Crew) -> None:

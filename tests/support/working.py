@@ -50,6 +50,10 @@ class Caller(Bench):
         (reply,) = await wait_until(finished, timeout, what=f"an answer to {request.tool_name}")
         return reply.outcome
 
+    async def has_ended(self, request: ToolCallRequested) -> bool:
+        """Whether the call has its terminal answer."""
+        return any(isinstance(reply, CallFinished) for reply in await self.channel(request))
+
     async def starts(self, request: ToolCallRequested) -> int:
         """How often the call was begun."""
         return sum(isinstance(reply, CallStarted) for reply in await self.channel(request))

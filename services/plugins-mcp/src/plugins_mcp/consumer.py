@@ -146,14 +146,14 @@ class Consumer:
         if self._served_since is None:
             self._served_since = asyncio.get_running_loop().time()
 
-    def _steady(self) -> float:
+    def _settled_for(self) -> float:
         """For how many seconds Redis has been steady, as the watch sees it and as we were served ourselves."""
         if self._served_since is None:
             return 0.0
         return min(self._steady_for(), asyncio.get_running_loop().time() - self._served_since)
 
     async def _read(self, free: int) -> None:
-        if (left := self._settle_seconds - self._steady()) > 0:
+        if (left := self._settle_seconds - self._settled_for()) > 0:
             await asyncio.sleep(min(left, SETTLE_LOOK_SECONDS))
             return
         until_sweep = max(self._sweep_at - asyncio.get_running_loop().time(), 0.01)
@@ -170,11 +170,7 @@ class Consumer:
     async def _sweep(self, free: int) -> None:
         """Take over entries whose lease has run out. The cursor goes round, so that none is passed over."""
         self._sweep_at = asyncio.get_running_loop().time() + self._times.sweep * random.uniform(0.75, 1.25)
-        if self._steady() < self._times.grace:
-            return
-        # Its clock may have been set since it was last looked at: then every lease seems to have run out.
-        await self._look()
-        if self._steady() < self._times.grace:
+        if not await self._calm():
             return
         answer: Any = await self._redis.xautoclaim(
             self._keys.requests,
@@ -189,6 +185,17 @@ class Consumer:
         for entry_id, fields in answer[1]:
             log.warning("taking over entry %s: its lease has run out", entry_id.decode())
             await self._take(entry_id.decode(), fields)
+
+    async def _calm(self) -> bool:
+        """Whether a lease that seems to have run out has: Redis has been steady for long enough, and is so now.
+
+        A read of ours that failed says nothing here: where connections break all the time, somebody must take over.
+        """
+        if self._steady_for() < self._times.grace:
+            return False
+        # Its clock may have been set since it was last looked at: then every lease seems to have run out.
+        await self._look()
+        return self._steady_for() >= self._times.grace
 
     async def _ensure_group(self) -> None:
         """Make the stream and the group when they are missing; at 0, so that what came before is not lost."""
