@@ -12,12 +12,14 @@
 | `plugins.catalog:<server>` | hash | workers | 7 days after the last heartbeat |
 | `dialog.turns:<turnId>` | stream | the engine that runs the turn | 24 h after its last entry |
 | `dialog.runs` | sorted set: turn, end of its lease | the engines that run turns | permanent; empty when nothing runs |
-| `dialog.runs:<turnId>` | hash | the engine that runs the turn | 30 days after its last step (`SESSION_COPY_DAYS`) |
-| `dialog.sessions:<sessionId>` | hash | the engine that runs the session's turn | 30 days after its last turn (`SESSION_COPY_DAYS`) |
-| `dialog.subjects:<subject>` | sorted set: session, last change | engines | 30 days after the last change (`SESSION_COPY_DAYS`) |
-| `dialog.forgotten` | sorted set: session, time | engines | 30 days after the last deletion (`SESSION_COPY_DAYS`) |
+| `dialog.runs:<turnId>` | hash | the engine that runs the turn | 30 days after its last step |
+| `dialog.sessions:<sessionId>` | hash | the engine that runs the session's turn | 30 days after its last turn |
+| `dialog.subjects:<subject>` | sorted set: session, last change | engines | 30 days after the last change |
+| `dialog.forgotten` | sorted set: session, time | engines | 30 days after the last deletion |
 | `dialog.control` | pub/sub channel | engines | nothing stored |
 | `events.ltm`, `events.analytics` | streams, about 100,000 entries | engine (relay) | permanent |
+
+Where 30 days stand, `SESSION_COPY_DAYS` may say otherwise.
 """
 
 from dataclasses import dataclass
