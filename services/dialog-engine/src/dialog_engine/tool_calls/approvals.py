@@ -144,10 +144,8 @@ def _approved(
 
 
 def _refused(reason: str) -> ToolOutcome:
-    because = f" Their reason: {reason}" if reason else ""
-    message = (
-        f"the user did not approve this call, so it was not run.{because} Do not repeat it unless the user asks you to."
-    )
+    because = f", for this reason: {reason}" if reason else ""
+    message = f"the user did not approve this call, so it was not run{because}"
     return ToolOutcome.failure(CallState.FAILED, ErrorCode.NOT_APPROVED, message)
 
 

@@ -108,6 +108,8 @@ def _for_model(outcome: ToolOutcome) -> str:
     said = (
         f"Error {error.code}: {error.message or f'the call ended as {outcome.state}, for a reason that is not known'}"
     )
+    if error.code is ErrorCode.NOT_APPROVED:
+        said += "\nDo not make this call again unless the user asks you to."
     if outcome.state is CallState.UNKNOWN:
         said += " It may or may not have taken effect. Do not repeat it on your own: tell the user."
     return said

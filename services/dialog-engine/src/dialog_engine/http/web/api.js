@@ -32,6 +32,11 @@ export class Api {
   messages = (sessionId, signal) => this.#json(`/v1/sessions/${encodeURIComponent(sessionId)}/messages`, { signal });
   deleteSession = (sessionId) => this.#request(`/v1/sessions/${encodeURIComponent(sessionId)}`, { method: "DELETE" });
   cancel = (turnId) => this.#json(`/v1/turns/${encodeURIComponent(turnId)}/cancel`, { method: "POST" });
+  decide = (turnId, callId, body) =>
+    this.#json(`/v1/turns/${encodeURIComponent(turnId)}/approvals/${encodeURIComponent(callId)}`, {
+      method: "POST",
+      body,
+    });
   markdown = async (texts) => (await this.#json("/ui/markdown", { method: "POST", body: { texts } })).html;
 
   /** Starts a turn; the response is its event stream. */

@@ -28,6 +28,7 @@ const composer = new ComposerView({ onSend: send, onStop: () => chat.stop() });
 const conversation = new ConversationView(byId("conversation"), {
   markdown: new MarkdownQueue(api.markdown),
   media: api.media,
+  decide: api.decide,
 });
 const sidebar = new SidebarView({
   onDelete: deleteSession,

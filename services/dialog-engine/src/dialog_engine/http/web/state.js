@@ -16,6 +16,9 @@ import { recognised } from "./same.js";
 
 export const ENDED = new Set(["succeeded", "failed", "timeout", "cancelled", "unknown", "refused"]);
 
+/** Whether a call waits for a person. */
+export const needsApproval = (call) => call.approval?.status === "asked" && !ENDED.has(call.status);
+
 export const initial = Object.freeze({
   sessionId: null,
   title: "",
@@ -92,7 +95,7 @@ function take(next, type, data) {
     case "message":
       return onMessage(next, data);
     case "control":
-      return data.type === "tool" ? onTool(next, data) : next;
+      return data.type === "tool" ? onTool(next, data) : data.type === "approval" ? onApproval(next, data) : next;
     case "reset":
       return onReset(next, data);
     case "error":
@@ -135,6 +138,15 @@ function onTool(state, data) {
   if (at < 0) return add(state, { kind: "tool", callKey: key, call: callFrom({}, data) });
   const { call } = state.items[at];
   return ENDED.has(call.status) ? state : replace(state, at, { call: callFrom(call, data) });
+}
+
+/** The arguments are those that are asked about, or with which it is run. */
+function onApproval(state, { status, policy, hash, expiresAt, decidedAt, reason, ...data }) {
+  const at = state.items.findIndex((item) => item.callKey === callKey(data));
+  if (at < 0 || ENDED.has(state.items[at].call.status)) return state;
+  const { call } = state.items[at];
+  const approval = { status, policy, hash, expiresAt, decidedAt, reason };
+  return replace(state, at, { call: { ...call, approval, arguments: data.arguments ?? call.arguments } });
 }
 
 /** What a card shows, after one more step. Progress belongs to the attempt that is running. */

@@ -1,6 +1,6 @@
 /** The state in words: one line for the eye, and sparse announcements for a screen reader. Pure functions. */
 
-import { ENDED } from "./state.js";
+import { ENDED, needsApproval } from "./state.js";
 
 export const toolLabel = ({ title, toolName = "" }) => title || toolName.split("__").at(-1) || "tool";
 
@@ -33,6 +33,7 @@ export function statusLine({ phase, connection, turn, items }) {
   if (connection === "reconnecting") return "Reconnecting…";
   if (turn.stopping) return "Stopping…";
   const calls = items.filter((item) => item.kind === "tool" && !ENDED.has(item.call.status)).map((item) => item.call);
+  if (calls.some(needsApproval)) return "Waiting for your approval…";
   if (calls.length > 1) return `Running ${calls.length} tools…`;
   if (calls.length)
     return calls[0].status === "running" ? `Running ${toolLabel(calls[0])}…` : `Waiting for ${toolLabel(calls[0])}…`;
@@ -51,6 +52,8 @@ export function announcements(before, after) {
     const earlier = known.get(item.key);
     if (item.kind === "tool" && !item.call.past && item.call.status !== earlier?.call.status)
       spoken.push(toolSentence(item.call));
+    if (item.kind === "tool" && item.call.approval?.status !== earlier?.call.approval?.status)
+      spoken.push(...approvalSentence(item.call));
     if (item.kind === "error" && !earlier) spoken.push(`Error: ${item.message}`);
   }
   if (before.phase === "running" && after.outcome && !before.outcome)
@@ -61,6 +64,20 @@ export function announcements(before, after) {
 function toolSentence(call) {
   const code = call.error?.code ? `, ${call.error.code}` : "";
   return `Tool ${toolLabel(call)}: ${TOOL_STATUS[call.status] ?? call.status}${code}.`;
+}
+
+/** What is said of an approval. How it was refused is told by the call's own end. */
+function approvalSentence(call) {
+  if (needsApproval(call)) return [`Tool ${toolLabel(call)} needs your approval.`];
+  return ["approved", "edited"].includes(call.approval?.status) && !call.past ? [`Tool ${toolLabel(call)}: approved.`] : [];
+}
+
+/** How long is left, in the words of a card. */
+export function until(ms) {
+  if (ms <= 0) return "Expires now";
+  const seconds = Math.ceil(ms / 1000);
+  if (seconds < 60) return `Expires in ${seconds} s`;
+  return seconds < 3600 * 2 ? `Expires in ${Math.round(seconds / 60)} min` : `Expires in ${Math.round(seconds / 3600)} h`;
 }
 
 export function duration(ms) {

@@ -11,13 +11,13 @@ export class ConversationView {
   #make;
 
   /** `list` is the element that holds the items. */
-  constructor(list, { markdown, media }) {
+  constructor(list, { markdown, media, decide }) {
     this.#list = list;
     this.#make = {
       user: () => new UserView(),
       reasoning: () => new ReasoningView(),
       answer: () => new AnswerView(markdown),
-      tool: () => new ToolView(media),
+      tool: () => new ToolView(media, decide),
       error: () => new ErrorView(),
       note: () => new NoteView(),
     };

@@ -1,13 +1,16 @@
 /** One tool call as a card: what was asked, how it goes, what came of it. */
 
 import { h, icon } from "./dom.js";
-import { ENDED } from "./state.js";
+import { ENDED, needsApproval } from "./state.js";
 import { duration, TOOL_STATUS, toolLabel } from "./status.js";
+import { ApprovalView } from "./view-approval.js";
 
 const IMAGE = /^image\/(png|jpeg|gif|webp|avif|svg\+xml)$/;
 
 export class ToolView {
   #media;
+  #approval;
+  #turnId;
   #call = {};
   #mark = h("span", { class: "mark" });
   #name = h("bdi", { class: "tool-name", "data-testid": "tool-name" });
@@ -17,11 +20,16 @@ export class ToolView {
   #bar = h("progress", { "data-testid": "tool-progress" });
   #message = h("p", { class: "tool-message", "data-testid": "tool-message" });
   #arguments = h("pre", { class: "data", "data-testid": "tool-args", "aria-label": "Arguments", tabindex: "0" });
+  #asked = h("div", { class: "tool-body" }, h("h3", {}, "Arguments"), this.#arguments);
   #outcome = h("div", { class: "tool-body" });
 
-  /** `media(url) -> Promise<Blob>` fetches the bytes of a result's image or sound. */
-  constructor(media) {
+  /**
+   * `media(url) -> Promise<Blob>` fetches the bytes of a result's image or sound, `decide(turnId, correlationId, body)`
+   * sends a decision on a call that waits for approval.
+   */
+  constructor(media, decide) {
     this.#media = media;
+    this.#approval = new ApprovalView((call, body) => decide(this.#turnId, call.correlationId, body));
     this.element = h(
       "details",
       { class: "tool", "data-testid": "tool-card" },
@@ -34,30 +42,38 @@ export class ToolView {
         icon("chevron"),
       ),
       h("div", { class: "tool-progress" }, this.#bar, this.#message),
-      h("div", { class: "tool-body" }, h("h3", {}, "Arguments"), this.#arguments),
+      this.#asked,
+      this.#approval.element,
       this.#outcome,
     );
   }
 
-  update({ call }) {
+  update({ call, turnId }) {
     const before = this.#call;
     this.#call = call;
+    this.#turnId = turnId;
     this.element.dataset.status = call.status;
     this.element.dataset.tool = call.toolName;
     if (before.status === undefined) this.element.open = !call.past || call.status !== "succeeded" || hasMedia(call);
+    const waits = needsApproval(call);
+    this.element.dataset.approval = call.approval?.status ?? "";
+    if (waits && before.approval?.hash !== call.approval.hash) this.element.open = true;
     this.#showHead(call);
     this.#showProgress(call);
+    this.#asked.hidden = waits; // the form has them
+    this.#approval.update(call, this.element.querySelector("summary"));
     if (before.arguments !== call.arguments) this.#arguments.textContent = pretty(call.arguments ?? {});
     if (before.status !== call.status && ENDED.has(call.status)) this.#outcome.replaceChildren(...this.#ended(call));
   }
 
   #showHead(call) {
     const attempt = call.attempt > 1 && !ENDED.has(call.status) ? ` (attempt ${call.attempt})` : "";
-    this.#mark.replaceChildren(icon(ICONS[call.status] ?? "busy"));
+    const waits = needsApproval(call);
+    this.#mark.replaceChildren(icon(waits ? "alert" : (ICONS[call.status] ?? "busy")));
     this.#name.textContent = toolLabel(call);
     this.#name.title = call.toolName;
     this.#server.textContent = call.server ?? "";
-    this.#status.textContent = (TOOL_STATUS[call.status] ?? call.status) + attempt;
+    this.#status.textContent = waits ? "Needs approval" : (TOOL_STATUS[call.status] ?? call.status) + attempt;
     this.#duration.textContent = Number.isFinite(call.durationMs) ? duration(call.durationMs) : "";
   }
 

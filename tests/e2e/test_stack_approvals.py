@@ -1,0 +1,184 @@
+"""Approvals in Chromium, in front of the whole running product: one tab asks, any tab decides."""
+
+import json
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, expect
+
+from tests.e2e.chat_page import Card, ChatPage, Watch
+from tests.support.processes import ROOT
+from tests.support.stack import Stack, running_stack
+
+pytestmark = pytest.mark.browser
+
+DELETE = "demo__delete_everything"
+
+
+@pytest.fixture(scope="module")
+def stack() -> Generator[Stack]:
+    with running_stack(token_delay_ms=15) as stack:
+        yield stack
+
+
+@pytest.fixture
+def base_url(stack: Stack) -> str:
+    return stack.url
+
+
+@pytest.fixture
+def second(context: BrowserContext, watch: Watch, base_url: str) -> ChatPage:
+    """Another tab of the same user."""
+    page = context.new_page()
+    watch.attach(page)
+    return ChatPage(page, base_url)
+
+
+@pytest.fixture
+def phone(browser: Browser, watch: Watch, base_url: str) -> Iterator[ChatPage]:
+    """The page on a narrow screen, in the dark."""
+    context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark", reduced_motion="reduce")
+    page = context.new_page()
+    watch.attach(page)
+    yield ChatPage(page, base_url)
+    context.close()
+
+
+def asks_to_delete(chat: ChatPage, token: str) -> Card:
+    """The card of a call that waits for approval."""
+    chat.open()
+    chat.ask(f'call {DELETE} {{"token": "{token}"}}')
+    card = chat.card(DELETE)
+    expect(card.root.get_by_test_id("approval")).to_be_visible()
+    return card
+
+
+def picture(chat: ChatPage, name: str) -> None:
+    """Keep what is seen, for people to look at."""
+    folder: Path = ROOT / "test-artifacts"
+    folder.mkdir(exist_ok=True)
+    chat.page.screenshot(path=folder / f"approval-{name}.png")
+
+
+def test_a_call_that_waits_shows_what_would_be_run_and_runs_when_it_is_approved(stack: Stack, chat: ChatPage) -> None:
+    card = asks_to_delete(chat, "approved")
+    expect(card.part("status")).to_have_text("Needs approval")
+    expect(chat.status).to_have_text("Waiting for your approval…")
+    expect(chat.live).to_contain_text("needs your approval")
+    expect(card.root.get_by_label("Arguments, as JSON")).to_have_value('{\n  "token": "approved"\n}')
+    expect(card.root.get_by_test_id("approval-expiry")).to_have_text("Expires in 60 min")
+    assert stack.effects("approved") == []
+    picture(chat, "waits")
+
+    card.root.get_by_role("button", name="Approve").click()
+    card.expect_status("succeeded")
+    chat.expect_idle()
+    expect(card.root.get_by_test_id("approval-decided")).to_have_text("Approved.")
+    expect(card.root.get_by_test_id("approval")).to_be_hidden()
+    assert len(stack.effects("approved")) == 1
+    picture(chat, "approved")
+
+
+def test_the_other_tab_decides_and_this_one_sees_it_at_once(stack: Stack, chat: ChatPage, second: ChatPage) -> None:
+    card = asks_to_delete(chat, "tabs")
+    second.page.goto(chat.page.url)
+    other = second.card(DELETE)
+    other.root.get_by_label("Reason for refusing").fill("Not on a Friday")
+    picture(second, "other-tab")
+    other.root.get_by_role("button", name="Refuse").click()
+
+    for each in (card, other):
+        each.expect_status("refused")
+        expect(each.root.get_by_test_id("approval")).to_be_hidden()
+        expect(each.root.get_by_test_id("approval-decided")).to_have_text("Refused. Reason: Not on a Friday")
+        expect(each.part("error-code")).to_have_text("NOT_APPROVED")
+    expect(chat.answers.last).to_contain_text("Not on a Friday")
+    chat.expect_idle()
+    assert stack.effects("tabs") == []
+    picture(chat, "refused")
+
+
+def test_arguments_can_be_changed_and_what_is_wrong_with_them_is_said(stack: Stack, chat: ChatPage) -> None:
+    card = asks_to_delete(chat, "old")
+    field = card.root.get_by_label("Arguments, as JSON")
+    approve = card.root.get_by_test_id("approve")
+    error = card.root.get_by_test_id("approval-error")
+    field.fill('{"token": ')
+    expect(error).to_contain_text("not valid JSON")
+    expect(approve).to_be_disabled()
+    field.fill("[1]")
+    expect(error).to_contain_text("one JSON object")
+    field.fill('{"token": 5}')
+    expect(approve).to_have_text("Approve with changes")
+    before = card.root.bounding_box()
+    approve.click()
+    expect(error).to_contain_text("arguments.token")
+    assert card.root.bounding_box() == before, "nothing jumps when something is wrong"
+    picture(chat, "wrong-arguments")
+    field.fill('{"token": "new"}')
+    approve.click()
+
+    card.expect_status("succeeded")
+    expect(card.root.get_by_test_id("approval-decided")).to_have_text("Approved with changed arguments.")
+    expect(card.part("args")).to_have_text(json.dumps({"token": "new"}).replace("{", "{ ").replace("}", " }"))
+    chat.expect_idle()
+    assert (len(stack.effects("new")), stack.effects("old")) == (1, [])
+    chat.page.reload()
+    expect(chat.card(DELETE).root.get_by_test_id("approval-decided")).to_have_text("Approved with changed arguments.")
+
+
+def test_the_keyboard_is_enough_and_escape_in_the_form_does_not_stop_the_answer(stack: Stack, chat: ChatPage) -> None:
+    card = asks_to_delete(chat, "keys")
+    field = card.root.get_by_label("Arguments, as JSON")
+    field.focus()
+    chat.page.keyboard.press("Escape")
+    chat.page.keyboard.press("Tab")
+    expect(card.root.get_by_label("Reason for refusing")).to_be_focused()
+    chat.page.keyboard.press("Enter")
+    expect(card.root.get_by_test_id("approval")).to_be_visible()
+    chat.page.keyboard.press("Tab")
+    expect(card.root.get_by_role("button", name="Approve")).to_be_focused()
+    chat.page.keyboard.press("Enter")
+
+    card.expect_status("succeeded")
+    expect(card.root.locator("summary")).to_be_focused()
+    chat.expect_idle()
+    assert len(stack.effects("keys")) == 1
+
+
+def test_stop_ends_the_call_that_waits(stack: Stack, chat: ChatPage) -> None:
+    card = asks_to_delete(chat, "stopped")
+    chat.stop.click()
+
+    card.expect_status("cancelled")
+    expect(card.root.get_by_test_id("approval")).to_be_hidden()
+    chat.expect_idle()
+    assert stack.effects("stopped") == []
+
+
+def test_after_a_reload_and_a_restart_of_the_engine_the_question_is_still_there(stack: Stack, chat: ChatPage) -> None:
+    asks_to_delete(chat, "restart")
+    assert stack.engine is not None
+    stack.engine.kill()
+    stack.start_engine()
+    chat.page.reload()
+    card = chat.card(DELETE)
+    expect(card.root.get_by_test_id("approval")).to_be_visible(timeout=20_000)
+    assert stack.effects("restart") == []
+    card.root.get_by_role("button", name="Approve").click()
+
+    card.expect_status("succeeded")
+    chat.expect_idle()
+    assert len(stack.effects("restart")) == 1
+
+
+def test_on_a_narrow_screen_everything_is_within_reach(phone: ChatPage) -> None:
+    card = asks_to_delete(phone, "narrow")
+    box = card.root.get_by_role("button", name="Refuse").bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= 360
+    assert phone.page.evaluate("document.documentElement.scrollWidth") <= 360
+    picture(phone, "narrow")
+    card.root.get_by_role("button", name="Refuse").click()
+    card.expect_status("refused")
