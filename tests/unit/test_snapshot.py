@@ -39,9 +39,11 @@ DONE = frame("1-9", "done", reason="stop", turnId="turn")
 class Frames(TurnFrames):
     """A log that says what the test wants: each of `lives` is what one reading finds, and how it ends."""
 
-    def __init__(self, *lives: Sequence[Batch | Exception], newest: Frame | None = None) -> None:
+    def __init__(self, *lives: Sequence[Batch | Exception], newest: Frame | None = None, late: int = 0) -> None:
         self._lives = [*lives]
         self._newest = newest
+        self._late = late
+        """So many times its newest event is another one, before it is `newest`."""
         self.read_from: list[Cursor] = []
 
     async def follow(self, turn_id: str, after: Cursor = START) -> AsyncGenerator[Batch]:
@@ -55,7 +57,8 @@ class Frames(TurnFrames):
         return self.follow(turn_id, after)
 
     async def newest(self, turn_id: str) -> Frame | None:
-        return self._newest
+        self._late -= 1
+        return frame("1-4", "text", delta="a") if self._late >= 0 else self._newest
 
     def running(self, turn_id: str) -> Turn | None:
         return None
@@ -129,6 +132,10 @@ async def test_the_end_of_a_turn_whose_owner_died_before_it_was_told_is_told_fro
 async def test_an_ended_turn_is_told_from_its_log_when_that_is_whole() -> None:
     assert (await of_ended(Frames([[frame("1-8", "text", delta="a")], [DONE]], newest=DONE)))[1] == ["text", "done"]
     assert (await of_ended(Frames([], newest=DONE), Cursor(1, 9)))[1] == []
+
+
+async def test_the_end_that_is_on_its_way_from_the_database_into_the_log_is_waited_for() -> None:
+    assert (await of_ended(Frames([[DONE]], newest=DONE, late=3)))[1] == ["done"]
 
 
 async def test_an_ended_turn_without_a_log_is_told_to_a_new_reader_as_if_it_happened_now() -> None:
