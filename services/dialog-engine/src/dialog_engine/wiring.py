@@ -38,6 +38,7 @@ from dialog_engine.storage.turns import SqliteTurns
 from dialog_engine.streams.bell import Bell
 from dialog_engine.streams.catalogue import CatalogueReader, DisabledTools
 from dialog_engine.streams.executor import CallExecutor
+from dialog_engine.streams.handover import RedisHandover
 from dialog_engine.streams.journal import SharedJournal
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.relay import Relay, check_routes
@@ -162,9 +163,17 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             note=lambda what: metrics.turns_moved.labels(what).inc(),
         )
         journal.on_moved, journal.on_forgotten = takeover.moved, takeover.forgotten
-        bell = Bell(bells, keys, turns.stop)
-
-        loops = [watch.run, mailbox.run, journal.run, relay.run, logs.run, takeover.run, bell.run]
+        handover = RedisHandover(redis, keys, this_engine, rounds.desk, turns.runs)
+        loops = [
+            watch.run,
+            mailbox.run,
+            journal.run,
+            relay.run,
+            logs.run,
+            takeover.run,
+            handover.run,
+            Bell(bells, keys, turns.stop, handover.rung).run,
+        ]
         await stack.enter_async_context(_kept_running(*loops, *([catalogue.run] if settings.enable_mcp else [])))
         await watch.ask()
         if watch.available and settings.enable_mcp:
@@ -181,7 +190,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             turns=SharedTurns(turns, runs, local, journal, imports),
             sessions=SharedSessions(SqliteSessions(database, journal.offer), runs, journal),
             archive=(shared := SharedArchive(archive, imports)),
-            approvals=SharedApprovals(shared, rounds.desk),
+            approvals=SharedApprovals(shared, rounds.desk, handover),
             frames=logs,
             tools=tools,
             readiness=lambda: _readiness(database, watch, tools, outbox, settings),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Protocol
 
 from dialog_engine.chat.archive import Archive, CallRecord
 from dialog_engine.errors import (
@@ -19,12 +20,26 @@ OWNER_SECONDS = 5.0
 LOOK_SECONDS = 0.05
 
 
+class Handover(Protocol):
+    """The way to the engine that runs a turn."""
+
+    async def hand_over(self, turn_id: str, correlation_id: str, given: Given) -> Decision:
+        """Have another engine take a decision. Returns when it is committed there.
+
+        Raises:
+            NotWaitingHereError: no other engine took it.
+            ApprovalError, StorageUnavailableError: as it was raised there.
+        """
+        ...
+
+
 class SharedApprovals:
     """What users do about calls that wait for them."""
 
-    def __init__(self, archive: Archive, desk: ApprovalDesk) -> None:
+    def __init__(self, archive: Archive, desk: ApprovalDesk, handover: Handover) -> None:
         self._archive = archive
         self._desk = desk
+        self._handover = handover
 
     async def decide(self, subject: str, turn_id: str, call_id: str, given: Given) -> tuple[CallRecord, Decision]:
         """Decide on a call of a turn, by its correlation id or its provider's. The same decision may be given again.
@@ -41,12 +56,17 @@ class SharedApprovals:
             if decision := _decided(record, given):
                 return record, decision
             try:
-                return record, await self._desk.hand_in(record.call.correlation_id, given)
+                return record, await self._hand_in(turn_id, record.call.correlation_id, given)
             except NotWaitingHereError:
-                pass  # it is being asked, or was just decided on, or the turn is not here
+                pass  # it is about to be asked, or was just decided on, or nobody runs the turn just now
             if asyncio.get_running_loop().time() > ends_at:
                 raise TurnElsewhereError("no engine takes decisions on this call just now: try again")
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _hand_in(self, turn_id: str, correlation_id: str, given: Given) -> Decision:
+        if self._desk.expects(correlation_id):
+            return await self._desk.hand_in(correlation_id, given)
+        return await self._handover.hand_over(turn_id, correlation_id, given)
 
     async def _find(self, subject: str, turn_id: str, call_id: str) -> CallRecord:
         turn = await self._archive.turn(subject, turn_id)

@@ -1,4 +1,5 @@
-"""Hears what engines tell each other: that a turn is to be stopped. What is missed is found at the next renewal."""
+"""Hears what engines tell each other about a turn. A stop that is missed is found at the next renewal; who waits for a
+decision to be taken is told that nobody did, and asks again."""
 
 import asyncio
 import logging
@@ -23,12 +24,15 @@ class _Word(msgspec.Struct, rename="camel"):
 
 
 class Bell:
-    """Tells `on_stop` which turn is to be stopped. `redis` is a blocking client made for announcements."""
+    """Tells which turn is to be stopped, and for which a decision was left. `redis` is a blocking client made for
+    announcements."""
 
-    def __init__(self, redis: Redis, keys: Keys, on_stop: Callable[[str], None]) -> None:
+    def __init__(
+        self, redis: Redis, keys: Keys, on_stop: Callable[[str], None], on_decision: Callable[[str], None]
+    ) -> None:
         self._redis = redis
         self._keys = keys
-        self._on_stop = on_stop
+        self._on_word = {"stop": on_stop, "decision": on_decision}
 
     async def run(self) -> None:
         """Listen, for ever."""
@@ -49,5 +53,5 @@ class Bell:
         except msgspec.DecodeError:
             log.warning("another engine said what cannot be read: %.100r", data)
             return
-        if word.kind == "stop":
-            self._on_stop(word.turn_id)
+        if on_word := self._on_word.get(word.kind):
+            on_word(word.turn_id)

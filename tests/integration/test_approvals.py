@@ -1,0 +1,406 @@
+"""Approvals with real storage, Redis and HTTP: paused durably, decided once, from any engine."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from redis import Redis as SyncRedis
+
+from plugins_contract.catalogue import ApprovalPolicy, ServerCatalogue, ServerHeartbeat, ServerState, ToolEntry
+from plugins_contract.keys import Keys
+from tests.integration.engines import Engine, Event, Model, running_engine, settings
+from tests.support.servers import LocalServer
+from tests.support.twins import tool
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+KEYS = Keys()
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
+DELETE = tool("files__delete", SCHEMA, title="Delete", approval=ApprovalPolicy.ALWAYS)
+
+
+@pytest.fixture
+async def model() -> AsyncGenerator[Model]:
+    async with Model().serving() as model:
+        yield model
+
+
+def publish(redis_url: str, *tools: ToolEntry) -> None:
+    """A worker offers these tools; nobody runs them."""
+    with SyncRedis.from_url(redis_url) as redis:
+        seconds, microseconds = redis.time()  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
+        at: int = seconds * 1000 + microseconds // 1000 + 60_000  # pyright: ignore[reportUnknownVariableType]
+        catalogue = ServerCatalogue(server="files", tools=tools)
+        beat = ServerHeartbeat(state=ServerState.READY, at=at)  # pyright: ignore[reportUnknownArgumentType]
+        redis.sadd(KEYS.catalogue, "files")
+        redis.hset(
+            KEYS.catalogue_of("files"),
+            mapping={"catalogue": msgspec.json.encode(catalogue), "worker:w": msgspec.json.encode(beat)},
+        )
+        redis.expire(KEYS.catalogue_of("files"), 600)
+        redis.publish(KEYS.control, b'{"kind":"catalogue"}')
+
+
+@asynccontextmanager
+async def engine_in(folder: Path, redis_url: str, model: Model, **changes: Any) -> AsyncGenerator[Engine]:
+    async with running_engine(settings(folder, redis_url, model.url, **changes)) as engine:
+        await wait_until(lambda: offered(engine), what="the tool")
+        yield engine
+
+
+async def offered(engine: Engine) -> bool:
+    servers = (await engine.client.get("/v1/tools")).json()["servers"]
+    return any(each["name"] == DELETE.name for server in servers for each in server["tools"])
+
+
+@pytest.fixture
+async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
+    publish(redis_url, DELETE)
+    async with engine_in(tmp_path, redis_url, model) as engine:
+        yield engine
+
+
+class Waiting:
+    """A turn that waits for approval, followed by a client."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.events: list[Event] = []
+        self.turn_id = ""
+
+    async def begin(self, engine: Engine) -> dict[str, Any]:
+        """Begin it. Returns the question."""
+        self._model.will_call(DELETE.name)
+        self._model.will_say("So be it.")
+        session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
+        begun = await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Delete it"})
+        self.turn_id = begun.json()["turnId"]
+        return await self.asked(engine)
+
+    async def asked(self, engine: Engine) -> dict[str, Any]:
+        """The question as its readers get it."""
+        async with engine.stream("GET", f"/v1/turns/{self.turn_id}/events") as stream:
+            async for event in stream:
+                told = [each["data"] for each in event.data.get("told", ())] if event.name == "reset" else [event.data]
+                for data in told:
+                    if data.get("type") == "approval" and data["status"] == "asked":
+                        return data
+        raise AssertionError("it was not asked")
+
+    async def decide(self, engine: Engine, call_id: str, **decision: Any) -> tuple[int, dict[str, Any]]:
+        """Give a decision: status and body of the answer."""
+        answer = await engine.client.post(f"/v1/turns/{self.turn_id}/approvals/{call_id}", json=decision)
+        return answer.status_code, answer.json()
+
+    async def to_its_end(self, engine: Engine) -> list[Event]:
+        """Every event of the turn."""
+        return await engine.events("GET", f"/v1/turns/{self.turn_id}/events")
+
+
+@pytest.fixture
+def waiting(model: Model) -> Waiting:
+    return Waiting(model)
+
+
+def controls(events: list[Event], kind: str) -> list[dict[str, Any]]:
+    return [event.data for event in events if event.name == "control" and event.data["type"] == kind]
+
+
+def statuses(events: list[Event], kind: str) -> list[str]:
+    return [data["status"] for data in controls(events, kind)]
+
+
+def requested(redis_url: str) -> list[dict[str, Any]]:
+    """The tool calls that workers can see."""
+    with SyncRedis.from_url(redis_url) as redis:
+        entries: Any = redis.xrange(KEYS.requests)
+        return [msgspec.json.decode(fields[b"event"]) for _, fields in entries]
+
+
+async def test_nothing_reaches_the_workers_before_it_is_approved_and_then_what_was_approved_does(
+    engine: Engine, waiting: Waiting, redis_url: str
+) -> None:
+    question = await waiting.begin(engine)
+    assert requested(redis_url) == []
+    status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
+
+    assert (status, body["status"], body["correlationId"]) == (200, "approved", question["correlationId"])
+    await wait_until(lambda: requested(redis_url), what="the request")
+    [event] = requested(redis_url)
+    assert (event["correlationId"], event["arguments"]) == (question["correlationId"], {})
+    await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
+
+
+async def test_edited_arguments_travel_and_are_what_the_history_shows(
+    engine: Engine, waiting: Waiting, redis_url: str
+) -> None:
+    question = await waiting.begin(engine)
+    status, body = await waiting.decide(
+        engine, question["correlationId"], decision="approve", hash=question["hash"], arguments={"path": "/tmp/x"}
+    )
+
+    assert (status, body["status"], body["arguments"]) == (200, "edited", {"path": "/tmp/x"})
+    await wait_until(lambda: requested(redis_url), what="the request")
+    assert requested(redis_url)[0]["arguments"] == {"path": "/tmp/x"}
+    await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
+    [call] = await calls_of(engine, question)
+    assert call["arguments"] == {"path": "/tmp/x"}
+    assert call["approval"]["status"] == "edited"
+
+
+async def calls_of(engine: Engine, question: dict[str, Any]) -> list[dict[str, Any]]:
+    [session, *_] = (await engine.client.get("/v1/sessions")).json()["sessions"]
+    messages = (await engine.client.get(f"/v1/sessions/{session['sessionId']}/messages")).json()["messages"]
+    return [call for message in messages for call in message["toolCalls"]]
+
+
+async def test_a_refusal_reaches_the_model_with_its_reason(engine: Engine, waiting: Waiting, model: Model) -> None:
+    question = await waiting.begin(engine)
+    status, body = await waiting.decide(engine, question["toolCallId"], decision="refuse", reason="Not on a Friday")
+    events = await waiting.to_its_end(engine)
+
+    assert (status, body["status"], body["reason"]) == (200, "refused", "Not on a Friday")
+    assert statuses(events, "approval") == ["asked", "refused"]
+    assert statuses(events, "tool") == ["pending", "refused"]
+    assert controls(events, "tool")[-1]["error"]["code"] == "NOT_APPROVED"
+    assert "Not on a Friday" in model.asked[1]["messages"][-1]["content"]
+    assert events[-1].data["reason"] == "stop"
+
+
+async def test_a_decision_is_given_once_and_another_one_is_told_the_first(engine: Engine, waiting: Waiting) -> None:
+    question = await waiting.begin(engine)
+    first = await waiting.decide(engine, question["toolCallId"], decision="refuse", reason="No")
+    again = await waiting.decide(engine, question["toolCallId"], decision="refuse", reason="No")
+    other = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
+    await waiting.to_its_end(engine)
+    late = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
+
+    assert first == again
+    for status, body in (other, late):
+        assert (status, body["code"]) == (409, "APPROVAL_DECIDED")
+        assert (body["decision"]["status"], body["decision"]["reason"]) == ("refused", "No")
+
+
+async def test_of_many_decisions_at_once_one_stands(engine: Engine, waiting: Waiting) -> None:
+    question = await waiting.begin(engine)
+    answers = await asyncio.gather(
+        *(waiting.decide(engine, question["toolCallId"], decision="refuse", reason=f"reason {n}") for n in range(8))
+    )
+    events = await waiting.to_its_end(engine)
+
+    assert sorted(status for status, _ in answers) == [200, *[409] * 7]
+    [told] = [data for data in controls(events, "approval") if data["status"] == "refused"]
+    assert told["reason"] == next(body["reason"] for status, body in answers if status == 200)
+
+
+Json = dict[str, Any]
+BAD: list[tuple[Callable[[Json], Json], int, str, str | None]] = [
+    (lambda q: {"decision": "approve"}, 422, "INVALID_REQUEST", "body"),
+    (lambda q: {"decision": "approve", "hash": "old"}, 409, "APPROVAL_STALE", None),
+    (
+        lambda q: {"decision": "approve", "hash": q["hash"], "arguments": {"path": 5}},
+        422,
+        "INVALID_ARGUMENTS",
+        "arguments.path",
+    ),
+    (
+        lambda q: {"decision": "approve", "hash": q["hash"], "arguments": {"path": "\ud800"}},
+        422,
+        "INVALID_ARGUMENTS",
+        "arguments",
+    ),
+    (lambda q: {"decision": "perhaps"}, 422, "INVALID_REQUEST", "decision"),
+    (lambda q: {"decision": "refuse", "reason": "x" * 1001}, 422, "INVALID_REQUEST", "reason"),
+    (lambda q: {"decision": "refuse", "because": "x"}, 422, "INVALID_REQUEST", "because"),
+]
+
+
+@pytest.mark.parametrize(("decision", "status", "code", "field"), BAD)
+async def test_a_decision_that_cannot_be_taken_is_a_problem_document_and_the_question_stands(
+    engine: Engine, waiting: Waiting, decision: Callable[[Json], Json], status: int, code: str, field: str | None
+) -> None:
+    question = await waiting.begin(engine)
+    answer = await engine.client.post(
+        f"/v1/turns/{waiting.turn_id}/approvals/{question['toolCallId']}",
+        content=json.dumps(decision(question)),
+        headers={"content-type": "application/json"},
+    )
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert field is None or [each["field"] for each in answer.json()["errors"]] == [field]
+    assert (await waiting.decide(engine, question["toolCallId"], decision="refuse"))[0] == 200
+
+
+async def test_who_may_not_see_the_turn_or_names_no_waiting_call_gets_404(engine: Engine, waiting: Waiting) -> None:
+    question = await waiting.begin(engine)
+    assert (await waiting.decide(engine, "nothing", decision="refuse"))[1]["code"] == "APPROVAL_NOT_FOUND"
+    other = Waiting(Model())
+    other.turn_id = "nowhere"
+    assert (await other.decide(engine, question["toolCallId"], decision="refuse"))[1]["code"] == "TURN_NOT_FOUND"
+    await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
+
+
+async def test_a_tool_that_changed_meanwhile_is_asked_about_anew(
+    engine: Engine, waiting: Waiting, redis_url: str
+) -> None:
+    question = await waiting.begin(engine)
+    publish(redis_url, msgspec.structs.replace(DELETE, description="Deletes the whole disk"))
+    await wait_until(lambda: described(engine, "Deletes the whole disk"), what="the change")
+    status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
+    assert (status, body["code"]) == (409, "TOOL_CHANGED")
+    status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
+    assert (status, body["code"]) == (409, "APPROVAL_STALE")
+    await waiting.decide(engine, question["toolCallId"], decision="refuse")
+
+    events = await waiting.to_its_end(engine)
+    assert statuses(events, "approval") == ["asked", "asked", "refused"]
+    first, second, _ = controls(events, "approval")
+    assert first["hash"] != second["hash"]
+
+
+async def described(engine: Engine, text: str) -> bool:
+    return text in (await engine.client.get("/v1/tools")).text
+
+
+async def test_an_approval_expires_and_who_comes_too_late_is_told(
+    tmp_path: Path, redis_url: str, model: Model, waiting: Waiting
+) -> None:
+    publish(redis_url, DELETE)
+    async with engine_in(tmp_path, redis_url, model, approval_timeout_seconds=0.3) as engine:
+        question = await waiting.begin(engine)
+        events = await waiting.to_its_end(engine)
+        status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
+
+        assert statuses(events, "approval") == ["asked", "expired"]
+        assert statuses(events, "tool") == ["pending", "refused"]
+        assert (status, body["code"], body["decision"]["status"]) == (409, "APPROVAL_DECIDED", "expired")
+        assert requested(redis_url) == []
+
+
+async def test_stop_cancels_a_call_that_waits_and_it_is_never_enqueued(
+    engine: Engine, waiting: Waiting, redis_url: str
+) -> None:
+    question = await waiting.begin(engine)
+    await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
+    events = await waiting.to_its_end(engine)
+    status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
+
+    assert statuses(events, "tool") == ["pending", "cancelled"]
+    assert events[-1].data["reason"] == "cancelled"
+    assert (status, body["code"], body["callStatus"]) == (409, "APPROVAL_DECIDED", "cancelled")
+    assert requested(redis_url) == []
+
+
+async def test_the_pause_outlives_the_engine(tmp_path: Path, redis_url: str, model: Model, waiting: Waiting) -> None:
+    publish(redis_url, DELETE)
+    async with engine_in(tmp_path, redis_url, model) as engine:
+        before = await waiting.begin(engine)
+    async with engine_in(tmp_path, redis_url, model) as engine:
+        after = await waiting.asked(engine)
+        assert after == before
+        status, _ = await waiting.decide(engine, after["toolCallId"], decision="approve", hash=before["hash"])
+        assert status == 200
+        await wait_until(lambda: requested(redis_url), what="the request")
+        await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
+
+
+async def test_what_waits_and_what_was_decided_is_counted(engine: Engine, waiting: Waiting) -> None:
+    question = await waiting.begin(engine)
+    assert "dialog_approvals_waiting 1.0" in (await engine.client.get("/metrics")).text
+    await waiting.decide(engine, question["toolCallId"], decision="refuse")
+    await waiting.to_its_end(engine)
+
+    metrics = (await engine.client.get("/metrics")).text
+    assert "dialog_approvals_waiting 0.0" in metrics
+    assert 'dialog_approvals_total{decision="refused"} 1.0' in metrics
+
+
+@pytest.fixture
+async def engines(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[tuple[Engine, Engine]]:
+    publish(redis_url, DELETE)
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(engine_in(tmp_path / "here", redis_url, model))
+        there = await stack.enter_async_context(engine_in(tmp_path / "there", redis_url, model))
+        yield here, there
+
+
+async def test_any_engine_takes_a_decision_to_the_one_that_runs_the_turn(
+    engines: tuple[Engine, Engine], waiting: Waiting, redis_url: str
+) -> None:
+    here, there = engines
+    question = await waiting.begin(here)
+    stale = await waiting.decide(there, question["toolCallId"], decision="approve", hash="old")
+    wrong = await waiting.decide(
+        there, question["toolCallId"], decision="approve", hash=question["hash"], arguments={"path": 5}
+    )
+    status, body = await waiting.decide(there, question["toolCallId"], decision="approve", hash=question["hash"])
+
+    assert (stale[0], stale[1]["code"]) == (409, "APPROVAL_STALE")
+    assert (wrong[0], wrong[1]["errors"][0]["field"]) == (422, "arguments.path")
+    assert (status, body["status"]) == (200, "approved")
+    await wait_until(lambda: requested(redis_url), what="the request")
+    other = await waiting.decide(there, question["toolCallId"], decision="refuse")
+    assert (other[0], other[1]["code"]) == (409, "APPROVAL_DECIDED")
+    with SyncRedis.from_url(redis_url) as redis:
+        left: Any = redis.hkeys(KEYS.run(waiting.turn_id))
+        assert [name for name in left if b":" in name] == [], "nothing is left lying in the run"
+    await here.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
+
+
+async def test_a_turn_that_waits_is_taken_over_with_its_question(
+    tmp_path: Path, redis_url: str, model: Model, waiting: Waiting
+) -> None:
+    publish(redis_url, DELETE)
+    async with engine_in(tmp_path / "there", redis_url, model) as there:
+        async with engine_in(tmp_path / "here", redis_url, model) as here:
+            before = await waiting.begin(here)
+        after = await waiting.asked(there)
+        assert after["hash"] == before["hash"]
+        status, _ = await waiting.decide(there, before["correlationId"], decision="approve", hash=before["hash"])
+        assert status == 200
+        await wait_until(lambda: requested(redis_url), what="the request")
+        await there.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
+
+
+async def test_an_approved_call_is_taken_over_with_the_arguments_that_were_approved(
+    tmp_path: Path, redis_url: str, model: Model, waiting: Waiting
+) -> None:
+    publish(redis_url, DELETE)
+    async with engine_in(tmp_path / "there", redis_url, model) as there:
+        async with engine_in(tmp_path / "here", redis_url, model) as here:
+            question = await waiting.begin(here)
+            await waiting.decide(
+                here, question["toolCallId"], decision="approve", hash=question["hash"], arguments={"path": "/b"}
+            )
+            await wait_until(lambda: requested(redis_url), what="the request")
+        await wait_until(lambda: running_there(there, waiting.turn_id), what="the takeover")
+        await there.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
+        [call] = await calls_of(there, question)
+        assert call["arguments"] == {"path": "/b"}
+        assert call["status"] == "cancelled", "it was open there, and was cancelled at the workers"
+
+
+async def running_there(engine: Engine, turn_id: str) -> bool:
+    async with engine.stream("GET", f"/v1/turns/{turn_id}/events") as stream:
+        async for event in stream:
+            if int(event.id.split("-")[0]) > 1:
+                return True
+    return False
+
+
+async def test_with_redis_away_a_turn_that_runs_here_still_takes_decisions(
+    tmp_path: Path, own_redis: LocalServer, model: Model, waiting: Waiting
+) -> None:
+    publish(own_redis.url, DELETE)
+    async with engine_in(tmp_path, own_redis.url, model) as engine:
+        question = await waiting.begin(engine)
+        own_redis.kill()
+        status, _ = await waiting.decide(engine, question["toolCallId"], decision="refuse", reason="No")
+        assert status == 200
+        own_redis.start()
