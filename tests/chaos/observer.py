@@ -18,6 +18,9 @@ from tests.chaos.sample import Sample, Seen, open_calls, sample
 PERIOD_SECONDS = 0.2
 
 
+STOLEN = "a lease was stolen back"
+
+
 @dataclass(frozen=True, slots=True)
 class Handover:
     """A call went from one consumer's hands into another's, at this monotonic time in seconds."""
@@ -26,6 +29,8 @@ class Handover:
     before: str
     after: str
     at: float
+    back: bool = False
+    """Whether it went back to one who had held it before."""
 
     @property
     def from_pid(self) -> int:
@@ -48,9 +53,11 @@ class Away:
 
 
 def from_the_living(handovers: Iterable[Handover], away: Collection[Away]) -> list[Finding]:
-    """The handovers from a worker that was there all the time: none of them may be."""
+    """The handovers from a worker that was there all the time: none of them may be, and least of all back."""
     return [
-        Finding("lease", "a call was taken from a worker that lives", handover.call)
+        Finding("I2", STOLEN, handover.call)
+        if handover.back
+        else Finding("lease", "a call was taken from a worker that lives", handover.call)
         for handover in handovers
         if not any(gone.pid == handover.from_pid and gone.since <= handover.at <= gone.until for gone in away)
     ]
@@ -80,10 +87,6 @@ class Observations:
             self._held(call, now, at)
         self._last = seen
 
-    def taken_back(self) -> list[str]:
-        """The calls that came back into the hands of somebody who had lost them to another."""
-        return [call for call, holders in self._holders.items() if len(set(holders)) < len(holders)]
-
     def _alone(self, call: str, now: Seen) -> None:
         if self.redis_loses_data or now.terminal:
             return
@@ -109,7 +112,7 @@ class Observations:
             return
         holders = self._holders.setdefault(call, [])
         if holders and holders[-1] != now.holder:
-            self.handovers.append(Handover(call, holders[-1], now.holder, at))
+            self.handovers.append(Handover(call, holders[-1], now.holder, at, back=now.holder in holders))
         if not holders or holders[-1] != now.holder:
             holders.append(now.holder)
 

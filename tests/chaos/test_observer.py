@@ -1,10 +1,11 @@
 """The observer can fail: samples with something wrong in them are found out."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
-from tests.chaos.observer import Away, Handover, Observations, from_the_living
+from tests.chaos.observer import STOLEN, Away, Handover, Observations, from_the_living
 from tests.chaos.sample import Seen
 
 BEGUN = Seen("started", "once", 9_000, 1, "1-0", "worker-1", 500, on_stream=True)
@@ -48,11 +49,17 @@ def test_who_took_a_call_from_whom_is_remembered() -> None:
     taken = observed(BEGUN, replace(BEGUN, holder="worker-2"), replace(BEGUN, holder="worker-2"))
 
     assert [(handover.before, handover.after) for handover in taken.handovers] == [("worker-1", "worker-2")]
-    assert taken.taken_back() == []
+    assert not any(handover.back for handover in taken.handovers)
 
 
-def test_a_call_that_is_taken_back_by_who_had_lost_it_is_a_stolen_lease() -> None:
-    assert observed(BEGUN, replace(BEGUN, holder="worker-2"), BEGUN).taken_back() == ["call"]
+def test_a_call_that_goes_back_to_who_had_lost_it_is_stolen_if_its_holder_lives() -> None:
+    first, second = "host-7-ab", "host-8-cd"
+    states = (replace(BEGUN, holder=first), replace(BEGUN, holder=second), replace(BEGUN, holder=first))
+    away = Away(7, since=-math.inf, until=1.5)
+    handovers = observed(*states).handovers
+
+    assert [finding.what for finding in from_the_living(handovers, [away])] == [STOLEN]
+    assert from_the_living(handovers, [away, Away(8, since=1.5)]) == []
 
 
 def test_a_call_may_be_taken_from_a_worker_that_is_away_and_from_no_other() -> None:

@@ -91,7 +91,6 @@ class Trial:
         history = collect(self.rig, earlier)
         self.findings += self.observer.told.findings
         self.findings += from_the_living(self.observer.told.handovers, self.away)
-        self.findings += (Finding("I2", "a lease was stolen back", call) for call in self.observer.told.taken_back())
         if not self.redis_loses_data:
             self.findings += self._without_a_cause(history)
         self.findings += check(history, redis_lost_data=self.redis_loses_data)

@@ -212,6 +212,19 @@ async def test_nothing_is_taken_over_before_redis_has_been_steady_for_a_while(cr
         await crew.caller.outcome(old.request)
 
 
+async def test_one_sweep_finds_what_was_dropped_among_much_that_is_not_whatever_room_there_is(crew: Crew) -> None:
+    caller = crew.caller
+    await caller.open()
+    for _ in range(60):
+        await caller.call()
+        await caller.age(await caller.deliver("busy"), ms=0)
+    (old,) = await crew.dropped(1)
+    async with crew.consuming(concurrency=1, times=LeaseTimes(lease=3.0, sweep=3600.0)) as (_, gate):
+        gate.open.set()
+        await caller.outcome(old.request, timeout=2.0)
+        assert [delivery.entry for delivery in gate.taken] == [old.entry]
+
+
 async def test_who_would_take_over_looks_at_redis_first_whose_clock_may_just_have_been_set(crew: Crew) -> None:
     await crew.caller.open()
     (old,) = await crew.dropped(1)

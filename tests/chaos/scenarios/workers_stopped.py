@@ -10,6 +10,7 @@ from pathlib import Path
 
 from plugins_mcp.leases import LeaseTimes
 from tests.chaos.load import Work
+from tests.chaos.observer import STOLEN
 from tests.chaos.report import Report, Size
 from tests.chaos.trial import Trial, trial
 from tests.support.quick_worker import QUICK
@@ -56,7 +57,7 @@ def run(size: Size, folder: Path, *, source: str = "") -> Report:
             "stale completions": sum(
                 0 < call.attempts < call.entry.starts for call in history.calls.values() if call.entry
             ),
-            "stolen leases": len(under_fire.observer.told.taken_back()),
+            "stolen leases": sum(finding.what == STOLEN for finding in under_fire.findings),
         }
         return under_fire.report("workers_stopped")
 

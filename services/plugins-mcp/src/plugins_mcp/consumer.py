@@ -25,6 +25,8 @@ SETTLE_SECONDS = 1.0
 More than the time in which every worker notices and renews (`LeaseTimes.renew_again`)."""
 SETTLE_LOOK_SECONDS = 0.25
 OWN_PAGE = 100
+SWEEP_PAGES = 100
+"""How many pages of pending entries one sweep goes through at most."""
 
 
 class Handler(Protocol):
@@ -168,10 +170,21 @@ class Consumer:
             await self._take(entry, fields)
 
     async def _sweep(self, free: int) -> None:
-        """Take over entries whose lease has run out. The cursor goes round, so that none is passed over."""
+        """Take over entries whose lease has run out: as many as there is room for, from all that are pending.
+
+        The cursor is kept, so that where there are more than can be looked at now none is passed over.
+        """
         self._sweep_at = asyncio.get_running_loop().time() + self._times.sweep * random.uniform(0.75, 1.25)
         if not await self._calm():
             return
+        for _ in range(SWEEP_PAGES):
+            taken = await self._sweep_page(free)
+            free -= taken
+            if free <= 0 or self._cursor == "0-0":
+                return
+
+    async def _sweep_page(self, free: int) -> int:
+        """One page of the sweep: Redis looks at ten entries for each that may be claimed. Returns how many were."""
         answer: Any = await self._redis.xautoclaim(
             self._keys.requests,
             GROUP,
@@ -185,6 +198,7 @@ class Consumer:
         for entry_id, fields in answer[1]:
             log.warning("taking over entry %s: its lease has run out", entry_id.decode())
             await self._take(entry_id.decode(), fields)
+        return len(answer[1])
 
     async def _calm(self) -> bool:
         """Whether a lease that seems to have run out has: Redis has been steady for long enough, and is so now.
