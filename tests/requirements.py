@@ -437,8 +437,23 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_replicas.py::test_a_turn_is_stopped_from_the_other_engine",
         "e2e/test_stack_replicas.py::test_a_turn_whose_engine_is_gone_can_be_stopped",
     ),
-    "destructive tools wait for approval, durably": NOT_YET,
-    "an approval is bound to its arguments, given once, and expires": NOT_YET,
+    "destructive tools wait for approval, durably": (
+        "unit/test_mcp_listing.py::test_which_tools_need_approval",
+        "contract/ports/test_approval_store.py::test_a_call_that_waits_has_no_outbox_row_and_is_not_open",
+        "integration/test_approvals.py::test_nothing_reaches_the_workers_before_it_is_approved_and_then_what_was_approved_does",
+        "integration/test_approvals.py::test_a_turn_that_waits_is_taken_over_with_its_question",
+        "integration/test_approvals.py::test_stop_cancels_a_call_that_waits_and_it_is_never_enqueued",
+        "e2e/test_stack_approvals.py::test_after_a_reload_and_a_restart_of_the_engine_the_question_is_still_there",
+        "e2e/test_stack_approvals.py::test_the_other_tab_decides_and_this_one_sees_it_at_once",
+    ),
+    "an approval is bound to its arguments, given once, and expires": (
+        "unit/test_approval_rules.py::test_a_tool_that_has_changed_is_asked_about_anew",
+        "unit/test_approval_rules.py::test_nothing_is_decided_after_the_time",
+        "contract/ports/test_approval_store.py::test_of_decisions_at_the_same_time_one_is_taken",
+        "integration/test_approvals.py::test_a_decision_is_given_once_and_another_one_is_told_the_first",
+        "integration/test_approvals.py::test_an_approval_expires_and_who_comes_too_late_is_told",
+        "integration/test_approvals.py::test_any_engine_takes_a_decision_to_the_one_that_runs_the_turn",
+    ),
     "a frozen client is dropped and harms nobody": (
         "chaos/test_frozen_clients.py::"
         "test_clients_that_do_not_read_are_dropped_cost_little_and_go_on_when_they_wake_up",

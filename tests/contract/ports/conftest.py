@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from dialog_engine.chat.frames import TurnFrames
 from dialog_engine.chat.outbox import Outbox
 from dialog_engine.chat.ports import History, TurnLogs, TurnStore
+from dialog_engine.storage.approvals import SqliteApprovals
 from dialog_engine.storage.archive import SqliteArchive
 from dialog_engine.storage.calls import SqliteCalls
 from dialog_engine.storage.database import open_database
@@ -22,7 +23,7 @@ from dialog_engine.streams import executor as executor_module
 from dialog_engine.streams.executor import CallExecutor
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.turn_logs import RedisTurnLogs
-from dialog_engine.tool_calls.ports import CallStore, ToolCalls
+from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ToolCalls
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client
 from plugins_contract.keys import Keys
@@ -55,6 +56,7 @@ class Storage:
 
     turns: TurnStore
     calls: CallStore
+    approvals: ApprovalStore
     history: History
     outbox: Outbox
 
@@ -63,12 +65,13 @@ class Storage:
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Storage]:
     if request.param == "twin":
         store = MemoryStore()
-        yield Storage(store, store, store, MemoryOutbox(store))
+        yield Storage(store, store, store, store, MemoryOutbox(store))
         return
     async with open_database(tmp_path / "engine.db") as database:
         calls = SqliteCalls(database, lambda _: None)
         turns = SqliteTurns(database, lambda _: None)
-        yield Storage(turns, calls, SqliteArchive(database, calls), SqliteOutbox(database))
+        approvals = SqliteApprovals(database, lambda _: None)
+        yield Storage(turns, calls, approvals, SqliteArchive(database, calls), SqliteOutbox(database))
 
 
 # --- Logs -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from redis.asyncio import Redis
 
-from dialog_engine.chat.approvals import SharedApprovals
+from dialog_engine.chat.approvals import OwnDecisions, SharedApprovals
 from dialog_engine.chat.facts import DEFAULT_ROUTES, EVENT_TYPES
 from dialog_engine.chat.imports import Imports
 from dialog_engine.chat.service import ChatService, Memory
@@ -163,7 +163,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             note=lambda what: metrics.turns_moved.labels(what).inc(),
         )
         journal.on_moved, journal.on_forgotten = takeover.moved, takeover.forgotten
-        handover = RedisHandover(redis, keys, this_engine, rounds.desk, turns.runs)
+        handover = RedisHandover(redis, keys, this_engine, OwnDecisions(rounds.desk, journal), turns.runs)
         loops = [
             watch.run,
             mailbox.run,
@@ -190,7 +190,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             turns=SharedTurns(turns, runs, local, journal, imports),
             sessions=SharedSessions(SqliteSessions(database, journal.offer), runs, journal),
             archive=(shared := SharedArchive(archive, imports)),
-            approvals=SharedApprovals(shared, rounds.desk, handover),
+            approvals=SharedApprovals(shared, OwnDecisions(rounds.desk, journal), handover),
             frames=logs,
             tools=tools,
             readiness=lambda: _readiness(database, watch, tools, outbox, settings),

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from dialog_engine.chat.archive import Archive, CallRecord
+from dialog_engine.chat.journal import Journal, NotSharedError
 from dialog_engine.errors import (
     AmbiguousCallError,
     ApprovalDecidedError,
@@ -18,6 +20,33 @@ from dialog_engine.tool_calls.views import decision_details, status_of
 OWNER_SECONDS = 5.0
 """How long a turn may be without an owner that takes decisions: it is about to ask, or being taken up."""
 LOOK_SECONDS = 0.05
+
+
+class OwnDecisions:
+    """Takes decisions on calls of turns that run here."""
+
+    def __init__(self, desk: ApprovalDesk, journal: Journal) -> None:
+        self._desk = desk
+        self._journal = journal
+
+    async def take(self, turn_id: str, correlation_id: str, given: Given) -> Decision:
+        """Have the turn decide. Returns when every engine knows the decision, unless Redis is away.
+
+        Raises:
+            NotWaitingHereError: the call does not wait here; or another engine has taken the turn over, and what was
+                committed here does not count.
+            ApprovalError: it cannot be taken.
+            StorageUnavailableError: it cannot be committed now.
+        """
+        decision = await self._desk.hand_in(correlation_id, given)
+        with suppress(NotSharedError):
+            if not await self._journal.settled(turn_id):
+                raise NotWaitingHereError
+        return decision
+
+    def expects(self, correlation_id: str) -> bool:
+        """Whether that call waits here."""
+        return self._desk.expects(correlation_id)
 
 
 class Handover(Protocol):
@@ -36,9 +65,9 @@ class Handover(Protocol):
 class SharedApprovals:
     """What users do about calls that wait for them."""
 
-    def __init__(self, archive: Archive, desk: ApprovalDesk, handover: Handover) -> None:
+    def __init__(self, archive: Archive, own: OwnDecisions, handover: Handover) -> None:
         self._archive = archive
-        self._desk = desk
+        self._own = own
         self._handover = handover
 
     async def decide(self, subject: str, turn_id: str, call_id: str, given: Given) -> tuple[CallRecord, Decision]:
@@ -64,8 +93,8 @@ class SharedApprovals:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _hand_in(self, turn_id: str, correlation_id: str, given: Given) -> Decision:
-        if self._desk.expects(correlation_id):
-            return await self._desk.hand_in(correlation_id, given)
+        if self._own.expects(correlation_id):
+            return await self._own.take(turn_id, correlation_id, given)
         return await self._handover.hand_over(turn_id, correlation_id, given)
 
     async def _find(self, subject: str, turn_id: str, call_id: str) -> CallRecord:

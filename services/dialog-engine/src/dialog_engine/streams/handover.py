@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from dialog_engine.chat.approvals import Handover
+from dialog_engine.chat.approvals import Handover, OwnDecisions
 from dialog_engine.errors import (
     ApprovalDecidedError,
     ApprovalError,
@@ -23,7 +23,7 @@ from dialog_engine.errors import (
     ToolChangedError,
 )
 from dialog_engine.streams import scripts
-from dialog_engine.tool_calls.desk import ApprovalDesk, NotWaitingHereError
+from dialog_engine.tool_calls.desk import NotWaitingHereError
 from dialog_engine.tool_calls.questions import Approve, Decision, Given, Refuse
 from plugins_contract.connections import is_outage
 from plugins_contract.ids import new_id
@@ -64,13 +64,13 @@ class RedisHandover(Handover):
     """Both ends of the way, of one engine."""
 
     def __init__(
-        self, redis: Redis, keys: Keys, engine_id: str, desk: ApprovalDesk, runs_here: Callable[[str], bool]
+        self, redis: Redis, keys: Keys, engine_id: str, own: OwnDecisions, runs_here: Callable[[str], bool]
     ) -> None:
         """`runs_here` says whether this engine runs a turn."""
         self._redis = redis
         self._keys = keys
         self._engine_id = engine_id
-        self._desk = desk
+        self._own = own
         self._runs_here = runs_here
         self._rung: asyncio.Queue[str] = asyncio.Queue()
 
@@ -128,21 +128,22 @@ class RedisHandover(Handover):
             fields: dict[bytes, bytes] = await _asked(self._redis.hgetall(run))
             for name, data in fields.items():
                 if name.startswith(_GIVEN.encode()) and await _asked(self._redis.hdel(run, name)) == 1:
-                    await self._take(run, name.decode().removeprefix(_GIVEN), data)
+                    await self._take(turn_id, name.decode().removeprefix(_GIVEN), data)
         except Exception as error:
             if not is_outage(error):
                 log.exception("decisions for turn %s cannot be taken", turn_id)
 
-    async def _take(self, run: str, token: str, data: bytes) -> None:
+    async def _take(self, turn_id: str, token: str, data: bytes) -> None:
         try:
             left = msgspec.json.decode(data, type=_Left)
-            answer = _Answer(await self._desk.hand_in(left.correlation_id, left.given))
+            answer = _Answer(await self._own.take(turn_id, left.correlation_id, left.given))
         except (NotWaitingHereError, msgspec.DecodeError):
             answer = _Answer(code=_NOT_WAITING)
         except ArgumentsRefusedError as error:
             answer = _Answer(code=error.code, message=error.message, field=error.field)
         except EngineError as error:
             answer = _Answer(code=error.code, message=str(error))
+        run = self._keys.run(turn_id)
         await scripts.run(self._redis, "hand_back", [run], [_ANSWER + token, msgspec.json.encode(answer)])
 
 

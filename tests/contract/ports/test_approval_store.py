@@ -1,0 +1,146 @@
+"""ApprovalStore: one suite for the SQLite file and for its twin."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from dialog_engine.model import ApprovalStatus, AssistantMessage, Done, DoneReason, ToolCall, Turn, Usage
+from dialog_engine.tool_calls.approvals import question_for, stopped
+from dialog_engine.tool_calls.questions import Asked, Decision, Question
+from plugins_contract.catalogue import ApprovalPolicy
+from plugins_contract.ids import new_id
+from plugins_contract.messages import EVENT_TYPE, ToolCallRequested
+from tests.contract.ports.conftest import Storage
+from tests.support.twins import Workshop, failed, tool
+
+pytestmark = pytest.mark.anyio
+
+TOOL = tool("a__b", approval=ApprovalPolicy.ALWAYS)
+APPROVED = Decision(status=ApprovalStatus.APPROVED, at=5)
+REFUSED = Decision(status=ApprovalStatus.REFUSED, at=5, reason="no")
+
+
+def question(**arguments: Any) -> Question:
+    found = question_for(TOOL, arguments, 0, 60_000)
+    assert found is not None
+    return found
+
+
+async def waiting(storage: Storage, calls: int = 1) -> tuple[Turn, list[Asked]]:
+    """A turn whose calls wait for approval."""
+    turn = await storage.turns.begin("ada", None, "Hello!", None)
+    asked = [Asked(ToolCall(f"call_{n}", new_id(), "a__b", '{"x": 1}'), question(x=n)) for n in range(calls)]
+    questions = {each.call.correlation_id: each.question for each in asked}
+    message = AssistantMessage("", tuple(each.call for each in asked))
+    await storage.calls.add_round(turn, message, [], {}, questions)
+    return turn, asked
+
+
+def request(turn: Turn, asked: Asked) -> ToolCallRequested:
+    return Workshop().request(turn, asked.call, TOOL, asked.question.arguments)
+
+
+async def enqueued(storage: Storage) -> list[str]:
+    return [row.event_id for row in await storage.outbox.waiting(100) if row.event_type == EVENT_TYPE]
+
+
+async def test_a_call_that_waits_has_no_outbox_row_and_is_not_open(storage: Storage) -> None:
+    turn, asked = await waiting(storage, 2)
+
+    assert [*await storage.approvals.waiting(turn)] == asked
+    assert await enqueued(storage) == []
+    assert [*await storage.history.open_calls(turn)] == []
+
+
+async def test_approving_puts_the_request_into_the_outbox_and_opens_the_call(storage: Storage) -> None:
+    turn, [asked] = await waiting(storage)
+    wanted = request(turn, asked)
+
+    assert await storage.approvals.decide(turn, asked, APPROVED, wanted, None)
+
+    assert await enqueued(storage) == [asked.call.correlation_id]
+    assert [each.request for each in await storage.history.open_calls(turn)] == [wanted]
+    assert [*await storage.approvals.waiting(turn)] == []
+
+
+async def test_refusing_answers_the_call(storage: Storage) -> None:
+    turn, [asked] = await waiting(storage)
+
+    assert await storage.approvals.decide(turn, asked, REFUSED, None, failed("not approved"))
+
+    [_, message] = await storage.history.told(turn)
+    assert message.calls[0].outcome == failed("not approved")
+    assert message.calls[0].server == "a"
+    assert message.calls[0].approval is not None
+    assert message.calls[0].approval.decision == REFUSED
+    assert await enqueued(storage) == []
+
+
+async def test_of_decisions_at_the_same_time_one_is_taken(storage: Storage) -> None:
+    turn, [asked] = await waiting(storage)
+
+    taken = await asyncio.gather(
+        storage.approvals.decide(turn, asked, REFUSED, None, failed("no")),
+        storage.approvals.decide(turn, asked, APPROVED, request(turn, asked), None),
+        storage.approvals.decide(turn, asked, APPROVED, request(turn, asked), None),
+    )
+
+    assert taken == [True, False, False]
+    assert await enqueued(storage) == []
+
+
+async def test_what_was_asked_again_is_decided_by_the_new_question_only(storage: Storage) -> None:
+    turn, [asked] = await waiting(storage)
+    new = question(x="another")
+
+    assert await storage.approvals.ask_again(turn, asked, new)
+
+    again = Asked(asked.call, new)
+    assert [*await storage.approvals.waiting(turn)] == [again]
+    assert not await storage.approvals.decide(turn, asked, APPROVED, request(turn, asked), None)
+    assert not await storage.approvals.ask_again(turn, asked, question(x="a third"))
+    assert await storage.approvals.decide(turn, again, APPROVED, request(turn, again), None)
+    assert not await storage.approvals.ask_again(turn, again, question(x="a fourth"))
+
+
+async def test_after_closing_nothing_can_be_approved(storage: Storage) -> None:
+    turn, asked = await waiting(storage, 2)
+    await storage.approvals.decide(turn, asked[0], APPROVED, request(turn, asked[0]), None)
+
+    assert [*await storage.approvals.close(turn, stopped())] == [asked[1]]
+
+    assert not await storage.approvals.decide(turn, asked[1], APPROVED, request(turn, asked[1]), None)
+    assert [each.call for each in await storage.history.open_calls(turn)] == [asked[0].call]
+    assert await enqueued(storage) == [asked[0].call.correlation_id]
+    assert [*await storage.approvals.close(turn, stopped())] == []
+
+
+async def test_an_earlier_life_of_the_turn_decides_nothing(storage: Storage) -> None:
+    turn, [asked] = await waiting(storage)
+    [later] = await storage.turns.adopt_unfinished()
+
+    assert not await storage.approvals.decide(turn, asked, APPROVED, request(turn, asked), None)
+    assert await storage.approvals.decide(later, asked, APPROVED, request(later, asked), None)
+
+
+async def test_a_turn_that_has_ended_decides_nothing(storage: Storage) -> None:
+    turn, [asked] = await waiting(storage)
+    await storage.turns.finish(turn, None, Done(turn.turn_id, DoneReason.ERROR, Usage(), None), None)
+
+    assert not await storage.approvals.decide(turn, asked, APPROVED, request(turn, asked), None)
+    assert await enqueued(storage) == []
+
+
+async def test_the_model_is_told_of_edited_arguments_in_later_turns_too(storage: Storage) -> None:
+    turn, [asked] = await waiting(storage)
+    edited = Decision(status=ApprovalStatus.EDITED, at=5, arguments={"x": 9})
+    wanted = msgspec.structs.replace(request(turn, asked), arguments={"x": 9})
+    await storage.approvals.decide(turn, asked, edited, wanted, None)
+    await storage.calls.add_result(turn, asked.call, failed("so it goes"))
+
+    *_, said, result = await storage.history.messages(turn.session_id)
+    assert isinstance(said, AssistantMessage)
+    assert said.tool_calls[0].arguments == '{"x": 1}'
+    assert '{"x":9}' in result.content
