@@ -225,6 +225,18 @@ async def test_one_sweep_finds_what_was_dropped_among_much_that_is_not_whatever_
         assert [delivery.entry for delivery in gate.taken] == [old.entry]
 
 
+async def test_what_was_dropped_goes_before_what_is_new(crew: Crew) -> None:
+    caller = crew.caller
+    await caller.open()
+    dropped = await crew.dropped(3)
+    new = [await caller.call() for _ in range(5)]
+    async with crew.consuming(concurrency=1, times=LeaseTimes(lease=3.0, sweep=3600.0)) as (_, gate):
+        gate.open.set()
+        for request in new:
+            await caller.outcome(request)
+        assert [delivery.entry for delivery in gate.taken[:3]] == [old.entry for old in dropped]
+
+
 async def test_who_would_take_over_looks_at_redis_first_whose_clock_may_just_have_been_set(crew: Crew) -> None:
     await crew.caller.open()
     (old,) = await crew.dropped(1)

@@ -178,9 +178,11 @@ class Consumer:
         if not await self._calm():
             return
         for _ in range(SWEEP_PAGES):
-            taken = await self._sweep_page(free)
-            free -= taken
-            if free <= 0 or self._cursor == "0-0":
+            free -= await self._sweep_page(free)
+            if free <= 0:
+                self._sweep_at = 0.0  # there may be more: what was dropped goes before what is new
+                return
+            if self._cursor == "0-0":
                 return
 
     async def _sweep_page(self, free: int) -> int:
