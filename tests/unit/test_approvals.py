@@ -275,15 +275,6 @@ async def test_a_tool_that_changed_is_asked_about_anew_and_only_the_new_question
         assert approvals_of(await stage.seen(turn)) == [asked, again, ApprovalStatus.APPROVED]
 
 
-async def test_the_execution_class_is_that_of_the_question() -> None:
-    async with a_stage(workshop=Workshop({"files__delete": gives(succeeded("x"), asyncio.Event())})) as stage:
-        turn, step = await waiting_turn(stage)
-        await stage.desk.hand_in(step.call.correlation_id, approve(step))
-        [opened] = await stage.store.open_calls(turn)
-
-        assert opened.request.execution_class is DELETE.execution_class
-
-
 async def test_a_decision_that_cannot_be_committed_fails_and_its_giver_hears_of_it() -> None:
     async with a_stage() as stage:
         _, step = await waiting_turn(stage)

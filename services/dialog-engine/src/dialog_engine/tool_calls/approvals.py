@@ -116,7 +116,6 @@ def _question(tool: ToolEntry, arguments: dict[str, Any], now: int, timeout_ms: 
         policy=tool.approval,
         arguments=arguments,
         hash=question_hash(tool, arguments),
-        execution_class=tool.execution_class,
         asked_at=now,
         expires_at=now + timeout_ms,
     )

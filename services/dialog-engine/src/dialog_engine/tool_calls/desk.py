@@ -5,8 +5,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from dialog_engine.errors import ApprovalDecidedError, ApprovalError
 from dialog_engine.model import ApprovalStatus, ChatEvent, ToolCall, Turn
 from dialog_engine.tool_calls import approvals
@@ -171,7 +169,6 @@ class ApprovalDesk:
 
     async def _approved(self, waiting: _Waiting, asked: Asked, run: Run) -> Approved:
         request = self._calls.request(waiting.turn, asked.call, run.tool, run.arguments)
-        request = msgspec.structs.replace(request, execution_class=asked.question.execution_class)
         await to_its_end(self._commit(waiting, asked, run.decision, request=request))
         return Approved(asked.call, request, run.decision.arguments)
 

@@ -8,13 +8,13 @@ import msgspec
 
 from dialog_engine.model import ApprovalStatus, ToolCall
 from plugins_contract.catalogue import ApprovalPolicy
-from plugins_contract.messages import ExecutionClass
 
 
 class Question(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What was asked about a call. Times are Unix milliseconds on the clock of Redis.
 
-    `hash` stands for all that a person approves: the arguments, and the tool as it was when the question was put.
+    `hash` stands for all that a person approves: the arguments, and the tool as it was when the question was put, its
+    execution class included.
     """
 
     server: str
@@ -22,7 +22,6 @@ class Question(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     policy: ApprovalPolicy
     arguments: dict[str, Any]
     hash: str
-    execution_class: ExecutionClass
     asked_at: int
     expires_at: int
 
