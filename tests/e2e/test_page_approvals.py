@@ -1,0 +1,55 @@
+"""Approvals in the page's own modules, in Chromium and without an engine: what is told again, late or twice."""
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.chat_page import ChatPage
+
+pytestmark = pytest.mark.browser
+
+CALL = {"toolCallId": "call_1", "correlationId": "one", "toolName": "a__b", "server": "a", "round": 1}
+PENDING = {"type": "tool", "status": "pending", **CALL, "arguments": {"x": 1}}
+ASKED = {"type": "approval", "status": "asked", **CALL, "arguments": {"x": 1}, "hash": "h", "policy": "always"}
+EDITED = {"type": "approval", "status": "edited", **CALL, "arguments": {"x": 2}, "decidedAt": "now"}
+ENDED = {"type": "tool", "status": "refused", **CALL, "durationMs": 0}
+
+
+def control(number: int, data: dict[str, Any]) -> dict[str, Any]:
+    return {"id": f"1-{number}", "type": "control", "data": data}
+
+
+def call_after(chat: ChatPage, *events: dict[str, Any]) -> dict[str, Any]:
+    """The call on the only card, when these events have come."""
+    chat.open()
+    return chat.page.evaluate(
+        """async (events) => {
+            const { initial, needsApproval, reduce } = await import("/assets/state.js");
+            const began = reduce(initial, { type: "attached", turnId: "turn" });
+            const state = events.reduce((sofar, event) => reduce(sofar, { type: "event", event }), began);
+            const [{ call }] = state.items.filter(({ kind }) => kind === "tool");
+            return { ...call, waits: needsApproval(call) };
+        }""",
+        list(events),
+    )
+
+
+def test_a_call_waits_from_the_question_to_the_decision(chat: ChatPage) -> None:
+    asked = call_after(chat, control(1, PENDING), control(2, ASKED))
+    assert (asked["waits"], asked["status"], asked["approval"]["hash"]) == (True, "pending", "h")
+    decided = call_after(chat, control(1, PENDING), control(2, ASKED), control(3, EDITED))
+    assert (decided["waits"], decided["arguments"]) == (False, {"x": 2})
+
+
+def test_a_call_that_has_ended_does_not_ask_any_more(chat: ChatPage) -> None:
+    ended = call_after(chat, control(1, PENDING), control(2, ASKED), control(3, ENDED), control(4, ASKED))
+
+    assert (ended["waits"], ended["status"]) == (False, "refused")
+
+
+def test_a_decision_that_was_missed_is_learned_from_a_reset(chat: ChatPage) -> None:
+    told = [{"event": "control", "data": data} for data in (PENDING, EDITED)]
+    reset = {"id": "2-1", "type": "reset", "data": {"reason": "why", "told": told}}
+    call = call_after(chat, control(1, PENDING), control(2, ASKED), reset)
+
+    assert (call["waits"], call["approval"]["status"], call["arguments"]) == (False, "edited", {"x": 2})
