@@ -39,7 +39,7 @@ class LeaseTimes:
     loop_alive: float = 5.0
     """A loop that has not moved for so long gets no renewals."""
     beat: float = 0.5
-    sweep: float = 2.0
+    sweep: float = 1.0
     """How often a worker looks for entries to take over."""
     grace: float = 5.0
     """How long Redis must have been steady before that, as this worker has seen it: a living worker renews sooner after
