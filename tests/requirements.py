@@ -387,6 +387,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "what was committed before a crash is told after it": (
         "story/test_07_a_restart.py::test_finished_tools_are_not_run_again_and_running_ones_are_waited_for",
         "integration/test_http_turns.py::test_the_end_that_a_log_lost_is_told_from_what_was_stored",
+        "e2e/test_stack_resume.py::test_a_client_that_comes_back_and_one_that_begins_anew_are_told_what_is_stored",
     ),
     "streams cut at random have no gap and no duplicate": (
         "chaos/test_cut_streams.py::test_streams_that_are_cut_at_random_have_no_gap_and_no_duplicate",

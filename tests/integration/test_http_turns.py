@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -395,12 +396,36 @@ async def test_at_the_end_of_the_engine_streams_get_what_is_there_and_a_farewell
         async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
             stream = await RawStream.begin(engine, stack)
             await stream.until(b'"delta":"He"')
+            began = time.monotonic()
         # Read to its end: a stream that was cut would have no last chunk.
         rest = await stream.rest()
+    assert time.monotonic() - began < 3  # it need not be cut
     assert rest.endswith(b"\r\n0\r\n\r\n")
     assert re.search(rb": farewell\nretry: \d+\n\n", rest)
     assert b"event: done" not in rest
     assert b"error" not in rest
+
+
+async def test_streams_of_turns_that_run_elsewhere_get_a_farewell_too(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    model.held.clear()
+    (tmp_path / "other").mkdir()
+    async with (
+        AsyncExitStack() as stack,
+        running_engine(settings(tmp_path, redis_url, model.url)) as owner,
+        owner.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream,
+    ):
+        turn = stream.response.headers["x-turn-id"]
+        async with running_engine(settings(tmp_path / "other", redis_url, model.url)) as other:
+            elsewhere = await RawStream.begin(other, stack, f"GET /v1/turns/{turn}/events")
+            await elsewhere.until(b'"delta":"He"')
+            began = time.monotonic()
+        rest = await elsewhere.rest()
+        assert time.monotonic() - began < 3
+        assert b": farewell" in rest
+        model.held.set()
+        assert (await stream.until("done")).data["reason"] == "stop"
 
 
 async def test_a_turn_that_ends_in_its_grace_is_told_to_its_end(tmp_path: Path, redis_url: str, model: Model) -> None:
@@ -422,12 +447,12 @@ class RawStream:
         self._reader, self._writer = reader, writer
 
     @classmethod
-    async def begin(cls, engine: Engine, stack: AsyncExitStack) -> "RawStream":
+    async def begin(cls, engine: Engine, stack: AsyncExitStack, asks: str = "POST /v1/chat") -> "RawStream":
         host, port = engine.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         stack.callback(writer.close)
-        body = b'{"message":"Hi"}'
-        head = f"POST /v1/chat HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+        body = b'{"message":"Hi"}' if asks.startswith("POST") else b""
+        head = f"{asks} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
         writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         return cls(reader, writer)
 

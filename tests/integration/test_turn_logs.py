@@ -418,6 +418,21 @@ async def test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once(ar
     assert archive.elsewhere.followed_elsewhere == 0
 
 
+async def test_elsewhere_a_reader_may_come_later_than_another_and_from_an_earlier_place(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        for n in range(200):
+            log.append(Reset(str(n)))
+        await wait_until(lambda: log.stored_up_to == 200)
+        first = asyncio.create_task(read(archive.elsewhere, Cursor(1, 150)))
+        await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+        second = asyncio.create_task(read(archive.elsewhere))
+        await asyncio.sleep(0)
+        log.append(DONE)
+        assert ids(await first) == [Cursor(1, number) for number in range(151, 202)]
+        assert ids(await second) == [Cursor(1, number) for number in range(1, 202)]
+
+
 async def test_readers_are_let_go_when_the_engine_goes_down_with_all_that_is_there(archive: Archive) -> None:
     async with at_work(archive.logs.run):
         log = archive.logs.open(TURN)

@@ -1,0 +1,90 @@
+"""An engine is killed the moment after a client has seen a step: what was committed is told again, and told once."""
+
+import signal
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+from redis import Redis as SyncRedis
+
+from plugins_contract.keys import Keys
+from tests.support.stack import Event, Stack, running_stack
+from tests.support.transcript import Transcript
+
+COUNT = "Increment the counter with token {token}"
+
+
+@pytest.fixture(scope="module")
+def stack() -> Generator[Stack]:
+    with running_stack(quick=True, token_delay_ms=5) as stack:
+        yield stack
+
+
+def step(status: str) -> Callable[[Event], bool]:
+    return lambda event: event.data.get("type") == "tool" and event.data["status"] == status
+
+
+def message(event: Event) -> bool:
+    return event.name == "message"
+
+
+def second_text(event: Event) -> bool:
+    return event.name == "text" and event.data["delta"].strip() == "counter"
+
+
+MOMENTS: dict[str, Callable[[Event], bool]] = {
+    "message": message,
+    "pending": step("pending"),
+    "running": step("running"),
+    "succeeded": step("succeeded"),
+    "second-text": second_text,
+}
+
+
+def take(transcript: Transcript, events: Any, until: Callable[[Event], bool] = lambda _: False) -> None:
+    for event in events:
+        transcript.take(event.id, event.name, event.data)
+        if until(event):
+            return
+
+
+def stored(stack: Stack, session_id: str) -> tuple[dict[int, str], dict[str, str]]:
+    """The assistant's messages, and where their calls stand."""
+    said = stack.http.get(f"/v1/sessions/{session_id}/messages").json()["messages"]
+    answers = [each for each in said if each["role"] == "assistant"]
+    calls = {call["correlationId"]: call["status"] for each in answers for call in each["toolCalls"]}
+    return {each["messageId"]: each["content"] for each in answers}, calls
+
+
+@pytest.mark.parametrize(("moment", "log"), [*((moment, "kept") for moment in MOMENTS), ("succeeded", "lost")])
+def test_a_client_that_comes_back_and_one_that_begins_anew_are_told_what_is_stored(
+    stack: Stack, moment: str, log: str
+) -> None:
+    token = f"resume-{moment}-{log}"
+    resumed, anew = Transcript(), Transcript()
+    with stack.asking(COUNT.format(token=token)) as events:
+        first = next(events)
+        resumed.take(first.id, first.name, first.data)
+        take(resumed, events, MOMENTS[moment])
+        assert stack.engine
+        stack.engine.send(signal.SIGKILL)
+    turn, session = first.data["turnId"], first.data["sessionId"]
+    stack.engine.stop()
+    if log == "lost":
+        with SyncRedis.from_url(stack.redis.url) as redis:
+            redis.delete(Keys().turn(turn))
+    stack.start_engine()
+
+    take(resumed, stack.follow(turn, after=resumed.last_id).events)
+    take(anew, stack.follow(turn).events)
+
+    messages, calls = stored(stack, session)
+    for told in (resumed, anew):
+        assert (told.messages, told.statuses) == (messages, calls)
+        assert told.open_text == ""
+        assert told.done is not None
+        assert told.done["reason"] == "stop"
+        assert told.repeats == []
+        assert all("arguments" in call for call in told.calls.values())
+    assert list(calls.values()) == ["succeeded"]
+    assert len(stack.effects(token)) == 1
