@@ -115,15 +115,20 @@ async def test_a_decision_that_nobody_takes_is_taken_back(redis: Any, monkeypatc
     assert await engines.left() == []
 
 
-@pytest.mark.parametrize("run", [None, {"ended": "1"}, {"engine": "here"}], ids=["gone", "ended", "its own"])
-async def test_nothing_is_left_for_a_turn_that_no_other_engine_runs(redis: Any, run: dict[str, str] | None) -> None:
+@pytest.mark.parametrize(
+    ("run", "answer"),
+    [(None, b"GONE"), ({"ended": "1"}, b"ENDED"), ({"engine": "here"}, b"HERE"), ({}, b"ASKED")],
+)
+async def test_a_decision_is_left_only_where_another_engine_runs_the_turn(
+    redis: Any, run: dict[str, str] | None, answer: bytes
+) -> None:
     engines = Engines(redis)
     if run is not None:
         await engines.run_is_there(**run)
-    with pytest.raises(NotWaitingHereError):
-        await engines.here.hand_over("turn", "call", Refuse())
 
-    assert await engines.left() == []
+    assert await scripts.run(redis, "hand_over", [RUN], ["here", "decision:1", "{}", "channel", "word"]) == [answer]
+
+    assert await engines.left() == ([b"decision:1"] if answer == b"ASKED" else [])
     assert await redis.exists(RUN) == (run is not None)
 
 

@@ -1,12 +1,19 @@
 """A turn that waits for a person, among twins: what runs meanwhile, what each decision does, and who comes too late."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from dialog_engine.errors import ApprovalDecidedError, ApprovalError, ArgumentsRefusedError, StorageUnavailableError
+from dialog_engine.errors import (
+    ApprovalDecidedError,
+    ApprovalError,
+    ApprovalExpiredError,
+    ArgumentsRefusedError,
+    StorageUnavailableError,
+)
 from dialog_engine.model import (
     ApprovalStatus,
     ApprovalStep,
@@ -200,6 +207,18 @@ async def test_an_approval_that_nobody_gives_expires_and_the_turn_goes_on() -> N
         assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.REFUSED]
         assert stage.workshop.executed == []
         assert done_of(events).reason is DoneReason.STOP
+
+
+async def test_a_decision_that_comes_after_the_time_runs_nothing_and_its_giver_is_told() -> None:
+    async with a_stage() as stage:
+        turn, step = await waiting_turn(stage)
+        in_an_hour, now = stage.clock.now_ms() // 1000 + 3600, time.monotonic()
+        stage.clock.sample((in_an_hour, 0), now, now)
+        with pytest.raises(ApprovalExpiredError):
+            await stage.desk.hand_in(step.call.correlation_id, approve(step))
+
+        assert approvals_of(await stage.seen(turn)) == [ApprovalStatus.ASKED, ApprovalStatus.EXPIRED]
+        assert stage.workshop.executed == []
 
 
 async def test_stop_while_a_call_waits_cancels_it_and_nothing_can_be_approved_any_more() -> None:
