@@ -51,7 +51,7 @@ FORMS = {
     ),
     Size.FULL: Form(
         10_000,
-        8,
+        12,
         Work(calls_per_turn=20, open_calls=200, longest_ms=600),
         kill_seconds=1.0,
         spared=0,
