@@ -86,7 +86,7 @@ class Keys:
         return f"{self.prefix}dialog.runs"
 
     def run(self, turn_id: str) -> str:
-        """Who runs a turn, in which epoch, and whether its end was asked for."""
+        """Who runs a turn, in which epoch, whether its end was asked for, and decisions on calls on their way to it."""
         return f"{self.prefix}dialog.runs:{turn_id}"
 
     def session(self, session_id: str) -> str:
