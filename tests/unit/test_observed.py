@@ -43,6 +43,8 @@ class Quiet(TurnLogs, TurnLog):
     def open(self, turn: Turn) -> TurnLog:
         return self
 
+    def moved(self, turn: Turn) -> None: ...
+
     def append(self, event: TurnEvent) -> None:
         self.events.append(event)
 
@@ -126,6 +128,8 @@ def test_the_text_can_be_read_and_every_metric_is_described() -> None:
         "callstream_stream_lag",
         "callstream_stream_oldest_pending_seconds",
         "callstream_stream_pending",
+        "dialog_approvals",
+        "dialog_approvals_waiting",
         "dialog_calls_held",
         "dialog_llm_first_token_seconds",
         "dialog_llm_requests",
