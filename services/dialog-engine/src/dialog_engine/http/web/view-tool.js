@@ -9,7 +9,8 @@ const IMAGE = /^image\/(png|jpeg|gif|webp|avif|svg\+xml)$/;
 
 export class ToolView {
   #media;
-  #approval;
+  #approval = null;
+  #decide;
   #turnId;
   #call = {};
   #mark = h("span", { class: "mark" });
@@ -29,7 +30,7 @@ export class ToolView {
    */
   constructor(media, decide) {
     this.#media = media;
-    this.#approval = new ApprovalView((call, body) => decide(this.#turnId, call.correlationId, body));
+    this.#decide = (call, body) => decide(this.#turnId, call.correlationId, body);
     this.element = h(
       "details",
       { class: "tool", "data-testid": "tool-card" },
@@ -43,7 +44,6 @@ export class ToolView {
       ),
       h("div", { class: "tool-progress" }, this.#bar, this.#message),
       this.#asked,
-      this.#approval.element,
       this.#outcome,
     );
   }
@@ -61,7 +61,11 @@ export class ToolView {
     this.#showHead(call);
     this.#showProgress(call);
     this.#asked.hidden = waits; // the form has them
-    this.#approval.update(call, this.element.querySelector("summary"));
+    if (call.approval && !this.#approval) {
+      this.#approval = new ApprovalView(this.#decide);
+      this.#asked.after(this.#approval.element);
+    }
+    this.#approval?.update(call, this.element.querySelector("summary"));
     if (before.arguments !== call.arguments) this.#arguments.textContent = pretty(call.arguments ?? {});
     if (before.status !== call.status && ENDED.has(call.status)) this.#outcome.replaceChildren(...this.#ended(call));
   }
