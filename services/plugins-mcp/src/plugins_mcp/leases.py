@@ -160,7 +160,7 @@ class LeaseKeeper:
                 if cancel_requested:
                     loop.call_soon_threadsafe(self._tell_cancel, lease)
             case Stale():
-                loop.call_soon_threadsafe(self._lose, lease, "another worker has it")
+                loop.call_soon_threadsafe(self._lose, lease, "another worker has it, or it has just ended")
 
     # What follows runs in the event loop: a lease that is held no more is not told anything.
 
