@@ -76,6 +76,18 @@ async def hall(redis_url: str) -> AsyncGenerator[Hall]:
         yield hall
 
 
+async def test_tools_stay_on_offer_while_redis_has_lost_the_catalogue(hall: Hall) -> None:
+    await hall.publish("time", "now")
+    await hall.reader.refresh()
+    await hall.redis.flushall()
+    await hall.reader.refresh()
+    assert hall.names() == ["time__now"]
+    assert [(view.state, view.workers) for view in hall.reader.servers] == [(ServerState.FAILED, 0)]
+    await hall.publish("git", "log")
+    await hall.reader.refresh()
+    assert hall.names() == ["git__log"]
+
+
 @pytest.mark.every_redis
 async def test_a_change_that_is_announced_is_seen_at_once(hall: Hall) -> None:
     async with at_work(hall.reader.run):

@@ -75,6 +75,10 @@ class CatalogueReader(ToolDirectory):
     async def refresh(self) -> None:
         """Read the catalogue now. An entry that this release cannot read is left out. Raises what redis raises."""
         names = sorted(name.decode() for name in await _all(self._redis.smembers(self._keys.catalogue)))
+        if not names:
+            # Redis has lost it. Workers put it back with their next heartbeat, and what they offer stays on offer.
+            self._servers = tuple(_unreported(view.catalogue) for view in self._servers)
+            return
         pipeline = self._redis.pipeline(transaction=False)
         for name in names:
             pipeline.hgetall(self._keys.catalogue_of(name))
@@ -108,7 +112,7 @@ class CatalogueReader(ToolDirectory):
         # The best that any worker says, and of equals the latest.
         best = max(beats, key=lambda beat: (beat.state is ServerState.READY, beat.at), default=None)
         if best is None:
-            return ServerView(catalogue, ServerState.FAILED, "no worker reports", 0)
+            return _unreported(catalogue)
         return ServerView(catalogue, best.state, best.error, len(beats), best.breaker, best.retry_at)
 
     async def _refresh_often(self) -> None:
@@ -150,6 +154,10 @@ class DisabledTools(ToolDirectory):
 
     def find(self, name: str) -> ToolEntry | ToolError:
         return ToolError(ErrorCode.DISABLED, "tools are switched off here (ENABLE_MCP=false)")
+
+
+def _unreported(catalogue: ServerCatalogue) -> ServerView:
+    return ServerView(catalogue, ServerState.FAILED, "no worker reports", 0)
 
 
 def _heartbeat(data: bytes) -> ServerHeartbeat:
