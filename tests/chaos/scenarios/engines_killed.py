@@ -6,6 +6,7 @@ turn must have its end, and the tool must have run once.
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -133,10 +134,11 @@ def run(size: Size, folder: Path) -> Report:
     try:
         stack.start()
         assert stack.engine
-        trial = Trial(stack, Replica(stack, "one"), Replica(stack, "two"))
-        for replica in (trial.one, trial.two):
-            replica.wait_for_tools()
-        _kill_all(trial, form)
+        with closing(Replica(stack, "one")) as one, closing(Replica(stack, "two")) as two:
+            trial = Trial(stack, one, two)
+            for replica in (one, two):
+                replica.wait_for_tools()
+            _kill_all(trial, form)
     finally:
         stack.close()
     figures: dict[str, float | int | str] = {"turns": trial.turns, "resets": trial.resets}
