@@ -160,7 +160,7 @@ class LeaseKeeper:
                 if cancel_requested:
                     loop.call_soon_threadsafe(self._tell_cancel, lease)
             case Stale():
-                loop.call_soon_threadsafe(self._lose, lease, "another worker has it, or it has just ended")
+                loop.call_soon_threadsafe(self._doubt, lease)
 
     # What follows runs in the event loop: a lease that is held no more is not told anything.
 
@@ -168,6 +168,10 @@ class LeaseKeeper:
         if lease in self._leases and not lease.told:
             lease.told = True
             lease.on_cancel()
+
+    def _doubt(self, lease: Lease) -> None:
+        """The call may just have ended here, its COMPLETE on the way back: what is held a beat later is another's."""
+        asyncio.get_running_loop().call_later(self._times.beat, self._lose, lease, "another worker has it")
 
     def _lose(self, lease: Lease, why: str) -> None:
         if lease in self._leases and not lease.over:
