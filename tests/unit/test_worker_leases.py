@@ -138,6 +138,17 @@ async def test_a_lease_that_another_worker_has_is_lost_once_and_asked_for_no_mor
     assert len(told.losses) == 1
 
 
+async def test_a_call_that_ended_while_it_was_renewed_has_not_lost_its_lease(caplog: pytest.LogCaptureFixture) -> None:
+    scripts, told = Scripts(answer=[b"STALE"]), Told()
+    async with keeping(scripts, replace(TIMES, beat=0.5, loop_alive=5.0, give_up=5.0)) as keeper:
+        with hold(keeper, told):
+            await wait_until(lambda: scripts.asked_at)
+            await anyio.sleep(0.1)  # what the renewal was answered is known by now, and so is the end of the call
+        await anyio.sleep(0.6)
+    assert not told.losses
+    assert not caplog.records
+
+
 async def test_while_redis_is_away_it_is_asked_again_soon_and_the_lease_is_given_up_in_time() -> None:
     scripts, told = Scripts(away=True), Told()
     async with keeping(scripts, replace(TIMES, renew=0.15)) as keeper:
