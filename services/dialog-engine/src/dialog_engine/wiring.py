@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -18,19 +17,20 @@ from dialog_engine.chat.shared_turns import SharedTurns
 from dialog_engine.chat.takeover import Takeover
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
-from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http.app import State, create_app
 from dialog_engine.http.auth import Authenticator
 from dialog_engine.http.limits import MAX_BODY_BYTES
-from dialog_engine.http.services import About, Readiness, Services
-from dialog_engine.llm.openai_client import OpenAIChatClient
+from dialog_engine.http.services import About, Services
+from dialog_engine.llm.clients import open_llm
+from dialog_engine.loops import kept_running, left_when
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm
+from dialog_engine.readings import Readings
 from dialog_engine.storage.approvals import SqliteApprovals
 from dialog_engine.storage.archive import SqliteArchive, SqliteSessions
 from dialog_engine.storage.calls import SqliteCalls
 from dialog_engine.storage.copies import SqliteCopies
-from dialog_engine.storage.database import Database, open_database
+from dialog_engine.storage.database import open_database
 from dialog_engine.storage.journal import SqliteJournal
 from dialog_engine.storage.meta import engine_id
 from dialog_engine.storage.outbox import SqliteOutbox
@@ -53,19 +53,14 @@ from dialog_engine.tool_calls.pipeline import standard_pipeline
 from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat, ToolCalls
 from dialog_engine.tool_calls.rounds import Rounds
 from plugins_contract.announcements import LISTEN_SECONDS
-from plugins_contract.backlog import read_backlog
 from plugins_contract.clock import Clock, RedisClock
-from plugins_contract.connections import blocking_client, command_client, is_outage
-from plugins_contract.keys import GROUP, Keys
+from plugins_contract.connections import blocking_client, command_client
+from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
-
-log = logging.getLogger(__name__)
+from plugins_contract.redis_address import RedisAddress
 
 VERSION = version("dialog-engine")
-RESTART_SECONDS = 1.0
 DAY_SECONDS = 24 * 3600
-SCRAPE_SECONDS = 2.0
-"""How long a scrape waits for Redis; without it the engine's own numbers are told."""
 
 
 def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
@@ -100,10 +95,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         keys = Keys(settings.redis_key_prefix)
         clock = RedisClock()
         metrics = Metrics()
-        redis = await _closing(stack, command_client(settings.redis_address))
-        mail = await _closing(stack, blocking_client(settings.redis_address, block_seconds=BLOCK_SECONDS))
-        announcements = await _closing(stack, blocking_client(settings.redis_address, block_seconds=LISTEN_SECONDS))
-        bells = await _closing(stack, blocking_client(settings.redis_address, block_seconds=LISTEN_SECONDS))
+        redis, mail, announcements, bells = await _connections(stack, settings.redis_address)
         database = await stack.enter_async_context(open_database(settings.outbox_path))
         outbox = SqliteOutbox(database)
         routes = DEFAULT_ROUTES | settings.outbox_routes
@@ -137,9 +129,9 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         archive = SqliteArchive(database, calls)
         approvals = SqliteApprovals(database, relay.offer, journal.offer)
         rounds = Rounds(calls, executor, _desk(approvals, tools, executor, clock, settings, metrics))
-        client = await stack.enter_async_context(contextlib.aclosing(_llm(settings)))
+        llm = await stack.enter_async_context(open_llm(settings))
         service = ChatService(
-            _llm_with_tools(observed_llm(client.stream_chat, metrics), tools, rounds, settings),
+            _llm_with_tools(observed_llm(llm, metrics), tools, rounds, settings),
             turns=turn_store,
             history=archive,
             approvals=approvals,
@@ -174,7 +166,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             handover.run,
             Bell(bells, keys, turns.stop, handover.rung).run,
         ]
-        await stack.enter_async_context(_kept_running(*loops, *([catalogue.run] if settings.enable_mcp else [])))
+        await stack.enter_async_context(kept_running(*loops, *([catalogue.run] if settings.enable_mcp else [])))
         await watch.ask()
         if watch.available and settings.enable_mcp:
             await catalogue.look()
@@ -183,8 +175,11 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             await takeover.release(await turns.close(settings.shutdown_grace_seconds))
             logs.let_go()
 
-        await stack.enter_async_context(_left_when(closing, leave))
+        await stack.enter_async_context(left_when(closing, leave))
         await takeover.resume()
+        readings = Readings(
+            database, outbox, relay, rounds.desk, watch, tools, redis, keys, metrics, has_workers=settings.enable_mcp
+        )
         yield Services(
             about=_about(settings),
             turns=SharedTurns(turns, runs, local, journal, imports),
@@ -193,17 +188,10 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             approvals=SharedApprovals(shared, OwnDecisions(rounds.desk, journal), handover),
             frames=logs,
             tools=tools,
-            readiness=lambda: _readiness(database, watch, tools, outbox, settings),
-            metrics=lambda: _metrics(metrics, outbox, relay, rounds.desk, watch, redis, keys),
+            readiness=readings.readiness,
+            metrics=readings.scrape,
             max_message_chars=settings.max_message_chars,
         )
-
-
-def _llm(settings: Settings) -> OpenAIChatClient:
-    key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else None
-    return OpenAIChatClient(
-        settings.openai_base_url, key, settings.openai_model, read_timeout_s=settings.model_timeout_seconds
-    )
 
 
 def _desk(
@@ -226,99 +214,19 @@ def _llm_with_tools(llm: StreamChat, tools: ToolDirectory, rounds: Rounds, setti
     return enhance(llm, pipeline)
 
 
-async def _closing(stack: contextlib.AsyncExitStack, redis: Redis) -> Redis:
-    stack.push_async_callback(redis.aclose)
-    return redis
-
-
-@contextlib.asynccontextmanager
-async def _left_when(closing: asyncio.Event, leave: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
-    """Call `leave` once: when `closing` is set, or at the end of the block."""
-
-    async def leave_when_told() -> None:
-        await closing.wait()
-        await leave()
-
-    leaving = asyncio.create_task(leave_when_told(), name="leave")
-    try:
-        yield
-    finally:
-        closing.set()
-        await leaving
-
-
-@contextlib.asynccontextmanager
-async def _kept_running(*loops: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
-    """Run loops that never end; one that fails is logged and begun again."""
-
-    async def keep(run: Callable[[], Awaitable[None]], name: str) -> None:
-        while True:
-            try:
-                await run()
-            except Exception:
-                log.exception("%s failed and is begun again", name)
-            await asyncio.sleep(RESTART_SECONDS)
-
-    names = [getattr(run, "__qualname__", repr(run)) for run in loops]
-    tasks = [asyncio.create_task(keep(run, name), name=name) for run, name in zip(loops, names, strict=True)]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+async def _connections(stack: contextlib.AsyncExitStack, address: RedisAddress) -> tuple[Redis, Redis, Redis, Redis]:
+    """For commands, and one each for what blocks: the mailbox, announcements, and the bells."""
+    clients = (
+        command_client(address),
+        blocking_client(address, block_seconds=BLOCK_SECONDS),
+        blocking_client(address, block_seconds=LISTEN_SECONDS),
+        blocking_client(address, block_seconds=LISTEN_SECONDS),
+    )
+    for client in clients:
+        stack.push_async_callback(client.aclose)
+    return clients
 
 
 def _about(settings: Settings) -> About:
     label = settings.model_label or settings.openai_model
     return About(VERSION, settings.openai_model, label, settings.model_scripted, settings.enable_mcp)
-
-
-async def _readiness(
-    database: Database, watch: RedisWatch, tools: ToolDirectory, outbox: SqliteOutbox, settings: Settings
-) -> Readiness:
-    try:
-        await database.check()
-        waiting, oldest_ms = await outbox.backlog()
-        storage = "ok"
-    except StorageUnavailableError as error:
-        waiting, oldest_ms, storage = 0, 0, str(error)
-    workers = tools.workers if settings.enable_mcp else None
-    parts = {
-        "storage": storage,
-        "redis": "ok" if watch.available else "unavailable",
-        "workers": workers,
-        "tools": len(tools.tools()),
-        "outbox": {"waiting": waiting, "oldestMs": oldest_ms},
-    }
-    return Readiness(storage == "ok", not watch.available or workers == 0, parts)
-
-
-async def _metrics(
-    metrics: Metrics,
-    outbox: SqliteOutbox,
-    relay: Relay,
-    desk: ApprovalDesk,
-    watch: RedisWatch,
-    redis: Redis,
-    keys: Keys,
-) -> bytes:
-    """The metrics, with what is measured at the time of the scrape."""
-    with contextlib.suppress(StorageUnavailableError):
-        waiting, oldest_ms = await outbox.backlog()
-        metrics.outbox_rows.set(waiting)
-        metrics.outbox_oldest.set(oldest_ms / 1000)
-    metrics.calls_held.set(relay.held)
-    metrics.approvals_waiting.set(desk.waiting)
-    metrics.redis_up.set(watch.available)
-    try:
-        async with asyncio.timeout(SCRAPE_SECONDS):
-            backlog = await read_backlog(redis, keys)
-    except Exception as error:
-        if not is_outage(error):
-            log.exception("the request stream cannot be measured")
-        return metrics.text()
-    metrics.lag.labels(keys.requests, GROUP).set(backlog.lag)
-    metrics.pending.labels(keys.requests, GROUP).set(backlog.pending)
-    metrics.oldest_pending.labels(keys.requests, GROUP).set(backlog.oldest_pending_seconds)
-    return metrics.text()
