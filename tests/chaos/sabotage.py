@@ -42,7 +42,7 @@ class Sabotage:
 
 
 _NEVER_GIVES_UP = (
-    Cut(f"{WORKER}/leases.py", "if time.monotonic() - lease.renewed_at > self._times.give_up:", "if False:"),
+    Cut(f"{WORKER}/leases.py", "if lease.may_run_elsewhere and", "if False and"),
     Cut(f"{WORKER}/leases.py", "time.monotonic() - self._beat_at > self._times.loop_alive\n", "False\n"),
     Cut(f"{WORKER}/leases.py", "            lease.on_lost()", "            pass"),
 )

@@ -71,7 +71,7 @@ class Told:
         self.losses.append(time.monotonic())
 
 
-def delivery() -> Delivery:
+def delivery(execution_class: ExecutionClass = ExecutionClass.REPEATABLE) -> Delivery:
     request = ToolCallRequested(
         correlation_id=new_id(),
         session_id="s",
@@ -85,7 +85,7 @@ def delivery() -> Delivery:
         response_channel="r",
         mailbox="m",
         deadline=0,
-        execution_class=ExecutionClass.ONCE,
+        execution_class=execution_class,
         subject="u",
     )
     return Delivery(request, "1-1", "me", "token")
@@ -100,8 +100,8 @@ async def keeping(scripts: Scripts, times: LeaseTimes = TIMES) -> AsyncGenerator
         tasks.cancel_scope.cancel()
 
 
-def hold(keeper: LeaseKeeper, told: Told) -> Any:
-    return keeper.held(delivery(), 1, since=time.monotonic(), on_cancel=told.on_cancel, on_lost=told.on_lost)
+def hold(keeper: LeaseKeeper, told: Told, what: Delivery | None = None) -> Any:
+    return keeper.held(what or delivery(), 1, since=time.monotonic(), on_cancel=told.on_cancel, on_lost=told.on_lost)
 
 
 async def test_a_lease_is_renewed_from_a_thread_of_its_own_for_as_long_as_it_is_held() -> None:
@@ -157,6 +157,18 @@ async def test_while_redis_is_away_it_is_asked_again_soon_and_the_lease_is_given
             await wait_until(lambda: told.losses)
     assert TIMES.give_up <= told.losses[0] - begun < TIMES.lease
     assert scripts.looks > 4
+
+
+async def test_a_call_that_must_not_run_twice_goes_on_through_any_outage_until_another_worker_has_ended_it() -> None:
+    scripts, told, other = Scripts(away=True), Told(), Told()
+    async with keeping(scripts) as keeper:
+        with hold(keeper, told, delivery(ExecutionClass.ONCE)), hold(keeper, other):
+            await wait_until(lambda: other.losses)
+            begun = time.monotonic()
+            await wait_until(lambda: time.monotonic() - begun > TIMES.lease)
+            assert not told.losses
+            scripts.away, scripts.answer = False, [b"STALE"]
+            await wait_until(lambda: told.losses)
 
 
 async def test_an_outage_shorter_than_that_loses_nothing() -> None:

@@ -3,8 +3,9 @@
 A lease is the idle time of the call's entry in the group's pending list. It is renewed while the event loop is alive,
 so a loop that is busy for a moment loses nothing, and a process that hangs loses its calls. Renewal is fenced: after a
 stall the entry of another worker is not stolen back. What Redis has lost of a call is put back by its renewal, so as
-soon as an outage is over all leases are renewed. The event loop itself gives up what was not renewed in time, so that
-the work has ended here before it begins elsewhere, however long the thread waits for an answer.
+soon as an outage is over all leases are renewed. The event loop itself gives up what may run again and was not renewed
+in time, so that the work has ended here before it begins elsewhere, however long the thread waits for an answer. What
+must not run twice begins nowhere else: it goes on through any outage, and its result is worth having.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import LEASE_MS, Delivery, renew
 from plugins_contract.ledger.replies import Renewed, Stale
 from plugins_contract.ledger.scripts import ServerMark, SyncCommands
+from plugins_contract.messages import ExecutionClass
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +37,7 @@ class LeaseTimes:
     renew_again: float = 0.25
     """How soon an outage of Redis is noticed, and its end: all leases are renewed then, before others take calls up."""
     give_up: float = 8.0
-    """Work ends this long after its last good renewal: before it can begin elsewhere."""
+    """Work that may run again ends this long after its last good renewal: before it can begin elsewhere."""
     loop_alive: float = 5.0
     """A loop that has not moved for so long gets no renewals."""
     beat: float = 0.5
@@ -62,6 +64,11 @@ class Lease:
     renewed_at: float
     told: bool = False
     over: bool = False
+
+    @property
+    def may_run_elsewhere(self) -> bool:
+        """Whether another worker would run it again when the lease has run out."""
+        return self.delivery.request.execution_class is ExecutionClass.REPEATABLE
 
 
 class LeaseKeeper:
@@ -108,7 +115,7 @@ class LeaseKeeper:
             while True:
                 self._beat_at = time.monotonic()
                 for lease in self._held_now():
-                    if time.monotonic() - lease.renewed_at > self._times.give_up:
+                    if lease.may_run_elsewhere and time.monotonic() - lease.renewed_at > self._times.give_up:
                         self._lose(lease, "it could not be renewed in time")
                 await asyncio.sleep(self._times.beat)
         finally:
