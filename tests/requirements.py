@@ -59,6 +59,10 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "story/test_05_rounds.py::test_after_the_last_round_the_model_answers_without_tools",
         "e2e/test_stack_chat.py::test_a_model_that_never_ends_is_stopped_by_the_limit_of_rounds",
     ),
+    "tools of the engine's own are answered without a worker, and shown and stored like any other": (
+        "unit/test_local_tools.py::test_a_local_tool_is_offered_beside_the_others_and_answered_without_a_worker",
+        "contract/ports/test_storage_ports.py::test_who_answered_a_call_that_was_never_requested_is_kept",
+    ),
     "parallel calls run at once": (
         "story/test_03_parallel_calls.py::test_calls_of_one_reply_run_at_once_and_may_end_in_any_order",
     ),

@@ -138,6 +138,19 @@ async def test_a_round_is_its_message_with_its_calls_and_what_is_open_of_them(st
     assert [*await storage.history.open_calls(turn)] == [OpenCall(one, requests[0]), OpenCall(three, requests[1])]
 
 
+async def test_who_answered_a_call_that_was_never_requested_is_kept(storage: Storage) -> None:
+    turn = await begun(storage)
+    one, two = call(1, "read_result"), call(2, "a__nope")
+    answers = {one.correlation_id: succeeded("here"), two.correlation_id: REFUSED}
+
+    await storage.calls.add_round(
+        turn, AssistantMessage("", (one, two)), [], answers, servers={one.correlation_id: "callstream"}
+    )
+
+    [_, told] = await storage.history.told(turn)
+    assert [each.server for each in told.calls] == ["callstream", ""]
+
+
 async def test_what_a_provider_wants_echoed_with_a_call_is_kept(storage: Storage) -> None:
     turn = await begun(storage)
     signed = ToolCall("call_1", new_id(), "a__b", "{}", {"extra_content": {"signature": "x"}})

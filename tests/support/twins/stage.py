@@ -18,6 +18,7 @@ from dialog_engine.model import (
 )
 from dialog_engine.tool_calls.desk import ApprovalDesk
 from dialog_engine.tool_calls.enhance import enhance
+from dialog_engine.tool_calls.local_tools import LocalTool
 from dialog_engine.tool_calls.pipeline import standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
 from dialog_engine.tool_calls.rounds import Rounds
@@ -41,6 +42,7 @@ class Stage:
         max_rounds: int = 5,
         system_prompt: str = "",
         approval_seconds: float = 60,
+        local: Sequence[LocalTool] = (),
     ) -> None:
         self.model = model
         self.tools = tools or Shelf()
@@ -52,6 +54,7 @@ class Stage:
         self._approval_seconds = approval_seconds
         self._max_rounds = max_rounds
         self._system_prompt = system_prompt
+        self._local = local
         self.turns = self._engine()
 
     async def __aenter__(self) -> "Stage":
@@ -99,6 +102,7 @@ class Stage:
             rounds=rounds,
             system_prompt=self._system_prompt,
             max_rounds=self._max_rounds,
+            local=self._local,
         )
         service = ChatService(
             enhance(self.model, pipeline),

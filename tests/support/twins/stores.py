@@ -21,7 +21,7 @@ from dialog_engine.model import (
     TurnFailed,
     UserMessage,
 )
-from dialog_engine.tool_calls.ports import NOTHING_ASKED, ApprovalStore, CallStore
+from dialog_engine.tool_calls.ports import NOTHING_ASKED, NOWHERE, ApprovalStore, CallStore
 from dialog_engine.tool_calls.questions import Approval, Asked, Decision, Question
 from dialog_engine.tool_calls.rounds import OpenCall
 from dialog_engine.tool_calls.views import for_model
@@ -55,11 +55,13 @@ class _StoredCall:
     request: ToolCallRequested | None
     outcome: ToolOutcome | None = None
     approval: Approval | None = None
+    ran_on: str = ""
 
     @property
     def server(self) -> str:
-        """The server that runs it, or is to run it."""
-        return self.request.server if self.request else self.approval.question.server if self.approval else ""
+        """The server that ran it, runs it, or is to run it."""
+        asked = self.request.server if self.request else self.approval.question.server if self.approval else ""
+        return asked or self.ran_on
 
 
 @dataclass(slots=True)
@@ -135,6 +137,7 @@ class MemoryStore(CallStore, ApprovalStore, TurnStore, History):
         requests: Sequence[ToolCallRequested],
         answered: Mapping[str, ToolOutcome],
         questions: Mapping[str, Question] = NOTHING_ASKED,
+        servers: Mapping[str, str] = NOWHERE,
     ) -> int:
         def unit() -> int:
             asked = {request.correlation_id: request for request in requests}
@@ -142,6 +145,8 @@ class MemoryStore(CallStore, ApprovalStore, TurnStore, History):
             stored.turn = replace(stored.turn, rounds=stored.turn.rounds + 1)
             for call in message.tool_calls:
                 self._calls[call.correlation_id] = _StoredCall(call, turn.turn_id, asked.get(call.correlation_id))
+            for call_id, server in servers.items():
+                self._calls[call_id].ran_on = server
             for call_id, question in questions.items():
                 self._calls[call_id].approval = Approval(question)
             for request in requests:

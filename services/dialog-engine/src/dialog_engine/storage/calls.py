@@ -13,7 +13,7 @@ from dialog_engine.storage.copies import message_row
 from dialog_engine.storage.database import Database, Transaction, now_ms
 from dialog_engine.storage.journal import OfferEntries, add_entry, add_turn_entry, nobody
 from dialog_engine.storage.outbox import add_event
-from dialog_engine.tool_calls.ports import NOTHING_ASKED, CallStore
+from dialog_engine.tool_calls.ports import NOTHING_ASKED, NOWHERE, CallStore
 from dialog_engine.tool_calls.questions import Question
 from dialog_engine.tool_calls.rounds import OpenCall
 from plugins_contract.errors import ErrorCode
@@ -61,9 +61,10 @@ class SqliteCalls(CallStore):
         requests: Sequence[ToolCallRequested],
         answered: Mapping[str, ToolOutcome],
         questions: Mapping[str, Question] = NOTHING_ASKED,
+        servers: Mapping[str, str] = NOWHERE,
     ) -> int:
-        servers = {request.correlation_id: request.server for request in requests}
-        servers |= {correlation_id: question.server for correlation_id, question in questions.items()}
+        of_call = {**servers, **{request.correlation_id: request.server for request in requests}}
+        of_call |= {correlation_id: question.server for correlation_id, question in questions.items()}
 
         async def unit(tx: Transaction) -> tuple[int, list[OutboxRow], JournalEntry]:
             message_id, number = await insert_message(tx, turn, "assistant", message)
@@ -79,7 +80,7 @@ class SqliteCalls(CallStore):
                         ordinal,
                         call.tool_call_id,
                         call.name,
-                        servers.get(call.correlation_id, ""),
+                        of_call.get(call.correlation_id, ""),
                         call.arguments,
                         msgspec.json.encode(call.extra) if call.extra else None,
                         now_ms(),

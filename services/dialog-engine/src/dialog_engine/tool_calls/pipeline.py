@@ -1,8 +1,10 @@
 """The story of a turn: prepare once, then rounds of model and tools until there is an answer."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from dialog_engine.tool_calls.context import Answer, TurnContext
+from dialog_engine.tool_calls.local_tools import LocalTool, LocalTools
 from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.processors.conversation_entry import ConversationEntry
 from dialog_engine.tool_calls.processors.recursive import Recursive
@@ -44,14 +46,20 @@ class Pipeline:
         return ctx.answer
 
 
-def standard_pipeline(*, source: ToolSource, rounds: Rounds, system_prompt: str, max_rounds: int) -> Pipeline:
-    """The pipeline of the product. At most `max_rounds` rounds of tool calls, then a last answer without tools."""
+def standard_pipeline(
+    *, source: ToolSource, rounds: Rounds, system_prompt: str, max_rounds: int, local: Sequence[LocalTool] = ()
+) -> Pipeline:
+    """The pipeline of the product. At most `max_rounds` rounds of tool calls, then a last answer without tools.
+
+    `local` are tools that the engine answers itself.
+    """
+    tools = LocalTools(source, local)
     return Pipeline(
-        prepare=(ToolPreparation(source), ConversationEntry(system_prompt)),
+        prepare=(ToolPreparation(tools), ConversationEntry(system_prompt)),
         rounds=(
             StartSideBand(max_rounds),
             ToolCallExtractor(max_rounds),
-            ToolExecution(source, rounds),
+            ToolExecution(tools, rounds),
             ResultFormatting(),
             Recursive(max_rounds),
         ),

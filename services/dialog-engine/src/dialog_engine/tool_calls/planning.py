@@ -34,10 +34,11 @@ class Runnable:
 
 @dataclass(frozen=True, slots=True)
 class Unrunnable:
-    """The call is answered here and now."""
+    """The call is answered here and now. `tool` is the tool of the engine's own that was run; None when nothing was."""
 
     call: ToolCall
     outcome: ToolOutcome
+    tool: ToolEntry | None = None
 
 
 def plan(call: ToolCall, source: ToolSource) -> Runnable | Unrunnable:

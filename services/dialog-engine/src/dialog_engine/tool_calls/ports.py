@@ -10,6 +10,7 @@ from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolError, ToolOutcome
 
 NOTHING_ASKED: Mapping[str, Question] = {}
+NOWHERE: Mapping[str, str] = {}
 
 
 class StreamChat(Protocol):
@@ -45,11 +46,13 @@ class CallStore(Protocol):
         requests: Sequence[ToolCallRequested],
         answered: Mapping[str, ToolOutcome],
         questions: Mapping[str, Question] = NOTHING_ASKED,
+        servers: Mapping[str, str] = NOWHERE,
     ) -> int:
         """Commit the assistant's message with its calls and an outbox row per request, all or nothing.
 
         By correlation id, `answered` holds the outcomes of calls that are not requested, `questions` what is asked
-        about those that wait for approval: they have no outbox row. Returns the message's id.
+        about those that wait for approval: they have no outbox row. `servers` says who ran those of the answered that
+        were run. Returns the message's id.
         """
         ...
 

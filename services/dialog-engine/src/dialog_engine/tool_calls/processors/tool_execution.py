@@ -1,13 +1,14 @@
 """Step 5, each round: commit the calls, see them through, commit what came of each."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dialog_engine.model import AssistantMessage, MessageFinished
+from dialog_engine.model import AssistantMessage, MessageFinished, ToolCall
 from dialog_engine.tool_calls.commits import to_its_end
 from dialog_engine.tool_calls.context import CallResult, TurnContext
+from dialog_engine.tool_calls.local_tools import LocalTools
 from dialog_engine.tool_calls.planning import Runnable, Unrunnable, plan
-from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.questions import Asked
 from dialog_engine.tool_calls.rounds import OpenCall, Rounds
 from dialog_engine.tool_calls.steps import Steps
@@ -21,6 +22,16 @@ class _Plan:
     open_calls: Sequence[OpenCall]
     asked: Sequence[Asked]
 
+    @property
+    def answered(self) -> Sequence[Unrunnable]:
+        """Those that are answered before anything is committed."""
+        return [p for p in self.calls if isinstance(p, Unrunnable)]
+
+    @property
+    def ran_here(self) -> dict[str, str]:
+        """By correlation id: who ran those of them that were run."""
+        return {each.call.correlation_id: each.tool.server for each in self.answered if each.tool}
+
 
 class ToolExecution:
     """All calls of a round run at the same time. A tool's failure is a result like any other.
@@ -28,29 +39,28 @@ class ToolExecution:
     A call that needs approval is committed without a request: there is nothing that could be relayed.
     """
 
-    def __init__(self, source: ToolSource, rounds: Rounds) -> None:
-        self._source = source
+    def __init__(self, tools: LocalTools, rounds: Rounds) -> None:
+        self._tools = tools
         self._rounds = rounds
 
     async def process(self, ctx: TurnContext) -> TurnContext:
         """Adds one result per call, in the order of the calls."""
         if not ctx.calls:
             return ctx
-        planned = self._planned(ctx)
-        servers = {each.call.correlation_id: each.request.server for each in planned.open_calls}
+        planned = await self._planned(ctx)
+        servers = planned.ran_here
+        servers |= {each.call.correlation_id: each.request.server for each in planned.open_calls}
         servers |= {each.call.correlation_id: each.question.server for each in planned.asked}
         steps = Steps(ctx.turn, ctx.depth + 1, servers)
         await to_its_end(self._commit(ctx, planned, steps))
         results = await self._rounds.see_through(
             ctx.turn, planned.open_calls, planned.asked, steps=steps, emit=ctx.band.emit
         )
-        results |= {
-            p.call.correlation_id: CallResult(p.call, p.outcome) for p in planned.calls if isinstance(p, Unrunnable)
-        }
+        results |= {each.call.correlation_id: CallResult(each.call, each.outcome) for each in planned.answered}
         return replace(ctx, results=tuple(results[call.correlation_id] for call in ctx.calls))
 
-    def _planned(self, ctx: TurnContext) -> _Plan:
-        plans = [plan(call, self._source) for call in ctx.calls]
+    async def _planned(self, ctx: TurnContext) -> _Plan:
+        plans = await asyncio.gather(*(self._plan(ctx, call) for call in ctx.calls))
         open_calls: list[OpenCall] = []
         asked: list[Asked] = []
         for p in plans:
@@ -63,6 +73,12 @@ class ToolExecution:
                 open_calls.append(OpenCall(p.call, request))
         return _Plan(plans, open_calls, asked)
 
+    async def _plan(self, ctx: TurnContext, call: ToolCall) -> Runnable | Unrunnable:
+        planned = plan(call, self._tools)
+        if isinstance(planned, Unrunnable):
+            return planned
+        return await self._tools.answered(ctx.turn, planned) or planned
+
     async def _commit(self, ctx: TurnContext, planned: _Plan, steps: Steps) -> None:
         """Commit the round, then show it: nothing is shown that is not stored."""
         message = AssistantMessage(ctx.reply.text, ctx.calls, ctx.reply.reasoning)
@@ -71,12 +87,13 @@ class ToolExecution:
             ctx.turn,
             message,
             [each.request for each in planned.open_calls],
-            {p.call.correlation_id: p.outcome for p in planned.calls if isinstance(p, Unrunnable)},
+            {each.call.correlation_id: each.outcome for each in planned.answered},
             {correlation_id: each.question for correlation_id, each in questions.items()},
+            planned.ran_here,
         )
         ctx.band.emit(MessageFinished(message_id, message))
         for p in planned.calls:
-            ctx.band.emit(steps.pending(p.call, p.tool.title if isinstance(p, Runnable) else None))
+            ctx.band.emit(steps.pending(p.call, p.tool.title if p.tool else None))
             if isinstance(p, Unrunnable):
                 ctx.band.emit(steps.finished(p.call, p.outcome))
             elif each := questions.get(p.call.correlation_id):

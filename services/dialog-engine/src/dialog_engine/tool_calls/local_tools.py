@@ -1,0 +1,107 @@
+"""Tools that the engine answers itself, without a worker.
+
+To add one: write a class with `entry`, made by `local_entry`, and `answer`; hand an instance of it to
+`standard_pipeline(local=...)` in wiring. The rest is as with any other tool: the model is offered it beside the
+catalogue's, its arguments are checked against its schema before `answer` sees them, the user is shown the steps of the
+call, and its outcome is stored. The one difference is that message, call and outcome are committed together: such a
+call is never open, so there is nothing of it to take up again after a crash.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from dialog_engine.model import Turn
+from dialog_engine.tool_calls.planning import Runnable, Unrunnable
+from dialog_engine.tool_calls.ports import ToolSource
+from plugins_contract.catalogue import ToolEntry
+from plugins_contract.errors import ErrorCode
+from plugins_contract.messages import ExecutionClass
+from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
+
+log = logging.getLogger(__name__)
+
+SERVER = "callstream"
+"""What users are shown in place of an MCP server."""
+ANSWER_SECONDS = 10.0
+"""How long an answer may take: the round is committed, and shown, only after it."""
+
+_NAME = re.compile(r"(?!.*__)[a-z][a-z_]{0,38}[a-z]")
+# Names in the catalogue have a double underscore, or are cut to 64 characters: see plugins_contract.names.
+
+
+class LocalTool(Protocol):
+    """One tool of the engine's own."""
+
+    @property
+    def entry(self) -> ToolEntry:
+        """What the model is told of it. Always the same."""
+        ...
+
+    async def answer(self, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
+        """The outcome of a call with arguments that fit the schema. It must be safe to call again: a crash before the
+        commit makes the model ask anew. What it raises, or takes too long for, becomes a failure of this call."""
+        ...
+
+
+def local_entry(name: str, description: str, input_schema: dict[str, Any], *, title: str | None = None) -> ToolEntry:
+    """The entry of a local tool.
+
+    Raises:
+        ValueError: a tool of the catalogue could have the same name.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name for a local tool: a-z and single underscores, 2 to 40 characters")
+    return ToolEntry(
+        name=name,
+        server=SERVER,
+        tool=name,
+        title=title,
+        description=description,
+        input_schema=input_schema,
+        annotations={"readOnlyHint": True},
+        execution_class=ExecutionClass.REPEATABLE,
+    )
+
+
+class LocalTools(ToolSource):
+    """The tools of a source, and local ones after them."""
+
+    def __init__(self, source: ToolSource, tools: Sequence[LocalTool] = ()) -> None:
+        self._source = source
+        self._tools = {tool.entry.name: tool for tool in tools}
+
+    def tools(self) -> tuple[ToolEntry, ...]:
+        return (*self._source.tools(), *(tool.entry for tool in self._tools.values()))
+
+    def find(self, name: str) -> ToolEntry | ToolError:
+        tool = self._tools.get(name)
+        return self._source.find(name) if tool is None else tool.entry
+
+    async def answered(self, turn: Turn, plan: Runnable) -> Unrunnable | None:
+        """The call, answered; None when its tool is not local."""
+        tool = self._tools.get(plan.tool.name)
+        if tool is None:
+            return None
+        started = time.monotonic()
+        outcome = await _outcome(tool, turn, plan.arguments)
+        took = round((time.monotonic() - started) * 1000)
+        return Unrunnable(plan.call, msgspec.structs.replace(outcome, duration_ms=took, attempts=1), plan.tool)
+
+
+async def _outcome(tool: LocalTool, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
+    name = tool.entry.name
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await tool.answer(turn, arguments)
+    except TimeoutError:
+        message = f"{name} had no answer within {ANSWER_SECONDS:g} seconds"
+        return ToolOutcome.failure(CallState.FAILED, ErrorCode.TIMEOUT, message)
+    except Exception:
+        log.exception("local tool %s failed in turn %s", name, turn.turn_id)
+        return ToolOutcome.failure(CallState.FAILED, ErrorCode.UNKNOWN_ERROR, f"{name} failed, for an internal reason")

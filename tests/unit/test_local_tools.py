@@ -1,0 +1,133 @@
+"""Tools that the engine answers itself: offered, checked, shown and stored like any other, without a worker."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dialog_engine.model import MessageFinished, ToolMessage, ToolStatus, ToolStep, Turn
+from dialog_engine.tool_calls import local_tools
+from dialog_engine.tool_calls.local_tools import LocalTool, LocalTools, local_entry
+from plugins_contract.catalogue import ToolEntry
+from plugins_contract.names import exposed_name
+from plugins_contract.outcomes import ToolOutcome
+from tests.support.twins import ScriptedModel, Shelf, Stage, asks, done_of, says, steps_of, succeeded, tool
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA = {"type": "object", "properties": {"page": {"type": "integer"}}, "required": ["page"]}
+
+
+class Book(LocalTool):
+    """Answers at once, or never; or raises."""
+
+    def __init__(self, *, error: Exception | None = None, hangs: bool = False) -> None:
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self._error = error
+        self._hangs = hangs
+
+    @property
+    def entry(self) -> ToolEntry:
+        return local_entry("read_book", "Read a page.", SCHEMA, title="Book")
+
+    async def answer(self, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
+        self.asked.append((turn.turn_id, arguments))
+        if self._error:
+            raise self._error
+        if self._hangs:
+            await asyncio.Event().wait()
+        return succeeded(f"page {arguments['page']}")
+
+
+def stage(model: ScriptedModel, book: Book) -> Stage:
+    return Stage(model, tools=Shelf(tool("a__b")), local=[book])
+
+
+async def test_a_local_tool_is_offered_beside_the_others_and_answered_without_a_worker() -> None:
+    model, book = ScriptedModel(asks(("read_book", '{"page": 7}'), ("a__b", "")), says("Done.")), Book()
+    async with stage(model, book) as s:
+        turn = await s.turns.start("someone", None, "Read!")
+        events = await s.seen(turn)
+
+        assert [entry.name for entry in model.requests[0].tools] == ["a__b", "read_book"]
+        assert book.asked == [(turn.turn_id, {"page": 7})]
+        assert model.requests[1].messages[-2] == ToolMessage("call_1", "read_book", "page 7")
+        assert len(s.workshop.executed) == 1  # a__b
+        assert s.store.begun.count("add_result") == 1  # of a__b: the local outcome came with the round
+        shown = [e for e in events if isinstance(e, ToolStep) and e.call.name == "read_book"]
+        assert [(step.status, step.server) for step in shown] == [
+            (ToolStatus.PENDING, "callstream"),
+            (ToolStatus.SUCCEEDED, "callstream"),
+        ]
+        assert shown[0].details == {"arguments": {"page": 7}, "title": "Book"}
+        [told, _] = [r for r in await s.store.told(turn) if r.role == "assistant"]
+        assert told.calls[0].server == "callstream"
+
+
+async def test_arguments_that_break_the_schema_never_reach_it() -> None:
+    model, book = ScriptedModel(asks(("read_book", '{"page": "seven"}')), says("Done.")), Book()
+    async with stage(model, book) as s:
+        await s.turn("Read!")
+
+    assert book.asked == []
+    result = model.requests[1].messages[-1]
+    assert isinstance(result, ToolMessage)
+    assert result.content.startswith("Error INVALID_ARGUMENTS: page")
+
+
+async def test_what_it_raises_is_a_failure_of_this_call_and_no_text_of_ours_leaks() -> None:
+    model, book = ScriptedModel(asks(("read_book", '{"page": 1}')), says("Sorry.")), Book(error=KeyError("secret"))
+    async with stage(model, book) as s:
+        events = await s.turn("Read!")
+
+    assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.FAILED]
+    result = model.requests[1].messages[-1]
+    assert result == ToolMessage("call_1", "read_book", "Error UNKNOWN_ERROR: read_book failed, for an internal reason")
+    assert done_of(events).reason == "stop"
+
+
+async def test_one_that_hangs_does_not_hold_the_turn_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_tools, "ANSWER_SECONDS", 0.01)
+    model, book = ScriptedModel(asks(("read_book", '{"page": 1}')), says("Sorry.")), Book(hangs=True)
+    async with stage(model, book) as s:
+        events = await s.turn("Read!")
+
+    assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.TIMEOUT]
+
+
+async def test_a_stop_while_it_answers_leaves_nothing_behind() -> None:
+    model, book = ScriptedModel(asks(("read_book", '{"page": 1}'), text="I look.")), Book(hangs=True)
+    async with stage(model, book) as s:
+        turn = await s.turns.start("someone", None, "Read!")
+        await wait_until(lambda: book.asked)
+        s.turns.stop(turn.turn_id)
+        events = await s.seen(turn)
+
+    assert done_of(events).reason == "cancelled"
+    assert steps_of(events) == []
+    [message] = [event.message for event in events if isinstance(event, MessageFinished)]
+    assert (message.content, message.tool_calls, message.interrupted) == ("I look.", (), True)
+
+
+@pytest.mark.parametrize("name", ["", "x", "a__b", "Read", "read-it", "read_", "_read", "a" * 41, "läs"])
+def test_a_name_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="no name for a local tool"):
+        local_entry(name, "", {})
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_no_name_in_the_catalogue_could_be_a_local_tools(server: str, own: str) -> None:
+    with pytest.raises(ValueError, match="no name for a local tool"):
+        local_entry(exposed_name(server, own), "", {})
+
+
+def test_every_other_name_is_looked_up_in_the_source() -> None:
+    entry = tool("a__b")
+    tools = LocalTools(Shelf(entry), [Book()])
+
+    assert tools.find("a__b") is entry
+    assert tools.find("read_book") == Book().entry
+    assert tools.find("nope") == Shelf().find("nope")
