@@ -183,6 +183,29 @@ async def test_tools_are_offered_as_functions(provider: Provider, client: OpenAI
     assert provider.requests[0]["tools"][0]["function"]["name"] == "clock__now"
 
 
+async def test_a_last_answer_declares_the_tools_and_forbids_to_call_them(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,), answer_only=True))
+    assert provider.requests[0]["tools"][0]["function"]["name"] == "clock__now"
+    assert provider.requests[0]["tool_choice"] == "none"
+
+
+@pytest.mark.parametrize("words", ["unknown field: tool_choice", "Tool choice is none, but model called a tool"])
+async def test_a_provider_that_cannot_forbid_calls_is_offered_no_tools_for_a_last_answer(
+    provider: Provider, client: OpenAIChatClient, words: str
+) -> None:
+    provider.scripts.insert(0, refusal(400, {"error": {"message": words}}))
+    for answer_only in (True, True, False):
+        assert await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,), answer_only)) == HELLO_EVENTS
+    assert [("tools" in each, "tool_choice" in each) for each in provider.requests] == [
+        (True, True),
+        (False, False),
+        (False, False),
+        (True, False),
+    ]
+
+
 async def test_a_local_server_needs_no_key(provider: Provider) -> None:
     client = OpenAIChatClient(provider.url, None, "model", extra_body={"temperature": 0}, extra_headers={"x-app": "1"})
     assert await ask(client) == HELLO_EVENTS

@@ -20,20 +20,22 @@ async def test_the_model_calls_tools_until_it_has_an_answer() -> None:
     assert done_of(events).usage == Usage(30, 15)
 
 
-async def test_after_the_last_round_the_model_answers_without_tools() -> None:
+async def test_after_the_last_round_the_model_answers_without_calls() -> None:
     model = ScriptedModel(AGAIN, AGAIN, says("As far as I know: no."))
     async with Stage(model, tools=SHELF, max_rounds=2) as stage:
         events = await stage.turn("Search!")
 
-    assert [bool(request.tools) for request in model.requests] == [True, True, False]
+    assert [request.answer_only for request in model.requests] == [False, False, True]
     assert text_of(events) == "As far as I know: no."
     assert done_of(events).reason is DoneReason.MAX_ROUNDS
 
 
 async def test_a_model_that_asks_for_tools_even_then_is_not_obeyed_and_the_user_is_told() -> None:
-    async with Stage(ScriptedModel(AGAIN, AGAIN), tools=SHELF, max_rounds=1) as stage:
+    model = ScriptedModel(AGAIN, AGAIN, AGAIN)
+    async with Stage(model, tools=SHELF, max_rounds=1) as stage:
         events = await stage.turn("Search!")
         assert len(stage.workshop.executed) == 1
 
+    assert [bool(request.tools) for request in model.requests] == [True, True, False]
     assert "used up the tool calls" in text_of(events)
     assert done_of(events).reason is DoneReason.MAX_ROUNDS

@@ -84,5 +84,5 @@ async def test_rounds_that_an_earlier_life_made_count() -> None:
         await stage.restart()
         events = await stage.seen(turn)
 
-    assert model.requests[-1].tools == ()
+    assert model.requests[-1].answer_only
     assert done_of(events).reason is DoneReason.MAX_ROUNDS

@@ -19,6 +19,7 @@ from dialog_engine.model import (
     SystemMessage,
     TextDelta,
     ToolCall,
+    ToolCallEvent,
     ToolMessage,
     ToolStatus,
     ToolStep,
@@ -160,15 +161,39 @@ async def test_the_depth_begins_with_the_rounds_of_earlier_lives() -> None:
     events = [event async for event in enhance(model, world.pipeline)(later)]
 
     assert {event.round for event in events if isinstance(event, (ToolStep, RoundComplete))} == {3}
-    assert [bool(each.tools) for each in model.requests] == [True, False]
+    assert [each.answer_only for each in model.requests] == [False, True]
+    assert all(each.tools for each in model.requests)
     assert events[-1] == StreamEnd(FinishReason.MAX_ROUNDS, SPENT + SPENT)
 
 
-async def test_with_no_rounds_allowed_nothing_is_offered_and_nothing_is_called_out_of_rounds() -> None:
-    model, events = await World(max_rounds=0).run(says("x"))
+async def test_a_model_that_calls_although_it_must_answer_is_asked_again_without_tools() -> None:
+    model, events = await World(max_rounds=1).run(asks(("a__b", "")), asks(("a__b", "")), says("Very well."))
 
-    assert model.requests[0].tools == ()
-    assert events[-1] == StreamEnd(FinishReason.STOP, SPENT)
+    assert [(bool(each.tools), each.answer_only) for each in model.requests] == [
+        (True, False),
+        (True, True),
+        (False, True),
+    ]
+    assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("Very "), TextDelta("well.")]
+    assert events[-1] == StreamEnd(FinishReason.MAX_ROUNDS, SPENT + SPENT + SPENT)
+
+
+@pytest.mark.parametrize("finish", [FinishReason.LENGTH, FinishReason.CONTENT_FILTER])
+async def test_a_last_answer_that_is_cut_is_said_to_be_cut(finish: FinishReason) -> None:
+    _, events = await World(max_rounds=1).run(asks(("a__b", "")), says("As far as", finish))
+
+    assert events[-1] == StreamEnd(finish, SPENT + SPENT)
+
+
+async def test_a_call_with_a_problem_is_answered_with_it_and_not_run() -> None:
+    world = World()
+    broken = ToolCallEvent("call_1", "a__b", '{"x": "unfin', problem="the reply was cut off inside this call")
+    model, _ = await world.run([broken, StreamEnd(FinishReason.LENGTH, SPENT)], says("x"))
+
+    assert world.workshop.executed == []
+    *_, result = model.requests[1].messages
+    assert isinstance(result, ToolMessage)
+    assert result.content == "Error INVALID_ARGUMENTS: the reply was cut off inside this call"
 
 
 async def test_a_last_reply_of_tool_calls_and_text_keeps_its_text_only() -> None:

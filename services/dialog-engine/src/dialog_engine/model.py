@@ -82,14 +82,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One request to a model. `tools` empty means that it must answer in text.
+    """One request to a model. With `tools` empty it can only answer in text.
 
-    `turn` says on whose behalf: tool calls are made in its name.
+    `turn` says on whose behalf: tool calls are made in its name. `answer_only` declares the tools and forbids to call
+    them: some providers ask for the declaration as soon as the history has calls, and keep their cache by it.
     """
 
     messages: tuple[Message, ...]
     turn: Turn
     tools: tuple[ToolEntry, ...] = ()
+    answer_only: bool = False
 
 
 # --- What a model streams -------------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     CONTENT_FILTER = "content_filter"
     MAX_ROUNDS = "max_rounds"
-    """Only from a client that is enhanced with tools: this is the last answer, made without them."""
+    """Only from a client that is enhanced with tools: this is the last answer, made without calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +135,17 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallEvent:
-    """One complete tool call; `arguments` is the text the model wrote, `""` for none at all."""
+    """One tool call; `arguments` is the text the model wrote, `""` for none at all.
+
+    `problem` says to the model why the call is not to be run as it was written, such as that the reply was cut off
+    inside it; it is answered with that. Empty for a call that is complete.
+    """
 
     tool_call_id: str
     name: str
     arguments: str
     extra: Mapping[str, Any] | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

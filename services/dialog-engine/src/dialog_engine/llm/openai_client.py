@@ -23,6 +23,7 @@ _DRAIN_SECONDS = 0.1
 # What some providers refuse, and an answer can be had without.
 _USAGE = "stream_options"
 _REASONING = "reasoning_content"
+_CHOICE = "tool_choice"
 
 _Response = AsyncAPIResponse[AsyncStream[ChatCompletionChunk]]
 
@@ -60,7 +61,7 @@ class OpenAIChatClient:
         self._extra_body = extra_body
         self._failures = Failures(api_key or "")
         self._call_id = nine_characters if (urlsplit(url).hostname or "").endswith("mistral.ai") else str
-        self._options = frozenset({_USAGE, _REASONING})
+        self._options = frozenset({_USAGE, _REASONING, _CHOICE})
         self._client = AsyncOpenAI(
             api_key=api_key or _NO_KEY,
             base_url=url,
@@ -106,7 +107,7 @@ class OpenAIChatClient:
                 response = await self._send(stack, request, options)
                 break
             except APIStatusError as error:
-                refused = {name for name in options if error.status_code in (400, 422) and name in str(error.body)}
+                refused = _refused(options, error)
                 if not refused:
                     raise
                 options -= refused
@@ -117,17 +118,28 @@ class OpenAIChatClient:
 
     async def _send(self, stack: AsyncExitStack, request: ChatRequest, options: frozenset[str]) -> _Response:
         reasoning_field = _REASONING if _REASONING in options else None
+        # Where calls cannot be forbidden nothing is declared that could be called.
+        tools = () if request.answer_only and _CHOICE not in options else encode_tools(request.tools)
         messages = encode_messages(request.messages, call_id=self._call_id, reasoning_field=reasoning_field)
         return await stack.enter_async_context(
             self._client.chat.completions.with_streaming_response.create(
                 model=self._model,
                 messages=cast("list[ChatCompletionMessageParam]", messages),
-                tools=cast("list[ChatCompletionToolUnionParam]", encode_tools(request.tools)) or omit,
+                tools=cast("list[ChatCompletionToolUnionParam]", tools) or omit,
+                tool_choice="none" if tools and request.answer_only else omit,
                 stream=True,
                 stream_options={"include_usage": True} if _USAGE in options else omit,
                 extra_body=self._extra_body,
             )
         )
+
+
+def _refused(options: frozenset[str], error: APIStatusError) -> set[str]:
+    """The options that the provider's complaint is about."""
+    if error.status_code not in (400, 422):
+        return set()
+    words = str(error.body).lower()
+    return {name for name in options if name in words or name.replace("_", " ") in words}
 
 
 async def _read(reads: AsyncIterator[bytes], decoder: AnswerDecoder) -> bytes | None:

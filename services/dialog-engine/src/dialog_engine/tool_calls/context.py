@@ -1,7 +1,7 @@
 """What flows through the pipeline: one frozen value per turn; each processor returns the next."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dialog_engine.model import FinishReason, Message, ToolCall, Turn, Usage
@@ -30,7 +30,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class TurnContext:
-    """The state of one turn between two processors. `depth` counts the rounds of tool calls that are behind it."""
+    """The state of one turn between two processors.
+
+    `depth` counts the rounds of tool calls that are behind it. `last` is set when no more calls may be made, and says
+    why: this reply is the answer. `problems` says, by correlation id, why calls of the reply cannot be run as written.
+    """
 
     turn: Turn
     llm: StreamChat
@@ -38,8 +42,10 @@ class TurnContext:
     messages: tuple[Message, ...]
     tools: tuple[ToolEntry, ...] = ()
     depth: int = 0
+    last: FinishReason | None = None
     reply: Reply = Reply()
     calls: tuple[ToolCall, ...] = ()
+    problems: Mapping[str, str] = field(default_factory=dict[str, str])
     results: tuple[CallResult, ...] = ()
     usage: Usage = Usage()
     answer: Answer | None = None

@@ -58,9 +58,9 @@ def standard_pipeline(
         prepare=(ToolPreparation(tools), ConversationEntry(system_prompt)),
         rounds=(
             StartSideBand(max_rounds),
-            ToolCallExtractor(max_rounds),
+            ToolCallExtractor(),
             ToolExecution(tools, rounds),
             ResultFormatting(),
-            Recursive(max_rounds),
+            Recursive(),
         ),
     )

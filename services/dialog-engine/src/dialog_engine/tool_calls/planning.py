@@ -48,9 +48,9 @@ def plan(call: ToolCall, source: ToolSource) -> Runnable | Unrunnable:
         return Unrunnable(call, ToolOutcome(CallState.FAILED, error=tool))
     arguments = read_arguments(call.arguments)
     if isinstance(arguments, str):
-        return _invalid(call, arguments)
+        return invalid(call, arguments)
     complaint = check(tool, arguments)
-    return _invalid(call, complaint) if complaint else Runnable(call, tool, arguments)
+    return invalid(call, complaint) if complaint else Runnable(call, tool, arguments)
 
 
 def read_arguments(text: str) -> dict[str, Any] | str:
@@ -94,7 +94,8 @@ def _path(error: ValidationError) -> str:
     return error.json_path.removeprefix("$").removeprefix(".") or "arguments"
 
 
-def _invalid(call: ToolCall, complaint: str) -> Unrunnable:
+def invalid(call: ToolCall, complaint: str) -> Unrunnable:
+    """The call is answered with what is wrong with it."""
     return Unrunnable(call, ToolOutcome.failure(CallState.FAILED, ErrorCode.INVALID_ARGUMENTS, complaint))
 
 

@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 from dialog_engine.model import ChatRequest, TokensSpent
+from dialog_engine.sideband import Reply
 from dialog_engine.tool_calls.context import TurnContext
+from dialog_engine.tool_calls.limits import last_answer
 from dialog_engine.tool_calls.normalise import normalise
 
 
@@ -13,7 +15,8 @@ class StartSideBand:
     The conversation is made acceptable to every provider before each request, not only before the first: a provider
     may use a call id of an earlier round again.
 
-    After `max_rounds` rounds of tool calls no tools are offered any more, so that the user still gets an answer.
+    When the turn may make no more calls the model is asked for its last answer: with the tools declared and forbidden
+    and, if it calls one all the same and says nothing, without them.
     """
 
     def __init__(self, max_rounds: int) -> None:
@@ -21,8 +24,15 @@ class StartSideBand:
 
     async def process(self, ctx: TurnContext) -> TurnContext:
         """Adds the reply and its usage."""
-        tools = ctx.tools if ctx.depth < self._max_rounds else ()
-        reply = await ctx.band.fork(ctx.llm(ChatRequest(normalise(ctx.messages), ctx.turn, tools)))
+        last = last_answer(ctx.depth, self._max_rounds)
+        request = ChatRequest(normalise(ctx.messages), ctx.turn, ctx.tools, answer_only=last is not None)
+        ctx, reply = await self._ask(ctx, request)
+        if last and reply.tool_calls and not reply.text.strip():
+            ctx, reply = await self._ask(ctx, replace(request, tools=()))
+        return replace(ctx, reply=reply, last=last)
+
+    async def _ask(self, ctx: TurnContext, request: ChatRequest) -> tuple[TurnContext, Reply]:
+        reply = await ctx.band.fork(ctx.llm(request))
         usage = ctx.usage + reply.usage
         ctx.band.emit(TokensSpent(usage))
-        return replace(ctx, reply=reply, usage=usage)
+        return replace(ctx, usage=usage), reply

@@ -12,20 +12,18 @@ OUT_OF_ROUNDS = "I have used up the tool calls that I may make for one answer, a
 class ToolCallExtractor:
     """Gives every call a correlation id of our own; the provider's ids may repeat from round to round.
 
-    Calls made after the last round, when no tools were offered, are not run.
+    Calls in a last answer, which may make none, are not run.
     """
-
-    def __init__(self, max_rounds: int) -> None:
-        self._max_rounds = max_rounds
 
     async def process(self, ctx: TurnContext) -> TurnContext:
         """Adds the calls. What decides is the calls that are there, not the finish reason."""
-        if ctx.depth >= self._max_rounds:
-            if not ctx.reply.text.strip():
+        if ctx.last is not None:
+            if ctx.reply.tool_calls and not ctx.reply.text.strip():
                 ctx.band.emit(TextDelta(OUT_OF_ROUNDS))
             return replace(ctx, calls=())
-        calls = tuple(
-            ToolCall(event.tool_call_id, new_id(), event.name, event.arguments, event.extra)
+        calls = [
+            (ToolCall(event.tool_call_id, new_id(), event.name, event.arguments, event.extra), event.problem)
             for event in ctx.reply.tool_calls
-        )
-        return replace(ctx, calls=calls)
+        ]
+        problems = {call.correlation_id: problem for call, problem in calls if problem}
+        return replace(ctx, calls=tuple(call for call, _ in calls), problems=problems)

@@ -8,7 +8,7 @@ from dialog_engine.model import AssistantMessage, MessageFinished, ToolCall
 from dialog_engine.tool_calls.commits import to_its_end
 from dialog_engine.tool_calls.context import CallResult, TurnContext
 from dialog_engine.tool_calls.local_tools import LocalTools
-from dialog_engine.tool_calls.planning import Runnable, Unrunnable, plan
+from dialog_engine.tool_calls.planning import Runnable, Unrunnable, invalid, plan
 from dialog_engine.tool_calls.questions import Asked
 from dialog_engine.tool_calls.rounds import OpenCall, Rounds
 from dialog_engine.tool_calls.steps import Steps
@@ -74,6 +74,8 @@ class ToolExecution:
         return _Plan(plans, open_calls, asked)
 
     async def _plan(self, ctx: TurnContext, call: ToolCall) -> Runnable | Unrunnable:
+        if problem := ctx.problems.get(call.correlation_id):
+            return invalid(call, problem)
         planned = plan(call, self._tools)
         if isinstance(planned, Unrunnable):
             return planned
