@@ -30,12 +30,14 @@ from dialog_engine.model import (
 from dialog_engine.sideband import SideBand
 from dialog_engine.tool_calls.desk import ApprovalDesk
 from dialog_engine.tool_calls.enhance import enhance
+from dialog_engine.tool_calls.media import MAX_BLOCKS
 from dialog_engine.tool_calls.pipeline import Pipeline, standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
 from dialog_engine.tool_calls.rounds import OpenCall, Rounds
 from dialog_engine.tool_calls.steps import Steps
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.clock import RedisClock
+from plugins_contract.outcomes import CallState, MediaBlock, ToolOutcome
 from tests.support.twins import (
     SPENT,
     Line,
@@ -125,6 +127,16 @@ async def test_text_and_reasoning_of_a_reply_with_calls_stay_with_them() -> None
     assert (asked.content, asked.reasoning) == ("Let me see.", "hm")
     assert result == ToolMessage("call_1", "a__b", "done")
     assert next(event.message for event in events if isinstance(event, MessageFinished)) == asked
+
+
+async def test_the_newest_images_go_to_the_model_and_no_more_than_a_request_may_hold() -> None:
+    outcome = ToolOutcome(CallState.SUCCEEDED, tuple(MediaBlock("image/png", f"{n:04}") for n in range(MAX_BLOCKS + 1)))
+    model, _ = await World(workshop=Workshop({"a__b": gives(outcome)})).run(asks(("a__b", "")), says("x"))
+
+    *_, result = model.requests[1].messages
+    assert isinstance(result, ToolMessage)
+    assert result.media == outcome.content[1:]
+    assert result.content.count("image/png") == MAX_BLOCKS + 1
 
 
 async def test_an_id_that_a_provider_uses_again_in_the_next_round_is_made_unique_before_it_is_sent_back() -> None:

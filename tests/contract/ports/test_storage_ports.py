@@ -20,7 +20,7 @@ from dialog_engine.tool_calls.rounds import OpenCall
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ids import new_id
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested
-from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
 from tests.contract.ports.conftest import Storage
 from tests.support.twins import Workshop, breathe, failed, succeeded, tool
 
@@ -160,6 +160,16 @@ async def test_what_a_provider_wants_echoed_with_a_call_is_kept(storage: Storage
     _, said = await storage.history.messages(turn.session_id)
     assert isinstance(said, AssistantMessage)
     assert said.tool_calls == (signed,)
+
+
+async def test_a_result_is_read_back_with_its_images(storage: Storage) -> None:
+    turn, one, image = await begun(storage), call(1), MediaBlock("image/png", "AAAA")
+    await storage.calls.add_round(turn, AssistantMessage("", (one,)), asked(turn, one), {})
+
+    await storage.calls.add_result(turn, one, ToolOutcome(CallState.SUCCEEDED, (TextBlock("Click."), image)))
+
+    *_, result = await storage.history.messages(turn.session_id)
+    assert result == ToolMessage("call_1", "a__b", "Click.\n[image/png, shown to the user]", (image,))
 
 
 async def test_results_stand_in_the_order_of_the_calls_whatever_came_first(storage: Storage) -> None:

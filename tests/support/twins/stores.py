@@ -16,7 +16,6 @@ from dialog_engine.model import (
     Done,
     Message,
     ToolCall,
-    ToolMessage,
     Turn,
     TurnFailed,
     UserMessage,
@@ -24,7 +23,7 @@ from dialog_engine.model import (
 from dialog_engine.tool_calls.ports import NOTHING_ASKED, NOWHERE, ApprovalStore, CallStore
 from dialog_engine.tool_calls.questions import Approval, Asked, Decision, Question
 from dialog_engine.tool_calls.rounds import OpenCall
-from dialog_engine.tool_calls.views import for_model
+from dialog_engine.tool_calls.views import tool_message
 from plugins_contract.ids import new_id
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, encode_request
 from plugins_contract.outcomes import ToolOutcome
@@ -212,7 +211,7 @@ class MemoryStore(CallStore, ApprovalStore, TurnStore, History):
                     stored = self._calls[call.correlation_id]
                     edited = stored.approval.edited if stored.approval else None
                     if stored.outcome is not None:
-                        said.append(ToolMessage(call.tool_call_id, call.name, for_model(stored.outcome, edited)))
+                        said.append(tool_message(call, stored.outcome, edited))
         return said
 
     async def told(self, turn: Turn) -> Sequence[MessageRecord]:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from plugins_contract.catalogue import ToolEntry
-from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 # --- A conversation, as it is stored and as it is sent to a model ---------------------------------------------------
 
@@ -54,11 +54,16 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolMessage:
-    """The result of one tool call, in the words the model reads."""
+    """The result of one tool call, in the words the model reads.
+
+    `media` are its images and sounds, for models that take them. `content` names each of them as well, so that a
+    provider that takes none loses only the sight of it.
+    """
 
     tool_call_id: str
     name: str
     content: str
+    media: tuple[MediaBlock, ...] = ()
 
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage

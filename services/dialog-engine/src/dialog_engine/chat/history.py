@@ -6,6 +6,8 @@ from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolMe
 
 _PER_MESSAGE = 8
 """Tokens for roles and separators, as providers count them."""
+_PER_MEDIA = 1_500
+"""Tokens for an image or a sound: what the large providers count for a big image, whatever its bytes."""
 
 
 def estimate_tokens(message: Message) -> int:
@@ -17,7 +19,9 @@ def estimate_tokens(message: Message) -> int:
             # Reasoning goes back to the providers that ask for it, with tool calls only.
             text = len(content.encode()) + len(reasoning.encode())
             text += sum(len(c.name) + len(c.arguments.encode()) + 16 for c in tool_calls)
-        case SystemMessage(content) | UserMessage(content) | ToolMessage(content=content):
+        case ToolMessage(content=content, media=media):
+            return _PER_MESSAGE + len(content.encode()) // 4 + _PER_MEDIA * len(media)
+        case SystemMessage(content) | UserMessage(content):
             text = len(content.encode())
     return _PER_MESSAGE + text // 4
 

@@ -34,6 +34,7 @@ from dialog_engine.model import (
 )
 from dialog_engine.sideband import SideBand
 from dialog_engine.tool_calls.approvals import stopped
+from dialog_engine.tool_calls.media import within_sight
 from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat
 from dialog_engine.tool_calls.questions import Asked
 from dialog_engine.tool_calls.rounds import OpenCall, Rounds
@@ -183,7 +184,9 @@ class ChatService:
             async for event in events:
                 yield event
         said = await self._history.messages(turn.session_id)
-        remembered = window(said, max_messages=self._memory.max_messages, max_tokens=self._memory.max_tokens)
+        remembered = window(
+            within_sight(said), max_messages=self._memory.max_messages, max_tokens=self._memory.max_tokens
+        )
         async with aclosing(self._llm(ChatRequest(remembered, turn))) as events:
             async for event in events:
                 yield event

@@ -14,7 +14,6 @@ from dialog_engine.model import (
     AssistantMessage,
     Message,
     ToolCall,
-    ToolMessage,
     Turn,
     TurnFailed,
     Usage,
@@ -26,7 +25,7 @@ from dialog_engine.storage.journal import OfferEntries, add_session_entry, nobod
 from dialog_engine.storage.turns import add_session
 from dialog_engine.tool_calls.questions import Approval, Decision, Question
 from dialog_engine.tool_calls.rounds import OpenCall
-from dialog_engine.tool_calls.views import for_model
+from dialog_engine.tool_calls.views import tool_message
 from plugins_contract.ids import new_id
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.outcomes import ToolOutcome
@@ -147,7 +146,7 @@ class SqliteArchive(Archive, History):
             tool_calls = tuple(record.call for record in calls)
             messages.append(AssistantMessage(content, tool_calls, reasoning, bool(interrupted)))
             messages.extend(
-                ToolMessage(record.call.tool_call_id, record.call.name, for_model(record.outcome, _edited(record)))
+                tool_message(record.call, record.outcome, _edited(record))
                 for record in calls
                 if record.outcome is not None
             )

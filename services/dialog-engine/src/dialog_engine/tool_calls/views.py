@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dialog_engine.model import ToolCall, ToolStatus
+from dialog_engine.model import ToolCall, ToolMessage, ToolStatus
 from dialog_engine.tool_calls.planning import read_arguments
 from dialog_engine.tool_calls.questions import Decision, Question
 from plugins_contract.errors import ErrorCode
@@ -86,6 +86,13 @@ def decision_details(decision: Decision) -> dict[str, Any]:
     if decision.reason:
         details["reason"] = decision.reason
     return details | ({} if decision.arguments is None else {"arguments": decision.arguments})
+
+
+def tool_message(call: ToolCall, outcome: ToolOutcome, edited: Mapping[str, Any] | None = None) -> ToolMessage:
+    """The result as it stands in the conversation: in words, with what a model may be able to see or hear of it."""
+    media = (block for block in outcome.content if isinstance(block, MediaBlock))
+    perceived = tuple(block for block in media if block.mime_type.startswith(("image/", "audio/")))
+    return ToolMessage(call.tool_call_id, call.name, for_model(outcome, edited), perceived)
 
 
 def for_model(outcome: ToolOutcome, edited: Mapping[str, Any] | None = None) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dialog_engine.model import AssistantMessage, ToolMessage
+from dialog_engine.model import AssistantMessage
 from dialog_engine.tool_calls import views
 from dialog_engine.tool_calls.context import TurnContext
 
@@ -15,8 +15,5 @@ class ResultFormatting:
         if not ctx.calls:
             return ctx
         said = AssistantMessage(ctx.reply.text, ctx.calls, ctx.reply.reasoning)
-        results = (
-            ToolMessage(result.call.tool_call_id, result.call.name, views.for_model(result.outcome, result.edited))
-            for result in ctx.results
-        )
+        results = (views.tool_message(result.call, result.outcome, result.edited) for result in ctx.results)
         return replace(ctx, messages=(*ctx.messages, said, *results))

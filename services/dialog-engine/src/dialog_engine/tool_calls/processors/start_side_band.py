@@ -6,6 +6,7 @@ from dialog_engine.model import ChatRequest, TokensSpent
 from dialog_engine.sideband import Reply
 from dialog_engine.tool_calls.context import TurnContext
 from dialog_engine.tool_calls.limits import last_answer
+from dialog_engine.tool_calls.media import within_sight
 from dialog_engine.tool_calls.normalise import normalise
 
 
@@ -25,7 +26,7 @@ class StartSideBand:
     async def process(self, ctx: TurnContext) -> TurnContext:
         """Adds the reply and its usage."""
         last = last_answer(ctx.depth, self._max_rounds)
-        request = ChatRequest(normalise(ctx.messages), ctx.turn, ctx.tools, answer_only=last is not None)
+        request = ChatRequest(normalise(within_sight(ctx.messages)), ctx.turn, ctx.tools, answer_only=last is not None)
         ctx, reply = await self._ask(ctx, request)
         if last and reply.tool_calls and not reply.text.strip():
             ctx, reply = await self._ask(ctx, replace(request, tools=()))
