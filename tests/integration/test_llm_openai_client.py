@@ -16,6 +16,8 @@ from dialog_engine.errors import (
     ConfigurationError,
     LLMAuthenticationError,
     LLMError,
+    LLMOverloadedError,
+    LLMQuotaError,
     LLMRateLimitedError,
     LLMRequestError,
     LLMStreamBrokenError,
@@ -418,14 +420,14 @@ def endless(closed: asyncio.Event) -> Script:
     [
         (400, LLMRequestError),
         (401, LLMAuthenticationError),
-        (402, LLMRequestError),
+        (402, LLMQuotaError),
         (403, LLMAuthenticationError),
         (404, LLMRequestError),
         (408, LLMUnavailableError),
         (422, LLMRequestError),
         (429, LLMRateLimitedError),
         (500, LLMUnavailableError),
-        (503, LLMUnavailableError),
+        (503, LLMOverloadedError),
     ],
 )
 async def test_a_status_gets_its_name_and_keeps_the_providers_words(
@@ -458,6 +460,15 @@ async def test_before_the_first_byte_it_is_tried_again(provider: Provider) -> No
     provider.scripts = [refusal(503), refusal(429), answer(HELLO)]
     assert await ask(client) == HELLO_EVENTS
     assert len(provider.requests) == 3
+    await client.aclose()
+
+
+async def test_a_provider_that_says_to_come_back_in_an_hour_is_not_waited_for(provider: Provider) -> None:
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=2)
+    provider.scripts = [answer(b"{}", status=429, content_type="application/json", retry_after="100")]
+    with pytest.raises(LLMRateLimitedError, match="in 100 seconds"):
+        await ask(client)
+    assert len(provider.requests) == 1
     await client.aclose()
 
 

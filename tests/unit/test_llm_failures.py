@@ -6,7 +6,10 @@ import pytest
 
 from dialog_engine.errors import (
     LLMAuthenticationError,
+    LLMContextLengthError,
     LLMError,
+    LLMOverloadedError,
+    LLMQuotaError,
     LLMRateLimitedError,
     LLMRequestError,
     LLMUnavailableError,
@@ -14,25 +17,81 @@ from dialog_engine.errors import (
 from dialog_engine.llm.failures import MAX_PROVIDER_CHARACTERS, Failures
 from dialog_engine.llm.wire import decode_chunk
 
+TOO_LONG = LLMContextLengthError
+
 
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
         ({"code": 429, "message": "slow down"}, LLMRateLimitedError),
         ({"code": "rate_limit_exceeded", "message": "slow down"}, LLMRateLimitedError),
-        ({"type": "insufficient_quota", "message": "pay"}, LLMRateLimitedError),
+        ({"type": "insufficient_quota", "message": "pay"}, LLMQuotaError),
         ({"code": 401, "message": "who?"}, LLMAuthenticationError),
         ({"code": "invalid_api_key", "type": "invalid_request_error"}, LLMAuthenticationError),
         ({"code": 400, "type": "BadRequestError", "message": "too long"}, LLMRequestError),
-        ({"type": "invalid_request_error", "code": "context_length_exceeded"}, LLMRequestError),
+        ({"type": "invalid_request_error", "code": "context_length_exceeded"}, LLMContextLengthError),
         ({"code": 502, "message": "Provider disconnected"}, LLMUnavailableError),
         ({"type": "server_error"}, LLMUnavailableError),
-        ({"type": "overloaded_error"}, LLMUnavailableError),
+        ({"type": "overloaded_error", "message": "Overloaded"}, LLMOverloadedError),
+        (
+            {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8 maximum"},
+            LLMContextLengthError,
+        ),
+        ({"type": "billing_error", "message": "pay"}, LLMQuotaError),
+        ({"type": "api_error"}, LLMUnavailableError),
+        ({"code": 503, "status": "UNAVAILABLE", "message": "The model is overloaded."}, LLMOverloadedError),
         ("engine died", LLMUnavailableError),
     ],
 )
 def test_an_error_in_the_stream_gets_its_name(error: object, kind: type[LLMError]) -> None:
     assert type(Failures().of_object(error)) is kind
+
+
+def openai(message: str, kind: str = "invalid_request_error", code: str | None = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+def anthropic(kind: str, message: str) -> dict[str, Any]:
+    return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, openai("This model's maximum context length is 8192 tokens.", code="context_length_exceeded"), TOO_LONG),
+        (400, openai("This model's maximum context length is 8192 tokens. However, you requested 9000"), TOO_LONG),
+        (400, anthropic("invalid_request_error", "prompt is too long: 215000 tokens > 200000 maximum"), TOO_LONG),
+        (400, {"error": {"message": "the request exceeds the available context size", "code": 400}}, TOO_LONG),
+        (413, anthropic("request_too_large", "Request exceeds the maximum size"), TOO_LONG),
+        (400, openai("Invalid schema for function 'x'"), LLMRequestError),
+        (400, openai("'too long a name' is not a name"), LLMRequestError),
+        (404, anthropic("not_found_error", "model: claude-0"), LLMRequestError),
+        (401, anthropic("authentication_error", "invalid x-api-key"), LLMAuthenticationError),
+        (403, anthropic("permission_error", "no"), LLMAuthenticationError),
+        (429, openai("You exceeded your current quota", "insufficient_quota", "insufficient_quota"), LLMQuotaError),
+        (429, openai("Rate limit reached for requests", "requests", "rate_limit_exceeded"), LLMRateLimitedError),
+        (429, anthropic("rate_limit_error", "This request would exceed your rate limit"), LLMRateLimitedError),
+        (429, None, LLMRateLimitedError),
+        (400, anthropic("invalid_request_error", "Your credit balance is too low to access the API"), LLMQuotaError),
+        (402, {"error": {"message": "Insufficient Balance", "type": "unknown_error"}}, LLMQuotaError),
+        (403, anthropic("billing_error", "pay"), LLMQuotaError),
+        (529, anthropic("overloaded_error", "Overloaded"), LLMOverloadedError),
+        (503, "<html>busy</html>", LLMOverloadedError),
+        (500, {"error": {"message": "x", "type": "engine_overloaded"}}, LLMOverloadedError),
+        (500, anthropic("api_error", "Internal server error"), LLMUnavailableError),
+        (504, None, LLMUnavailableError),
+    ],
+)
+def test_an_answer_with_a_status_gets_its_name(status: int, body: object, kind: type[LLMError]) -> None:
+    assert type(Failures().of_status(status, body, {})) is kind
+
+
+def test_who_is_rate_limited_is_told_when_to_come_back() -> None:
+    error = Failures().of_status(429, None, {"retry-after": "12"})
+    assert isinstance(error, LLMRateLimitedError)
+    assert error.retry_after == 12
+    assert "too many requests" in str(error)
+    assert "in 12 seconds" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,26 @@ class LLMUnavailableError(LLMError):
     code = "MODEL_UNAVAILABLE"
 
 
+class LLMOverloadedError(LLMUnavailableError):
+    """The provider has more to do than it can: nothing is wrong with the request."""
+
+    code = "MODEL_OVERLOADED"
+
+
 class LLMRateLimitedError(LLMError):
-    """The provider said: too many requests."""
+    """The provider said: too many requests. `retry_after` is its own advice in seconds, None without one."""
 
     code = "MODEL_RATE_LIMITED"
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class LLMQuotaError(LLMError):
+    """The account at the provider is used up, or not paid: waiting does not help."""
+
+    code = "MODEL_QUOTA"
 
 
 class LLMAuthenticationError(LLMError):
@@ -37,6 +53,12 @@ class LLMRequestError(LLMError):
     """The provider did not accept the request itself."""
 
     code = "MODEL_REQUEST"
+
+
+class LLMContextLengthError(LLMRequestError):
+    """The conversation is longer than the model can read."""
+
+    code = "MODEL_CONTEXT_LENGTH"
 
 
 class LLMStreamEmptyError(LLMError):

@@ -1,32 +1,77 @@
 """What goes wrong at the provider, as the engine's named errors. The texts are fit for users: secrets are taken out."""
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
 
 import httpx2
-from openai import APIConnectionError, APIStatusError, APITimeoutError, OpenAIError
 
 from dialog_engine.errors import (
     LLMAuthenticationError,
+    LLMContextLengthError,
     LLMError,
+    LLMOverloadedError,
+    LLMQuotaError,
     LLMRateLimitedError,
     LLMRequestError,
     LLMUnavailableError,
 )
+from dialog_engine.llm.patience import advised_seconds
 
 MAX_PROVIDER_CHARACTERS = 500
 """How much of a provider's own words an error repeats."""
 
 _SECRETS = re.compile(r"\b(?:sk|pk|gsk|key|xai)[-_][\w*.-]{8,}|(?<=Bearer )\S+|(?<=://)[^/\s@]+(?=@)|(?<=[?&]key=)\w+")
 
-_WORDS: tuple[tuple[type[LLMError], str], ...] = (
-    (LLMRateLimitedError, r"rate.?limit|too.?many|quota|insufficient_balance"),
+_CODES: tuple[tuple[type[LLMError], str], ...] = (
+    (LLMQuotaError, r"quota|insufficient_balance|billing|payment|spend.?limit"),
+    (LLMOverloadedError, r"overload|at.?capacity"),
+    (LLMRateLimitedError, r"rate.?limit|too.?many|throttl"),
     (LLMAuthenticationError, r"authenti|unauthorized|api.?key|permission|forbidden"),
-    (LLMRequestError, r"invalid|bad.?request|context.?length|content.?(filter|policy)|not.?found|unprocessable"),
+    (LLMContextLengthError, r"context.?(length|window)|string_above_max_length|request_too_large"),
+    (LLMRequestError, r"invalid|bad.?request|content.?(filter|policy)|not.?found|unprocessable"),
 )
-"""What codes and types of errors inside a stream say about their kind; no match means that trying later may help."""
+"""What a provider's own code or type of an error says about its kind; the first that fits."""
+
+_MESSAGES: tuple[tuple[type[LLMError], str], ...] = (
+    (LLMQuotaError, r"credit balance is too low|exceeded your current quota|insufficient (balance|credit|funds)"),
+    (
+        LLMContextLengthError,
+        r"maximum context length|context (length|window|size)|(prompt|input|request)( is|) too (long|large)"
+        r"|reduce the length of the (messages|prompt)|exceeds? the max(imum)?( allowed)? (number of )?(input )?tokens",
+    ),
+)
+"""What only its words say: providers give these kinds no code of their own, or all refusals the same one."""
+
+_OWN_WORDS: dict[type[LLMError], str] = {
+    LLMQuotaError: "the account at the model's provider is used up or not paid for; waiting does not help",
+    LLMOverloadedError: "the model's provider is overloaded; try again in a while",
+    LLMRateLimitedError: "the model's provider gets too many requests from here; try again {when}",
+    LLMAuthenticationError: "the model's provider does not accept the key or the rights that this server has",
+    LLMContextLengthError: "the conversation is longer than the model can read; shorten the message, or begin anew",
+    LLMRequestError: "the model's provider does not accept the request",
+}
+_REPORTED = "the model's provider reported an error"
+
+
+class _StatusError(Protocol):
+    """What the SDKs' errors of a status have in common."""
+
+    status_code: int
+    body: object | None
+    response: httpx2.Response
+
+
+@dataclass(frozen=True, slots=True)
+class SdkErrors:
+    """The exceptions of one SDK: for an answer with a status, for a time-out, for a connection, and for all of them."""
+
+    status: type[Exception]
+    timeout: type[Exception]
+    connection: type[Exception]
+    any: type[Exception]
 
 
 class Failures:
@@ -36,32 +81,43 @@ class Failures:
         self._secrets = tuple(secret for secret in secrets if secret)
 
     @contextmanager
-    def translated(self) -> Generator[None]:
+    def translated(self, sdk: SdkErrors) -> Generator[None]:
         """Turns what the SDK and its transport raise inside into LLMError."""
         try:
             yield
-        except APIStatusError as error:
-            raise self._named(_of_status(error.status_code), error.body, f"HTTP {error.status_code}") from error
-        except (APITimeoutError, httpx2.TimeoutException) as error:
+        except sdk.status as error:
+            answer = cast("_StatusError", error)
+            raise self.of_status(answer.status_code, answer.body, answer.response.headers) from error
+        except (sdk.timeout, httpx2.TimeoutException) as error:
             raise LLMUnavailableError("the model's provider did not answer in time") from error
-        except (APIConnectionError, httpx2.HTTPError) as error:
+        except (sdk.connection, httpx2.HTTPError) as error:
             raise LLMUnavailableError("the connection to the model's provider failed") from error
-        except OpenAIError as error:
+        except sdk.any as error:
             raise LLMUnavailableError(f"the client for the model's provider failed: {type(error).__name__}") from error
+
+    def of_status(self, status: int, body: object, headers: Mapping[str, str]) -> LLMError:
+        """The failure that a provider answers instead of a stream."""
+        words = _message(body)
+        kind = _first(_MESSAGES, words) if status in (400, 403, 413, 422, 429) else None
+        return self._named(kind or _of_status(status, _codes(body)), words, f"HTTP {status}", advised_seconds(headers))
 
     def of_object(self, error: object) -> LLMError:
         """The failure that a provider reports inside a stream that began well."""
-        fields = cast("dict[str, Any]", error if isinstance(error, dict) else {"message": error})
-        code = str(fields.get("code") or fields.get("status") or "")
-        if re.fullmatch(r"[45]\d\d", code):
-            return self._named(_of_status(int(code)), fields, f"code {code}")
-        words = f"{code} {fields.get('type') or ''}"
-        kind = next((kind for kind, pattern in _WORDS if re.search(pattern, words, re.IGNORECASE)), LLMUnavailableError)
-        return self._named(kind, fields, "in the stream")
+        words, codes = _message(error), _codes(error)
+        status = re.search(r"\b[45]\d\d\b", codes)
+        if status:
+            kind = _first(_MESSAGES, words) or _of_status(int(status[0]), codes)
+            return self._named(kind, words, f"code {status[0]}")
+        kind = _first(_CODES, codes) or LLMUnavailableError
+        if kind is LLMRequestError:
+            kind = _first(_MESSAGES, words) or kind
+        return self._named(kind, words, "in the stream")
 
-    def _named(self, kind: type[LLMError], body: object, where: str) -> LLMError:
-        words = self._redacted(_message(body))
-        return kind(f"the model's provider reported an error ({where})" + (f": {words}" if words else ""))
+    def _named(self, kind: type[LLMError], words: str, where: str, retry_after: float | None = None) -> LLMError:
+        said = self._redacted(words)
+        when = "in a while" if retry_after is None else f"in {max(1, round(retry_after))} seconds"
+        text = f"{_OWN_WORDS.get(kind, _REPORTED).format(when=when)} ({where})" + (f": {said}" if said else "")
+        return kind(text, retry_after) if issubclass(kind, LLMRateLimitedError) else kind(text)
 
     def _redacted(self, text: str) -> str:
         for secret in self._secrets:
@@ -69,16 +125,41 @@ class Failures:
         return _SECRETS.sub("***", text)[:MAX_PROVIDER_CHARACTERS]
 
 
-def _of_status(status: int) -> type[LLMError]:
+def _of_status(status: int, codes: str) -> type[LLMError]:
+    told = _first(_CODES, codes)
     match status:
+        case 402:
+            return LLMQuotaError
         case 401 | 403:
-            return LLMAuthenticationError
+            return LLMQuotaError if told is LLMQuotaError else LLMAuthenticationError
         case 429:
-            return LLMRateLimitedError
+            return told if told in (LLMQuotaError, LLMOverloadedError) else LLMRateLimitedError
         case 408 | 409 | 425:
             return LLMUnavailableError
+        case 413:
+            return LLMContextLengthError
+        case 503 | 529:
+            return LLMOverloadedError
+        case _ if status >= 500:
+            return LLMOverloadedError if told is LLMOverloadedError else LLMUnavailableError
         case _:
-            return LLMRequestError if status < 500 else LLMUnavailableError
+            return told if told in (LLMQuotaError, LLMContextLengthError) else LLMRequestError
+
+
+def _first(patterns: tuple[tuple[type[LLMError], str], ...], text: str) -> type[LLMError] | None:
+    return next((kind for kind, pattern in patterns if re.search(pattern, text, re.IGNORECASE)), None)
+
+
+def _codes(body: object) -> str:
+    """All that names the kind of an error, at whatever depth: `code`, `type`, `status`."""
+    found: list[str] = []
+    while isinstance(body, dict):
+        fields = cast("dict[str, Any]", body)
+        found += [str(fields[key]) for key in ("code", "type", "status") if isinstance(fields.get(key), str | int)]
+        if isinstance(details := fields.get("details"), dict):
+            found.append(str(cast("dict[str, Any]", details).get("error_code") or ""))
+        body = fields.get("error")
+    return " ".join(found)
 
 
 def _message(body: object) -> str:

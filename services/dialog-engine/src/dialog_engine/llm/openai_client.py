@@ -7,13 +7,25 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
-from openai import APIStatusError, AsyncAPIResponse, AsyncOpenAI, AsyncStream, Timeout, omit
+from openai import (
+    APIConnectionError,
+    APIStatusError,
+    APITimeoutError,
+    AsyncAPIResponse,
+    AsyncOpenAI,
+    AsyncStream,
+    DefaultAsyncHttpxClient,
+    OpenAIError,
+    Timeout,
+    omit,
+)
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam, ChatCompletionToolUnionParam
 
 from dialog_engine.errors import ConfigurationError, LLMRequestError, LLMStreamBrokenError
 from dialog_engine.llm.decoding import AnswerDecoder
 from dialog_engine.llm.encoding import encode_messages, encode_tools, nine_characters
-from dialog_engine.llm.failures import Failures
+from dialog_engine.llm.failures import Failures, SdkErrors
+from dialog_engine.llm.patience import not_for_ever
 from dialog_engine.model import ChatRequest, LLMEvent
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -25,6 +37,7 @@ _USAGE = "stream_options"
 _REASONING = "reasoning_content"
 _CHOICE = "tool_choice"
 
+_ERRORS = SdkErrors(APIStatusError, APITimeoutError, APIConnectionError, OpenAIError)
 _Response = AsyncAPIResponse[AsyncStream[ChatCompletionChunk]]
 
 
@@ -68,6 +81,7 @@ class OpenAIChatClient:
             timeout=Timeout(read_timeout_s, connect=connect_timeout_s),
             max_retries=max_retries,
             default_headers=extra_headers,
+            http_client=DefaultAsyncHttpxClient(event_hooks={"response": [not_for_ever]}),
         )
 
     async def aclose(self) -> None:
@@ -84,7 +98,7 @@ class OpenAIChatClient:
         """
         decoder = AnswerDecoder(self._failures)
         async with AsyncExitStack() as stack:
-            with self._failures.translated():
+            with self._failures.translated(_ERRORS):
                 response = await self._open(stack, request)
                 whole = await response.read() if _media_type(response) == "application/json" else None
             if whole is not None:
