@@ -56,7 +56,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "unit/test_pipeline.py::test_two_turns_go_through_the_same_objects_at_once_and_do_not_mix",
     ),
     "after the last round the model answers without tools": (
-        "story/test_05_rounds.py::test_after_the_last_round_the_model_answers_without_tools",
+        "story/test_05_rounds.py::test_after_the_last_round_the_model_answers_without_calls",
         "e2e/test_stack_chat.py::test_a_model_that_never_ends_is_stopped_by_the_limit_of_rounds",
     ),
     "tools of the engine's own are answered without a worker, and shown and stored like any other": (
