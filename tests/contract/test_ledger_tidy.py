@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
 
 import pytest
 
@@ -13,32 +12,24 @@ from plugins_contract.ledger.consumers import show_consumer, tidy_consumers
 from plugins_mcp.hygiene import TidyTimes, keep_tidy
 from tests.support.ledger import Bench
 from tests.support.waiting import wait_until
-from tests.support.working import Caller, calling
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 
 SILENT_MS = 300
 
 
-@pytest.fixture
-async def bench(redis_url: str) -> AsyncGenerator[Caller]:
-    async with calling(redis_url) as caller:
-        yield caller
-
-
 async def tidy(bench: Bench, *, silent_ms: int = SILENT_MS) -> list[str]:
     return await tidy_consumers(bench.redis, bench.keys, "me", silent_ms=silent_ms)
 
 
-async def test_where_there_is_no_stream_or_no_group_there_is_nothing_to_do(bench: Caller) -> None:
-    assert await tidy(bench) == []
-    await bench.engine.enqueue(await bench.request())
+async def test_where_there_is_no_stream_or_no_group_there_is_nothing_to_do(bench: Bench) -> None:
     await bench.command("XGROUP", "DESTROY", bench.keys.requests, GROUP)
     assert await tidy(bench) == []
+    await bench.command("DEL", bench.keys.requests)
+    assert await tidy(bench) == []
 
 
-async def test_a_thousand_workers_that_were_killed_are_taken_out_together(bench: Caller) -> None:
-    await bench.open()
+async def test_a_thousand_workers_that_were_killed_are_taken_out_together(bench: Bench) -> None:
     for number in range(1000):
         await bench.command("XGROUP", "CREATECONSUMER", bench.keys.requests, GROUP, f"killed-{number}")
     await bench.command("XGROUP", "CREATECONSUMER", bench.keys.requests, GROUP, "me")
@@ -46,13 +37,12 @@ async def test_a_thousand_workers_that_were_killed_are_taken_out_together(bench:
     await wait_until(lambda: _only_me(bench))
 
 
-async def _only_me(bench: Caller) -> bool:
+async def _only_me(bench: Bench) -> bool:
     await tidy(bench)
     return await bench.consumers() == {"me": 0}
 
 
-async def test_a_consumer_that_holds_something_is_never_taken_out(bench: Caller) -> None:
-    await bench.open()
+async def test_a_consumer_that_holds_something_is_never_taken_out(bench: Bench) -> None:
     request = await bench.request()
     await bench.engine.enqueue(request)
     delivery = await bench.deliver("killed")
@@ -65,15 +55,20 @@ async def test_a_consumer_that_holds_something_is_never_taken_out(bench: Caller)
     assert [(row.entry, row.consumer) for row in await bench.pending()] == [(delivery.entry, "me")]
 
 
-async def test_a_consumer_that_was_heard_of_lately_stays(bench: Caller) -> None:
-    await bench.open()
+async def test_who_asks_stays(bench: Bench) -> None:
+    await show_consumer(bench.redis, bench.keys, "me")
+    await show_consumer(bench.redis, bench.keys, "gone")
+    assert await tidy(bench, silent_ms=0) == ["gone"]
+    assert await bench.consumers() == {"me": 0}
+
+
+async def test_a_consumer_that_was_heard_of_lately_stays(bench: Bench) -> None:
     await show_consumer(bench.redis, bench.keys, "quiet")
     assert await tidy(bench, silent_ms=60_000) == []
     assert await bench.consumers() == {"quiet": 0}
 
 
-async def test_a_consumer_that_shows_itself_is_alive_though_there_is_nothing_to_read(bench: Caller) -> None:
-    await bench.open()
+async def test_a_consumer_that_shows_itself_is_alive_though_there_is_nothing_to_read(bench: Bench) -> None:
     await show_consumer(bench.redis, bench.keys, "gone")
     times = TidyTimes(silent=SILENT_MS / 1000, every=SILENT_MS / 3000)
     living = [
@@ -93,12 +88,11 @@ async def test_a_consumer_that_shows_itself_is_alive_though_there_is_nothing_to_
         await asyncio.wait(living)
 
 
-async def _are(bench: Caller, names: set[str]) -> bool:
+async def _are(bench: Bench, names: set[str]) -> bool:
     return (await bench.consumers()).keys() == names
 
 
-async def test_after_an_outage_nobody_is_taken_out_before_all_had_the_time_to_show_themselves(bench: Caller) -> None:
-    await bench.open()
+async def test_after_an_outage_nobody_is_taken_out_before_all_had_the_time_to_show_themselves(bench: Bench) -> None:
     await show_consumer(bench.redis, bench.keys, "other")
     steady = 0.0
     times = TidyTimes(silent=0.001, every=0.02)
@@ -117,9 +111,8 @@ async def test_after_an_outage_nobody_is_taken_out_before_all_had_the_time_to_sh
 
 
 async def test_one_that_is_taken_out_while_it_waits_gets_the_next_request_all_the_same(
-    bench: Caller, redis_url: str
+    bench: Bench, redis_url: str
 ) -> None:
-    await bench.open()
     blocking = blocking_client(redis_url, block_seconds=2)
     await show_consumer(bench.redis, bench.keys, "asleep")
     reading = asyncio.ensure_future(blocking.xreadgroup(GROUP, "asleep", {bench.keys.requests: ">"}, block=2000))

@@ -138,6 +138,11 @@ class Bench:
         """The same with a delivery."""
         return await self.claim_entry(delivery.entry, consumer)
 
+    async def consumers(self) -> dict[str, int]:
+        """The consumers of the group, and how many entries each holds."""
+        rows = await self.redis.xinfo_consumers(self.keys.requests, GROUP)
+        return {row["name"].decode(): row["pending"] for row in rows}
+
     async def age(self, delivery: Delivery, ms: int = 6 * LEASE_MS) -> None:
         """Let the entry look as if its consumer had not been heard of for so long."""
         entry, consumer = delivery.entry, delivery.consumer

@@ -82,11 +82,6 @@ class Caller(Bench):
         """The dead letters as they are, which need not be text."""
         return [fields for _, fields in await self.redis.xrange(self.keys.dead)]
 
-    async def consumers(self) -> dict[str, int]:
-        """The consumers of the group, and how many entries each holds."""
-        rows = await self.redis.xinfo_consumers(self.keys.requests, "plugins-workers")
-        return {row["name"].decode(): row["pending"] for row in rows}
-
 
 @asynccontextmanager
 async def calling(url: str) -> AsyncGenerator[Caller]:
