@@ -3,6 +3,7 @@
 import anyio
 import pytest
 
+from plugins_contract.backlog import read_backlog
 from plugins_contract.dead_letters import OPERATORS, DeadLetter, DeadLetters, Requeued, read_letter
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import replies
@@ -62,6 +63,13 @@ async def test_an_attempt_that_was_given_back_is_in_the_history_too(bench: Bench
 
     happened = [(each.what, each.worker) for each in (await only(bench)).history]
     assert happened == [("started", "a"), ("released", "a"), ("started", "b")]
+
+
+async def test_the_backlog_counts_dead_letters_until_they_are_taken_away(bench: Bench) -> None:
+    letter = await dead(bench)
+    assert (await read_backlog(bench.redis, bench.keys)).dead == 1
+    await letters(bench).discard(letter)
+    assert (await read_backlog(bench.redis, bench.keys)).dead == 0
 
 
 async def test_a_requeued_call_is_a_new_one_that_runs_as_any_other(bench: Bench) -> None:

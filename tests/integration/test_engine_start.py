@@ -194,6 +194,7 @@ async def test_with_the_demo_model_and_no_worker_at_all_text_chat_works(env: dic
             samples = {sample.name: sample.value for family in families.values() for sample in family.samples}
             assert samples["dialog_redis_up"] == 1
             assert samples["dialog_turns_total"] == 1
+            assert samples["callstream_dead_letters"] == 0
             assert samples["callstream_stream_lag"] == 0
             assert samples["callstream_stream_pending"] == 0
             assert samples["callstream_stream_oldest_pending_seconds"] == 0

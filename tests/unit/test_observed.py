@@ -125,6 +125,7 @@ async def test_a_request_that_fails_or_is_given_up_is_counted_so() -> None:
 def test_the_text_can_be_read_and_every_metric_is_described() -> None:
     families = list(text_string_to_metric_families(Metrics().text().decode()))
     assert {family.name for family in families if not family.name.endswith("_created")} == {
+        "callstream_dead_letters",
         "callstream_stream_lag",
         "callstream_stream_oldest_pending_seconds",
         "callstream_stream_pending",

@@ -79,4 +79,5 @@ class Readings:
         metrics.lag.labels(self.keys.requests, GROUP).set(backlog.lag)
         metrics.pending.labels(self.keys.requests, GROUP).set(backlog.pending)
         metrics.oldest_pending.labels(self.keys.requests, GROUP).set(backlog.oldest_pending_seconds)
+        metrics.dead_letters.set(backlog.dead)
         return metrics.text()

@@ -11,25 +11,28 @@ from plugins_contract.keys import GROUP, Keys
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The state of `events.plugins`. `lag` counts what no worker has taken, `pending` what is in a worker's hands."""
+    """The state of `events.plugins`. `lag` counts what no worker has taken, `pending` what is in a worker's hands,
+    `dead` what nobody could handle."""
 
     length: int
     lag: int
     pending: int
     oldest_pending_seconds: float
     consumers: int
+    dead: int
 
 
 async def read_backlog(redis: Redis, keys: Keys) -> Backlog:
     """The backlog now. A stream or a group that is not there yet is an empty one. Raises what redis raises."""
     length: int = await redis.xlen(keys.requests)
+    dead: int = await redis.xlen(keys.dead)
     try:
         groups: Any = await redis.xinfo_groups(keys.requests)
     except ResponseError:
         groups = []
     group = next((each for each in groups if each["name"] == GROUP.encode()), None)
     if group is None:
-        return Backlog(length, length, 0, 0.0, 0)
+        return Backlog(length, length, 0, 0.0, 0, dead)
     pending = group["pending"]
     oldest = 0.0
     if pending:
@@ -37,4 +40,4 @@ async def read_backlog(redis: Redis, keys: Keys) -> Backlog:
         oldest = rows[0]["time_since_delivered"] / 1000 if rows else 0.0
     # `lag` is null after a deletion ahead of the group; as answered entries are deleted, the rest is what is left.
     lag = group["lag"] if group["lag"] is not None else length - pending
-    return Backlog(length, max(0, lag), pending, oldest, group["consumers"])
+    return Backlog(length, max(0, lag), pending, oldest, group["consumers"], dead)

@@ -65,6 +65,8 @@ class Metrics:
             stream,
             registry=registry,
         )
+        # Kept until an operator takes them away: `plugins-mcp dead list`. Their callers were answered.
+        self.dead_letters = Gauge("callstream_dead_letters", "Tool calls that nobody could handle.", registry=registry)
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""

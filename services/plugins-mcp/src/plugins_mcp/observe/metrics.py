@@ -57,6 +57,8 @@ class Metrics(Observer):
             stream,
             registry=registry,
         )
+        # Kept until an operator takes them away: `plugins-mcp dead list`. Their callers were answered.
+        self._dead = Gauge("callstream_dead_letters", "Tool calls that nobody could handle.", registry=registry)
 
     def finished(self, request: ToolCallRequested, outcome: ToolOutcome) -> None:
         code = outcome.error.code if outcome.error else ""
@@ -80,6 +82,7 @@ class Metrics(Observer):
             self._lag.labels(stream, GROUP).set(backlog.lag)
             self._pending.labels(stream, GROUP).set(backlog.pending)
             self._oldest.labels(stream, GROUP).set(backlog.oldest_pending_seconds)
+            self._dead.set(backlog.dead)
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""
