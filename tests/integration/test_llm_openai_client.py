@@ -451,7 +451,7 @@ async def test_an_error_page_is_not_repeated_to_the_user(provider: Provider, cli
 
 async def test_a_web_page_instead_of_a_stream_is_a_wrong_url(provider: Provider, client: OpenAIChatClient) -> None:
     provider.scripts = [answer(b"<html>Welcome</html>", content_type="text/html")]
-    with pytest.raises(LLMRequestError, match="OPENAI_BASE_URL"):
+    with pytest.raises(LLMRequestError, match="base URL"):
         await ask(client)
 
 

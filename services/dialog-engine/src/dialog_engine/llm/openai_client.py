@@ -1,12 +1,11 @@
 """The client for OpenAI and for every provider that speaks its chat completions."""
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-import httpx2
 from openai import (
     APIConnectionError,
     APIStatusError,
@@ -21,16 +20,16 @@ from openai import (
 )
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam, ChatCompletionToolUnionParam
 
-from dialog_engine.errors import ConfigurationError, LLMRequestError, LLMStreamBrokenError
+from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.decoding import AnswerDecoder
 from dialog_engine.llm.encoding import encode_messages, encode_tools, nine_characters
 from dialog_engine.llm.failures import Failures, SdkErrors
 from dialog_engine.llm.patience import not_for_ever
+from dialog_engine.llm.reading import stream_answer
 from dialog_engine.model import ChatRequest, LLMEvent
 
 OPENAI_URL = "https://api.openai.com/v1"
 _NO_KEY = "no-key"
-_DRAIN_SECONDS = 0.1
 
 # What some providers refuse, and an answer can be had without.
 _USAGE = "stream_options"
@@ -88,7 +87,7 @@ class OpenAIChatClient:
         """Close the connections; streams that are still open break off."""
         await self._client.close()
 
-    async def stream_chat(self, request: ChatRequest) -> AsyncGenerator[LLMEvent]:
+    def stream_chat(self, request: ChatRequest) -> AsyncGenerator[LLMEvent]:
         """Stream the model's answer: text and reasoning as they come, tool calls at the end, StreamEnd last.
 
         Closing the generator closes the stream at the provider.
@@ -96,24 +95,9 @@ class OpenAIChatClient:
         Raises:
             LLMError: the provider cannot be reached, refuses, breaks off, or answers nothing.
         """
-        decoder = AnswerDecoder(self._failures)
-        async with AsyncExitStack() as stack:
-            with self._failures.translated(_ERRORS):
-                response = await self._open(stack, request)
-                whole = await response.read() if _media_type(response) == "application/json" else None
-            if whole is not None:
-                for event in decoder.feed_whole(whole):
-                    yield event
-            reads = response.iter_bytes()
-            while not decoder.done and (read := await _read(reads, decoder)) is not None:
-                for event in decoder.feed(read):
-                    yield event
-            for event in decoder.finish():
-                yield event
-            if whole is None:
-                await _drain(reads)
+        return stream_answer(partial(self._open, request), AnswerDecoder(self._failures), self._failures, _ERRORS)
 
-    async def _open(self, stack: AsyncExitStack, request: ChatRequest) -> _Response:
+    async def _open(self, request: ChatRequest, stack: AsyncExitStack) -> _Response:
         """Send the request, again without those of its options that the provider says it does not know."""
         options = self._options
         while True:
@@ -126,8 +110,6 @@ class OpenAIChatClient:
                     raise
                 options -= refused
         self._options &= options
-        if _media_type(response) == "text/html":
-            raise LLMRequestError("the model's provider answered with a web page: is OPENAI_BASE_URL right?")
         return response
 
     async def _send(self, stack: AsyncExitStack, request: ChatRequest, options: frozenset[str]) -> _Response:
@@ -154,26 +136,3 @@ def _refused(options: frozenset[str], error: APIStatusError) -> set[str]:
         return set()
     words = str(error.body).lower()
     return {name for name in options if name in words or name.replace("_", " ") in words}
-
-
-async def _read(reads: AsyncIterator[bytes], decoder: AnswerDecoder) -> bytes | None:
-    """The next bytes, None at the end. A connection that breaks once the message is whole has simply ended."""
-    try:
-        return await anext(reads, None)
-    except httpx2.HTTPError as error:
-        if decoder.complete:
-            return None
-        what = "fell silent" if isinstance(error, httpx2.TimeoutException) else "broke off"
-        raise LLMStreamBrokenError(f"the model's stream {what} before its end") from error
-
-
-async def _drain(reads: AsyncIterator[bytes]) -> None:
-    """Read to the end of the response, if it is near: only then can the connection be used again."""
-    with suppress(TimeoutError, httpx2.HTTPError):
-        async with asyncio.timeout(_DRAIN_SECONDS):
-            async for _ in reads:
-                pass
-
-
-def _media_type(response: _Response) -> str:
-    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
