@@ -1,9 +1,7 @@
-"""Which fragment belongs to which call: one file of `tests/corpus` per habit of a provider, and the general law."""
+"""Which fragment belongs to which call: one file of `tests/corpus/streams` per habit, and the general law."""
 
 import itertools
-import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -12,12 +10,13 @@ from hypothesis import strategies as st
 
 from dialog_engine.errors import LLMStreamBrokenError, LLMStreamEmptyError
 from dialog_engine.llm.assembly import MessageAssembler
-from dialog_engine.llm.decoding import AnswerDecoder, merged
+from dialog_engine.llm.decoding import AnswerDecoder
 from dialog_engine.llm.failures import Failures
 from dialog_engine.llm.wire import CallDelta, Choice, Chunk, Delta, FunctionDelta
-from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent, Usage
+from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
+from tests.support.corpus import as_written, decoded, read_stream, stream_bytes, stream_files
 
-CORPUS = sorted((Path(__file__).parent.parent / "corpus").glob("*.json"))
+FILES = stream_files()
 
 QUIRKS = {
     "index missing",
@@ -41,47 +40,50 @@ QUIRKS = {
     "a refusal instead of content",
     "no finish_reason before [DONE]",
     "a call without a name",
+    "errors inside the stream",
+    "how the event stream is written",
 }
+"""What is known of providers. A file about something else adds its own words here."""
 
 
-def load(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text())
-
-
-@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_provider_is_understood(path: Path) -> None:
-    case = load(path)
-    decoder = AnswerDecoder(Failures())
-    events: list[LLMEvent] = []
-    for chunk in case["chunks"]:
-        events += decoder.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n")
-    events += decoder.feed(b"data: [DONE]\n\n")
-    events += decoder.finish()
+    expected = read_stream(path).events
+    events = decoded([stream_bytes(path)])
 
-    given_ids = {event["call"]["id"] for event in case["events"] if "call" in event}
-    assert [as_written(event, given_ids) for event in merged(events)] == case["events"]
+    assert as_written(events, expected) == expected
     ids = [event.tool_call_id for event in events if isinstance(event, ToolCallEvent)]
     assert len(set(ids)) == len(ids)
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_wherever_the_network_cuts_a_stream_the_events_are_the_same(path: Path) -> None:
+    expected, body = read_stream(path).events, stream_bytes(path)
+
+    for cut in range(1, len(body)):
+        assert as_written(decoded([body[:cut], body[cut:]]), expected) == expected, f"cut at byte {cut}"
+    assert as_written(decoded([body[n : n + 1] for n in range(len(body))]), expected) == expected
+
+
+@given(st.data())
+def test_however_often_the_network_cuts_a_stream_the_events_are_the_same(data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(FILES))
+    expected, body = read_stream(path).events, stream_bytes(path)
+    if data.draw(st.booleans()) and b"\r" not in body:
+        body = body.replace(b"\n", b"\r\n")
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(body)), max_size=40)))
+
+    reads = [body[a:b] for a, b in itertools.pairwise([0, *cuts, len(body)])]
+    assert as_written(decoded(reads), expected) == expected
+
+
 def test_every_quirk_has_a_file() -> None:
-    assert {load(path)["quirk"] for path in CORPUS} == QUIRKS
+    assert {read_stream(path).quirk for path in FILES} == QUIRKS
 
 
-def as_written(event: LLMEvent, given_ids: set[str]) -> dict[str, Any]:
-    """An event as the corpus writes it; `*` stands for an id that was minted."""
-    match event:
-        case TextDelta(text):
-            return {"text": text}
-        case ReasoningDelta(text):
-            return {"reasoning": text}
-        case ToolCallEvent(call_id, name, arguments, extra):
-            call = {"id": call_id if call_id in given_ids else "*", "name": name, "arguments": arguments}
-            return {"call": call | ({"extra": extra} if extra else {})}
-        case StreamEnd(reason, Usage(0, 0)):
-            return {"end": str(reason)}
-        case StreamEnd(reason, usage):
-            return {"end": str(reason), "usage": [usage.input_tokens, usage.output_tokens]}
+def test_every_trace_has_what_is_expected_of_it() -> None:
+    traces = {path.stem for path in FILES[0].parent.glob("*.sse")}
+    assert traces == {path.stem for path in FILES if read_stream(path).chunks is None}
 
 
 # --- The law: however complete arguments are cut and interleaved, the same calls come out ----------------------------

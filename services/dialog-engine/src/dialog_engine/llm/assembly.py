@@ -1,6 +1,7 @@
 """From decoded chunks to the model's events: which fragment belongs to which tool call, and when a call is complete.
 
-Providers disagree on every field of a streamed call. The rules here are pure; each has a file in `tests/corpus`.
+Providers disagree on every field of a streamed call. The rules here are pure; each has a file in
+`tests/corpus/streams`.
 """
 
 import secrets
@@ -34,6 +35,12 @@ _REASONS = {
     "sensitive": FinishReason.CONTENT_FILTER,
 }
 _CUT = (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
+
+CUT_OFF = (
+    "your reply reached its length limit while you were writing this call, so it was not run. Make it shorter, or split"
+    " it into several calls."
+)
+"""What the model is told of a call that a length limit cut off."""
 
 
 def mint_call_id() -> str:
@@ -85,11 +92,11 @@ class MessageAssembler:
     def finish(self) -> list[LLMEvent]:
         """The stream ended well: its tool calls in the order they first appeared, then StreamEnd.
 
-        A call that a length limit or a filter cut off is left out. What finish reason the provider gave counts less
-        than what calls there are.
+        A call that a length limit cut off has that as its problem; one that a filter cut off is left out. What finish
+        reason the provider gave counts less than what calls there are.
         """
         reason = _REASONS.get((self.finish_reason or "").lower(), FinishReason.STOP)
-        events: list[LLMEvent] = list(self._calls(cut=reason in _CUT))
+        events: list[LLMEvent] = list(self._calls(reason))
         if events and reason not in _CUT:
             reason = FinishReason.TOOL_CALLS
         elif not events and reason is FinishReason.TOOL_CALLS:
@@ -176,16 +183,22 @@ class MessageAssembler:
         if call.extra_content:
             slot.extra = {"extra_content": call.extra_content}
 
-    def _calls(self, *, cut: bool) -> Iterator[ToolCallEvent]:
+    def _calls(self, reason: FinishReason) -> Iterator[ToolCallEvent]:
         used: set[str] = set()
         for slot in self._slots:
             arguments = settle(slot.fragments)
-            partial = not is_complete(arguments) and (arguments != "" or slot is self._current)
-            if not slot.name or (cut and partial):
+            partial = reason in _CUT and self._is_partial(slot, arguments)
+            if not slot.name or (partial and reason is FinishReason.CONTENT_FILTER):
                 continue
             call_id = slot.id if slot.id and slot.id not in used else self._mint()
             used.add(call_id)
-            yield ToolCallEvent(call_id, slot.name, arguments, slot.extra)
+            yield ToolCallEvent(call_id, slot.name, arguments, slot.extra, CUT_OFF if partial else "")
+
+    def _is_partial(self, slot: _Slot, arguments: str) -> bool:
+        """Whether a reply that was cut may have been cut in this call."""
+        if slot is self._current and arguments.strip() in ("", "{}"):
+            return True  # the arguments were still to come: some providers begin with an empty object
+        return arguments != "" and not is_complete(arguments)
 
     def _count(self, tokens: TokenCount) -> None:
         # Providers that count in several chunks repeat what they said before, or 0.

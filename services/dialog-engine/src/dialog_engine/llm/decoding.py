@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import cast
 
-from dialog_engine.errors import LLMStreamBrokenError, LLMStreamEmptyError
+from dialog_engine.errors import LLMError, LLMStreamBrokenError, LLMStreamEmptyError
 from dialog_engine.llm.assembly import MessageAssembler
 from dialog_engine.llm.failures import Failures
 from dialog_engine.llm.sse import SSEParser
@@ -16,14 +16,18 @@ _BROKEN_REASONS = ("error", "network_error", "insufficient_system_resource")
 
 
 class AnswerDecoder:
-    """Reads one answer. `feed` its bytes, then `finish`; both raise LLMError for what the provider reports."""
+    """Reads one answer. `feed` its bytes until it is `done`, then `finish`.
+
+    What the provider reports as an error is raised by `finish`: what it said before, in the same read, is not lost.
+    """
 
     def __init__(self, failures: Failures) -> None:
         self._failures = failures
         self._sse = SSEParser()
         self._assembler = MessageAssembler()
+        self._failure: LLMError | None = None
         self.done = False
-        """The provider said `[DONE]`: nothing more will come."""
+        """The provider said `[DONE]`, or that it failed: nothing more will come."""
 
     @property
     def complete(self) -> bool:
@@ -44,10 +48,13 @@ class AnswerDecoder:
         """The events at the end: tool calls, then StreamEnd.
 
         Raises:
+            LLMError: what the provider reported.
             LLMStreamBrokenError: the answer is not whole.
             LLMStreamEmptyError: it holds neither text nor calls, and no limit or filter explains that.
         """
         events = [] if self.done else self._events(self._sse.finish())
+        if self._failure is not None:
+            raise self._failure
         if not self.complete:
             raise LLMStreamBrokenError("the model's stream broke off before its end")
         if (self._assembler.finish_reason or "").lower() in _BROKEN_REASONS:
@@ -66,7 +73,11 @@ class AnswerDecoder:
                 self.done = True
                 break
             if payload and not payload.isspace():
-                self._take(payload, events)
+                try:
+                    self._take(payload, events)
+                except LLMError as error:
+                    self._failure, self.done = error, True
+                    break
         return merged(events)
 
     def _take(self, payload: bytes, events: list[LLMEvent]) -> None:

@@ -1,0 +1,164 @@
+"""The files of `tests/corpus`, read. Its README says what is in them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dialog_engine.errors import LLMError
+from dialog_engine.llm.decoding import AnswerDecoder, merged
+from dialog_engine.llm.failures import Failures
+from dialog_engine.model import (
+    AssistantMessage,
+    LLMEvent,
+    Message,
+    ReasoningDelta,
+    StreamEnd,
+    SystemMessage,
+    TextDelta,
+    ToolCall,
+    ToolCallEvent,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+
+CORPUS = Path(__file__).parent.parent / "corpus"
+
+Json = dict[str, Any]
+
+
+class StreamCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a provider sends, and the events that it must become."""
+
+    name: str
+    quirk: str
+    source: str
+    events: list[Json]
+    chunks: list[Json] | None = None
+    """None: the bytes are in the `.sse` file of the same name."""
+
+
+class HistoryCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Messages as they were stored, and those that are sent."""
+
+    name: str
+    quirk: str
+    messages: list[Json]
+    sent: list[Json]
+
+
+def stream_files() -> list[Path]:
+    return sorted((CORPUS / "streams").glob("*.json"))
+
+
+def history_files() -> list[Path]:
+    return sorted((CORPUS / "histories").glob("*.json"))
+
+
+def read_stream(path: Path) -> StreamCase:
+    return msgspec.json.decode(path.read_bytes(), type=StreamCase)
+
+
+def read_history(path: Path) -> HistoryCase:
+    return msgspec.json.decode(path.read_bytes(), type=HistoryCase)
+
+
+def stream_bytes(path: Path) -> bytes:
+    """The answer's body, byte by byte as the provider sends it."""
+    chunks = read_stream(path).chunks
+    if chunks is None:
+        return path.with_suffix(".sse").read_bytes()
+    return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
+
+
+def decoded(reads: Sequence[bytes]) -> list[LLMEvent | LLMError]:
+    """What becomes of an answer that arrives in these reads; an error is the last."""
+    decoder = AnswerDecoder(Failures())
+    events: list[LLMEvent] = []
+    try:
+        for read in reads:
+            events += decoder.feed(read)
+            if decoder.done:
+                break
+        events += decoder.finish()
+    except LLMError as error:
+        return [*merged(events), error]
+    return [*merged(events)]
+
+
+def as_written(events: Sequence[LLMEvent | LLMError], expected: Sequence[Json]) -> list[Json]:
+    """The events as the corpus writes them; `*` stands for an id that `expected` does not know: a minted one."""
+    known = {event["call"]["id"] for event in expected if "call" in event}
+    return [_written(event, known) for event in events]
+
+
+def messages_of(written: Sequence[Json]) -> list[Message]:
+    """Messages as the corpus writes them."""
+    return [_message(dict(fields)) for fields in written]
+
+
+def messages_written(messages: Sequence[Message]) -> list[Json]:
+    """The opposite of `messages_of`."""
+    return [_message_written(message) for message in messages]
+
+
+def _written(event: LLMEvent | LLMError, known: set[str]) -> Json:
+    match event:
+        case LLMError():
+            return {"error": event.code}
+        case TextDelta(text):
+            return {"text": text}
+        case ReasoningDelta(text):
+            return {"reasoning": text}
+        case ToolCallEvent(call_id, name, arguments, extra, problem):
+            call: Json = {"id": call_id if call_id in known else "*", "name": name, "arguments": arguments}
+            call |= {"extra": extra} if extra else {}
+            return {"call": call | ({"problem": True} if problem else {})}
+        case StreamEnd(reason, Usage(0, 0)):
+            return {"end": str(reason)}
+        case StreamEnd(reason, usage):
+            return {"end": str(reason), "usage": [usage.input_tokens, usage.output_tokens]}
+
+
+def _message(fields: Json) -> Message:
+    match fields:
+        case {"system": content, **rest} if not rest:
+            return SystemMessage(content)
+        case {"user": content, **rest} if not rest:
+            return UserMessage(content)
+        case {"assistant": content, **rest} if rest.keys() <= {"calls", "reasoning", "interrupted"}:
+            calls = tuple(
+                ToolCall(call["id"], "", call["name"], call.get("arguments", "{}"), call.get("extra"))
+                for call in rest.get("calls", ())
+            )
+            return AssistantMessage(content, calls, rest.get("reasoning", ""), rest.get("interrupted", False))
+        case {"result": call_id, "of": name, "content": content, **rest} if not rest:
+            return ToolMessage(call_id, name, content)
+        case _:
+            raise ValueError(f"not a message of the corpus, see its README: {json.dumps(fields)}")
+
+
+def _message_written(message: Message) -> Json:
+    match message:
+        case SystemMessage(content):
+            return {"system": content}
+        case UserMessage(content):
+            return {"user": content}
+        case ToolMessage():
+            return {"result": message.tool_call_id, "of": message.name, "content": message.content}
+        case AssistantMessage():
+            fields: Json = {"assistant": message.content}
+            if message.tool_calls:
+                fields["calls"] = [_call_written(call) for call in message.tool_calls]
+            if message.reasoning:
+                fields["reasoning"] = message.reasoning
+            return fields | ({"interrupted": True} if message.interrupted else {})
+
+
+def _call_written(call: ToolCall) -> Json:
+    fields: Json = {"id": call.tool_call_id, "name": call.name}
+    fields |= {"arguments": call.arguments} if call.arguments != "{}" else {}
+    return fields | ({"extra": call.extra} if call.extra else {})
