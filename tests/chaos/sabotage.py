@@ -127,8 +127,8 @@ SABOTAGES = {
         (
             Cut(
                 f"{ENGINE}/storage/outbox.py",
-                'await tx.execute_many("UPDATE outbox SET published_at = ?, error = NULL WHERE seq = ?", calls)',
-                'await tx.execute_many("DELETE FROM outbox WHERE seq = ?", [call[1:] for call in calls])',
+                'tx.execute_many("UPDATE outbox SET published_at = ?, error = NULL WHERE seq = ?", calls)',
+                'tx.execute_many("DELETE FROM outbox WHERE seq = ?", [call[1:] for call in calls])',
             ),
         ),
     ),

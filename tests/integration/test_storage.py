@@ -5,6 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -95,9 +96,9 @@ async def add_round(storage: Storage, turn: Turn, *calls: ToolCall) -> int:
     )
 
 
-def insert(value: str) -> Callable[[Transaction], Awaitable[None]]:
-    async def unit(tx: Transaction) -> None:
-        await tx.execute("INSERT INTO meta (key, value) VALUES (?, '')", value)
+def insert(value: str) -> Callable[[Transaction], None]:
+    def unit(tx: Transaction) -> None:
+        tx.execute("INSERT INTO meta (key, value) VALUES (?, '')", value)
 
     return unit
 
@@ -110,8 +111,8 @@ async def keys(database: Database) -> list[str]:
 async def locked(database: Database, path: Path) -> AsyncGenerator[None]:
     """Somebody else holds the file, and the engine does not wait for long."""
 
-    async def impatient(tx: Transaction) -> None:
-        await tx.execute("PRAGMA busy_timeout=200")
+    def impatient(tx: Transaction) -> None:
+        tx.execute("PRAGMA busy_timeout=200")
 
     await database.write(impatient)
     other = sqlite3.connect(path, isolation_level=None)
@@ -126,9 +127,9 @@ async def locked(database: Database, path: Path) -> AsyncGenerator[None]:
 
 
 async def test_a_commit_that_was_answered_survives_a_power_cut_by_its_settings(storage: Storage) -> None:
-    async def settings(tx: Transaction) -> list[object]:
+    def settings(tx: Transaction) -> list[object]:
         names = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
-        return [(await tx.execute(f"PRAGMA {name}"))[0][0] for name in names]
+        return [tx.execute(f"PRAGMA {name}")[0][0] for name in names]
 
     assert await storage.database.write(settings) == ["wal", 2, 1, 1000]
 
@@ -149,12 +150,12 @@ async def test_units_run_in_the_order_in_which_they_came(storage: Storage) -> No
 
 
 async def test_a_unit_that_fails_leaves_the_others_of_its_group_alone(storage: Storage) -> None:
-    async def bug(tx: Transaction) -> None:
-        await insert("never")(tx)
+    def bug(tx: Transaction) -> None:
+        insert("never")(tx)
         raise LookupError("a bug")
 
-    async def no_such_table(tx: Transaction) -> None:
-        await tx.execute("INSERT INTO nowhere VALUES (1)")
+    def no_such_table(tx: Transaction) -> None:
+        tx.execute("INSERT INTO nowhere VALUES (1)")
 
     before = storage.database.commits
     units = [insert("a"), bug, insert("a"), insert("b"), no_such_table, insert("c")]
@@ -168,16 +169,16 @@ async def test_a_unit_that_fails_leaves_the_others_of_its_group_alone(storage: S
 
 
 async def test_who_stops_waiting_takes_its_unit_back_and_harms_nobody(storage: Storage) -> None:
-    held = asyncio.Event()
-    begun = asyncio.Event()
+    held = threading.Event()
+    begun = threading.Event()
 
-    async def slow(tx: Transaction) -> None:
+    def slow(tx: Transaction) -> None:
         begun.set()
-        await held.wait()
-        await insert("slow")(tx)
+        assert held.wait(10)
+        insert("slow")(tx)
 
     writers = [asyncio.create_task(storage.database.write(slow))]
-    await begun.wait()
+    await wait_until(begun.is_set)
     writers += [asyncio.create_task(storage.database.write(insert(name))) for name in ("one", "two", "three")]
     await asyncio.sleep(0)
     writers[0].cancel()
@@ -217,12 +218,12 @@ async def test_a_full_disk_refuses_and_heals(storage: Storage) -> None:
     turn = await storage.turns.begin("ann", None, "Hi", None)
     await storage.end(turn)
 
-    async def limit(tx: Transaction) -> None:
-        [(pages,)] = await tx.execute("PRAGMA page_count")
-        await tx.execute(f"PRAGMA max_page_count={pages}")
+    def limit(tx: Transaction) -> None:
+        [(pages,)] = tx.execute("PRAGMA page_count")
+        tx.execute(f"PRAGMA max_page_count={pages}")
 
-    async def unlimited(tx: Transaction) -> None:
-        await tx.execute("PRAGMA max_page_count=1000000")
+    def unlimited(tx: Transaction) -> None:
+        tx.execute("PRAGMA max_page_count=1000000")
 
     await storage.database.write(limit)
     with pytest.raises(StorageUnavailableError, match="full"):
@@ -450,8 +451,8 @@ async def test_sessions_are_listed_newest_first_and_page_by_page(storage: Storag
     ids = [await storage.sessions.create("ann") for _ in range(5)]
     for n, session in enumerate(ids):
 
-        async def dated(tx: Transaction, n: int = n, session: str = session) -> None:
-            await tx.execute("UPDATE sessions SET updated_at = ? WHERE session_id = ?", 1000 + n, session)
+        def dated(tx: Transaction, n: int = n, session: str = session) -> None:
+            tx.execute("UPDATE sessions SET updated_at = ? WHERE session_id = ?", 1000 + n, session)
 
         await storage.database.write(dated)
 
@@ -515,8 +516,8 @@ async def test_a_request_that_this_release_cannot_read_is_answered_so_and_holds_
     good, bad = tool_call(), tool_call()
     await add_round(storage, turn, good, bad)
 
-    async def spoil(tx: Transaction) -> None:
-        await tx.execute("UPDATE outbox SET payload = ? WHERE event_id = ?", b"{}", bad.correlation_id)
+    def spoil(tx: Transaction) -> None:
+        tx.execute("UPDATE outbox SET payload = ? WHERE event_id = ?", b"{}", bad.correlation_id)
 
     await storage.database.write(spoil)
 

@@ -53,9 +53,9 @@ class SqliteApprovals(ApprovalStore):
         request: ToolCallRequested | None,
         outcome: ToolOutcome | None,
     ) -> bool:
-        async def unit(tx: Transaction) -> tuple[list[OutboxRow], JournalEntry] | None:
+        def unit(tx: Transaction) -> tuple[list[OutboxRow], JournalEntry] | None:
             call = asked.call
-            taken = await tx.execute(
+            taken = tx.execute(
                 _DECIDE,
                 msgspec.json.encode(decision),
                 call.correlation_id,
@@ -66,12 +66,12 @@ class SqliteApprovals(ApprovalStore):
                 return None
             offered: list[OutboxRow] = []
             if request is not None:
-                offered.append(await add_event(tx, TOOL_CALL_REQUESTED, call.correlation_id, encode_request(request)))
-            rows: list[SessionRow] = [await approval_row(tx, call)]
+                offered.append(add_event(tx, TOOL_CALL_REQUESTED, call.correlation_id, encode_request(request)))
+            rows: list[SessionRow] = [approval_row(tx, call)]
             if outcome is not None:
-                offered += await answer_call(tx, turn, call, outcome)
-                rows.append(await outcome_row(tx, call))
-            return offered, await add_entry(tx, turn, Step.GOES_ON, rows)
+                offered += answer_call(tx, turn, call, outcome)
+                rows.append(outcome_row(tx, call))
+            return offered, add_entry(tx, turn, Step.GOES_ON, rows)
 
         taken = await self._database.write(unit)
         if taken is None:
@@ -82,28 +82,28 @@ class SqliteApprovals(ApprovalStore):
         return True
 
     async def ask_again(self, turn: Turn, asked: Asked, question: Question) -> bool:
-        async def unit(tx: Transaction) -> JournalEntry | None:
-            taken = await tx.execute(
+        def unit(tx: Transaction) -> JournalEntry | None:
+            taken = tx.execute(
                 _ASK_AGAIN,
                 msgspec.json.encode(question),
                 asked.call.correlation_id,
                 msgspec.json.encode(asked.question),
                 turn.epoch,
             )
-            return await add_entry(tx, turn, Step.GOES_ON, [await approval_row(tx, asked.call)]) if taken else None
+            return add_entry(tx, turn, Step.GOES_ON, [approval_row(tx, asked.call)]) if taken else None
 
         entry = await self._database.write(unit)
         self._share([entry] if entry else [])
         return entry is not None
 
     async def close(self, turn: Turn, outcome: ToolOutcome) -> Sequence[Asked]:
-        async def unit(tx: Transaction) -> tuple[list[Asked], list[OutboxRow], list[JournalEntry]]:
-            closed = await _waiting(tx, turn)
+        def unit(tx: Transaction) -> tuple[list[Asked], list[OutboxRow], list[JournalEntry]]:
+            closed = _waiting(tx, turn)
             facts: list[OutboxRow] = []
             entries: list[JournalEntry] = []
             for each in closed:
-                facts += await answer_call(tx, turn, each.call, outcome)
-                entries.append(await add_entry(tx, turn, Step.GOES_ON, [await outcome_row(tx, each.call)]))
+                facts += answer_call(tx, turn, each.call, outcome)
+                entries.append(add_entry(tx, turn, Step.GOES_ON, [outcome_row(tx, each.call)]))
             return closed, facts, entries
 
         closed, facts, entries = await self._database.write(unit)
@@ -112,16 +112,16 @@ class SqliteApprovals(ApprovalStore):
         return closed
 
 
-async def _waiting(tx: Transaction, turn: Turn) -> list[Asked]:
+def _waiting(tx: Transaction, turn: Turn) -> list[Asked]:
     return [
         Asked(ToolCall(*call), msgspec.json.decode(question, type=Question))
-        for *call, question in await tx.execute(_WAITING, turn.turn_id)
+        for *call, question in tx.execute(_WAITING, turn.turn_id)
     ]
 
 
-async def approval_row(tx: Transaction, call: ToolCall) -> ApprovalRow:
+def approval_row(tx: Transaction, call: ToolCall) -> ApprovalRow:
     """How the approval of a call stands, as it travels."""
-    [(question, decision, request)] = await tx.execute(
+    [(question, decision, request)] = tx.execute(
         "SELECT a.question, a.decision, o.payload FROM approvals a"
         " LEFT JOIN outbox o ON o.event_type = ? AND o.event_id = a.correlation_id WHERE a.correlation_id = ?",
         TOOL_CALL_REQUESTED,

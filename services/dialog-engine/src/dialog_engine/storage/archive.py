@@ -59,9 +59,9 @@ class SqliteSessions(Sessions):
     async def create(self, subject: str) -> str:
         session_id = new_id()
 
-        async def unit(tx: Transaction) -> JournalEntry:
-            await add_session(tx, session_id, subject, "")
-            return await add_session_entry(tx, session_id)
+        def unit(tx: Transaction) -> JournalEntry:
+            add_session(tx, session_id, subject, "")
+            return add_session_entry(tx, session_id)
 
         self._share([await self._database.write(unit)])
         return session_id
@@ -76,8 +76,8 @@ class SqliteSessions(Sessions):
         return [SessionRecord(*row) for row in rows]
 
     async def delete(self, subject: str, session_id: str) -> None:
-        async def unit(tx: Transaction) -> None:
-            running = await tx.execute(
+        def unit(tx: Transaction) -> None:
+            running = tx.execute(
                 "SELECT turn_id FROM turns JOIN sessions USING (session_id)"
                 " WHERE session_id = ? AND subject = ? AND status = 'running'",
                 session_id,
@@ -86,14 +86,14 @@ class SqliteSessions(Sessions):
             if running:
                 raise TurnRunningError(running[0][0])
             # A turn that failed may have left calls without an answer: nobody waits for one any more.
-            await tx.execute(
+            tx.execute(
                 "DELETE FROM outbox WHERE event_type = ? AND event_id IN (SELECT correlation_id FROM tool_calls"
                 " JOIN turns USING (turn_id) JOIN sessions USING (session_id) WHERE session_id = ? AND subject = ?)",
                 TOOL_CALL_REQUESTED,
                 session_id,
                 subject,
             )
-            if not await tx.execute(
+            if not tx.execute(
                 "DELETE FROM sessions WHERE session_id = ? AND subject = ? RETURNING 1", session_id, subject
             ):
                 raise SessionNotFoundError(f"there is no session {session_id}")

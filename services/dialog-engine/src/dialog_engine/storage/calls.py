@@ -25,13 +25,13 @@ OfferRows = Callable[[Sequence[OutboxRow]], None]
 """Told of outbox rows as soon as they are committed."""
 
 
-async def insert_message(tx: Transaction, turn: Turn, role: str, message: AssistantMessage) -> tuple[int, int]:
+def insert_message(tx: Transaction, turn: Turn, role: str, message: AssistantMessage) -> tuple[int, int]:
     """Add a message to the turn's session. Returns its id in this file, and its number in the session.
 
     Numbers are times, made to rise: should two engines answer the same session while they cannot talk to each other,
     what both said still has its order.
     """
-    [(message_id, number)] = await tx.execute(
+    [(message_id, number)] = tx.execute(
         "INSERT INTO messages (session_id, turn_id, role, content, reasoning, interrupted, created_at, number)"
         " SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, max(?7, 1 + coalesce((SELECT max(number) FROM messages"
         " WHERE session_id = ?1), 0)) RETURNING message_id, number",
@@ -66,10 +66,10 @@ class SqliteCalls(CallStore):
         of_call = {**servers, **{request.correlation_id: request.server for request in requests}}
         of_call |= {correlation_id: question.server for correlation_id, question in questions.items()}
 
-        async def unit(tx: Transaction) -> tuple[int, list[OutboxRow], JournalEntry]:
-            message_id, number = await insert_message(tx, turn, "assistant", message)
-            await tx.execute("UPDATE turns SET rounds = rounds + 1 WHERE turn_id = ?", turn.turn_id)
-            await tx.execute_many(
+        def unit(tx: Transaction) -> tuple[int, list[OutboxRow], JournalEntry]:
+            message_id, number = insert_message(tx, turn, "assistant", message)
+            tx.execute("UPDATE turns SET rounds = rounds + 1 WHERE turn_id = ?", turn.turn_id)
+            tx.execute_many(
                 "INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server,"
                 " arguments, extra, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [
@@ -88,15 +88,15 @@ class SqliteCalls(CallStore):
                     for ordinal, call in enumerate(message.tool_calls)
                 ],
             )
-            await tx.execute_many(
+            tx.execute_many(
                 "INSERT INTO approvals (correlation_id, question) VALUES (?, ?)",
                 [(correlation_id, msgspec.json.encode(question)) for correlation_id, question in questions.items()],
             )
-            rows = [await add_event(tx, TOOL_CALL_REQUESTED, r.correlation_id, encode_request(r)) for r in requests]
+            rows = [add_event(tx, TOOL_CALL_REQUESTED, r.correlation_id, encode_request(r)) for r in requests]
             for call in message.tool_calls:
                 if outcome := answered.get(call.correlation_id):
-                    rows += await answer_call(tx, turn, call, outcome)
-            entry = await add_turn_entry(tx, turn, Step.GOES_ON, [await message_row(tx, message_id)])
+                    rows += answer_call(tx, turn, call, outcome)
+            entry = add_turn_entry(tx, turn, Step.GOES_ON, [message_row(tx, message_id)])
             return number, rows, entry
 
         number, rows, entry = await self._database.write(unit)
@@ -105,9 +105,9 @@ class SqliteCalls(CallStore):
         return number
 
     async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> bool:
-        async def unit(tx: Transaction) -> tuple[list[OutboxRow], list[JournalEntry]]:
-            rows = await answer_call(tx, turn, call, outcome)
-            return rows, [await _outcome_entry(tx, turn, call)] if rows else []
+        def unit(tx: Transaction) -> tuple[list[OutboxRow], list[JournalEntry]]:
+            rows = answer_call(tx, turn, call, outcome)
+            return rows, [_outcome_entry(tx, turn, call)] if rows else []
 
         rows, entries = await self._database.write(unit)
         self._share(entries)
@@ -120,8 +120,8 @@ class SqliteCalls(CallStore):
         A request that this release cannot read (another one made it) is answered so: nothing can be done about it.
         """
 
-        async def unit(tx: Transaction) -> tuple[list[OpenCall], list[OutboxRow], list[JournalEntry]]:
-            rows = await tx.execute(
+        def unit(tx: Transaction) -> tuple[list[OpenCall], list[OutboxRow], list[JournalEntry]]:
+            rows = tx.execute(
                 "SELECT c.tool_call_id, c.correlation_id, c.name, c.arguments, o.payload FROM tool_calls c"
                 " JOIN outbox o ON o.event_type = ? AND o.event_id = c.correlation_id"
                 " WHERE c.turn_id = ? AND c.outcome IS NULL ORDER BY c.message_id, c.ordinal",
@@ -135,8 +135,8 @@ class SqliteCalls(CallStore):
                 try:
                     found.append(OpenCall(ToolCall(*call), decode_request(payload)))
                 except UnsupportedEventError as error:
-                    facts += await answer_call(tx, turn, ToolCall(*call), _unreadable(error))
-                    entries.append(await _outcome_entry(tx, turn, ToolCall(*call)))
+                    facts += answer_call(tx, turn, ToolCall(*call), _unreadable(error))
+                    entries.append(_outcome_entry(tx, turn, ToolCall(*call)))
             return found, facts, entries
 
         # In the writer's queue: a round whose commit is on its way when the user stops the turn must be seen.
@@ -146,9 +146,9 @@ class SqliteCalls(CallStore):
         return found
 
 
-async def answer_call(tx: Transaction, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> list[OutboxRow]:
+def answer_call(tx: Transaction, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> list[OutboxRow]:
     """Store the outcome, unless there is one; the request's row goes, a fact for analytics comes."""
-    answered = await tx.execute(
+    answered = tx.execute(
         "UPDATE tool_calls SET outcome = ?, answered_at = ? WHERE correlation_id = ? AND outcome IS NULL RETURNING 1",
         msgspec.json.encode(outcome),
         now_ms(),
@@ -156,9 +156,7 @@ async def answer_call(tx: Transaction, turn: Turn, call: ToolCall, outcome: Tool
     )
     if not answered:
         return []
-    await tx.execute(
-        "DELETE FROM outbox WHERE event_type = ? AND event_id = ?", TOOL_CALL_REQUESTED, call.correlation_id
-    )
+    tx.execute("DELETE FROM outbox WHERE event_type = ? AND event_id = ?", TOOL_CALL_REQUESTED, call.correlation_id)
     fact = facts.ToolCallFinished(
         correlation_id=call.correlation_id,
         turn_id=turn.turn_id,
@@ -171,16 +169,16 @@ async def answer_call(tx: Transaction, turn: Turn, call: ToolCall, outcome: Tool
         attempts=outcome.attempts,
         at=now_ms(),
     )
-    return [await add_event(tx, facts.TOOL_CALL_FINISHED, call.correlation_id, msgspec.json.encode(fact))]
+    return [add_event(tx, facts.TOOL_CALL_FINISHED, call.correlation_id, msgspec.json.encode(fact))]
 
 
-async def _outcome_entry(tx: Transaction, turn: Turn, call: ToolCall) -> JournalEntry:
-    return await add_entry(tx, turn, Step.GOES_ON, [await outcome_row(tx, call)])
+def _outcome_entry(tx: Transaction, turn: Turn, call: ToolCall) -> JournalEntry:
+    return add_entry(tx, turn, Step.GOES_ON, [outcome_row(tx, call)])
 
 
-async def outcome_row(tx: Transaction, call: ToolCall) -> OutcomeRow:
+def outcome_row(tx: Transaction, call: ToolCall) -> OutcomeRow:
     """What came of a call, as it travels."""
-    [(outcome, answered_at)] = await tx.execute(
+    [(outcome, answered_at)] = tx.execute(
         "SELECT outcome, answered_at FROM tool_calls WHERE correlation_id = ?", call.correlation_id
     )
     return OutcomeRow(correlation_id=call.correlation_id, outcome=msgspec.Raw(outcome), answered_at=answered_at)

@@ -37,27 +37,27 @@ _CALL = (
 )
 
 
-async def session_head(tx: Transaction, session_id: str) -> SessionHead | None:
+def session_head(tx: Transaction, session_id: str) -> SessionHead | None:
     """What is known of a session apart from what was said in it."""
-    rows = await tx.execute(
+    rows = tx.execute(
         "SELECT session_id, subject, title, created_at, updated_at FROM sessions WHERE session_id = ?", session_id
     )
     return SessionHead(*rows[0]) if rows else None
 
 
-async def turn_row(tx: Transaction, turn_id: str) -> TurnRow:
+def turn_row(tx: Transaction, turn_id: str) -> TurnRow:
     """A turn as it stands."""
-    [row] = await tx.execute(f"{_TURN} WHERE turn_id = ?", turn_id)
+    [row] = tx.execute(f"{_TURN} WHERE turn_id = ?", turn_id)
     return _turn_row(row)
 
 
-async def message_row(tx: Transaction, message_id: int) -> MessageRow:
+def message_row(tx: Transaction, message_id: int) -> MessageRow:
     """A message with its calls as they stand. `message_id` is the one of this file."""
-    [(number, turn_id, role, content, reasoning, interrupted, created_at)] = await tx.execute(
+    [(number, turn_id, role, content, reasoning, interrupted, created_at)] = tx.execute(
         "SELECT number, turn_id, role, content, reasoning, interrupted, created_at FROM messages WHERE message_id = ?",
         message_id,
     )
-    calls = tuple(_call_row(*row) for row in await tx.execute(_CALL, TOOL_CALL_REQUESTED, message_id))
+    calls = tuple(_call_row(*row) for row in tx.execute(_CALL, TOOL_CALL_REQUESTED, message_id))
     return MessageRow(
         number=number,
         turn_id=turn_id,
@@ -70,11 +70,11 @@ async def message_row(tx: Transaction, message_id: int) -> MessageRow:
     )
 
 
-async def session_rows(tx: Transaction, session_id: str) -> list[SessionRow]:
+def session_rows(tx: Transaction, session_id: str) -> list[SessionRow]:
     """Everything of a session."""
-    turns = await tx.execute(f"{_TURN} WHERE session_id = ? ORDER BY created_at", session_id)
-    messages = await tx.execute("SELECT message_id FROM messages WHERE session_id = ? ORDER BY number", session_id)
-    return [*map(_turn_row, turns), *[await message_row(tx, message_id) for (message_id,) in messages]]
+    turns = tx.execute(f"{_TURN} WHERE session_id = ? ORDER BY created_at", session_id)
+    messages = tx.execute("SELECT message_id FROM messages WHERE session_id = ? ORDER BY number", session_id)
+    return [*map(_turn_row, turns), *[message_row(tx, message_id) for (message_id,) in messages]]
 
 
 class SqliteCopies(LocalCopies):
@@ -105,15 +105,15 @@ class SqliteCopies(LocalCopies):
         return not rows or bool(rows[0][0])
 
     async def merge(self, copy: SessionCopy) -> None:
-        async def unit(tx: Transaction) -> None:
-            await _merge(tx, copy)
+        def unit(tx: Transaction) -> None:
+            _merge(tx, copy)
 
         await self._database.write(unit)
 
     async def take_over(self, copy: SessionCopy, turn_id: str, epoch: int) -> tuple[Turn, Sequence[OutboxRow]] | None:
-        async def unit(tx: Transaction) -> tuple[Turn, list[OutboxRow]] | None:
-            await _merge(tx, copy)
-            found = await tx.execute(
+        def unit(tx: Transaction) -> tuple[Turn, list[OutboxRow]] | None:
+            _merge(tx, copy)
+            found = tx.execute(
                 "UPDATE turns SET epoch = ?, owned = 1 WHERE turn_id = ? AND status = 'running'"
                 " RETURNING rounds, traceparent",
                 epoch,
@@ -123,28 +123,28 @@ class SqliteCopies(LocalCopies):
                 return None
             [(rounds, traceparent)] = found
             turn = Turn(turn_id, copy.head.session_id, copy.head.subject, epoch, rounds, traceparent)
-            return turn, await self._requests(tx, copy, turn_id)
+            return turn, self._requests(tx, copy, turn_id)
 
         return await self._database.write(unit)
 
     async def give_away(self, turn_id: str) -> None:
-        async def unit(tx: Transaction) -> None:
-            await tx.execute("DELETE FROM journal WHERE turn_id = ?", turn_id)
-            await tx.execute(
+        def unit(tx: Transaction) -> None:
+            tx.execute("DELETE FROM journal WHERE turn_id = ?", turn_id)
+            tx.execute(
                 "DELETE FROM outbox WHERE event_type = ? AND event_id IN"
                 " (SELECT correlation_id FROM tool_calls WHERE turn_id = ?)",
                 TOOL_CALL_REQUESTED,
                 turn_id,
             )
             # What was committed here of it and not shared is not what happened: the new owner's copy is.
-            await tx.execute("DELETE FROM messages WHERE turn_id = ?", turn_id)
-            await tx.execute(
+            tx.execute("DELETE FROM messages WHERE turn_id = ?", turn_id)
+            tx.execute(
                 "UPDATE turns AS t SET owned = 0, finished_at = NULL, status = CASE WHEN EXISTS (SELECT 1 FROM turns o"
                 " WHERE o.session_id = t.session_id AND o.turn_id != t.turn_id AND o.status = 'running')"
                 " THEN 'failed' ELSE 'running' END WHERE turn_id = ?",
                 turn_id,
             )
-            await tx.execute(
+            tx.execute(
                 "UPDATE copies SET version = -1 WHERE session_id = (SELECT session_id FROM turns WHERE turn_id = ?)",
                 turn_id,
             )
@@ -152,34 +152,30 @@ class SqliteCopies(LocalCopies):
         await self._database.write(unit)
 
     async def forget(self, session_ids: Sequence[str]) -> None:
-        async def unit(tx: Transaction) -> None:
+        def unit(tx: Transaction) -> None:
             for session_id in session_ids:
-                await tx.execute(
+                tx.execute(
                     "DELETE FROM outbox WHERE event_type = ? AND event_id IN (SELECT correlation_id FROM tool_calls"
                     " JOIN turns USING (turn_id) WHERE session_id = ?)",
                     TOOL_CALL_REQUESTED,
                     session_id,
                 )
-                await tx.execute("DELETE FROM journal WHERE session_id = ?", session_id)
-                await tx.execute("DELETE FROM sessions WHERE session_id = ?", session_id)
+                tx.execute("DELETE FROM journal WHERE session_id = ?", session_id)
+                tx.execute("DELETE FROM sessions WHERE session_id = ?", session_id)
 
         await self._database.write(unit)
 
-    async def _requests(self, tx: Transaction, copy: SessionCopy, turn_id: str) -> list[OutboxRow]:
+    def _requests(self, tx: Transaction, copy: SessionCopy, turn_id: str) -> list[OutboxRow]:
         """Put the requests of the turn's open calls into the outbox: whether workers have them already is for ENQUEUE
         to tell."""
-        open_calls = await tx.execute(
-            "SELECT correlation_id FROM tool_calls WHERE turn_id = ? AND outcome IS NULL", turn_id
-        )
+        open_calls = tx.execute("SELECT correlation_id FROM tool_calls WHERE turn_id = ? AND outcome IS NULL", turn_id)
         still_open = {correlation_id for (correlation_id,) in open_calls}
         rows: list[OutboxRow] = []
         for correlation_id, request in _requested(copy).items():
             if correlation_id not in still_open:
                 continue
-            await tx.execute(
-                "DELETE FROM outbox WHERE event_type = ? AND event_id = ?", TOOL_CALL_REQUESTED, correlation_id
-            )
-            rows.append(await add_event(tx, TOOL_CALL_REQUESTED, correlation_id, self._answered_here(request)))
+            tx.execute("DELETE FROM outbox WHERE event_type = ? AND event_id = ?", TOOL_CALL_REQUESTED, correlation_id)
+            rows.append(add_event(tx, TOOL_CALL_REQUESTED, correlation_id, self._answered_here(request)))
         return rows
 
     def _answered_here(self, payload: bytes) -> bytes:
@@ -197,10 +193,10 @@ def _requested(copy: SessionCopy) -> dict[str, bytes]:
     return {each.correlation_id: bytes(each.request) for each in (*calls, *approvals) if bytes(each.request)}
 
 
-async def _merge(tx: Transaction, copy: SessionCopy) -> None:
+def _merge(tx: Transaction, copy: SessionCopy) -> None:
     """Take in what is not here yet. What this engine has committed itself, and nobody else knows yet, stays."""
     head = copy.head
-    await tx.execute(
+    tx.execute(
         "INSERT INTO sessions (session_id, subject, title, created_at, updated_at) VALUES (?, ?, ?, ?, ?)"
         " ON CONFLICT (session_id) DO UPDATE SET title = CASE title WHEN '' THEN excluded.title ELSE title END,"
         " updated_at = max(updated_at, excluded.updated_at)",
@@ -213,20 +209,20 @@ async def _merge(tx: Transaction, copy: SessionCopy) -> None:
     # A turn that has ended makes room for one that runs: see the index one_running_turn.
     turns = [row for row in copy.rows if isinstance(row, TurnRow)]
     for row in sorted(turns, key=lambda row: row.status == "running"):
-        await _merge_turn(tx, head.session_id, row)
+        _merge_turn(tx, head.session_id, row)
     for row in copy.rows:
         match row:
             case MessageRow():
-                await _merge_message(tx, head.session_id, row)
+                _merge_message(tx, head.session_id, row)
             case OutcomeRow(correlation_id=correlation_id, outcome=outcome, answered_at=answered_at):
-                await tx.execute(
+                tx.execute(
                     "UPDATE tool_calls SET outcome = ?, answered_at = ? WHERE correlation_id = ? AND outcome IS NULL",
                     bytes(outcome),
                     answered_at,
                     correlation_id,
                 )
             case ApprovalRow(correlation_id=correlation_id, question=question, decision=decision):
-                await tx.execute(
+                tx.execute(
                     "UPDATE approvals SET question = ?, decision = ? WHERE correlation_id = ? AND decision IS NULL",
                     bytes(question),
                     _blob(decision),
@@ -234,7 +230,7 @@ async def _merge(tx: Transaction, copy: SessionCopy) -> None:
                 )
             case TurnRow():
                 pass
-    await tx.execute(
+    tx.execute(
         "INSERT INTO copies (session_id, version) VALUES (?, ?)"
         " ON CONFLICT (session_id) DO UPDATE SET version = excluded.version",
         head.session_id,
@@ -242,8 +238,8 @@ async def _merge(tx: Transaction, copy: SessionCopy) -> None:
     )
 
 
-async def _merge_turn(tx: Transaction, session_id: str, row: TurnRow) -> None:
-    await tx.execute(
+def _merge_turn(tx: Transaction, session_id: str, row: TurnRow) -> None:
+    tx.execute(
         "INSERT INTO turns (turn_id, session_id, status, rounds, reason, input_tokens, output_tokens, ttft_ms,"
         " error_code, error_message, traceparent, created_at, finished_at, owned)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"
@@ -267,8 +263,8 @@ async def _merge_turn(tx: Transaction, session_id: str, row: TurnRow) -> None:
     )
 
 
-async def _merge_message(tx: Transaction, session_id: str, row: MessageRow) -> None:
-    inserted = await tx.execute(
+def _merge_message(tx: Transaction, session_id: str, row: MessageRow) -> None:
+    inserted = tx.execute(
         "INSERT INTO messages (session_id, turn_id, role, content, reasoning, interrupted, created_at, number)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING message_id",
         session_id,
@@ -283,7 +279,7 @@ async def _merge_message(tx: Transaction, session_id: str, row: MessageRow) -> N
     if not inserted:
         return
     [(message_id,)] = inserted
-    await tx.execute_many(
+    tx.execute_many(
         "INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server, arguments,"
         " extra, outcome, created_at, answered_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
@@ -304,7 +300,7 @@ async def _merge_message(tx: Transaction, session_id: str, row: MessageRow) -> N
             for ordinal, call in enumerate(row.calls)
         ],
     )
-    await tx.execute_many(
+    tx.execute_many(
         "INSERT INTO approvals (correlation_id, question, decision) VALUES (?, ?, ?)",
         [
             (call.correlation_id, bytes(call.question), _blob(call.decision))

@@ -1,7 +1,8 @@
 """The SQLite file: durable writes in group commits, reads beside them.
 
 WAL with `synchronous=FULL`: a commit that was answered survives a power cut. One writer takes every unit of work that
-is waiting, runs them in one transaction and pays for one sync; under load that makes a commit cheap per call.
+is waiting, runs them in one transaction and pays for one sync; under load that makes a commit cheap per call. Each
+connection has a thread of its own, and a whole group of units is one visit there.
 """
 
 import asyncio
@@ -9,13 +10,12 @@ import contextlib
 import fcntl
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
-
-import aiosqlite
 
 from dialog_engine.errors import StorageUnavailableError
 
@@ -33,20 +33,63 @@ def now_ms() -> int:
 class Transaction:
     """What a unit of work may do."""
 
-    def __init__(self, connection: aiosqlite.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    async def execute(self, sql: str, *parameters: Any) -> list[Row]:
+    def execute(self, sql: str, *parameters: Any) -> list[Row]:
         """Run one statement; returns its rows (use RETURNING to see what a write did)."""
-        return [tuple(row) for row in await self._connection.execute_fetchall(sql, parameters)]
+        return self._connection.execute(sql, parameters).fetchall()
 
-    async def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         """Run one statement for each of `rows`."""
-        await self._connection.executemany(sql, rows)
+        self._connection.executemany(sql, rows)
 
 
-Unit = Callable[[Transaction], Awaitable[T]]
-"""A unit of work. It may run again when another unit of its group fails, so it only touches the database."""
+Unit = Callable[[Transaction], T]
+"""A unit of work, run in the thread of the database. It may run again when another unit of its group fails, so it only
+touches the database."""
+
+
+class Connection:
+    """A connection, and the thread where everything is done with it. Close it when nothing is under way."""
+
+    def __init__(self, path: Path) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do `work` in the thread, after what was given to it before."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._connection)
+
+    def close(self) -> None:
+        """Close it."""
+        self._thread.shutdown()
+        self._connection.close()
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What became of a group of units: the results of those that ran and, unless all are committed, what failed."""
+
+    results: list[Any] = field(default_factory=list[Any])
+    begun: bool = False
+    error: Exception | None = None
+
+
+def _attempt(connection: sqlite3.Connection, units: Sequence[Unit[Any]]) -> _Attempt:
+    attempt, transaction = _Attempt(), Transaction(connection)
+    try:
+        transaction.execute("BEGIN IMMEDIATE")
+        attempt.begun = True
+        for unit in units:
+            attempt.results.append(unit(transaction))
+        transaction.execute("COMMIT")
+    except Exception as error:  # noqa: BLE001 -- handed to whoever waits for this unit
+        attempt.error = error
+        if connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):  # SQLite may have done it already
+                transaction.execute("ROLLBACK")
+    return attempt
 
 
 @dataclass(slots=True)
@@ -66,9 +109,9 @@ class _Waiting:
 class Database:
     """An open file. Made by `open_database`."""
 
-    def __init__(self, writer: aiosqlite.Connection, reader: aiosqlite.Connection) -> None:
+    def __init__(self, writer: Connection, reader: Connection) -> None:
         self._writer = writer
-        self._reader = Transaction(reader)
+        self._reader = reader
         self._waiting: asyncio.Queue[_Waiting | None] = asyncio.Queue()
         self._closed = False
         self._refused: StorageUnavailableError | None = None
@@ -97,7 +140,7 @@ class Database:
             StorageUnavailableError: the file cannot be read now.
         """
         try:
-            return await self._reader.execute(sql, *parameters)
+            return await self._reader.run(lambda connection: Transaction(connection).execute(sql, *parameters))
         except sqlite3.Error as error:
             raise StorageUnavailableError(f"the database cannot be read: {error}") from error
 
@@ -139,20 +182,12 @@ class Database:
     async def _commit(self, group: Sequence[_Waiting]) -> Sequence[_Waiting]:
         """Commit the group as one. A unit that fails is answered so; returns the others, to be run again."""
         group = [waiting for waiting in group if not waiting.done.done()]
-        transaction = Transaction(self._writer)
-        results: list[Any] = []
-        begun = False
-        try:
-            await transaction.execute("BEGIN IMMEDIATE")
-            begun = True
-            for waiting in group:
-                results.append(await waiting.unit(transaction))  # noqa: PERF401 -- one after the other is the point
-            await transaction.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 -- handed to whoever waits for this unit
-            await self._roll_back()
-            failure = self._failure(error)
-            at = len(results)
-            if begun and at < len(group):
+        units = [waiting.unit for waiting in group]
+        attempt = await self._writer.run(lambda connection: _attempt(connection, units))
+        if attempt.error is not None:
+            failure = self._failure(attempt.error)
+            at = len(attempt.results)
+            if attempt.begun and at < len(group):
                 group[at].fail(failure)
                 return [*group[:at], *group[at + 1 :]]
             # The file itself refused, at the beginning or at the end: that is everybody's answer.
@@ -161,14 +196,9 @@ class Database:
             return ()
         self.commits += 1
         self._refused = None
-        for waiting, result in zip(group, results, strict=True):
+        for waiting, result in zip(group, attempt.results, strict=True):
             waiting.answer(result)
         return ()
-
-    async def _roll_back(self) -> None:
-        if self._writer.in_transaction:
-            with contextlib.suppress(sqlite3.Error):  # SQLite may have done it already
-                await self._writer.execute("ROLLBACK")
 
     def _failure(self, error: Exception) -> Exception:
         match error:
@@ -182,8 +212,8 @@ class Database:
                 return error
 
 
-async def _probe(tx: Transaction) -> None:
-    await tx.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('written_at', ?)", str(now_ms()))
+def _probe(tx: Transaction) -> None:
+    tx.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('written_at', ?)", str(now_ms()))
 
 
 @contextlib.asynccontextmanager
@@ -197,11 +227,10 @@ async def open_database(path: Path) -> AsyncGenerator[Database]:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(_owned(path))
-            sqlite3.connect(path).close()  # fails here, before aiosqlite has a thread that would outlive the failure
-            writer = await stack.enter_async_context(aiosqlite.connect(path, isolation_level=None))
-            await _prepare(writer)
-            reader = await stack.enter_async_context(aiosqlite.connect(path, isolation_level=None))
-            await reader.execute("PRAGMA query_only=ON")
+            writer = stack.enter_context(contextlib.closing(Connection(path)))
+            await writer.run(_prepare)
+            reader = stack.enter_context(contextlib.closing(Connection(path)))
+            await reader.run(lambda connection: connection.execute("PRAGMA query_only=ON"))
         except (OSError, sqlite3.Error) as error:
             raise StorageUnavailableError(f"OUTBOX_PATH {path} cannot be used: {error}") from error
         database = Database(writer, reader)
@@ -235,24 +264,24 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
 """What makes a file of version n (`PRAGMA user_version`) one of version n + 1. A new file is made by schema.sql."""
 
 
-async def _migrate(writer: aiosqlite.Connection) -> None:
+def _migrate(writer: sqlite3.Connection) -> None:
     transaction = Transaction(writer)
-    if not await transaction.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'"):
-        await transaction.execute(f"PRAGMA user_version = {len(_MIGRATIONS)}")
+    if not transaction.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'"):
+        transaction.execute(f"PRAGMA user_version = {len(_MIGRATIONS)}")
         return
-    [(version,)] = await transaction.execute("PRAGMA user_version")
+    [(version,)] = transaction.execute("PRAGMA user_version")
     for number, statements in enumerate(_MIGRATIONS[version:], version + 1):
-        await transaction.execute("BEGIN IMMEDIATE")
+        transaction.execute("BEGIN IMMEDIATE")
         for statement in statements:
-            await transaction.execute(statement)
-        await transaction.execute(f"PRAGMA user_version = {number}")
-        await transaction.execute("COMMIT")
+            transaction.execute(statement)
+        transaction.execute(f"PRAGMA user_version = {number}")
+        transaction.execute("COMMIT")
 
 
-async def _prepare(writer: aiosqlite.Connection) -> None:
-    await writer.execute("PRAGMA busy_timeout=1000")
-    await writer.execute("PRAGMA journal_mode=WAL")
-    await writer.execute("PRAGMA synchronous=FULL")
-    await writer.execute("PRAGMA foreign_keys=ON")
-    await _migrate(writer)
-    await writer.executescript((files(__package__ or __name__) / "schema.sql").read_text())
+def _prepare(writer: sqlite3.Connection) -> None:
+    writer.execute("PRAGMA busy_timeout=1000")
+    writer.execute("PRAGMA journal_mode=WAL")
+    writer.execute("PRAGMA synchronous=FULL")
+    writer.execute("PRAGMA foreign_keys=ON")
+    _migrate(writer)
+    writer.executescript((files(__package__ or __name__) / "schema.sql").read_text())

@@ -19,24 +19,24 @@ def nobody(_: Sequence[JournalEntry]) -> None:
     """For an engine whose journal is not being shared: it stays in the file."""
 
 
-async def add_entry(tx: Transaction, turn: Turn, step: Step, rows: Iterable[SessionRow]) -> JournalEntry:
+def add_entry(tx: Transaction, turn: Turn, step: Step, rows: Iterable[SessionRow]) -> JournalEntry:
     """Note a change that `turn` made, as part of the transaction that makes it. Its beginning and its end carry
     what is known of the session too."""
     change = Change(subject=turn.subject)
     if step is not Step.GOES_ON:
-        change = await _head(tx, turn.session_id)
+        change = _head(tx, turn.session_id)
     change = msgspec.structs.replace(change, rows=_raw(rows))
-    return await _insert(tx, turn.session_id, turn.turn_id, turn.epoch, step, change)
+    return _insert(tx, turn.session_id, turn.turn_id, turn.epoch, step, change)
 
 
-async def add_turn_entry(tx: Transaction, turn: Turn, step: Step, rows: Iterable[SessionRow] = ()) -> JournalEntry:
+def add_turn_entry(tx: Transaction, turn: Turn, step: Step, rows: Iterable[SessionRow] = ()) -> JournalEntry:
     """The same, with how the turn itself is doing."""
-    return await add_entry(tx, turn, step, [await turn_row(tx, turn.turn_id), *rows])
+    return add_entry(tx, turn, step, [turn_row(tx, turn.turn_id), *rows])
 
 
-async def add_session_entry(tx: Transaction, session_id: str) -> JournalEntry:
+def add_session_entry(tx: Transaction, session_id: str) -> JournalEntry:
     """Note that there is a new session."""
-    return await _insert(tx, session_id, "", 0, Step.GOES_ON, await _head(tx, session_id))
+    return _insert(tx, session_id, "", 0, Step.GOES_ON, _head(tx, session_id))
 
 
 def change_of(copy: SessionCopy) -> Change:
@@ -68,15 +68,15 @@ class SqliteJournal(JournalTable):
         ]
 
     async def shared(self, entries: Sequence[JournalEntry], versions: Sequence[SharedVersions]) -> None:
-        async def unit(tx: Transaction) -> None:
-            await tx.execute_many("DELETE FROM journal WHERE seq = ?", [(entry.seq,) for entry in entries])
+        def unit(tx: Transaction) -> None:
+            tx.execute_many("DELETE FROM journal WHERE seq = ?", [(entry.seq,) for entry in entries])
             for each in versions:
-                await tx.execute(
+                tx.execute(
                     "INSERT INTO copies (session_id, version) SELECT session_id, 0 FROM sessions WHERE session_id = ?"
                     " ON CONFLICT DO NOTHING",
                     each.session_id,
                 )
-                await tx.execute(
+                tx.execute(
                     "UPDATE copies SET version = ? WHERE session_id = ? AND version = ?",
                     each.last,
                     each.session_id,
@@ -86,18 +86,18 @@ class SqliteJournal(JournalTable):
         await self._database.write(unit)
 
     async def whole(self, session_id: str) -> Change | None:
-        async def unit(tx: Transaction) -> Change | None:
-            head = await session_head(tx, session_id)
+        def unit(tx: Transaction) -> Change | None:
+            head = session_head(tx, session_id)
             if head is None:
                 return None
-            return change_of(SessionCopy(head, 0, tuple(await session_rows(tx, session_id))))
+            return change_of(SessionCopy(head, 0, tuple(session_rows(tx, session_id))))
 
         # In the writer's queue, so that it is of one moment.
         return await self._database.write(unit)
 
 
-async def _head(tx: Transaction, session_id: str) -> Change:
-    head = await session_head(tx, session_id)
+def _head(tx: Transaction, session_id: str) -> Change:
+    head = session_head(tx, session_id)
     if head is None:
         raise SessionNotFoundError(f"there is no session {session_id}")
     return Change(subject=head.subject, title=head.title, created_at=head.created_at, updated_at=head.updated_at)
@@ -107,11 +107,9 @@ def _raw(rows: Iterable[SessionRow]) -> dict[str, msgspec.Raw]:
     return {name: msgspec.Raw(data) for name, data in encoded(rows).items()}
 
 
-async def _insert(
-    tx: Transaction, session_id: str, turn_id: str, epoch: int, step: Step, change: Change
-) -> JournalEntry:
+def _insert(tx: Transaction, session_id: str, turn_id: str, epoch: int, step: Step, change: Change) -> JournalEntry:
     payload = msgspec.json.encode(change)
-    [(seq,)] = await tx.execute(
+    [(seq,)] = tx.execute(
         "INSERT INTO journal (session_id, turn_id, epoch, step, payload) VALUES (?, ?, ?, ?, ?) RETURNING seq",
         session_id,
         turn_id,

@@ -7,9 +7,9 @@ from plugins_contract.ids import new_id
 async def engine_id(database: Database) -> str:
     """The id of the engine that owns this file; made at its first start."""
 
-    async def unit(tx: Transaction) -> str:
-        await tx.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('engine_id', ?)", new_id())
-        [(value,)] = await tx.execute("SELECT value FROM meta WHERE key = 'engine_id'")
+    def unit(tx: Transaction) -> str:
+        tx.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('engine_id', ?)", new_id())
+        [(value,)] = tx.execute("SELECT value FROM meta WHERE key = 'engine_id'")
         return value
 
     return await database.write(unit)

@@ -16,9 +16,9 @@ _WAITING = (
 )
 
 
-async def add_event(tx: Transaction, event_type: str, event_id: str, payload: bytes) -> OutboxRow:
+def add_event(tx: Transaction, event_type: str, event_id: str, payload: bytes) -> OutboxRow:
     """Put an event into the outbox as part of a transaction."""
-    [(seq,)] = await tx.execute(
+    [(seq,)] = tx.execute(
         "INSERT INTO outbox (event_type, event_id, payload, created_at) VALUES (?, ?, ?, ?) RETURNING seq",
         event_type,
         event_id,
@@ -47,19 +47,19 @@ class SqliteOutbox(Outbox):
         return _rows(await self._database.read(_SELECT + where, TOOL_CALL_REQUESTED))
 
     async def published(self, rows: Sequence[OutboxRow]) -> None:
-        async def unit(tx: Transaction) -> None:
+        def unit(tx: Transaction) -> None:
             calls = [(now_ms(), row.seq) for row in rows if row.event_type == TOOL_CALL_REQUESTED]
             facts = [(row.seq,) for row in rows if row.event_type != TOOL_CALL_REQUESTED]
             if calls:
-                await tx.execute_many("UPDATE outbox SET published_at = ?, error = NULL WHERE seq = ?", calls)
+                tx.execute_many("UPDATE outbox SET published_at = ?, error = NULL WHERE seq = ?", calls)
             if facts:
-                await tx.execute_many("DELETE FROM outbox WHERE seq = ?", facts)
+                tx.execute_many("DELETE FROM outbox WHERE seq = ?", facts)
 
         await self._database.write(unit)
 
     async def postpone(self, row: OutboxRow, error: str, retry_in_ms: int) -> None:
-        async def unit(tx: Transaction) -> None:
-            await tx.execute(
+        def unit(tx: Transaction) -> None:
+            tx.execute(
                 "UPDATE outbox SET attempts = attempts + 1, error = ?, next_at = ? WHERE seq = ?",
                 error,
                 now_ms() + retry_in_ms,

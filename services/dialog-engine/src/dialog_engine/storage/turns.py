@@ -35,12 +35,12 @@ class SqliteTurns(TurnStore):
     ) -> Turn:
         turn = Turn(turn_id or new_id(), session_id or new_id(), subject, traceparent=traceparent)
 
-        async def unit(tx: Transaction) -> JournalEntry:
+        def unit(tx: Transaction) -> JournalEntry:
             if session_id is None:
-                await add_session(tx, turn.session_id, subject, text)
+                add_session(tx, turn.session_id, subject, text)
             else:
-                await _touch_session(tx, session_id, subject, text)
-            begun = await tx.execute(
+                _touch_session(tx, session_id, subject, text)
+            begun = tx.execute(
                 "INSERT INTO turns (turn_id, session_id, status, traceparent, created_at)"
                 " VALUES (?, ?, 'running', ?, ?) ON CONFLICT DO NOTHING RETURNING 1",
                 turn.turn_id,
@@ -50,12 +50,12 @@ class SqliteTurns(TurnStore):
             )
             if not begun:
                 # Only the unique index on running turns can refuse: the id is new.
-                [(running,)] = await tx.execute(
+                [(running,)] = tx.execute(
                     "SELECT turn_id FROM turns WHERE session_id = ? AND status = 'running'", turn.session_id
                 )
                 raise TurnRunningError(running)
-            message_id, _ = await insert_message(tx, turn, "user", AssistantMessage(text))
-            return await add_turn_entry(tx, turn, Step.BEGINS, [await message_row(tx, message_id)])
+            message_id, _ = insert_message(tx, turn, "user", AssistantMessage(text))
+            return add_turn_entry(tx, turn, Step.BEGINS, [message_row(tx, message_id)])
 
         self._share([await self._database.write(unit)])
         return turn
@@ -63,8 +63,8 @@ class SqliteTurns(TurnStore):
     async def finish(
         self, turn: Turn, message: AssistantMessage | None, done: Done, failure: TurnFailed | None
     ) -> int | None:
-        async def unit(tx: Transaction) -> tuple[int, OutboxRow, JournalEntry] | None:
-            ended = await tx.execute(
+        def unit(tx: Transaction) -> tuple[int, OutboxRow, JournalEntry] | None:
+            ended = tx.execute(
                 "UPDATE turns SET status = ?, reason = ?, input_tokens = ?, output_tokens = ?, ttft_ms = ?,"
                 " error_code = ?, error_message = ?, finished_at = ?"
                 " WHERE turn_id = ? AND epoch = ? AND status = 'running' RETURNING 1",
@@ -83,12 +83,12 @@ class SqliteTurns(TurnStore):
                 return None
             number, rows = 0, list[MessageRow]()
             if message:
-                message_id, number = await insert_message(tx, turn, "assistant", message)
-                rows.append(await message_row(tx, message_id))
-            await tx.execute("UPDATE sessions SET updated_at = ? WHERE session_id = ?", now_ms(), turn.session_id)
-            payload = msgspec.json.encode(await _fact(tx, turn, message, done))
-            fact = await add_event(tx, facts.TURN_FINISHED, turn.turn_id, payload)
-            return number, fact, await add_turn_entry(tx, turn, Step.ENDS, rows)
+                message_id, number = insert_message(tx, turn, "assistant", message)
+                rows.append(message_row(tx, message_id))
+            tx.execute("UPDATE sessions SET updated_at = ? WHERE session_id = ?", now_ms(), turn.session_id)
+            payload = msgspec.json.encode(_fact(tx, turn, message, done))
+            fact = add_event(tx, facts.TURN_FINISHED, turn.turn_id, payload)
+            return number, fact, add_turn_entry(tx, turn, Step.ENDS, rows)
 
         finished = await self._database.write(unit)
         if finished is None:
@@ -99,14 +99,14 @@ class SqliteTurns(TurnStore):
         return number if message else None
 
     async def adopt_unfinished(self) -> Sequence[Turn]:
-        async def unit(tx: Transaction) -> list[Turn]:
-            rows = await tx.execute(
+        def unit(tx: Transaction) -> list[Turn]:
+            rows = tx.execute(
                 "UPDATE turns SET epoch = epoch + 1 WHERE status = 'running' AND owned"
                 " RETURNING turn_id, session_id, epoch, rounds, traceparent"
             )
             turns: list[Turn] = []
             for turn_id, session_id, epoch, rounds, traceparent in rows:
-                [(subject,)] = await tx.execute("SELECT subject FROM sessions WHERE session_id = ?", session_id)
+                [(subject,)] = tx.execute("SELECT subject FROM sessions WHERE session_id = ?", session_id)
                 turns.append(Turn(turn_id, session_id, subject, epoch, rounds, traceparent))
             return turns
 
@@ -123,16 +123,16 @@ class SqliteTurns(TurnStore):
     async def go_on(self, turn: Turn, epoch: int) -> Turn:
         """Take up one of them in this epoch."""
 
-        async def unit(tx: Transaction) -> None:
-            await tx.execute("UPDATE turns SET epoch = ? WHERE turn_id = ?", epoch, turn.turn_id)
+        def unit(tx: Transaction) -> None:
+            tx.execute("UPDATE turns SET epoch = ? WHERE turn_id = ?", epoch, turn.turn_id)
 
         await self._database.write(unit)
         return replace(turn, epoch=epoch)
 
 
-async def add_session(tx: Transaction, session_id: str, subject: str, first_message: str) -> None:
+def add_session(tx: Transaction, session_id: str, subject: str, first_message: str) -> None:
     """Make a session, titled after the first message."""
-    await tx.execute(
+    tx.execute(
         "INSERT INTO sessions (session_id, subject, title, created_at, updated_at) VALUES (?, ?, ?, ?, ?)",
         session_id,
         subject,
@@ -142,8 +142,8 @@ async def add_session(tx: Transaction, session_id: str, subject: str, first_mess
     )
 
 
-async def _touch_session(tx: Transaction, session_id: str, subject: str, text: str) -> None:
-    found = await tx.execute(
+def _touch_session(tx: Transaction, session_id: str, subject: str, text: str) -> None:
+    found = tx.execute(
         "UPDATE sessions SET updated_at = ?, title = CASE title WHEN '' THEN ? ELSE title END"
         " WHERE session_id = ? AND subject = ? RETURNING 1",
         now_ms(),
@@ -155,8 +155,8 @@ async def _touch_session(tx: Transaction, session_id: str, subject: str, text: s
         raise SessionNotFoundError(f"there is no session {session_id}")
 
 
-async def _fact(tx: Transaction, turn: Turn, message: AssistantMessage | None, done: Done) -> facts.TurnFinished:
-    [(user_message,)] = await tx.execute(
+def _fact(tx: Transaction, turn: Turn, message: AssistantMessage | None, done: Done) -> facts.TurnFinished:
+    [(user_message,)] = tx.execute(
         "SELECT content FROM messages WHERE turn_id = ? AND role = 'user' ORDER BY number LIMIT 1", turn.turn_id
     )
     return facts.TurnFinished(
