@@ -5,6 +5,7 @@ import json
 import shutil
 import ssl
 import subprocess
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -79,6 +80,11 @@ class Exchange:
 
     async def send(self, data: bytes) -> None:
         self._writer.write(b"%x\r\n%b\r\n" % (len(data), data))
+        await self._writer.drain()
+
+    async def send_at_once(self, *chunks: bytes) -> None:
+        """Chunks of the response that arrive together."""
+        self._writer.write(b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks))
         await self._writer.drain()
 
     async def end(self) -> None:
@@ -281,6 +287,16 @@ async def test_text_arrives_before_the_answer_ends(provider: Provider, client: O
         events.append(event)
         seen.set()
     assert events == [TextDelta("Hel"), TextDelta("lo"), StreamEnd(FinishReason.STOP)]
+
+
+async def test_tokens_that_arrive_together_are_one_event(provider: Provider, client: OpenAIChatClient) -> None:
+    async def many(exchange: Exchange) -> None:
+        await exchange.start()
+        await exchange.send_at_once(*(text(f"{n} ") for n in range(100)), text("", "stop"), DONE)
+        await exchange.end()
+
+    provider.scripts = [many]
+    assert await ask(client) == [TextDelta("".join(f"{n} " for n in range(100))), StreamEnd(FinishReason.STOP)]
 
 
 async def test_an_answer_of_calls_alone_is_no_error(provider: Provider, client: OpenAIChatClient) -> None:
@@ -532,6 +548,13 @@ async def test_nobody_at_the_address_is_unavailable(unused_tcp_url: str) -> None
     with pytest.raises(LLMUnavailableError) as caught:
         await ask(client)
     assert "hunter2" not in str(caught.value)
+    await client.aclose()
+
+
+async def test_credentials_in_the_url_go_into_the_header(provider: Provider) -> None:
+    client = OpenAIChatClient(provider.url.replace("http://", "http://user:hunter2@"), KEY, "model", max_retries=0)
+    assert await ask(client) == HELLO_EVENTS
+    assert f"authorization: basic {b64encode(b'user:hunter2').decode()}".lower() in provider.heads[0]
     await client.aclose()
 
 

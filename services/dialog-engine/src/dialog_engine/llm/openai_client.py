@@ -13,7 +13,6 @@ from openai import (
     AsyncAPIResponse,
     AsyncOpenAI,
     AsyncStream,
-    DefaultAsyncHttpxClient,
     OpenAIError,
     Timeout,
     omit,
@@ -21,10 +20,10 @@ from openai import (
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam, ChatCompletionToolUnionParam
 
 from dialog_engine.errors import ConfigurationError
+from dialog_engine.llm.connections import provider_connections
 from dialog_engine.llm.decoding import AnswerDecoder
 from dialog_engine.llm.encoding import encode_messages, encode_tools, nine_characters
 from dialog_engine.llm.failures import Failures, SdkErrors
-from dialog_engine.llm.patience import not_for_ever
 from dialog_engine.llm.reading import stream_answer
 from dialog_engine.model import ChatRequest, LLMEvent
 
@@ -80,7 +79,7 @@ class OpenAIChatClient:
             timeout=Timeout(read_timeout_s, connect=connect_timeout_s),
             max_retries=max_retries,
             default_headers=extra_headers,
-            http_client=DefaultAsyncHttpxClient(event_hooks={"response": [not_for_ever]}),
+            http_client=provider_connections(),
         )
 
     async def aclose(self) -> None:
