@@ -498,12 +498,15 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     "every known habit of providers is understood": (
         "unit/test_llm_assembly.py::test_a_provider_is_understood",
         "unit/test_llm_assembly.py::test_every_quirk_has_a_file",
+        "integration/test_llm_corpus.py::test_the_client_reads_what_the_provider_sends",
     ),
     "every history becomes one that providers accept": (
         "unit/test_llm_normalise.py::test_every_history_becomes_one_that_providers_accept",
+        "unit/test_llm_normalise.py::test_a_history_is_sent_as_providers_accept_it",
     ),
     "however a stream is cut, its calls are the same": (
         "unit/test_llm_assembly.py::test_cutting_and_interleaving_changes_no_call",
+        "unit/test_llm_assembly.py::test_wherever_the_network_cuts_a_stream_the_events_are_the_same",
     ),
     "prompt mode: both dialects, safe at every split, no tag ever shown": NOT_YET,
     "prompt mode: results in the dialect's own form, parse errors go to the model": NOT_YET,
@@ -519,7 +522,11 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     "images reach the page as URLs": ("e2e/test_stack_chat.py::test_an_image_is_a_url_that_answers_with_the_picture",),
     "an empty result is said to be empty": ("unit/test_mcp_content.py::test_nothing_is_said_to_be_nothing",),
     "large results are paged through with a tool": NOT_YET,
-    "a call that repeats itself with the same result is noticed": NOT_YET,
+    "a call that repeats itself with the same result is noticed": (
+        "unit/test_repeats.py::test_a_call_is_refused_after_the_same_result_again_and_again",
+        "unit/test_repeats.py::test_a_model_that_does_not_listen_has_to_answer",
+        "story/test_11_going_in_circles.py::test_a_restart_does_not_make_it_forget",
+    ),
     "one bad tool schema never fails a request": (
         "unit/test_mcp_listing.py::test_a_tool_that_would_spoil_a_request_is_quarantined",
     ),

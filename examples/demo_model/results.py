@@ -16,6 +16,7 @@ MEANINGS = {
     "INVALID_ARGUMENTS": "it did not accept the arguments",
     "TOOL_NOT_FOUND": "there is no such tool any more",
     "TOOL_EXECUTION_FAILED": "it reported an error",
+    "REPEATED": "it was made with the same result again and again, so it was not run once more",
     "NOT_APPROVED": "it needed approval and did not get it, so it was not run",
     "PERMISSION_DENIED": "it was not allowed",
     "NETWORK_ERROR": "it could not be reached",

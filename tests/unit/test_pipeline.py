@@ -30,6 +30,7 @@ from dialog_engine.model import (
 from dialog_engine.sideband import SideBand
 from dialog_engine.tool_calls.desk import ApprovalDesk
 from dialog_engine.tool_calls.enhance import enhance
+from dialog_engine.tool_calls.limits import LAST_NOTE
 from dialog_engine.tool_calls.media import MAX_BLOCKS
 from dialog_engine.tool_calls.pipeline import Pipeline, standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
@@ -40,6 +41,7 @@ from plugins_contract.clock import RedisClock
 from plugins_contract.outcomes import CallState, MediaBlock, ToolOutcome
 from tests.support.twins import (
     SPENT,
+    Execution,
     Line,
     MemoryStore,
     ScriptedModel,
@@ -213,6 +215,35 @@ async def test_a_last_reply_of_tool_calls_and_text_keeps_its_text_only() -> None
 
     assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("I would have to ask.")]
     assert len([event for event in events if isinstance(event, MessageFinished)]) == 1
+
+
+async def test_a_call_that_brings_the_same_again_and_again_is_not_run_any_more_and_then_the_model_must_answer() -> None:
+    world = World(max_rounds=9)
+    again = asks(("a__b", '{"x": 1}'))
+    model, events = await world.run(again, again, again, asks(("a__b", '{ "x":1 }')), again, says("I give up."))
+
+    assert len(world.workshop.executed) == 3
+    assert [e.status for e in events if isinstance(e, ToolStep)][-1] is ToolStatus.REFUSED
+    assert [request.answer_only for request in model.requests] == [False] * 5 + [True]
+    results = [message.content for message in model.requests[-1].messages if isinstance(message, ToolMessage)]
+    assert results[:2] == ["done", "done"]
+    assert results[2].startswith("done\n\n(You have made this exact call 3 times")
+    assert results[3].startswith("Error REPEATED: you made this exact call 3 times")
+    assert results[4].endswith(LAST_NOTE)
+    assert events[-1] == StreamEnd(FinishReason.REPEATED_CALLS, sum([SPENT] * 5, SPENT))
+
+
+async def test_a_tool_that_is_polled_until_it_is_done_is_not_stopped() -> None:
+    answers = iter(["1 of 8", "1 of 8", "2 of 8", "2 of 8", "3 of 8", "8 of 8"])
+
+    async def work(_: Execution) -> ToolOutcome:
+        return succeeded(next(answers))
+
+    world = World(max_rounds=9, workshop=Workshop({"a__b": work}))
+    _, events = await world.run(*[asks(("a__b", ""))] * 6, says("It is done."))
+
+    assert len(world.workshop.executed) == 6
+    assert events[-1] == StreamEnd(FinishReason.STOP, sum([SPENT] * 6, SPENT))
 
 
 async def test_two_turns_go_through_the_same_objects_at_once_and_do_not_mix() -> None:

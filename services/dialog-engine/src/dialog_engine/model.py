@@ -122,6 +122,8 @@ class FinishReason(StrEnum):
     CONTENT_FILTER = "content_filter"
     MAX_ROUNDS = "max_rounds"
     """Only from a client that is enhanced with tools: this is the last answer, made without calls."""
+    REPEATED_CALLS = "repeated_calls"
+    """The same, because the model would not stop to repeat a call that had the same result every time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,7 @@ class DoneReason(StrEnum):
     LENGTH = "length"
     CONTENT_FILTER = "content_filter"
     MAX_ROUNDS = "max_rounds"
+    REPEATED_CALLS = "repeated_calls"
     CANCELLED = "cancelled"
     ERROR = "error"
 

@@ -23,6 +23,8 @@ class ErrorCode(StrEnum):
     INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
     NOT_APPROVED = "NOT_APPROVED"
     """The call needed a person's approval and did not get it: refused, or nobody decided in time. It was not run."""
+    REPEATED = "REPEATED"
+    """The model made the same call with the same result again and again in one turn. It was not run once more."""
     DISABLED = "DISABLED"
     OVERLOADED = "OVERLOADED"
     LOST = "LOST"

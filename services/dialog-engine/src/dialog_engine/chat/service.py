@@ -219,5 +219,7 @@ def _done_reason(finish: FinishReason) -> DoneReason:
             return DoneReason.CONTENT_FILTER
         case FinishReason.MAX_ROUNDS:
             return DoneReason.MAX_ROUNDS
+        case FinishReason.REPEATED_CALLS:
+            return DoneReason.REPEATED_CALLS
         case FinishReason.STOP | FinishReason.TOOL_CALLS:
             return DoneReason.STOP

@@ -15,7 +15,7 @@ from plugins_contract.outcomes import CallState, LinkBlock, MediaBlock, TextBloc
 MAX_SHOWN = 4_000
 """Characters of a result, or of arguments that are no JSON object, that a user is shown; the model gets all of it."""
 
-_NOT_EXECUTED = {ErrorCode.DISABLED, ErrorCode.OVERLOADED, ErrorCode.NOT_APPROVED}
+_NOT_EXECUTED = {ErrorCode.DISABLED, ErrorCode.OVERLOADED, ErrorCode.NOT_APPROVED, ErrorCode.REPEATED}
 
 
 def timestamp(milliseconds: int) -> str:

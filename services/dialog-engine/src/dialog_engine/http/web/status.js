@@ -22,6 +22,7 @@ export const NOTES = {
   unanswered: "This message got no answer: its turn failed, or was stopped.",
   length: "The answer was cut at the model's length limit.",
   content_filter: "The provider's content filter ended this answer.",
+  repeated_calls: "The model kept repeating a tool call with the same result, so it answered with what it had.",
   max_rounds: "The limit of tool rounds was reached, so the model answered with what it had.",
 };
 

@@ -8,8 +8,10 @@ from dialog_engine.model import AssistantMessage, MessageFinished, ToolCall
 from dialog_engine.tool_calls.commits import to_its_end
 from dialog_engine.tool_calls.context import CallResult, TurnContext
 from dialog_engine.tool_calls.local_tools import LocalTools
+from dialog_engine.tool_calls.normalise import normalise
 from dialog_engine.tool_calls.planning import Runnable, Unrunnable, invalid, plan
 from dialog_engine.tool_calls.questions import Asked
+from dialog_engine.tool_calls.repeats import Repeats, repeats
 from dialog_engine.tool_calls.rounds import OpenCall, Rounds
 from dialog_engine.tool_calls.steps import Steps
 
@@ -60,7 +62,8 @@ class ToolExecution:
         return replace(ctx, results=tuple(results[call.correlation_id] for call in ctx.calls))
 
     async def _planned(self, ctx: TurnContext) -> _Plan:
-        plans = await asyncio.gather(*(self._plan(ctx, call) for call in ctx.calls))
+        repeated = repeats(normalise(ctx.messages))
+        plans = await asyncio.gather(*(self._plan(ctx, call, repeated) for call in ctx.calls))
         open_calls: list[OpenCall] = []
         asked: list[Asked] = []
         for p in plans:
@@ -73,7 +76,9 @@ class ToolExecution:
                 open_calls.append(OpenCall(p.call, request))
         return _Plan(plans, open_calls, asked)
 
-    async def _plan(self, ctx: TurnContext, call: ToolCall) -> Runnable | Unrunnable:
+    async def _plan(self, ctx: TurnContext, call: ToolCall, repeated: Repeats) -> Runnable | Unrunnable:
+        if refusal := repeated.refusal(call):
+            return Unrunnable(call, refusal)
         if problem := ctx.problems.get(call.correlation_id):
             return invalid(call, problem)
         planned = plan(call, self._tools)

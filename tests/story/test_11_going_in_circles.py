@@ -1,0 +1,42 @@
+"""Going in circles: a call that brings the same again and again is not run for ever, whatever happens meanwhile."""
+
+import asyncio
+
+import pytest
+
+from dialog_engine.model import DoneReason, TextDelta, ToolMessage, ToolStatus, ToolStep
+from tests.support.twins import ScriptedModel, Shelf, Stage, asks, done_of, is_text, says, steps_of, text_of, tool
+
+pytestmark = pytest.mark.anyio
+
+SHELF = Shelf(tool("job__status"))
+AGAIN = asks(("job__status", '{"job": 7}'))
+
+
+async def test_the_model_is_told_then_refused_and_at_last_asked_for_an_answer() -> None:
+    model = ScriptedModel(AGAIN, AGAIN, AGAIN, AGAIN, AGAIN, says("Job 7 does not move."))
+    async with Stage(model, tools=SHELF, max_rounds=20) as stage:
+        events = await stage.turn("Tell me when job 7 is done.")
+        assert len(stage.workshop.executed) == 3
+
+    ends = [step for step in steps_of(events) if step in (ToolStatus.SUCCEEDED, ToolStatus.REFUSED)]
+    assert ends == [ToolStatus.SUCCEEDED] * 3 + [ToolStatus.REFUSED] * 2
+    assert text_of(events) == "Job 7 does not move."
+    assert done_of(events).reason is DoneReason.REPEATED_CALLS
+
+
+async def test_a_restart_does_not_make_it_forget() -> None:
+    cut = [TextDelta("Once"), asyncio.Event()]
+    model = ScriptedModel(AGAIN, AGAIN, AGAIN, cut, AGAIN, says("No."))
+    async with Stage(model, tools=SHELF, max_rounds=20) as stage:
+        turn = await stage.turns.start("ada", None, "Tell me when job 7 is done.")
+        await stage.until(turn, is_text("Once"))
+        await stage.restart()
+        events = await stage.seen(turn)
+        assert len(stage.workshop.executed) == 3
+
+    refused = [event for event in events if isinstance(event, ToolStep) and event.status is ToolStatus.REFUSED]
+    assert [step.details["error"]["code"] for step in refused] == ["REPEATED"]
+    told = [message.content for message in model.requests[3].messages if isinstance(message, ToolMessage)]
+    assert told == [message.content for message in model.requests[4].messages if isinstance(message, ToolMessage)]
+    assert "nothing new came of it" in told[2]
