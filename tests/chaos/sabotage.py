@@ -159,6 +159,51 @@ SABOTAGES = {
         ("I6: the request of an open call is not in the stream",),
         (Cut(f"{LEDGER}/enqueue.lua", "'XADD', requests, '*'", "'XADD', requests, 'MAXLEN', 2, '*'"),),
     ),
+    "a once call that was stopped while it ran is said to be cancelled": Sabotage(
+        "stops",
+        ("after the effect: a call is cancelled and had its effect",),
+        (
+            Cut(
+                f"{WORKER}/decisions.py",
+                '    if execution_class is ExecutionClass.ONCE:\n        return unknown("it was cancelled',
+                '    if False:\n        return unknown("it was cancelled',
+            ),
+        ),
+        quick=True,
+    ),
+    "nobody tells the worker of a stop": Sabotage(
+        "stops",
+        ("a tool that obeys: the MCP server was not told that a call is stopped",),
+        (
+            Cut(f"{LEDGER}/renew.lua", "return {'OK', known[3] and 1 or 0}", "return {'OK', 0}"),
+            Cut(
+                f"{LEDGER}/cancel.lua",
+                "redis.call('HSET', call, 'cancel', 1)\nredis.call('PUBLISH', ARGV[5], ARGV[6])",
+                "redis.call('HSET', call, 'cancel', 1)",
+            ),
+        ),
+    ),
+    "what was said until Stop is not kept": Sabotage(
+        "stops",
+        ("during text: what was said until Stop is not marked as interrupted",),
+        (
+            Cut(
+                f"{ENGINE}/chat/service.py",
+                "if interrupted and not text.strip():",
+                "if interrupted:",
+            ),
+        ),
+    ),
+    "an open call of a stopped turn gets no outcome": Sabotage(
+        "stops",
+        ("a tool that obeys: told",),
+        (
+            Cut(
+                f"{ENGINE}/chat/service.py",
+                "            await self._rounds.store.add_result(turn, open_call.call, outcome)\n",
+            ),
+        ),
+    ),
     "the class of a call changes when it begins": Sabotage(
         "rolling_soak",
         ("I10: a once call is repeatable in the ledger",),

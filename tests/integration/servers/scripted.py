@@ -210,5 +210,8 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gone
 
 
 async def _watch(reader: asyncio.StreamReader, gone: asyncio.Event) -> None:
-    if not await reader.read(1):
+    try:
+        if not await reader.read(1):
+            gone.set()
+    except ConnectionError:
         gone.set()

@@ -1,0 +1,1 @@
+"""What the scenario `stops` is played on: a model, an MCP server, their notes, and users who press Stop."""

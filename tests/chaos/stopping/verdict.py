@@ -1,0 +1,71 @@
+"""Whether what a user was told of a turn that was stopped is what happened. Pure."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.chaos.stopping.notes import Noted, What
+from tests.chaos.stopping.users import Stopped, went_on
+
+LAST = frozenset({"succeeded", "cancelled", "unknown"})
+"""What may become of a call here: its tool never fails, and there is time enough."""
+
+
+def judged(turn: Stopped, noted: Noted) -> Iterator[str]:
+    """Everything that is wrong with it."""
+    for what in (*_of_the_turn(turn), *_of_the_text(turn, noted), *_of_the_store(turn)):
+        yield f"{turn.phase.name}: {what} ({turn.token})"
+    for token, step in turn.calls:
+        for what in _of_a_call(turn, token, step, noted):
+            yield f"{turn.phase.name}: {what} ({token})"
+
+
+def _of_the_turn(turn: Stopped) -> Iterator[str]:
+    reason = turn.told.done["reason"] if turn.told.done else None
+    in_time = not turn.phase.late_ms[1]
+    if not turn.pressed_at:
+        yield f"Stop was never pressed: the turn ended with {reason}"
+    elif reason != "cancelled" and (in_time or reason != "stop"):
+        yield f"it ended with {reason}"
+    elif turn.answer.get("status") != {"cancelled": "cancelled", "stop": "done"}[reason]:
+        yield f"the one who pressed Stop was told {turn.answer}"
+    if turn.told.repeats:
+        yield f"told twice: {turn.told.repeats}"
+    if not went_on(turn):
+        yield f"the next turn of its session: {turn.next_turn}"
+
+
+def _of_the_text(turn: Stopped, noted: Noted) -> Iterator[str]:
+    if not turn.phase.word_ms:
+        return
+    if not noted.times(What.LEFT, turn.token):
+        yield "the model's stream was not closed"
+    last = turn.stored[-1]
+    if not last["interrupted"]:
+        yield "what was said until Stop is not marked as interrupted"
+    if not last["content"] or turn.said.get(last["messageId"]) != last["content"]:
+        yield f"told {turn.said.get(last['messageId'])!r}, stored {last['content']!r}"
+
+
+def _of_the_store(turn: Stopped) -> Iterator[str]:
+    said = {each["messageId"]: each["content"] for each in turn.stored if each["role"] == "assistant"}
+    calls = {call["correlationId"]: call["status"] for each in turn.stored for call in each["toolCalls"]}
+    if (turn.told.messages, turn.told.statuses) != (said, calls):
+        yield f"told {turn.told.messages} {turn.told.statuses}, stored {said} {calls}"
+
+
+def _of_a_call(turn: Stopped, token: str, step: dict[str, Any], noted: Noted) -> Iterator[str]:
+    status, effects = step.get("status"), len(noted.times(What.EFFECT, token))
+    called, cancelled = noted.times(What.CALLED, token), noted.times(What.CANCELLED, token)
+    if status not in LAST:
+        yield f"a call is {status} in the end: {step.get('error')}"
+    if effects > 1 or len(called) > 1:
+        yield f"a call came {len(called)} times and had {effects} effects"
+    if status == "succeeded" and not effects:
+        yield "a call succeeded without an effect"
+    if status == "cancelled" and effects:
+        yield "a call is cancelled and had its effect"
+    if turn.phase.held and (called or status != "cancelled"):
+        yield f"a call that no worker had begun is {status}, and came {len(called)} times"
+    answered = any(at < turn.done_at for at in noted.times(What.ANSWERED, token))
+    if called and status != "succeeded" and not cancelled and not answered:
+        yield "the MCP server was not told that a call is stopped"
