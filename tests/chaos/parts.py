@@ -33,9 +33,9 @@ class Part:
         if not holds:
             self.findings.append(otherwise)
 
-    def ask(self, question: str) -> Asked:
-        """A user's question."""
-        return Asked(self.stack, question).begin(self._pool)
+    def ask(self, question: str, session_id: str | None = None) -> Asked:
+        """A user's question, in a new session or in this one."""
+        return Asked(self.stack, question, session_id).begin(self._pool)
 
     def call(self, tool: str, **arguments: str | float) -> Asked:
         """A question that asks for one call of a tool of the demo server."""

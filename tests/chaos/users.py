@@ -33,6 +33,7 @@ class Asked:
 
     stack: Stack
     question: str
+    session_id: str | None = None
     events: list[tuple[float, Event]] = field(default_factory=list[tuple[float, Event]])
     done: "Future[None] | None" = None
 
@@ -70,7 +71,7 @@ class Asked:
 
     def _watch(self) -> None:
         begun = time.monotonic()
-        with self.stack.asking(self.question) as stream:
+        with self.stack.asking(self.question, self.session_id) as stream:
             for event in stream:
                 self.events.append((time.monotonic() - begun, event))
 

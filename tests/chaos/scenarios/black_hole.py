@@ -24,7 +24,7 @@ from tests.support.waiting import wait_until_blocking
 
 NOTICED_SECONDS = 8.0
 STOPPED_SECONDS = 4.0
-TEXT_SECONDS = 3.0
+TEXT_SECONDS = 1.8
 HEALED_SECONDS = 10.0
 BRIEF_SECONDS = 3.0
 """The time limit of the tools of one server."""
@@ -83,20 +83,24 @@ class _Silence(Part):
 
     def run(self) -> None:
         """Silence, what users do meanwhile, and the end of it."""
+        known = self.ask("Hello").end().value.events[0].data["sessionId"]
         before, stopped = self._count("before", 2), self._count("stopped", 60)
         for name in ("before", "stopped"):
             self.stack.wait_for_effect(self.token(name))
         self._proxied.engine.set(self._case.engine)
         self._proxied.workers.set(self._case.workers)
         ends_at = time.monotonic() + self._case.seconds
+        again = self.ask("Hello again", known)
         noticed = self._notices()
         chat, brief = self.ask("Hello, who are you?"), self.ask('call brief__echo {"text": "hello"}')
         meanwhile = self._count("meanwhile", 0)
         self.within("a stop takes", stopped.stop().seconds, STOPPED_SECONDS)
         for who, notice in noticed.items():
             self.within(f"{who} notices it after", notice.result().seconds, NOTICED_SECONDS)
-        self.within("text of a new turn comes after", chat.first_text, TEXT_SECONDS)
         self.within("a new turn without tools takes", chat.end().seconds, TEXT_SECONDS)
+        self.within("text of a new turn comes after", chat.first_text, TEXT_SECONDS)
+        again.end()
+        self.within("text of a session's next turn comes after", again.first_text, TEXT_SECONDS)
         time.sleep(max(0.0, ends_at - time.monotonic()))
         self._proxied.engine.clear()
         self._proxied.workers.clear()

@@ -106,8 +106,15 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         mailbox = Mailbox(mail, redis, keys, this_engine, outbox)
         watch = RedisWatch(redis, clock)
         copy_seconds = settings.session_copy_days * DAY_SECONDS
-        runs = RedisRuns(redis, keys, this_engine, ttl_seconds=copy_seconds, available=lambda: watch.available)
-        journal = SharedJournal(SqliteJournal(database), redis, runs)
+        runs = RedisRuns(
+            redis,
+            keys,
+            this_engine,
+            ttl_seconds=copy_seconds,
+            available=lambda: watch.available,
+            patience=watch.patience,
+        )
+        journal = SharedJournal(SqliteJournal(database), redis, runs, watch.patience)
         executor = CallExecutor(ledger, mailbox, keys, clock, default_timeout_ms=settings.mcp_request_timeout_ms)
         relay = Relay(
             outbox,

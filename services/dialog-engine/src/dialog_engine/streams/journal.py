@@ -26,6 +26,7 @@ from dialog_engine.chat.journal import (
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.model import Turn
 from dialog_engine.streams import scripts
+from dialog_engine.streams.patience import Patience
 from dialog_engine.streams.runs import ANSWER_SECONDS, RedisRuns
 from plugins_contract.connections import is_outage
 
@@ -44,10 +45,11 @@ SETTLE_SECONDS = 2.0
 class SharedJournal(Journal):
     """Shares the entries of one engine, in their order."""
 
-    def __init__(self, table: JournalTable, redis: Redis, runs: RedisRuns) -> None:
+    def __init__(self, table: JournalTable, redis: Redis, runs: RedisRuns, patience: Patience | None = None) -> None:
         self._table = table
         self._redis = redis
         self._runs = runs
+        self._patience = patience or Patience()
         self.on_moved: Callable[[str, int], bool] = lambda _turn_id, _epoch: True
         """Told of a turn that another engine runs since that epoch was ours. Says whether it is not ours again."""
         self.on_forgotten: Callable[[str], None] = lambda _: None
@@ -84,7 +86,7 @@ class SharedJournal(Journal):
     async def settled(self, turn_id: str = "") -> bool:
         upto = self._newest
         try:
-            async with asyncio.timeout(SETTLE_SECONDS):
+            async with self._patience.within(SETTLE_SECONDS):
                 while self._behind or self._shared_to < upto:
                     if self._away:
                         raise NotSharedError("Redis is away")

@@ -1,6 +1,5 @@
 """Run leases and shared copies of sessions in Redis. Every step is one script, on the clock of Redis."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
@@ -26,6 +25,7 @@ from dialog_engine.chat.runs import (
 )
 from dialog_engine.model import Turn
 from dialog_engine.streams import scripts
+from dialog_engine.streams.patience import Patience
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 
@@ -51,6 +51,7 @@ class RedisRuns(Runs, SharedCopies):
         ttl_seconds: int,
         lease_ms: int = LEASE_MS,
         available: Callable[[], bool] = lambda: True,
+        patience: Patience | None = None,
     ) -> None:
         self._redis = redis
         self._keys = keys
@@ -58,6 +59,7 @@ class RedisRuns(Runs, SharedCopies):
         self._ttl = ttl_seconds
         self._lease_ms = lease_ms
         self._available = available
+        self._patience = patience or Patience()
 
     async def claim(self, turn: Turn, *, known: bool) -> Claim:
         answer = await self._script(
@@ -203,7 +205,7 @@ class RedisRuns(Runs, SharedCopies):
         if not self._available():
             raise RunsUnavailableError("Redis does not answer")
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with self._patience.within(ANSWER_SECONDS):
                 yield
         except Exception as error:
             if isinstance(error, TimeoutError) or is_outage(error):
