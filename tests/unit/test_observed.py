@@ -130,6 +130,7 @@ def test_the_text_can_be_read_and_every_metric_is_described() -> None:
         "callstream_stream_oldest_pending_seconds",
         "callstream_stream_pending",
         "dialog_approvals",
+        "dialog_tools_refused",
         "dialog_approvals_waiting",
         "dialog_calls_held",
         "dialog_llm_first_token_seconds",

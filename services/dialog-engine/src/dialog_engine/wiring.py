@@ -51,6 +51,7 @@ from dialog_engine.tool_calls.directory import ToolDirectory
 from dialog_engine.tool_calls.enhance import enhance
 from dialog_engine.tool_calls.pipeline import standard_pipeline
 from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat, ToolCalls
+from dialog_engine.tool_calls.quarantine import OfferedTools, Quarantine
 from dialog_engine.tool_calls.rounds import Rounds
 from plugins_contract.announcements import LISTEN_SECONDS
 from plugins_contract.clock import Clock, RedisClock
@@ -129,7 +130,8 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         mailbox.on_ring = relay.begun
         logs = RedisTurnLogs(redis, keys)
         catalogue = CatalogueReader(redis, announcements, keys, clock)
-        tools: ToolDirectory = catalogue if settings.enable_mcp else DisabledTools()
+        quarantine = Quarantine(lambda tool: metrics.tools_refused.labels(tool.name).inc())
+        tools = OfferedTools(catalogue if settings.enable_mcp else DisabledTools(), quarantine)
 
         calls = SqliteCalls(database, relay.offer, journal.offer)
         turn_store = SqliteTurns(database, relay.offer, journal.offer)
@@ -138,7 +140,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         rounds = Rounds(calls, executor, _desk(approvals, tools, executor, clock, settings, metrics))
         llm = await stack.enter_async_context(open_llm(settings))
         service = ChatService(
-            _llm_with_tools(observed_llm(llm, metrics), tools, rounds, settings),
+            _llm_with_tools(quarantine.guard(observed_llm(llm, metrics)), tools, rounds, settings),
             turns=turn_store,
             history=archive,
             approvals=approvals,

@@ -34,6 +34,10 @@ class Metrics:
         )
         # What became of those that had to wait: approved, edited, refused, expired.
         self.approvals = Counter("dialog_approvals", "Decisions on tool calls.", ["decision"], registry=registry)
+        # Tools that the model's provider refused by name: left out until they change. /v1/tools says why.
+        self.tools_refused = Counter(
+            "dialog_tools_refused", "Tools that the provider refuses.", ["tool"], registry=registry
+        )
         # Requests to the model: ok, or the code of the error.
         self.llm_requests = Counter("dialog_llm_requests", "Requests to the model.", ["outcome"], registry=registry)
         # From a request to the model to its first token.

@@ -1,0 +1,151 @@
+"""A tool that the provider refuses is left out and reported; the request goes on without it."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+
+from dialog_engine.errors import LLMRateLimitedError, LLMRequestError
+from dialog_engine.model import ChatEvent, ChatRequest, TextDelta, Turn, UserMessage
+from dialog_engine.tool_calls.directory import ServerView, ToolDirectory
+from dialog_engine.tool_calls.quarantine import MAX_REFUSED, OfferedTools, Quarantine, refused_tool
+from plugins_contract.catalogue import ServerCatalogue, ServerState, ToolEntry
+from tests.support.twins import Line, ScriptedModel, Shelf, says, tool
+
+pytestmark = pytest.mark.anyio
+
+TOOLS = (tool("a__good"), tool("a__bad", {"type": "object", "properties": {"x": {"type": "array"}}}), tool("b__fine"))
+GOOD, BAD, FINE = TOOLS
+REQUEST = ChatRequest((UserMessage("Hi"),), Turn("turn", "session", "subject"), TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        ("Invalid schema for function 'a__bad': In context=('properties', 'x'), array schema missing items.", BAD),
+        ('Invalid JSON schema for tool "b__fine"', FINE),
+        ("tools.1.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12", BAD),
+        ("Invalid 'tools[2].function.name': string does not match pattern", FINE),
+        ("GenerateContentRequest.tools[0].function_declarations[1].parameters.properties: should be non-empty", BAD),
+        ("[{'loc': ['body', 'tools', 1, 'function', 'parameters'], 'msg': 'Input should be a dictionary'}]", BAD),
+        ("The tool 'a__gone' has a bad schema", None),
+        ("tools[7].function.parameters is invalid", None),
+        ("this model does not support tools", None),
+        ("the word 'a__bad' is not allowed in messages", None),
+        ("maximum context length is 8192 tokens", None),
+    ],
+)
+def test_the_tool_is_found_in_the_providers_words(words: str, refused: ToolEntry | None) -> None:
+    assert refused_tool(words, TOOLS) == refused
+
+
+def complaint(name: str) -> list[Line]:
+    return [LLMRequestError(f"the model's provider refuses (HTTP 400): Invalid schema for function '{name}'")]
+
+
+async def ask(quarantine: Quarantine, model: ScriptedModel, request: ChatRequest = REQUEST) -> list[ChatEvent]:
+    async with aclosing(quarantine.guard(model)(request)) as events:
+        return [event async for event in events]
+
+
+def offered(model: ScriptedModel) -> list[list[str]]:
+    return [[entry.name for entry in request.tools] for request in model.requests]
+
+
+async def test_the_request_is_made_again_without_the_tool_and_later_ones_do_not_offer_it() -> None:
+    noted: list[ToolEntry] = []
+    quarantine = Quarantine(noted.append)
+    model = ScriptedModel(complaint("a__bad"), says("Hello"), says("Hello"))
+
+    assert (await ask(quarantine, model))[0] == TextDelta("Hello")
+    await ask(quarantine, model)
+
+    assert offered(model) == [["a__good", "a__bad", "b__fine"], ["a__good", "b__fine"], ["a__good", "b__fine"]]
+    assert noted == [BAD]
+    assert "Invalid schema for function 'a__bad'" in (quarantine.reason(BAD) or "")
+
+
+async def test_several_are_found_one_after_the_other() -> None:
+    quarantine = Quarantine()
+    model = ScriptedModel(complaint("a__bad"), complaint("a__good"), says("Hello"))
+
+    await ask(quarantine, model)
+
+    assert offered(model)[-1] == ["b__fine"]
+
+
+async def test_a_tool_that_has_changed_is_offered_again() -> None:
+    quarantine = Quarantine()
+    await ask(quarantine, ScriptedModel(complaint("a__bad"), says("Hello")))
+    mended = tool("a__bad", {"type": "object"})
+
+    model = ScriptedModel(says("Hello"))
+    await ask(quarantine, model, replace(REQUEST, tools=(GOOD, mended)))
+
+    assert offered(model) == [["a__good", "a__bad"]]
+
+
+async def test_a_tool_is_kept_if_doing_without_it_does_not_help() -> None:
+    quarantine = Quarantine()
+    with pytest.raises(LLMRequestError, match="too long"):
+        await ask(quarantine, ScriptedModel(complaint("a__bad"), [LLMRequestError("the prompt is too long")]))
+
+    assert quarantine.reason(BAD) is None
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        [TextDelta("Hel"), LLMRequestError("Invalid schema for function 'a__bad'")],
+        [LLMRateLimitedError("too many requests for function 'a__bad'")],
+        [LLMRequestError("the prompt is too long")],
+    ],
+    ids=["after text", "another kind", "names none"],
+)
+async def test_every_other_failure_is_the_failure_of_the_request(reply: Sequence[Line]) -> None:
+    model = ScriptedModel(reply, says("never"))
+    with pytest.raises((LLMRequestError, LLMRateLimitedError)):
+        await ask(Quarantine(), model)
+    assert len(model.requests) == 1
+
+
+async def test_a_provider_that_refuses_one_after_the_other_is_not_asked_for_ever() -> None:
+    many = tuple(tool(f"a__t{n}") for n in range(MAX_REFUSED + 2))
+    asked = 0
+
+    async def fussy(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+        nonlocal asked
+        asked += 1
+        raise LLMRequestError(f"Invalid schema for function '{request.tools[0].name}'")
+        yield
+
+    with pytest.raises(LLMRequestError):
+        async for _ in Quarantine().guard(fussy)(replace(REQUEST, tools=many)):
+            pass
+    assert asked == MAX_REFUSED + 1
+
+
+async def test_people_are_told_which_tool_is_left_out_and_why() -> None:
+    class Directory(Shelf, ToolDirectory):
+        @property
+        def servers(self) -> tuple[ServerView, ...]:
+            return (ServerView(ServerCatalogue(server="a", tools=(GOOD, BAD)), ServerState.READY, None, 1),)
+
+        @property
+        def workers(self) -> int:
+            return 1
+
+    quarantine = Quarantine()
+    directory = OfferedTools(Directory(*TOOLS), quarantine)
+    assert directory.tools() == TOOLS
+
+    await ask(quarantine, ScriptedModel(complaint("a__bad"), says("Hello")))
+
+    [view] = directory.servers
+    assert [entry.name for entry in view.catalogue.tools] == ["a__good"]
+    [aside] = view.catalogue.quarantined
+    assert aside.tool == "bad"
+    assert "Invalid schema for function 'a__bad'" in aside.reason
+    assert directory.tools() == (GOOD, FINE)
+    assert directory.find("a__bad") == BAD
