@@ -174,6 +174,28 @@ def test_what_was_written_before_a_stop_stays(chat: ChatPage, engine: ScriptedEn
     expect(chat.page.get_by_test_id("turn-note")).to_have_text("This answer was interrupted.")
 
 
+@pytest.mark.parametrize(
+    ("reason", "words", "said"),
+    [
+        ("length", "The answer was cut at the model's length limit.", "Once upon"),
+        ("length", "The answer was cut at the model's length limit.", ""),
+        ("content_filter", "The provider's content filter ended this answer.", "Once upon"),
+        ("repeated_calls", "The model kept repeating a tool call", "It does not move."),
+    ],
+)
+def test_why_an_answer_ended_early_is_said_and_still_there_after_a_reload(
+    chat: ChatPage, engine: ScriptedEngine, reason: str, words: str, said: str
+) -> None:
+    engine.scripts["go"] = [*(answer(said) if said else [message("")]), done(reason)]
+    chat.open()
+    chat.ask("go")
+    chat.expect_idle()
+    for _ in range(2):
+        expect(chat.page.get_by_test_id("turn-note")).to_contain_text(words)
+        expect(chat.answers).to_have_text([said] if said else [])
+        chat.page.reload()
+
+
 def test_a_model_error_is_shown_with_its_code(chat: ChatPage, engine: ScriptedEngine) -> None:
     failure = Say("error", {"code": "MODEL_ERROR", "message": "The model cannot be reached."})
     engine.scripts["go"] = [failure, done("error")]

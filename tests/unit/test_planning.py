@@ -94,11 +94,44 @@ def test_json_that_is_no_object_is_named(text: str, kind: str) -> None:
         ({"name": "Ada", "home": {}}, "home: 'zip' is a required property"),
         ({"name": "Ada", "tags": ["a", "c"]}, "tags[1]: 'c' is not one of ['a', 'b']"),
         ({}, "arguments: 'name' is a required property"),
-        ({"name": "Ada", "age": 3}, "arguments: Additional properties are not allowed ('age' was unexpected)"),
+        (
+            {"name": "Ada", "age": 3},
+            "arguments: Additional properties are not allowed ('age' was unexpected). Known are: name, home, tags",
+        ),
+        ({"name": "Ada", "home": {"zip": "12"}}, "home.zip: '12' is not of type 'integer'"),
+        # Several at once, the first three of them.
+        (
+            {"home": {"zip": "x"}, "tags": ["c"]},
+            "home.zip: 'x' is not of type 'integer'; tags[0]: 'c' is not one of ['a', 'b'];"
+            " arguments: 'name' is a required property",
+        ),
+        (
+            {"name": 1, "home": {"zip": "x"}, "tags": ["c", "d"]},
+            "name: 1 is not of type 'string'; home.zip: 'x' is not of type 'integer';"
+            " tags[0]: 'c' is not one of ['a', 'b']; and there is more",
+        ),
     ],
 )
 def test_a_misfit_is_named_by_its_field(arguments: dict[str, Any], field: str) -> None:
     assert complaint(json.dumps(arguments), ADDRESS) == field
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "words"),
+    [
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 1, "x: 1 is not of type 'string', 'null'"),
+        ({"type": ["string", "null"]}, 1, "x: 1 is not of type 'string', 'null'"),
+        (
+            {"anyOf": [{"type": "null"}, {"type": "object", "required": ["id"]}]},
+            {"name": "x"},
+            "x: 'id' is a required property",
+        ),
+        ({"type": "integer"}, "y" * 1000, f"x: '{'y' * 78}… is not of type 'integer'"),
+        ({"minimum": 3}, 1, "x: 1 is less than the minimum of 3"),
+    ],
+)
+def test_what_was_expected_is_said_whatever_was_written(schema: dict[str, Any], value: object, words: str) -> None:
+    assert complaint(json.dumps({"x": value}), {"properties": {"x": schema}}) == words
 
 
 def test_a_reference_within_the_schema_is_followed() -> None:

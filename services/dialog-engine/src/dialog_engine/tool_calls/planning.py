@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import msgspec
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
 from referencing import Registry
 
 from dialog_engine.model import ToolCall
+from dialog_engine.tool_calls.complaints import MAX_COMPLAINT, complaints
 from dialog_engine.tool_calls.ports import ToolSource
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.errors import ErrorCode
@@ -20,7 +20,6 @@ MAX_CHARACTERS = 256_000
 """Arguments longer than this are not taken: they would travel through the database, Redis and a worker."""
 MAX_DEPTH = 64
 """Objects and arrays inside each other. Encoders and validators along the way give up far later, but less politely."""
-MAX_COMPLAINT = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +71,23 @@ def read_arguments(text: str) -> dict[str, Any] | str:
 
 
 def check(tool: ToolEntry, arguments: dict[str, Any]) -> str | None:
-    """How `arguments` break the schema of `tool`, or None. The text names the field.
+    """How `arguments` break the schema of `tool`, or None. The text names each field.
+
+    Nothing is mended silently: a number written as text is told to the model, which alone knows what it meant.
 
     A schema that is broken itself, or refers to something outside of it, lets nothing pass.
     """
     try:
-        error = next(_validator(msgspec.json.encode(tool.input_schema)).iter_errors(arguments), None)
+        return complaints(_validator(msgspec.json.encode(tool.input_schema)).iter_errors(arguments))
     except Exception as broken:  # noqa: BLE001 -- a schema is anybody's text, and jsonschema raises whatever it trips over
         reason = str(broken)[:MAX_COMPLAINT]
         return f"they cannot be checked, because the input schema of {tool.name} is broken: {reason}. Tell the user."
-    return None if error is None else f"{_path(error)[:MAX_COMPLAINT]}: {error.message[:MAX_COMPLAINT]}"
 
 
 @lru_cache(maxsize=1024)
 def _validator(schema: bytes) -> Draft202012Validator:
     # An empty registry: a schema must never make us fetch something.
     return Draft202012Validator(msgspec.json.decode(schema), registry=Registry())
-
-
-def _path(error: ValidationError) -> str:
-    return error.json_path.removeprefix("$").removeprefix(".") or "arguments"
 
 
 def invalid(call: ToolCall, complaint: str) -> Unrunnable:

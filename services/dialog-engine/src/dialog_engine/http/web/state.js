@@ -161,7 +161,7 @@ const callKey = ({ correlationId, round, toolCallId }) => correlationId ?? `${ro
 function onDone(state, { reason, usage, ttftMs }) {
   const items = state.items.map((item) => (item.kind === "tool" ? { ...item, call: settled(item.call) } : item));
   const ended = { ...close({ ...state, items }), ...IDLE, outcome: { reason, usage, ttftMs } };
-  return reason === "stop" || reason === "error" ? ended : add(ended, { kind: "note", reason });
+  return endedEarly(reason) ? add(ended, { kind: "note", reason }) : ended;
 }
 
 /** No call is left looking busy once its turn has ended. */
@@ -201,11 +201,14 @@ function fromHistory(state, { sessionId, title, runningTurnId, messages, turns =
   return items.reduce((sofar, item) => add(sofar, item), { ...state, sessionId, title: title ?? "", outcome });
 }
 
-/** What is told below the last message of an ended turn: why it failed, or that it has no answer. */
-function endOf({ role }, turn) {
+/** What is told below the last message of an ended turn: why it failed or ended early, or that it has no answer. */
+function endOf({ role, interrupted }, turn) {
   if (turn?.error) return [{ kind: "error", ...turn.error }];
-  return role === "user" ? [{ kind: "note", reason: "unanswered" }] : [];
+  if (role === "user") return [{ kind: "note", reason: "unanswered" }];
+  return interrupted || !endedEarly(turn?.reason) ? [] : [{ kind: "note", reason: turn.reason }];
 }
+
+const endedEarly = (reason) => Boolean(reason) && reason !== "stop" && reason !== "error";
 
 const outcomeOf = (turn) => (turn?.reason ? { reason: turn.reason, usage: turn.usage, ttftMs: turn.ttftMs } : null);
 
