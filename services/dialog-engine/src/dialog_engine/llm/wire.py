@@ -1,31 +1,23 @@
 """Chunks of a chat completion as OpenAI-compatible providers write them.
 
-Only what is used is declared. A field of a type that is not expected counts as absent: one provider's oddity must not
-break a stream that can be read without it.
+Only what is used is declared.
 """
 
-import json
-from functools import cache
-from types import UnionType
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast
 
 import msgspec
 
-T = TypeVar("T")
+from dialog_engine.llm.lenient import Wire, decode, read_json
 
 
-class _Wire(msgspec.Struct, gc=False):
-    pass
-
-
-class FunctionDelta(_Wire):
+class FunctionDelta(Wire):
     """A piece of a function call. A few providers send the arguments as an object instead of text."""
 
     name: str | None = None
     arguments: str | dict[str, Any] | None = None
 
 
-class CallDelta(_Wire):
+class CallDelta(Wire):
     """A piece of a tool call."""
 
     index: int | None = None
@@ -34,7 +26,7 @@ class CallDelta(_Wire):
     extra_content: dict[str, Any] | None = None
 
 
-class Delta(_Wire):
+class Delta(Wire):
     """A piece of a message, or a whole one. `content` may come in parts."""
 
     content: str | list[dict[str, Any]] | None = None
@@ -45,14 +37,14 @@ class Delta(_Wire):
     function_call: FunctionDelta | None = None
 
 
-class TokenCount(_Wire):
+class TokenCount(Wire):
     """Tokens so far."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
 
-class Choice(_Wire):
+class Choice(Wire):
     """One answer; `message` is a whole one."""
 
     delta: Delta | None = None
@@ -61,7 +53,7 @@ class Choice(_Wire):
     usage: TokenCount | None = None
 
 
-class Chunk(_Wire):
+class Chunk(Wire):
     """One event of the stream, or the whole of an answer that is not streamed."""
 
     choices: list[Choice] | None = None
@@ -79,23 +71,10 @@ def decode_chunk(data: bytes) -> Chunk:
     Raises:
         ValueError: it is not JSON.
     """
-    try:
-        chunk = _decoder.decode(data)
-    except (ValueError, RecursionError):
-        chunk = _salvage(_json(data), Chunk) or Chunk()
+    chunk = decode(data, _decoder, Chunk)
     if not chunk.choices and not chunk.error and chunk.usage is None:
-        chunk.error = _bare_error(_json(data))
+        chunk.error = _bare_error(read_json(data))
     return chunk
-
-
-def _json(data: bytes) -> object:
-    """As lenient as can be: half a surrogate pair and NaN do occur. Raises ValueError."""
-    try:
-        value = json.loads(data.decode("utf-8", "replace"))
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    # Half a pair could be neither stored nor sent on.
-    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _bare_error(value: object) -> object:
@@ -105,26 +84,3 @@ def _bare_error(value: object) -> object:
     fields = cast("dict[str, Any]", value)
     bare = fields.get("object") == "error" or "detail" in fields or {"message", "code"} <= fields.keys()
     return fields if bare else None
-
-
-def _salvage(value: object, kind: Any) -> Any:
-    """`value` as `kind`, without the parts that do not fit; None if nothing does."""
-    options = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    for option in options:
-        if isinstance(option, type) and issubclass(option, msgspec.Struct) and isinstance(value, dict):
-            entries = cast("dict[str, Any]", value)
-            fields = {name: _salvage(entries.get(name), hint) for name, hint in _hints(option).items()}
-            return option(**fields)
-        if get_origin(option) is list and isinstance(value, list):
-            item = get_args(option)[0]
-            salvaged = (_salvage(entry, item) for entry in cast("list[Any]", value))
-            return [entry for entry in salvaged if entry is not None]
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        return None
-
-
-@cache
-def _hints(struct: type[msgspec.Struct]) -> dict[str, Any]:
-    return get_type_hints(struct)

@@ -1,0 +1,79 @@
+"""From the bytes of an answer of the Anthropic Messages API to the model's events. Pure."""
+
+from collections.abc import Iterable
+
+from dialog_engine.errors import LLMStreamBrokenError, LLMStreamEmptyError
+from dialog_engine.llm.anthropic_assembly import AnthropicAssembler
+from dialog_engine.llm.anthropic_wire import Event, decode_event
+from dialog_engine.llm.decoding import merged
+from dialog_engine.llm.failures import Failures
+from dialog_engine.llm.reading import Decoder
+from dialog_engine.llm.sse import SSEParser
+from dialog_engine.model import FinishReason, LLMEvent, StreamEnd
+
+
+class AnthropicDecoder(Decoder):
+    """Reads one answer of `model`."""
+
+    def __init__(self, model: str, failures: Failures) -> None:
+        self._failures = failures
+        self._sse = SSEParser()
+        self._assembler = AnthropicAssembler(model)
+        self._done = False
+
+    @property
+    def done(self) -> bool:
+        return self._done
+
+    @property
+    def complete(self) -> bool:
+        return self._done or self._assembler.stop_reason is not None
+
+    def feed(self, read: bytes) -> list[LLMEvent]:
+        return self._events(self._sse.feed(read))
+
+    def feed_whole(self, body: bytes) -> list[LLMEvent]:
+        answer = self._read(body)
+        self._done = True
+        return [] if answer is None else self._assembler.feed_whole(answer)
+
+    def finish(self) -> list[LLMEvent]:
+        """The events at the end: tool calls, then StreamEnd.
+
+        Raises:
+            LLMStreamBrokenError: the answer is not whole.
+            LLMStreamEmptyError: it holds neither text nor calls, and no limit or filter explains that.
+        """
+        events = [] if self._done else self._events(self._sse.finish())
+        if not self.complete:
+            raise LLMStreamBrokenError("the model's stream broke off before its end")
+        ending = self._assembler.finish()
+        match ending:
+            case [StreamEnd(FinishReason.STOP)] if not self._assembler.spoke:
+                raise LLMStreamEmptyError("the model's answer holds neither text nor a tool call")
+            case _:
+                return events + ending
+
+    def _events(self, payloads: Iterable[bytes]) -> list[LLMEvent]:
+        events: list[LLMEvent] = []
+        for payload in payloads:
+            event = self._read(payload)
+            if event is None:
+                continue
+            if event.type == "message_stop":
+                self._done = True
+                break
+            events += self._assembler.feed(event)
+        return merged(events)
+
+    def _read(self, payload: bytes) -> Event | None:
+        """The event; None for what can do no more harm."""
+        try:
+            event = decode_event(payload)
+        except ValueError as error:
+            if self.complete or payload.startswith(b"[DONE]") or not payload.strip():
+                return None
+            raise LLMStreamBrokenError("the model's provider sent something that is not JSON") from error
+        if event.error:
+            raise self._failures.of_object(event.error)
+        return event
