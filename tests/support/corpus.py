@@ -10,6 +10,7 @@ import msgspec
 from dialog_engine.errors import LLMError
 from dialog_engine.llm.decoding import AnswerDecoder, merged
 from dialog_engine.llm.failures import Failures
+from dialog_engine.llm.reading import Decoder
 from dialog_engine.model import (
     AssistantMessage,
     LLMEvent,
@@ -74,9 +75,20 @@ def stream_bytes(path: Path) -> bytes:
     return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
 
 
-def decoded(reads: Sequence[bytes]) -> list[LLMEvent | LLMError]:
+def anthropic_files() -> list[Path]:
+    return sorted((CORPUS / "anthropic").glob("*.json"))
+
+
+def anthropic_bytes(path: Path) -> bytes:
+    """The same of an answer of the Anthropic Messages API, whose events have names."""
+    chunks = read_stream(path).chunks
+    assert chunks is not None, f"{path} has no chunks"
+    return b"".join(b"event: %b\ndata: %b\n\n" % (str(c.get("type")).encode(), json.dumps(c).encode()) for c in chunks)
+
+
+def decoded(reads: Sequence[bytes], decoder: Decoder | None = None) -> list[LLMEvent | LLMError]:
     """What becomes of an answer that arrives in these reads; an error is the last."""
-    decoder = AnswerDecoder(Failures())
+    decoder = decoder or AnswerDecoder(Failures())
     events: list[LLMEvent] = []
     try:
         for read in reads:

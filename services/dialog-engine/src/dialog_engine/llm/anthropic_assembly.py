@@ -12,7 +12,7 @@ import msgspec
 
 from dialog_engine.llm.anthropic_wire import Block, Delta, Event, Tokens
 from dialog_engine.llm.arguments import is_complete, settle
-from dialog_engine.llm.assembly import mint_call_id
+from dialog_engine.llm.assembly import CUT_OFF, mint_call_id
 from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent, Usage
 
 EXTRA = "anthropic"
@@ -24,10 +24,6 @@ _REASONS = {
     "pause_turn": FinishReason.LENGTH,  # the provider stopped in the middle of it
     "refusal": FinishReason.CONTENT_FILTER,
 }
-_CUT_OFF = (
-    "your reply reached its length limit while you were writing this call, so it was not run. Make it shorter, or split"
-    " it into several calls."
-)
 
 
 class Thought(msgspec.Struct, frozen=True):
@@ -158,7 +154,7 @@ class AnthropicAssembler:
             call_id = part.start.id if part.start.id and part.start.id not in used else mint_call_id()
             used.add(call_id)
             extra = {EXTRA: msgspec.to_builtins(Thoughts(self._model, thoughts))} if thoughts else None
-            yield ToolCallEvent(call_id, part.start.name, arguments, extra, _CUT_OFF if partial else "")
+            yield ToolCallEvent(call_id, part.start.name, arguments, extra, CUT_OFF if partial else "")
             thoughts = []
 
     def _count(self, tokens: Tokens) -> None:

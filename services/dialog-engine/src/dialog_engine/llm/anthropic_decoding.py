@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from dialog_engine.errors import LLMStreamBrokenError, LLMStreamEmptyError
+from dialog_engine.errors import LLMError, LLMStreamBrokenError, LLMStreamEmptyError
 from dialog_engine.llm.anthropic_assembly import AnthropicAssembler
 from dialog_engine.llm.anthropic_wire import Event, decode_event
 from dialog_engine.llm.decoding import merged
@@ -13,12 +13,13 @@ from dialog_engine.model import FinishReason, LLMEvent, StreamEnd
 
 
 class AnthropicDecoder(Decoder):
-    """Reads one answer of `model`."""
+    """Reads one answer of `model`. What the provider reports as an error is raised by `finish`, after what it said."""
 
     def __init__(self, model: str, failures: Failures) -> None:
         self._failures = failures
         self._sse = SSEParser()
         self._assembler = AnthropicAssembler(model)
+        self._failure: LLMError | None = None
         self._done = False
 
     @property
@@ -33,18 +34,25 @@ class AnthropicDecoder(Decoder):
         return self._events(self._sse.feed(read))
 
     def feed_whole(self, body: bytes) -> list[LLMEvent]:
-        answer = self._read(body)
         self._done = True
+        try:
+            answer = self._read(body)
+        except LLMError as error:
+            self._failure = error
+            return []
         return [] if answer is None else self._assembler.feed_whole(answer)
 
     def finish(self) -> list[LLMEvent]:
         """The events at the end: tool calls, then StreamEnd.
 
         Raises:
+            LLMError: what the provider reported.
             LLMStreamBrokenError: the answer is not whole.
             LLMStreamEmptyError: it holds neither text nor calls, and no limit or filter explains that.
         """
         events = [] if self._done else self._events(self._sse.finish())
+        if self._failure is not None:
+            raise self._failure
         if not self.complete:
             raise LLMStreamBrokenError("the model's stream broke off before its end")
         ending = self._assembler.finish()
@@ -57,7 +65,11 @@ class AnthropicDecoder(Decoder):
     def _events(self, payloads: Iterable[bytes]) -> list[LLMEvent]:
         events: list[LLMEvent] = []
         for payload in payloads:
-            event = self._read(payload)
+            try:
+                event = self._read(payload)
+            except LLMError as error:
+                self._failure, self._done = error, True
+                break
             if event is None:
                 continue
             if event.type == "message_stop":
