@@ -32,7 +32,7 @@ class Answer(Protocol):
 
 
 class Decoder(Protocol):
-    """Reads one answer: feed it until it is `done`, then `finish`, which raises LLMError for what the provider reports."""
+    """Reads one answer: feed it until it is `done`, then `finish`, which raises LLMError for what was reported."""
 
     @property
     def done(self) -> bool:
