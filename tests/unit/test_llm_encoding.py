@@ -5,8 +5,12 @@ from typing import Any
 import pytest
 
 from dialog_engine.llm.encoding import encode_messages, encode_tools, nine_characters
+from dialog_engine.llm.profiles import PROFILES
 from dialog_engine.model import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
 from plugins_contract.catalogue import ToolEntry
+from plugins_contract.outcomes import MediaBlock
+
+GENERIC = PROFILES["generic"]
 
 
 def call(arguments: str = '{"x":1}', extra: dict[str, Any] | None = None) -> ToolCall:
@@ -22,7 +26,7 @@ def test_a_conversation_is_encoded_in_the_roles_of_the_protocol() -> None:
         AssistantMessage("Noon."),
     )
     function = {"name": "clock__now", "arguments": '{"x":1}'}
-    assert encode_messages(messages) == [
+    assert encode_messages(messages, GENERIC) == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "What time is it?"},
         {
@@ -36,35 +40,35 @@ def test_a_conversation_is_encoded_in_the_roles_of_the_protocol() -> None:
 
 
 def test_content_is_null_only_where_calls_take_its_place() -> None:
-    with_calls, without = encode_messages([AssistantMessage("", (call(),)), AssistantMessage("")])
+    with_calls, without = encode_messages([AssistantMessage("", (call(),)), AssistantMessage("")], GENERIC)
     assert with_calls["content"] is None
     assert without["content"] == ""
 
 
 @pytest.mark.parametrize("arguments", ["", " ", '{"x": oops', "[1]", "null", '"text"', '{"x":1}{"x":1}', "[" * 9999])
 def test_arguments_that_are_no_json_object_are_sent_as_an_empty_one(arguments: str) -> None:
-    (message,) = encode_messages([AssistantMessage("", (call(arguments),))])
+    (message,) = encode_messages([AssistantMessage("", (call(arguments),))], GENERIC)
     assert message["tool_calls"][0]["function"]["arguments"] == "{}"
 
 
 def test_extras_of_a_call_are_echoed_and_never_displace_its_own_fields() -> None:
     extra = {"extra_content": {"google": {"thought_signature": "c2ln"}}, "id": "other"}
-    (message,) = encode_messages([AssistantMessage("", (call(extra=extra),))])
+    (message,) = encode_messages([AssistantMessage("", (call(extra=extra),))], GENERIC)
     assert message["tool_calls"][0]["extra_content"] == extra["extra_content"]
     assert message["tool_calls"][0]["id"] == "a"
 
 
 def test_reasoning_goes_back_with_calls_only() -> None:
     messages = [AssistantMessage("", (call(),), reasoning="hm"), AssistantMessage("Hi", reasoning="hm")]
-    with_calls, without = encode_messages(messages, reasoning_field="reasoning_content")
+    with_calls, without = encode_messages(messages, PROFILES["deepseek"])
     assert with_calls["reasoning_content"] == "hm"
     assert "reasoning_content" not in without
-    assert "hm" not in str(encode_messages(messages))
+    assert "hm" not in str(encode_messages(messages, PROFILES["openai"]))
 
 
 def test_a_call_and_its_result_keep_the_same_id_when_ids_are_mapped() -> None:
     messages = [AssistantMessage("", (call(),)), ToolMessage("a", "clock__now", "noon")]
-    assistant, result = encode_messages(messages, call_id=nine_characters)
+    assistant, result = encode_messages(messages, PROFILES["mistral"])
     assert assistant["tool_calls"][0]["id"] == result["tool_call_id"] == nine_characters("a")
 
 
@@ -88,3 +92,40 @@ def test_a_schema_without_properties_gets_an_empty_set_of_them(schema: dict[str,
     tool = ToolEntry(name="clock__now", server="clock", tool="now", input_schema=schema)
     (function,) = encode_tools([tool])
     assert function["function"]["parameters"] == {"type": "object", "properties": {}}
+
+
+def test_a_thought_signature_goes_back_where_it_is_wanted_only() -> None:
+    message = AssistantMessage("", (call(extra={"extra_content": {"google": 1}, "anthropic": {"model": "m"}}),))
+    ((gemini,), (openai,)) = (encode_messages([message], PROFILES[name]) for name in ("gemini", "openai"))
+    assert gemini["tool_calls"][0]["extra_content"] == {"google": 1}
+    assert openai["tool_calls"][0].keys() == gemini["tool_calls"][0].keys() - {"extra_content"}
+    assert "anthropic" not in gemini["tool_calls"][0]
+
+
+def test_a_template_that_fails_on_null_gets_an_empty_text() -> None:
+    (message,) = encode_messages([AssistantMessage("", (call(),))], PROFILES["ollama"])
+    assert message["content"] == ""
+
+
+def test_images_follow_the_results_of_their_round_where_results_hold_text_only() -> None:
+    picture, sound = MediaBlock("image/png", "aW1n"), MediaBlock("audio/wav", "c25k")
+    messages = [
+        AssistantMessage("", (call(),)),
+        ToolMessage("a", "camera", "[image/png]", (picture, sound)),
+        ToolMessage("b", "clock__now", "noon"),
+        AssistantMessage("A cat."),
+        ToolMessage("c", "camera", "[image/png]", (picture,)),
+    ]
+    encoded = encode_messages(messages, PROFILES["openai"])
+    assert [message["role"] for message in encoded] == [
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+        "assistant",
+        "tool",
+        "user",
+    ]
+    _, image = encoded[3]["content"]
+    assert image == {"type": "image_url", "image_url": {"url": "data:image/png;base64,aW1n"}}
+    assert "aW1n" not in str(encode_messages(messages, GENERIC))

@@ -64,6 +64,8 @@ class ToolMessage:
     name: str
     content: str
     media: tuple[MediaBlock, ...] = ()
+    failed: bool = False
+    """There is no result, and `content` says why: some providers want to be told apart from the text."""
 
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage

@@ -2,25 +2,43 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from dialog_engine.llm.arguments import is_complete
+from dialog_engine.llm.profiles import Images, Profile
 from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from plugins_contract.catalogue import ToolEntry
+from plugins_contract.outcomes import MediaBlock
 
 Json = dict[str, Any]
 
+IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+SIGNATURE = "extra_content"
+"""Where Gemini's endpoint puts the signature of a thought, in a call's `extra` as on the wire."""
 
-def encode_messages(
-    messages: Sequence[Message], *, call_id: Callable[[str], str] = str, reasoning_field: str | None = None
-) -> list[Json]:
-    """The history. `call_id` maps each tool call id to what the provider takes.
 
-    With `reasoning_field` the model's reasoning goes back under that name, with messages that have tool calls only:
-    providers that think between calls ask for it there and refuse it elsewhere.
+def encode_messages(messages: Sequence[Message], profile: Profile) -> list[Json]:
+    """The history, in the way that the provider wants it.
+
+    Reasoning goes back with messages that have tool calls only: providers that think between calls ask for it there
+    and refuse it elsewhere.
     """
-    return [_message(message, call_id, reasoning_field) for message in messages]
+    encoded: list[Json] = []
+    images: list[MediaBlock] = []
+    for message in messages:
+        if images and not isinstance(message, ToolMessage):
+            encoded.append(_shown(images))
+            images = []
+        encoded.append(_message(message, profile))
+        if isinstance(message, ToolMessage) and profile.images is Images.AFTER_RESULTS:
+            images += images_of(message)
+    return [*encoded, _shown(images)] if images else encoded
+
+
+def images_of(message: ToolMessage) -> list[MediaBlock]:
+    """The images of a result, of the kinds that models take."""
+    return [block for block in message.media if block.mime_type in IMAGE_TYPES]
 
 
 def encode_tools(tools: Sequence[ToolEntry]) -> list[Json]:
@@ -44,28 +62,50 @@ def nine_characters(call_id: str) -> str:
     return call_id if re.fullmatch(r"[A-Za-z0-9]{9}", call_id) else hashlib.sha256(call_id.encode()).hexdigest()[:9]
 
 
-def _message(message: Message, call_id: Callable[[str], str], reasoning_field: str | None) -> Json:
+def _message(message: Message, profile: Profile) -> Json:
     match message:
         case SystemMessage(content):
             return {"role": "system", "content": content}
         case UserMessage(content):
             return {"role": "user", "content": content}
         case ToolMessage(tool_call_id, name, content):
-            # Gemini's endpoint asks for the name; the others ignore it.
-            return {"role": "tool", "tool_call_id": call_id(tool_call_id), "name": name, "content": content}
+            named = {"name": name} if profile.names_in_results else {}
+            return {"role": "tool", "tool_call_id": _call_id(tool_call_id, profile), **named, "content": content}
         case AssistantMessage(content, ()):
             return {"role": "assistant", "content": content}
         case AssistantMessage(content, calls, reasoning):
             encoded: Json = {
                 "role": "assistant",
-                "content": content or None,
-                "tool_calls": [_call(call, call_id) for call in calls],
+                "content": content or profile.empty_content,
+                "tool_calls": [_call(call, profile) for call in calls],
             }
-            return encoded | {reasoning_field: reasoning} if reasoning and reasoning_field else encoded
+            field = profile.reasoning_field
+            return encoded | {field: reasoning} if reasoning and field else encoded
 
 
-def _call(call: ToolCall, call_id: Callable[[str], str]) -> Json:
+def _call(call: ToolCall, profile: Profile) -> Json:
     # Providers parse the arguments again: one broken text in the history would make every later request fail.
     arguments = call.arguments if is_complete(call.arguments) else "{}"
-    function = {"name": call.name, "arguments": arguments}
-    return {**(call.extra or {}), "id": call_id(call.tool_call_id), "type": "function", "function": function}
+    encoded: Json = {
+        "id": _call_id(call.tool_call_id, profile),
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments},
+    }
+    signature = (call.extra or {}).get(SIGNATURE) if profile.thought_signatures else None
+    return encoded | {SIGNATURE: signature} if signature else encoded
+
+
+def _call_id(call_id: str, profile: Profile) -> str:
+    return nine_characters(call_id) if profile.nine_character_ids else call_id
+
+
+def _shown(images: Sequence[MediaBlock]) -> Json:
+    """A user's message with the images of the results before it, which can hold text only."""
+    urls = [f"data:{block.mime_type};base64,{block.data}" for block in images]
+    return {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "These are the images of the tool results above, in their order."},
+            *({"type": "image_url", "image_url": {"url": url}} for url in urls),
+        ],
+    }

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 from openai import (
     APIConnectionError,
@@ -22,8 +22,9 @@ from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam, C
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.connections import provider_connections
 from dialog_engine.llm.decoding import AnswerDecoder
-from dialog_engine.llm.encoding import encode_messages, encode_tools, nine_characters
+from dialog_engine.llm.encoding import SIGNATURE, encode_messages, encode_tools
 from dialog_engine.llm.failures import Failures, SdkErrors
+from dialog_engine.llm.profiles import Images, Profile, profile_of
 from dialog_engine.llm.reading import stream_answer
 from dialog_engine.model import ChatRequest, LLMEvent
 
@@ -32,8 +33,8 @@ _NO_KEY = "no-key"
 
 # What some providers refuse, and an answer can be had without.
 _USAGE = "stream_options"
-_REASONING = "reasoning_content"
 _CHOICE = "tool_choice"
+_IMAGES = "image_url"
 
 _ERRORS = SdkErrors(APIStatusError, APITimeoutError, APIConnectionError, OpenAIError)
 _Response = AsyncAPIResponse[AsyncStream[ChatCompletionChunk]]
@@ -45,9 +46,10 @@ class OpenAIChatClient:
     The SDK does transport, keys, retries and errors; the answer's bytes are decoded here, which is many times faster
     than its models. Certificates are checked against the operating system's store. Owns its connections: `aclose` it.
 
-    `api_key` may be None with a `base_url` (local servers). `read_timeout_s` bounds the wait for the first byte and
-    every silence after it. `max_retries` counts retries before the first byte; after it nothing is retried.
-    `extra_body` is merged into every request, such as a temperature.
+    `api_key` may be None with a `base_url` (local servers). `profile` is how it wants to be spoken to, by default what
+    its address suggests. `max_tokens` bounds the answer; None leaves that to the provider. `read_timeout_s` bounds the
+    wait for the first byte and every silence after it. `max_retries` counts retries before the first byte; after it
+    nothing is retried. `extra_body` is merged into every request, such as a temperature.
 
     Raises:
         ConfigurationError: neither a key nor a base URL.
@@ -59,6 +61,8 @@ class OpenAIChatClient:
         api_key: str | None,
         model: str,
         *,
+        profile: Profile | None = None,
+        max_tokens: int | None = None,
         connect_timeout_s: float = 10.0,
         read_timeout_s: float = 120.0,
         max_retries: int = 2,
@@ -71,8 +75,9 @@ class OpenAIChatClient:
         self._model = model
         self._extra_body = extra_body
         self._failures = Failures(api_key or "")
-        self._call_id = nine_characters if (urlsplit(url).hostname or "").endswith("mistral.ai") else str
-        self._options = frozenset({_USAGE, _REASONING, _CHOICE})
+        self._profile = profile or profile_of(url, model)
+        self._max_tokens = max_tokens
+        self._options = _wanted(self._profile)
         self._client = AsyncOpenAI(
             api_key=api_key or _NO_KEY,
             base_url=url,
@@ -112,10 +117,11 @@ class OpenAIChatClient:
         return response
 
     async def _send(self, stack: AsyncExitStack, request: ChatRequest, options: frozenset[str]) -> _Response:
-        reasoning_field = _REASONING if _REASONING in options else None
+        profile = _without_refused(self._profile, options)
+        limit = {} if self._max_tokens is None else {profile.length_field: self._max_tokens}
         # Where calls cannot be forbidden nothing is declared that could be called.
         tools = () if request.answer_only and _CHOICE not in options else encode_tools(request.tools)
-        messages = encode_messages(request.messages, call_id=self._call_id, reasoning_field=reasoning_field)
+        messages = encode_messages(request.messages, profile)
         return await stack.enter_async_context(
             self._client.chat.completions.with_streaming_response.create(
                 model=self._model,
@@ -124,9 +130,30 @@ class OpenAIChatClient:
                 tool_choice="none" if tools and request.answer_only else omit,
                 stream=True,
                 stream_options={"include_usage": True} if _USAGE in options else omit,
-                extra_body=self._extra_body,
+                extra_body={**limit, **(self._extra_body or {})} or None,
             )
         )
+
+
+def _wanted(profile: Profile) -> frozenset[str]:
+    """The options that this provider is asked for first."""
+    differ = {
+        _USAGE: profile.stream_usage,
+        SIGNATURE: profile.thought_signatures,
+        _IMAGES: profile.images is Images.AFTER_RESULTS,
+        profile.reasoning_field or "": profile.reasoning_field is not None,
+    }
+    return frozenset({_CHOICE, *(name for name, wanted in differ.items() if wanted)})
+
+
+def _without_refused(profile: Profile, options: frozenset[str]) -> Profile:
+    """The profile with what is still wanted of it."""
+    return replace(
+        profile,
+        reasoning_field=profile.reasoning_field if profile.reasoning_field in options else None,
+        thought_signatures=SIGNATURE in options,
+        images=profile.images if _IMAGES in options else Images.REFERENCE,
+    )
 
 
 def _refused(options: frozenset[str], error: APIStatusError) -> set[str]:

@@ -48,8 +48,8 @@ def _normalised(messages: Sequence[Message], results: dict[_Place, ToolMessage],
                 yield replace(message, tool_calls=renamed)
                 for number, call in enumerate(renamed):
                     result = results.get((position, number))
-                    content, media = (UNKNOWN_OUTCOME, ()) if result is None else (result.content, result.media)
-                    yield ToolMessage(call.tool_call_id, call.name, content, media)
+                    known = result or ToolMessage("", "", UNKNOWN_OUTCOME, failed=True)
+                    yield replace(known, tool_call_id=call.tool_call_id, name=call.name)
             case _:
                 yield message
 

@@ -92,7 +92,8 @@ def tool_message(call: ToolCall, outcome: ToolOutcome, edited: Mapping[str, Any]
     """The result as it stands in the conversation: in words, with what a model may be able to see or hear of it."""
     media = (block for block in outcome.content if isinstance(block, MediaBlock))
     perceived = tuple(block for block in media if block.mime_type.startswith(("image/", "audio/")))
-    return ToolMessage(call.tool_call_id, call.name, for_model(outcome, edited), perceived)
+    failed = outcome.state is not CallState.SUCCEEDED
+    return ToolMessage(call.tool_call_id, call.name, for_model(outcome, edited), perceived, failed)
 
 
 def for_model(outcome: ToolOutcome, edited: Mapping[str, Any] | None = None) -> str:
