@@ -1,0 +1,288 @@
+"""The client for the Anthropic Messages API, with the real SDK, against a server on a real connection."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from dialog_engine.errors import (
+    ConfigurationError,
+    LLMAuthenticationError,
+    LLMContextLengthError,
+    LLMError,
+    LLMOverloadedError,
+    LLMQuotaError,
+    LLMRateLimitedError,
+    LLMRequestError,
+    LLMStreamBrokenError,
+    LLMUnavailableError,
+)
+from dialog_engine.llm.anthropic_client import MAX_TOKENS, AnthropicChatClient
+from dialog_engine.llm.profiles import PROFILES
+from dialog_engine.model import (
+    AssistantMessage,
+    ChatRequest,
+    FinishReason,
+    LLMEvent,
+    StreamEnd,
+    SystemMessage,
+    TextDelta,
+    ToolCall,
+    ToolCallEvent,
+    ToolMessage,
+    Turn,
+    Usage,
+    UserMessage,
+)
+from plugins_contract.catalogue import ToolEntry
+from tests.support.scripted_provider import Exchange, Provider, Script, answer, refusal, serving
+
+pytestmark = pytest.mark.anyio
+
+KEY = "hunter2hunter2"
+TURN = Turn("turn", "session", "subject")
+REQUEST = ChatRequest((SystemMessage("Be brief."), UserMessage("Hi")), TURN)
+TOOL = ToolEntry(name="clock__now", server="clock", tool="now", input_schema={"type": "object", "properties": {}})
+CACHE = {"cache_control": {"type": "ephemeral"}}
+
+
+def sse(*events: dict[str, Any]) -> bytes:
+    return b"".join(b"event: %b\ndata: %b\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in events)
+
+
+START = sse({"type": "message_start", "message": {"usage": {"input_tokens": 5, "output_tokens": 1}}})
+BLOCK = sse({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
+END = sse(
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}},
+    {"type": "message_stop"},
+)
+
+
+def text(words: str) -> bytes:
+    return sse({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": words}})
+
+
+HELLO = START + BLOCK + text("Hel") + text("lo") + END
+HELLO_EVENTS = [TextDelta("Hello"), StreamEnd(FinishReason.STOP, Usage(5, 3))]
+
+
+def error(kind: str, message: str) -> dict[str, Any]:
+    return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+@pytest.fixture
+async def provider() -> AsyncGenerator[Provider]:
+    async with serving(Provider(answer(HELLO)), path="") as provider:
+        yield provider
+
+
+@pytest.fixture
+async def client(provider: Provider) -> AsyncGenerator[AnthropicChatClient]:
+    profile = PROFILES["anthropic"]
+    client = AnthropicChatClient(provider.url, KEY, "claude", profile=profile, max_retries=0, read_timeout_s=30)
+    yield client
+    await client.aclose()
+
+
+async def ask(client: AnthropicChatClient, request: ChatRequest = REQUEST) -> list[LLMEvent]:
+    return [event async for event in client.stream_chat(request)]
+
+
+# --- What is sent ----------------------------------------------------------------------------------------------------
+
+
+async def test_the_request_carries_the_key_the_model_and_the_history(
+    provider: Provider, client: AnthropicChatClient
+) -> None:
+    assert await ask(client) == HELLO_EVENTS
+    head = provider.heads[0]
+    assert head.startswith("post /v1/messages http")
+    assert f"authorization: bearer {KEY}" in head
+    assert f"x-api-key: {KEY}" in head
+    assert "anthropic-version: " in head
+    assert provider.requests == [
+        {
+            "model": "claude",
+            "max_tokens": MAX_TOKENS,
+            "system": [{"type": "text", "text": "Be brief."} | CACHE],
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"} | CACHE]}],
+            "stream": True,
+        }
+    ]
+
+
+async def test_tools_are_offered_and_for_a_last_answer_forbidden(
+    provider: Provider, client: AnthropicChatClient
+) -> None:
+    await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,)))
+    await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,), answer_only=True))
+    assert [request["tools"][0]["name"] for request in provider.requests] == ["clock__now", "clock__now"]
+    assert [request.get("tool_choice") for request in provider.requests] == [None, {"type": "none"}]
+
+
+async def test_a_bound_and_an_extra_body_are_sent(provider: Provider) -> None:
+    extra = {"thinking": {"type": "adaptive"}}
+    client = AnthropicChatClient(provider.url, None, "claude", max_tokens=100, extra_body=extra)
+    assert await ask(client) == HELLO_EVENTS
+    assert provider.requests[0]["max_tokens"] == 100
+    assert provider.requests[0]["thinking"] == {"type": "adaptive"}
+    await client.aclose()
+
+
+def test_neither_key_nor_url_is_a_mistake_in_the_settings() -> None:
+    with pytest.raises(ConfigurationError, match="ANTHROPIC_API_KEY"):
+        AnthropicChatClient(None, None, "claude")
+
+
+async def test_a_server_that_knows_no_cache_is_asked_without_from_then_on(
+    provider: Provider, client: AnthropicChatClient
+) -> None:
+    complaint = error("invalid_request_error", "system.0.cache_control: Extra inputs are not permitted")
+    provider.scripts.insert(0, refusal(400, complaint))
+    for _ in range(2):
+        assert await ask(client) == HELLO_EVENTS
+    assert ["cache_control" in json.dumps(request) for request in provider.requests] == [True, False, False]
+
+
+async def test_what_was_thought_before_a_call_goes_back_with_its_result(
+    provider: Provider, client: AnthropicChatClient
+) -> None:
+    provider.scripts = [
+        answer(
+            START,
+            sse(
+                {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
+                {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "Hm."}},
+                {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "sig"}},
+                {"type": "content_block_stop", "index": 0},
+                {
+                    "type": "content_block_start",
+                    "index": 1,
+                    "content_block": {"type": "tool_use", "id": "toolu_1", "name": "clock__now", "input": {}},
+                },
+                {"type": "content_block_stop", "index": 1},
+                {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
+                {"type": "message_stop"},
+            ),
+        ),
+        answer(HELLO),
+    ]
+    reasoning, event, end = await ask(client)
+    assert isinstance(event, ToolCallEvent)
+    assert end == StreamEnd(FinishReason.TOOL_CALLS, Usage(5, 9))
+    call = ToolCall(event.tool_call_id, "correlation", event.name, event.arguments, event.extra)
+    said = (AssistantMessage("", (call,), reasoning=str(reasoning)), ToolMessage("toolu_1", "clock__now", "noon"))
+    await ask(client, ChatRequest((*REQUEST.messages, *said), TURN, (TOOL,)))
+
+    _, assistant, results = provider.requests[1]["messages"]
+    assert assistant["content"] == [
+        {"type": "thinking", "thinking": "Hm.", "signature": "sig"},
+        {"type": "tool_use", "id": "toolu_1", "name": "clock__now", "input": {}},
+    ]
+    assert [block["type"] for block in results["content"]] == ["tool_result"]
+
+
+# --- How an answer comes, and is stopped -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+async def test_a_stream_may_be_cut_in_any_way(provider: Provider, client: AnthropicChatClient, size: int) -> None:
+    provider.scripts = [answer(*(HELLO[at : at + size] for at in range(0, len(HELLO), size)))]
+    events = await ask(client)
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Hello"
+    assert events[-1] == HELLO_EVENTS[-1]
+
+
+async def test_a_connection_is_used_again(provider: Provider, client: AnthropicChatClient) -> None:
+    for _ in range(3):
+        assert await ask(client) == HELLO_EVENTS
+    assert (provider.connections, len(provider.requests)) == (1, 3)
+
+
+async def test_closing_the_generator_closes_the_stream_at_the_provider(
+    provider: Provider, client: AnthropicChatClient
+) -> None:
+    closed = asyncio.Event()
+    provider.scripts = [endless(closed)]
+    async with aclosing(client.stream_chat(REQUEST)) as events:
+        assert await anext(events) == TextDelta("Hel")
+    await asyncio.wait_for(closed.wait(), 5)
+
+
+def endless(closed: asyncio.Event) -> Script:
+    async def script(exchange: Exchange) -> None:
+        await exchange.start()
+        await exchange.send(START + BLOCK + text("Hel"))
+        await exchange.until_closed()
+        closed.set()
+
+    return script
+
+
+# --- How it fails ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, error("invalid_request_error", "max_tokens: too big"), LLMRequestError),
+        (400, error("invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"), LLMContextLengthError),
+        (400, error("invalid_request_error", "Your credit balance is too low"), LLMQuotaError),
+        (401, error("authentication_error", f"invalid x-api-key {KEY}"), LLMAuthenticationError),
+        (404, error("not_found_error", "model: claude-0"), LLMRequestError),
+        (429, error("rate_limit_error", "slow down"), LLMRateLimitedError),
+        (500, error("api_error", "Internal server error"), LLMUnavailableError),
+        (529, error("overloaded_error", "Overloaded"), LLMOverloadedError),
+    ],
+)
+async def test_a_refusal_gets_its_name_and_keeps_the_providers_words(
+    provider: Provider, client: AnthropicChatClient, status: int, body: dict[str, Any], kind: type[LLMError]
+) -> None:
+    provider.scripts = [refusal(status, body)]
+    with pytest.raises(LLMError) as caught:
+        await ask(client)
+    assert type(caught.value) is kind
+    assert body["error"]["message"].replace(KEY, "***") in str(caught.value)
+    assert KEY not in str(caught.value)
+
+
+async def test_before_the_first_byte_it_is_tried_again_but_not_after_an_hour(provider: Provider) -> None:
+    client = AnthropicChatClient(provider.url, KEY, "claude", max_retries=2)
+    provider.scripts = [refusal(529, error("overloaded_error", "Overloaded")), answer(HELLO)]
+    assert await ask(client) == HELLO_EVENTS
+    provider.scripts = [answer(b"{}", status=429, content_type="application/json", retry_after="3600")]
+    with pytest.raises(LLMRateLimitedError, match="in 3600 seconds"):
+        await ask(client)
+    assert len(provider.requests) == 3
+    await client.aclose()
+
+
+async def test_after_the_first_byte_it_is_not_tried_again(provider: Provider) -> None:
+    client = AnthropicChatClient(provider.url, KEY, "claude", max_retries=2)
+    provider.scripts = [answer(START + BLOCK + text("Hel"), cut=True), answer(HELLO)]
+    async with aclosing(client.stream_chat(REQUEST)) as events:
+        assert await anext(events) == TextDelta("Hel")
+        with pytest.raises(LLMStreamBrokenError):
+            await anext(events)
+    assert len(provider.requests) == 1
+    await client.aclose()
+
+
+async def test_an_overload_inside_the_stream_is_told_after_its_text(
+    provider: Provider, client: AnthropicChatClient
+) -> None:
+    provider.scripts = [answer(START + BLOCK + text("Hel") + sse(error("overloaded_error", "Overloaded")))]
+    async with aclosing(client.stream_chat(REQUEST)) as events:
+        assert await anext(events) == TextDelta("Hel")
+        with pytest.raises(LLMOverloadedError):
+            await anext(events)
+
+
+async def test_a_web_page_instead_of_a_stream_is_a_wrong_url(provider: Provider, client: AnthropicChatClient) -> None:
+    provider.scripts = [answer(b"<html>Welcome</html>", content_type="text/html")]
+    with pytest.raises(LLMRequestError, match="base URL"):
+        await ask(client)
