@@ -13,7 +13,7 @@ BARE = CallRow(correlation_id="c1", tool_call_id="call_1", name="a__b", server="
 FULL = CallRow(
     correlation_id="c2", tool_call_id="call_2", name="a__b", server="a", arguments='{"x": 1}', created_at=8,
     extra=msgspec.Raw(b'{"sign":"x"}'), request=msgspec.Raw(b'{"tool":"b"}'), outcome=msgspec.Raw(b'{"state":"ok"}'),
-    answered_at=9,
+    answered_at=9, tool="a__c",
 )  # fmt: skip
 QUESTION = MessageRow(number=1, turn_id="t1", role="user", content="Hi", created_at=7)
 ANSWER = MessageRow(number=2, turn_id="t1", role="assistant", content="", created_at=8, calls=(BARE, FULL))

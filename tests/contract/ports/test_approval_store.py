@@ -31,7 +31,10 @@ def question(**arguments: Any) -> Question:
 async def waiting(storage: Storage, calls: int = 1) -> tuple[Turn, list[Asked]]:
     """A turn whose calls wait for approval."""
     turn = await storage.turns.begin("ada", None, "Hello!", None)
-    asked = [Asked(ToolCall(f"call_{n}", new_id(), "a__b", '{"x": 1}'), question(x=n)) for n in range(calls)]
+    asked = [
+        Asked(ToolCall(f"call_{n}", new_id(), "mcp_query", '{"x": 1}', tool="a__b"), question(x=n))
+        for n in range(calls)
+    ]
     questions = {each.call.correlation_id: each.question for each in asked}
     message = AssistantMessage("", tuple(each.call for each in asked))
     await storage.calls.add_round(turn, message, [], {}, questions)

@@ -151,6 +151,21 @@ async def test_who_answered_a_call_that_was_never_requested_is_kept(storage: Sto
     assert [each.server for each in told.calls] == ["callstream", ""]
 
 
+async def test_the_tool_that_a_call_means_is_kept_beside_the_name_that_the_model_used(storage: Storage) -> None:
+    turn = await begun(storage)
+    meant = ToolCall("call_1", new_id(), "mcp_query", "{}", tool="a__b")
+
+    await storage.calls.add_round(turn, AssistantMessage("", (meant,)), asked(turn, meant), {})
+
+    _, said = await storage.history.messages(turn.session_id)
+    assert said == AssistantMessage("", (meant,))
+    assert [opened.call for opened in await storage.history.open_calls(turn)] == [meant]
+    [_, told] = await storage.history.told(turn)
+    assert [each.call for each in told.calls] == [meant]
+    assert await storage.calls.add_result(turn, meant, succeeded("x"))
+    assert [*await storage.history.messages(turn.session_id)][-1] == ToolMessage("call_1", "mcp_query", "x")
+
+
 async def test_what_a_provider_wants_echoed_with_a_call_is_kept(storage: Storage) -> None:
     turn = await begun(storage)
     signed = ToolCall("call_1", new_id(), "a__b", "{}", {"extra_content": {"signature": "x"}})

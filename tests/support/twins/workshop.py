@@ -106,7 +106,7 @@ class Workshop(ToolCalls):
             turn_id=turn.turn_id,
             turn=turn.epoch,
             tool_call_id=call.tool_call_id,
-            tool_name=call.name,
+            tool_name=call.tool_name,
             server=tool.server,
             tool=tool.tool,
             arguments=arguments,

@@ -25,6 +25,13 @@ class ToolCall:
     arguments: str
     extra: Mapping[str, Any] | None = None
     """What the provider wants echoed with the call, such as a thought signature."""
+    tool: str = ""
+    """The tool that is meant, where `name` is the gateway's: what users, workers and analytics are told."""
+
+    @property
+    def tool_name(self) -> str:
+        """The name of the tool that is meant."""
+        return self.tool or self.name
 
 
 @dataclass(frozen=True, slots=True)

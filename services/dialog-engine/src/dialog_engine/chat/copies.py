@@ -36,6 +36,7 @@ class CallRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     server: str
     arguments: str
     created_at: int
+    tool: str = ""
     extra: msgspec.Raw = NOTHING
     request: msgspec.Raw = NOTHING
     outcome: msgspec.Raw = NOTHING

@@ -59,7 +59,7 @@ def usage_view(usage: Usage) -> dict[str, int]:
 
 def _of_call(call: ToolCall, server: str, round_number: int) -> dict[str, Any]:
     return {
-        "toolName": call.name,
+        "toolName": call.tool_name,
         "server": server,
         "toolCallId": call.tool_call_id,
         "correlationId": call.correlation_id,
@@ -71,7 +71,7 @@ def _message(event: MessageFinished) -> dict[str, Any]:
     data: dict[str, Any] = {"messageId": event.message_id, "role": "assistant", "content": event.message.content}
     if event.message.tool_calls:
         data["toolCalls"] = [
-            {"toolCallId": call.tool_call_id, "correlationId": call.correlation_id, "toolName": call.name}
+            {"toolCallId": call.tool_call_id, "correlationId": call.correlation_id, "toolName": call.tool_name}
             for call in event.message.tool_calls
         ]
     return data

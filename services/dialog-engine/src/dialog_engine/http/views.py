@@ -12,6 +12,7 @@ from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionRecord,
 from dialog_engine.chat.events import usage_view
 from dialog_engine.model import ApprovalStatus, ToolStatus
 from dialog_engine.tool_calls.directory import ServerView
+from dialog_engine.tool_calls.exposure import Exposure
 from dialog_engine.tool_calls.questions import Approval
 from dialog_engine.tool_calls.views import (
     decision_details,
@@ -21,6 +22,7 @@ from dialog_engine.tool_calls.views import (
     status_of,
 )
 from dialog_engine.tool_calls.views import timestamp as tool_calls_timestamp
+from plugins_contract.catalogue import ToolEntry
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 _SHOWN = re.compile(r"(image|audio)/[a-zA-Z0-9][a-zA-Z0-9.+_-]{0,100}")
@@ -122,6 +124,18 @@ def server(view: ServerView) -> dict[str, Any]:
     }
 
 
+def exposure(exposure: Exposure, catalogue: tuple[ToolEntry, ...]) -> dict[str, Any]:
+    """How the tools are offered to the model, and what all their schemas would cost in every request."""
+    rule = exposure.in_force(catalogue)
+    return {
+        "mode": rule.mode,
+        "setting": exposure.mode,
+        "tools": len(catalogue),
+        "tokens": rule.tokens,
+        "budgetTokens": exposure.budget_tokens,
+    }
+
+
 def media(outcome: ToolOutcome | None, number: int) -> Response | None:
     """Block `number` of the outcome as its bytes; None when there is no such image or sound.
 
@@ -161,7 +175,7 @@ def _call(turn_id: str, record: CallRecord) -> dict[str, Any]:
     data: dict[str, Any] = {
         "toolCallId": call.tool_call_id,
         "correlationId": call.correlation_id,
-        "toolName": call.name,
+        "toolName": call.tool_name,
         "server": record.server,
         "arguments": shown_arguments(call),
     }

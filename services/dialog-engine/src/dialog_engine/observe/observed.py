@@ -87,7 +87,7 @@ class _ObservedLog(TurnLog):
                 self._pending[event.call.correlation_id] = time.monotonic()
             case ToolStep() if event.status in _LAST_STEPS:
                 # A call that no server was asked for may bear any name that the model made up.
-                tool = event.call.name if event.server else NOT_RUN
+                tool = event.call.tool_name if event.server else NOT_RUN
                 self._metrics.tool_calls.labels(tool, event.status).inc()
                 if started := self._pending.pop(event.call.correlation_id, None):
                     self._metrics.tool_call_seconds.labels(tool).observe(time.monotonic() - started)

@@ -8,7 +8,7 @@ from dialog_engine.chat.copies import ApprovalRow, SessionRow
 from dialog_engine.chat.journal import JournalEntry, Step
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.model import ToolCall, Turn
-from dialog_engine.storage.calls import OfferRows, answer_call, outcome_row
+from dialog_engine.storage.calls import OfferRows, answer_call, call_of, outcome_row
 from dialog_engine.storage.copies import raw
 from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.journal import OfferEntries, add_entry, nobody
@@ -20,7 +20,7 @@ from plugins_contract.messages import ToolCallRequested, encode_request
 from plugins_contract.outcomes import ToolOutcome
 
 _WAITING = (
-    "SELECT c.tool_call_id, c.correlation_id, c.name, c.arguments, a.question FROM approvals a"
+    "SELECT c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, a.question FROM approvals a"
     " JOIN tool_calls c USING (correlation_id)"
     " WHERE c.turn_id = ? AND c.outcome IS NULL AND a.decision IS NULL ORDER BY c.message_id, c.ordinal"
 )
@@ -114,7 +114,7 @@ class SqliteApprovals(ApprovalStore):
 
 def _waiting(tx: Transaction, turn: Turn) -> list[Asked]:
     return [
-        Asked(ToolCall(*call), msgspec.json.decode(question, type=Question))
+        Asked(call_of(*call), msgspec.json.decode(question, type=Question))
         for *call, question in tx.execute(_WAITING, turn.turn_id)
     ]
 

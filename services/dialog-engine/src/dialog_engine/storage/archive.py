@@ -40,7 +40,7 @@ _TURN = (
 )
 _MESSAGES = (
     "SELECT m.number, m.turn_id, m.role, m.content, m.reasoning, m.interrupted, m.created_at,"
-    " c.tool_call_id, c.correlation_id, c.name, c.arguments, c.extra, c.server, c.outcome,"
+    " c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, c.extra, c.server, c.outcome,"
     " a.question, a.decision FROM messages m LEFT JOIN tool_calls c ON c.message_id = m.message_id"
     " LEFT JOIN approvals a ON a.correlation_id = c.correlation_id"
     " WHERE m.{} = ? ORDER BY m.number, m.message_id, c.ordinal"
@@ -171,13 +171,15 @@ def _call_record(
     correlation_id: str,
     name: str,
     arguments: str,
+    tool: str,
     extra: bytes | None,
     server: str,
     outcome: bytes | None,
     question: bytes | None,
     decision: bytes | None,
 ) -> CallRecord:
-    call = ToolCall(tool_call_id, correlation_id, name, arguments, msgspec.json.decode(extra) if extra else None)
+    echoed = msgspec.json.decode(extra) if extra else None
+    call = ToolCall(tool_call_id, correlation_id, name, arguments, echoed, tool)
     return CallRecord(call, server, _outcome(outcome), _approval(question, decision))
 
 

@@ -71,7 +71,7 @@ class SqliteCalls(CallStore):
             tx.execute("UPDATE turns SET rounds = rounds + 1 WHERE turn_id = ?", turn.turn_id)
             tx.execute_many(
                 "INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server,"
-                " arguments, extra, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " arguments, tool, extra, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [
                     (
                         call.correlation_id,
@@ -82,6 +82,7 @@ class SqliteCalls(CallStore):
                         call.name,
                         of_call.get(call.correlation_id, ""),
                         call.arguments,
+                        call.tool,
                         msgspec.json.encode(call.extra) if call.extra else None,
                         now_ms(),
                     )
@@ -122,7 +123,7 @@ class SqliteCalls(CallStore):
 
         def unit(tx: Transaction) -> tuple[list[OpenCall], list[OutboxRow], list[JournalEntry]]:
             rows = tx.execute(
-                "SELECT c.tool_call_id, c.correlation_id, c.name, c.arguments, o.payload FROM tool_calls c"
+                "SELECT c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, o.payload FROM tool_calls c"
                 " JOIN outbox o ON o.event_type = ? AND o.event_id = c.correlation_id"
                 " WHERE c.turn_id = ? AND c.outcome IS NULL ORDER BY c.message_id, c.ordinal",
                 TOOL_CALL_REQUESTED,
@@ -131,12 +132,13 @@ class SqliteCalls(CallStore):
             found: list[OpenCall] = []
             facts: list[OutboxRow] = []
             entries: list[JournalEntry] = []
-            for *call, payload in rows:
+            for *columns, payload in rows:
+                call = call_of(*columns)
                 try:
-                    found.append(OpenCall(ToolCall(*call), decode_request(payload)))
+                    found.append(OpenCall(call, decode_request(payload)))
                 except UnsupportedEventError as error:
-                    facts += answer_call(tx, turn, ToolCall(*call), _unreadable(error))
-                    entries.append(_outcome_entry(tx, turn, ToolCall(*call)))
+                    facts += answer_call(tx, turn, call, _unreadable(error))
+                    entries.append(_outcome_entry(tx, turn, call))
             return found, facts, entries
 
         # In the writer's queue: a round whose commit is on its way when the user stops the turn must be seen.
@@ -144,6 +146,11 @@ class SqliteCalls(CallStore):
         self._share(entries)
         self._offer(facts)
         return found
+
+
+def call_of(tool_call_id: str, correlation_id: str, name: str, arguments: str, tool: str) -> ToolCall:
+    """A call from its columns; what its provider wants echoed matters only where it is sent back."""
+    return ToolCall(tool_call_id, correlation_id, name, arguments, tool=tool)
 
 
 def answer_call(tx: Transaction, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> list[OutboxRow]:
@@ -162,7 +169,7 @@ def answer_call(tx: Transaction, turn: Turn, call: ToolCall, outcome: ToolOutcom
         turn_id=turn.turn_id,
         session_id=turn.session_id,
         subject=turn.subject,
-        tool_name=call.name,
+        tool_name=call.tool_name,
         state=outcome.state,
         error_code=outcome.error.code if outcome.error else None,
         duration_ms=outcome.duration_ms,

@@ -29,7 +29,7 @@ _TURN = (
     " traceparent, created_at, finished_at FROM turns"
 )
 _CALL = (
-    "SELECT c.correlation_id, c.tool_call_id, c.name, c.server, c.arguments, c.created_at, c.extra, o.payload,"
+    "SELECT c.correlation_id, c.tool_call_id, c.name, c.server, c.arguments, c.tool, c.created_at, c.extra, o.payload,"
     " c.outcome, c.answered_at, a.question, a.decision FROM tool_calls c"
     " LEFT JOIN approvals a ON a.correlation_id = c.correlation_id"
     " LEFT JOIN outbox o ON o.event_type = ? AND o.event_id = c.correlation_id"
@@ -281,7 +281,7 @@ def _merge_message(tx: Transaction, session_id: str, row: MessageRow) -> None:
     [(message_id,)] = inserted
     tx.execute_many(
         "INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server, arguments,"
-        " extra, outcome, created_at, answered_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " tool, extra, outcome, created_at, answered_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 call.correlation_id,
@@ -292,6 +292,7 @@ def _merge_message(tx: Transaction, session_id: str, row: MessageRow) -> None:
                 call.name,
                 call.server,
                 call.arguments,
+                call.tool,
                 _blob(call.extra),
                 _blob(call.outcome),
                 call.created_at,
@@ -335,6 +336,7 @@ def _call_row(
     name: str,
     server: str,
     arguments: str,
+    tool: str,
     created_at: int,
     *blobs: Any,
 ) -> CallRow:
@@ -345,6 +347,7 @@ def _call_row(
         name=name,
         server=server,
         arguments=arguments,
+        tool=tool,
         created_at=created_at,
         extra=raw(extra),
         request=raw(request),

@@ -260,6 +260,7 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "UPDATE messages SET number = message_id",
         "DROP INDEX IF EXISTS messages_by_session",
     ),
+    ("ALTER TABLE tool_calls ADD COLUMN tool TEXT NOT NULL DEFAULT ''",),
 )
 """What makes a file of version n (`PRAGMA user_version`) one of version n + 1. A new file is made by schema.sql."""
 

@@ -58,6 +58,7 @@ CREATE TABLE IF NOT EXISTS tool_calls (
     name           TEXT NOT NULL,
     server         TEXT NOT NULL,
     arguments      TEXT NOT NULL,
+    tool           TEXT NOT NULL DEFAULT '', -- the one that is meant, where the name is the gateway's
     extra          BLOB,
     outcome        BLOB,
     created_at     INTEGER NOT NULL,

@@ -149,7 +149,7 @@ class ApprovalDesk:
         asked = waiting.asked.get(handed_in.correlation_id)
         if asked is None:
             raise NotWaitingHereError
-        tool = self._source.find(asked.call.name)
+        tool = self._source.find(asked.call.tool_name)
         match approvals.judge(asked.question, handed_in.given, tool, self._now_ms()):
             case Reject(error):
                 raise error

@@ -1,0 +1,55 @@
+"""A session that goes from one engine's file to another's."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dialog_engine.chat.copies import SessionCopy, decoded, encoded
+from dialog_engine.chat.facts import TOOL_CALL_FINISHED, ToolCallFinished
+from dialog_engine.model import AssistantMessage, ToolCall
+from dialog_engine.storage.approvals import SqliteApprovals
+from dialog_engine.storage.archive import SqliteArchive
+from dialog_engine.storage.calls import SqliteCalls
+from dialog_engine.storage.copies import SqliteCopies, session_head, session_rows
+from dialog_engine.storage.database import Transaction, open_database
+from dialog_engine.storage.outbox import SqliteOutbox
+from dialog_engine.storage.turns import SqliteTurns
+from dialog_engine.tool_calls.approvals import question_for
+from plugins_contract.catalogue import ApprovalPolicy
+from tests.support.twins import Workshop, succeeded, tool
+
+pytestmark = pytest.mark.anyio
+
+TOOL = tool("a__b", approval=ApprovalPolicy.ALWAYS)
+OPEN = ToolCall("call_1", "c1", "mcp_query", "{}", tool="a__b")
+ASKED = ToolCall("call_2", "c2", "mcp_query", "{}", tool="a__b")
+
+
+async def test_who_takes_a_turn_over_knows_the_tools_that_its_calls_mean(tmp_path: Path) -> None:
+    async with open_database(tmp_path / "here.db") as here, open_database(tmp_path / "there.db") as there:
+        turn = await SqliteTurns(here, lambda _: None).begin("ada", None, "Hi", None)
+        request = Workshop().request(turn, OPEN, TOOL, {})
+        question = question_for(TOOL, {}, 0, 60_000)
+        assert question is not None
+        message = AssistantMessage("", (OPEN, ASKED))
+        await SqliteCalls(here, lambda _: None).add_round(turn, message, [request], {}, {"c2": question})
+
+        async def unit(tx: Transaction) -> SessionCopy:
+            head = await session_head(tx, turn.session_id)
+            assert head is not None
+            rows = encoded(await session_rows(tx, turn.session_id))
+            return SessionCopy(head, 1, tuple(decoded(rows)))
+
+        found = await SqliteCopies(there, "mailbox").take_over(await here.write(unit), turn.turn_id, 2)
+
+        assert found is not None
+        taken, _ = found
+        calls = SqliteCalls(there, lambda _: None)
+        archive = SqliteArchive(there, calls)
+        assert [each.call for each in await archive.open_calls(taken)] == [OPEN]
+        assert [each.call for each in await SqliteApprovals(there, lambda _: None).waiting(taken)] == [ASKED]
+        assert (await archive.messages(turn.session_id))[-1] == message
+        await calls.add_result(taken, OPEN, succeeded("done"))
+        [fact] = [row for row in await SqliteOutbox(there).waiting(10) if row.event_type == TOOL_CALL_FINISHED]
+        assert msgspec.json.decode(fact.payload, type=ToolCallFinished).tool_name == "a__b"
