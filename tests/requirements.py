@@ -497,6 +497,30 @@ TURNS: dict[str, tuple[str, ...] | str] = {
 }
 
 MODELS: dict[str, tuple[str, ...] | str] = {
+    # Exposure
+    "one gateway tool lists servers, operations and parameters, within a budget": (
+        "unit/test_gateway.py::test_every_operation_is_told_in_one_line_while_that_fits",
+        "unit/test_gateway.py::test_descriptions_are_left_out_first_then_parameters_then_operations",
+        "unit/test_gateway.py::test_with_very_many_servers_some_are_left_out_and_their_number_is_told",
+    ),
+    "an unknown resource or operation is answered with what exists": (
+        "unit/test_gateway.py::test_what_does_not_exist_is_answered_with_what_does",
+        "unit/test_exposure_turns.py::test_what_does_not_exist_is_answered_with_what_does_and_the_turn_goes_on",
+    ),
+    "a call through the gateway is that of the tool it means, for users, workers and approvals, in every life of the turn": (
+        "unit/test_exposure_turns.py::test_users_and_workers_are_told_of_the_real_tool_and_the_model_of_its_own_call",
+        "unit/test_exposure_turns.py::test_the_request_that_travels_is_that_of_the_tool",
+        "unit/test_exposure_turns.py::test_a_person_approves_the_tool_and_its_own_arguments",
+        "unit/test_exposure_turns.py::test_a_call_that_waits_for_approval_is_taken_up_by_the_next_life",
+        "integration/test_storage_copies.py::test_who_takes_a_turn_over_knows_the_tools_that_its_calls_mean",
+    ),
+    "a catalogue that outgrows the budget is searched, and what was found stays on offer": (
+        "unit/test_exposure.py::test_what_is_in_force",
+        "unit/test_exposure.py::test_what_was_found_is_offered_after_all_that_was_offered_before",
+        "unit/test_exposure_turns.py::test_of_five_hundred_tools_auto_offers_those_that_were_found_for_the_whole_session",
+        "unit/test_exposure_turns.py::test_a_tool_that_was_not_found_is_run_all_the_same_and_offered_from_then_on",
+        "unit/test_exposure_turns.py::test_what_was_found_is_still_offered_after_a_restart",
+    ),
     "every known habit of providers is understood": (
         "unit/test_llm_assembly.py::test_a_provider_is_understood",
         "unit/test_llm_assembly.py::test_every_quirk_has_a_file",

@@ -18,6 +18,7 @@ from dialog_engine.model import (
 )
 from dialog_engine.tool_calls.desk import ApprovalDesk
 from dialog_engine.tool_calls.enhance import enhance
+from dialog_engine.tool_calls.exposure import Exposure
 from dialog_engine.tool_calls.local_tools import LocalTool
 from dialog_engine.tool_calls.pipeline import standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
@@ -43,6 +44,7 @@ class Stage:
         system_prompt: str = "",
         approval_seconds: float = 60,
         local: Sequence[LocalTool] = (),
+        exposure: Exposure | None = None,
     ) -> None:
         self.model = model
         self.tools = tools or Shelf()
@@ -55,6 +57,7 @@ class Stage:
         self._max_rounds = max_rounds
         self._system_prompt = system_prompt
         self._local = local
+        self._exposure = exposure
         self.turns = self._engine()
 
     async def __aenter__(self) -> "Stage":
@@ -103,6 +106,7 @@ class Stage:
             system_prompt=self._system_prompt,
             max_rounds=self._max_rounds,
             local=self._local,
+            exposure=self._exposure,
         )
         service = ChatService(
             enhance(self.model, pipeline),
@@ -141,7 +145,7 @@ def text_of(events: Sequence[TurnEvent]) -> str:
 def steps_of(events: Sequence[TurnEvent], name: str | None = None) -> list[ToolStatus]:
     """The steps of the tool calls, or of those of one tool."""
     steps = [event for event in events if isinstance(event, ToolStep)]
-    return [step.status for step in steps if name in (None, step.call.name)]
+    return [step.status for step in steps if name in (None, step.call.tool_name)]
 
 
 def done_of(events: Sequence[TurnEvent]) -> Done:
@@ -153,7 +157,7 @@ def done_of(events: Sequence[TurnEvent]) -> Done:
 
 def is_step(status: ToolStatus, name: str | None = None) -> Callable[[TurnEvent], bool]:
     """Whether an event is such a step."""
-    return lambda event: isinstance(event, ToolStep) and event.status is status and name in (None, event.call.name)
+    return lambda event: isinstance(event, ToolStep) and event.status is status and name in (None, event.call.tool_name)
 
 
 def is_text(text: str) -> Callable[[TurnEvent], bool]:

@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
@@ -75,6 +75,14 @@ class Settings(RedisSettings, BaseSettings):
         30_000, ge=100, description="Total time of a tool call, unless its server's configuration says otherwise."
     )
     mcp_max_tool_rounds: int = Field(5, ge=1, le=100, description="Rounds of tool calls before the last answer.")
+    tool_exposure: Literal["direct", "gateway", "search", "auto"] = Field(
+        "auto",
+        description="How the model is offered tools: direct, each with its schema; gateway, one tool for all; search,"
+        " it looks for them; auto, direct while the schemas fit TOOL_BUDGET_TOKENS, else search.",
+    )
+    tool_budget_tokens: int = Field(
+        12_000, ge=500, description="Tokens that the tools of MCP servers may cost in every request to the model."
+    )
     approval_timeout_seconds: float = Field(
         3600, gt=0, description="How long a tool call that needs approval waits for it; then it counts as not approved."
     )

@@ -49,6 +49,7 @@ from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.desk import ApprovalDesk
 from dialog_engine.tool_calls.directory import ToolDirectory
 from dialog_engine.tool_calls.enhance import enhance
+from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.pipeline import standard_pipeline
 from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat, ToolCalls
 from dialog_engine.tool_calls.quarantine import OfferedTools, Quarantine
@@ -132,6 +133,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         catalogue = CatalogueReader(redis, announcements, keys, clock)
         quarantine = Quarantine(lambda tool: metrics.tools_refused.labels(tool.name).inc())
         tools = OfferedTools(catalogue if settings.enable_mcp else DisabledTools(), quarantine)
+        exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
 
         calls = SqliteCalls(database, relay.offer, journal.offer)
         turn_store = SqliteTurns(database, relay.offer, journal.offer)
@@ -140,7 +142,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         rounds = Rounds(calls, executor, _desk(approvals, tools, executor, clock, settings, metrics))
         llm = await stack.enter_async_context(open_llm(settings))
         service = ChatService(
-            _llm_with_tools(quarantine.guard(observed_llm(llm, metrics)), tools, rounds, settings),
+            _llm_with_tools(quarantine.guard(observed_llm(llm, metrics)), tools, exposure, rounds, settings),
             turns=turn_store,
             history=archive,
             approvals=approvals,
@@ -197,6 +199,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             approvals=SharedApprovals(shared, OwnDecisions(rounds.desk, journal), handover),
             frames=logs,
             tools=tools,
+            exposure=exposure,
             readiness=readings.readiness,
             metrics=readings.scrape,
             max_message_chars=settings.max_message_chars,
@@ -216,9 +219,15 @@ def _desk(
     )
 
 
-def _llm_with_tools(llm: StreamChat, tools: ToolDirectory, rounds: Rounds, settings: Settings) -> StreamChat:
+def _llm_with_tools(
+    llm: StreamChat, tools: ToolDirectory, exposure: Exposure, rounds: Rounds, settings: Settings
+) -> StreamChat:
     pipeline = standard_pipeline(
-        source=tools, rounds=rounds, system_prompt=settings.system_prompt, max_rounds=settings.mcp_max_tool_rounds
+        source=tools,
+        exposure=exposure,
+        rounds=rounds,
+        system_prompt=settings.system_prompt,
+        max_rounds=settings.mcp_max_tool_rounds,
     )
     return enhance(llm, pipeline)
 

@@ -11,6 +11,7 @@ from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.frames import TurnFrames
 from dialog_engine.chat.shared_turns import SharedTurns
 from dialog_engine.tool_calls.directory import ToolDirectory
+from dialog_engine.tool_calls.exposure import Exposure
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Services:
     approvals: SharedApprovals
     frames: TurnFrames
     tools: ToolDirectory
+    exposure: Exposure
     readiness: Callable[[], Awaitable[Readiness]]
     metrics: Callable[[], Awaitable[bytes]]
     max_message_chars: int

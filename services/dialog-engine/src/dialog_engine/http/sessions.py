@@ -52,6 +52,7 @@ async def tools(engine: Engine, _: Subject) -> dict[str, Any]:
     """What the model is offered, and what was left out and why."""
     return {
         "mcp": "enabled" if engine.about.mcp_enabled else "disabled",
+        "exposure": views.exposure(engine.exposure, engine.tools.tools()),
         "servers": [views.server(view) for view in engine.tools.servers],
     }
 

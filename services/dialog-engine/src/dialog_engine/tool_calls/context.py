@@ -33,13 +33,15 @@ class TurnContext:
     """The state of one turn between two processors.
 
     `depth` counts the rounds of tool calls that are behind it. `last` is set when no more calls may be made, and says
-    why: this reply is the answer. `problems` says, by correlation id, why calls of the reply cannot be run as written.
+    why: this reply is the answer. `catalogue` is all the tools there are, `tools` those that the model is offered.
+    `problems` says, by correlation id, why calls of the reply cannot be run as written.
     """
 
     turn: Turn
     llm: StreamChat
     band: SideBand
     messages: tuple[Message, ...]
+    catalogue: tuple[ToolEntry, ...] | None = None
     tools: tuple[ToolEntry, ...] = ()
     depth: int = 0
     last: FinishReason | None = None

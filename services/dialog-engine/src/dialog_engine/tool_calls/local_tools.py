@@ -18,7 +18,7 @@ import msgspec
 
 from dialog_engine.model import Turn
 from dialog_engine.tool_calls.planning import Runnable, Unrunnable
-from dialog_engine.tool_calls.ports import ToolSource
+from dialog_engine.tool_calls.ports import OWN_SERVER, ToolSource
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
@@ -26,8 +26,6 @@ from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
 
 log = logging.getLogger(__name__)
 
-SERVER = "callstream"
-"""What users are shown in place of an MCP server."""
 ANSWER_SECONDS = 10.0
 """How long an answer may take: the round is committed, and shown, only after it."""
 
@@ -59,7 +57,7 @@ def local_entry(name: str, description: str, input_schema: dict[str, Any], *, ti
         raise ValueError(f"{name!r} is no name for a local tool: a-z and single underscores, 2 to 40 characters")
     return ToolEntry(
         name=name,
-        server=SERVER,
+        server=OWN_SERVER,
         tool=name,
         title=title,
         description=description,
@@ -70,14 +68,14 @@ def local_entry(name: str, description: str, input_schema: dict[str, Any], *, ti
 
 
 class LocalTools(ToolSource):
-    """The tools of a source, and local ones after them."""
+    """A source whose tools are found beside local ones. `tools` are those of the source alone."""
 
     def __init__(self, source: ToolSource, tools: Sequence[LocalTool] = ()) -> None:
         self._source = source
         self._tools = {tool.entry.name: tool for tool in tools}
 
     def tools(self) -> tuple[ToolEntry, ...]:
-        return (*self._source.tools(), *(tool.entry for tool in self._tools.values()))
+        return self._source.tools()
 
     def find(self, name: str) -> ToolEntry | ToolError:
         tool = self._tools.get(name)

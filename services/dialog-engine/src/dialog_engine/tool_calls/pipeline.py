@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from dialog_engine.tool_calls.context import Answer, TurnContext
+from dialog_engine.tool_calls.exposure import Exposure
 from dialog_engine.tool_calls.local_tools import LocalTool, LocalTools
 from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.processors.conversation_entry import ConversationEntry
@@ -14,6 +15,7 @@ from dialog_engine.tool_calls.processors.tool_call_extractor import ToolCallExtr
 from dialog_engine.tool_calls.processors.tool_execution import ToolExecution
 from dialog_engine.tool_calls.processors.tool_preparation import ToolPreparation
 from dialog_engine.tool_calls.rounds import Rounds
+from dialog_engine.tool_calls.tool_search import ToolSearch
 
 
 class Processor(Protocol):
@@ -47,16 +49,24 @@ class Pipeline:
 
 
 def standard_pipeline(
-    *, source: ToolSource, rounds: Rounds, system_prompt: str, max_rounds: int, local: Sequence[LocalTool] = ()
+    *,
+    source: ToolSource,
+    rounds: Rounds,
+    system_prompt: str,
+    max_rounds: int,
+    local: Sequence[LocalTool] = (),
+    exposure: Exposure | None = None,
 ) -> Pipeline:
     """The pipeline of the product. At most `max_rounds` rounds of tool calls, then a last answer without tools.
 
-    `local` are tools that the engine answers itself.
+    `local` are tools that the engine answers itself; `exposure` says how those of `source` are offered, and is `auto`
+    when it does not.
     """
-    tools = LocalTools(source, local)
+    tools = LocalTools(source, (*local, ToolSearch(source)))
     return Pipeline(
-        prepare=(ToolPreparation(tools), ConversationEntry(system_prompt)),
+        prepare=(ConversationEntry(system_prompt),),
         rounds=(
+            ToolPreparation(source, exposure or Exposure(), [tool.entry for tool in local]),
             StartSideBand(max_rounds),
             ToolCallExtractor(),
             ToolExecution(tools, rounds),

@@ -1,7 +1,7 @@
 """Decide what is to be done with a tool call before anything travels: find the tool, read and check the arguments."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -10,8 +10,10 @@ from jsonschema import Draft202012Validator
 from referencing import Registry
 
 from dialog_engine.model import ToolCall
+from dialog_engine.tool_calls import gateway, gateway_entry
 from dialog_engine.tool_calls.complaints import MAX_COMPLAINT, complaints
 from dialog_engine.tool_calls.ports import ToolSource
+from dialog_engine.tool_calls.signatures import signature
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
@@ -41,7 +43,9 @@ class Unrunnable:
 
 
 def plan(call: ToolCall, source: ToolSource) -> Runnable | Unrunnable:
-    """What to do with `call`."""
+    """What to do with `call`. The call that comes back names the tool that is meant."""
+    if call.name == gateway_entry.NAME:
+        return _through_gateway(call, source)
     tool = source.find(call.name)
     if isinstance(tool, ToolError):
         return Unrunnable(call, ToolOutcome(CallState.FAILED, error=tool))
@@ -50,6 +54,26 @@ def plan(call: ToolCall, source: ToolSource) -> Runnable | Unrunnable:
         return invalid(call, arguments)
     complaint = check(tool, arguments)
     return invalid(call, complaint) if complaint else Runnable(call, tool, arguments)
+
+
+def _through_gateway(call: ToolCall, source: ToolSource) -> Runnable | Unrunnable:
+    catalogue = source.tools()
+    if not catalogue and isinstance(why := source.find(call.name), ToolError):
+        return Unrunnable(call, ToolOutcome(CallState.FAILED, error=why))
+    arguments = read_arguments(call.arguments)
+    if isinstance(arguments, str):
+        return invalid(call, arguments)
+    if complaint := check(gateway_entry.INPUT, arguments):
+        return invalid(call, f"{complaint}. {gateway_entry.SHAPE}")
+    meant = gateway.resolve(arguments, catalogue)
+    if isinstance(meant, ToolOutcome):
+        return Unrunnable(call, meant, None if meant.error else gateway_entry.INPUT)
+    call = replace(call, tool=meant.tool.name)
+    if complaint := check(meant.tool, meant.arguments):
+        return invalid(
+            call, f"params: {complaint.removeprefix('arguments: ')}. The operation is {signature(meant.tool)}"
+        )
+    return Runnable(call, meant.tool, meant.arguments)
 
 
 def read_arguments(text: str) -> dict[str, Any] | str:

@@ -12,6 +12,9 @@ from plugins_contract.outcomes import ToolError, ToolOutcome
 NOTHING_ASKED: Mapping[str, Question] = {}
 NOWHERE: Mapping[str, str] = {}
 
+OWN_SERVER = "callstream"
+"""What users are shown in place of an MCP server, for tools of the engine's own."""
+
 
 class StreamChat(Protocol):
     """A chat model. Closing the generator closes the stream at the provider.

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from dialog_engine.model import ToolCall, ToolMessage, ToolStatus
+from dialog_engine.tool_calls import gateway
 from dialog_engine.tool_calls.planning import read_arguments
 from dialog_engine.tool_calls.questions import Decision, Question
 from plugins_contract.errors import ErrorCode
@@ -45,8 +46,10 @@ def status_of(outcome: ToolOutcome) -> ToolStatus:
 
 
 def shown_arguments(call: ToolCall) -> dict[str, Any]:
-    """The arguments as an object; text that is none is shown as it stands, as far as it is of use."""
+    """The arguments of the tool that is meant; text that is no object is shown as it stands, as far as it is of use."""
     arguments = read_arguments(call.arguments)
+    if call.tool and isinstance(arguments, dict):
+        arguments = gateway.params_of(arguments)
     return {"": call.arguments[:MAX_SHOWN]} if isinstance(arguments, str) else arguments
 
 

@@ -1,4 +1,4 @@
-"""Step 2, once: the conversation as the model is to see it."""
+"""Step 1, once: the conversation as the model is to see it."""
 
 from dataclasses import replace
 

@@ -46,7 +46,7 @@ class ToolExecution:
         self._rounds = rounds
 
     async def process(self, ctx: TurnContext) -> TurnContext:
-        """Adds one result per call, in the order of the calls."""
+        """Adds one result per call, in the order of the calls, each of which now names the tool that it means."""
         if not ctx.calls:
             return ctx
         planned = await self._planned(ctx)
@@ -59,7 +59,8 @@ class ToolExecution:
             ctx.turn, planned.open_calls, planned.asked, steps=steps, emit=ctx.band.emit
         )
         results |= {each.call.correlation_id: CallResult(each.call, each.outcome) for each in planned.answered}
-        return replace(ctx, results=tuple(results[call.correlation_id] for call in ctx.calls))
+        calls = tuple(each.call for each in planned.calls)
+        return replace(ctx, calls=calls, results=tuple(results[call.correlation_id] for call in calls))
 
     async def _planned(self, ctx: TurnContext) -> _Plan:
         repeated = repeats(normalise(ctx.messages))
@@ -88,7 +89,7 @@ class ToolExecution:
 
     async def _commit(self, ctx: TurnContext, planned: _Plan, steps: Steps) -> None:
         """Commit the round, then show it: nothing is shown that is not stored."""
-        message = AssistantMessage(ctx.reply.text, ctx.calls, ctx.reply.reasoning)
+        message = AssistantMessage(ctx.reply.text, tuple(p.call for p in planned.calls), ctx.reply.reasoning)
         questions = {each.call.correlation_id: each for each in planned.asked}
         message_id = await self._rounds.store.add_round(
             ctx.turn,

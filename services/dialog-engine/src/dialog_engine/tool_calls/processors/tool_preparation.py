@@ -1,17 +1,25 @@
-"""Step 1, once: which tools the model is offered."""
+"""Step 2, each round: which tools the model is offered."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dialog_engine.tool_calls.context import TurnContext
+from dialog_engine.tool_calls.exposure import Exposure
 from dialog_engine.tool_calls.ports import ToolSource
+from plugins_contract.catalogue import ToolEntry
 
 
 class ToolPreparation:
-    """Takes the tools from the published catalogue."""
+    """Offers the tools of the published catalogue, as the exposure has it, and the engine's own."""
 
-    def __init__(self, source: ToolSource) -> None:
+    def __init__(self, source: ToolSource, exposure: Exposure, own: Sequence[ToolEntry] = ()) -> None:
         self._source = source
+        self._exposure = exposure
+        self._own = tuple(own)
 
     async def process(self, ctx: TurnContext) -> TurnContext:
-        """Adds the tools. They stay the same for the whole turn, so that a model never loses one between rounds."""
-        return replace(ctx, tools=self._source.tools())
+        """Sets the tools. The catalogue stays the same for the whole turn, so that a model never loses a tool between
+        rounds; it may find more of them."""
+        catalogue = self._source.tools() if ctx.catalogue is None else ctx.catalogue
+        tools = self._exposure.offered(catalogue, ctx.messages, self._own)
+        return replace(ctx, catalogue=catalogue, tools=tools)

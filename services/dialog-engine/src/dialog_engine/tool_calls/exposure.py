@@ -1,0 +1,107 @@
+"""How the tools of the catalogue are offered to a model. What it may call is another matter: all of them, always.
+
+- direct: each with its schema, in every request.
+- gateway: one tool stands for all of them, see `gateway_entry`.
+- search: the model looks for tools, and those it has found are offered from its next request on, see `tool_search`.
+- auto: direct while all the schemas fit the budget, else search.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dialog_engine.model import AssistantMessage, Message, ToolMessage
+from dialog_engine.tool_calls import gateway_entry, tool_search
+from dialog_engine.tool_calls.costs import tokens_of_tool
+from plugins_contract.catalogue import ToolEntry
+
+
+class ExposureMode(StrEnum):
+    """The values of TOOL_EXPOSURE."""
+
+    DIRECT = "direct"
+    GATEWAY = "gateway"
+    SEARCH = "search"
+    AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What a catalogue is offered by: never `auto`. `tokens` is what all its schemas would cost in every request."""
+
+    mode: ExposureMode
+    tokens: int
+    offered: tuple[ToolEntry, ...]
+    """What is always offered: the whole catalogue, or what stands in its place."""
+
+
+class Exposure:
+    """The setting, and the budget in tokens of what is offered of the catalogue."""
+
+    def __init__(self, mode: ExposureMode = ExposureMode.AUTO, budget_tokens: int = 12_000) -> None:
+        self.mode = mode
+        self.budget_tokens = budget_tokens
+        self._last: tuple[tuple[ToolEntry, ...], InForce] | None = None
+
+    def in_force(self, catalogue: tuple[ToolEntry, ...]) -> InForce:
+        """How this catalogue is offered. Pure; the last answer is kept, because catalogues seldom change."""
+        if self._last is None or self._last[0] != catalogue:
+            self._last = catalogue, self._decided(catalogue)
+        else:
+            self._last = catalogue, self._last[1]  # the same content as new objects is compared once
+        return self._last[1]
+
+    def offered(
+        self, catalogue: tuple[ToolEntry, ...], messages: Sequence[Message], own: Sequence[ToolEntry] = ()
+    ) -> tuple[ToolEntry, ...]:
+        """What is offered after these messages; `own` are tools of the engine's that always are.
+
+        What is found later comes last, so that the beginning of the list stays as the provider has it in its cache.
+        """
+        rule = self.in_force(catalogue)
+        searched = rule.mode is ExposureMode.SEARCH
+        return (*rule.offered, *own, *(found(catalogue, messages, self.budget_tokens) if searched else ()))
+
+    def _decided(self, catalogue: tuple[ToolEntry, ...]) -> InForce:
+        tokens = sum(map(tokens_of_tool, catalogue))
+        mode = self.mode
+        if mode is ExposureMode.AUTO:
+            mode = ExposureMode.DIRECT if tokens <= self.budget_tokens else ExposureMode.SEARCH
+        return InForce(mode, tokens, self._standing(mode, catalogue) if catalogue else ())
+
+    def _standing(self, mode: ExposureMode, catalogue: tuple[ToolEntry, ...]) -> tuple[ToolEntry, ...]:
+        match mode:
+            case ExposureMode.GATEWAY:
+                return (gateway_entry.entry(catalogue, self.budget_tokens),)
+            case ExposureMode.SEARCH:
+                return (tool_search.entry(catalogue),)
+            case ExposureMode.DIRECT | ExposureMode.AUTO:
+                return catalogue
+
+
+def found(catalogue: Sequence[ToolEntry], messages: Sequence[Message], budget_tokens: int) -> list[ToolEntry]:
+    """The tools that were found, or called, in these messages, in the order of their first mention.
+
+    Where they outgrow the budget those that were not mentioned for longest are left out; the last one never is.
+    """
+    there = {tool.name: tool for tool in catalogue}
+    mentioned = [name for name in _mentioned(messages) if name in there]
+    kept: set[str] = set()
+    tokens = 0
+    for name in dict.fromkeys(reversed(mentioned)):
+        tokens += tokens_of_tool(there[name])
+        if kept and tokens > budget_tokens:
+            break
+        kept.add(name)
+    return [there[name] for name in dict.fromkeys(mentioned) if name in kept]
+
+
+def _mentioned(messages: Sequence[Message]) -> Iterator[str]:
+    for message in messages:
+        match message:
+            case AssistantMessage(tool_calls=calls):
+                yield from (call.tool_name for call in calls)
+            case ToolMessage(name=tool_search.NAME, content=content):
+                yield from tool_search.names_in(content)
+            case _:
+                pass

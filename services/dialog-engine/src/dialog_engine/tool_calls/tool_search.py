@@ -1,0 +1,104 @@
+"""`tool_search {query}`: finds tools of the catalogue for a model that is not offered all of them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from dialog_engine.model import Turn
+from dialog_engine.tool_calls.costs import tokens_of_text
+from dialog_engine.tool_calls.gateway_entry import by_server
+from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
+from dialog_engine.tool_calls.ports import ToolSource
+from dialog_engine.tool_calls.ranking import Ranking
+from plugins_contract.catalogue import ToolEntry
+from plugins_contract.outcomes import CallState, TextBlock, ToolError, ToolOutcome
+
+NAME = "tool_search"
+DEFAULT_LIMIT, MAX_LIMIT = 5, 20
+ANSWER_TOKENS = 2_000
+"""What the schemas in an answer may cost together: a tool that is found is offered with its schema anyway."""
+MAX_SERVERS = 30
+"""Servers that the model is told of."""
+
+_INPUT = {
+    "type": "object",
+    "properties": {
+        "query": {"type": "string", "minLength": 1, "maxLength": 500, "description": "What the tool should do."},
+        "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
+    },
+    "required": ["query"],
+}
+_ABOUT = "Find tools by what they do. You can call each tool that is found, by its name, from your next message on."
+
+
+class Found(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One tool in an answer. Without its schema where that would be too long."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any] | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the model is answered, best first. `note` helps on when nothing was found."""
+
+    tools: tuple[Found, ...]
+    note: str = ""
+
+
+def entry(catalogue: Sequence[ToolEntry]) -> ToolEntry:
+    """What the model is offered: it says what there is to be found."""
+    servers = [f"{server} ({len(tools)})" for server, tools in by_server(catalogue).items()]
+    more = f" and {len(servers) - MAX_SERVERS} more" if len(servers) > MAX_SERVERS else ""
+    return local_entry(
+        NAME, f"{_ABOUT} Servers and their number of tools: {', '.join(servers[:MAX_SERVERS])}{more}.", _INPUT
+    )
+
+
+def names_in(content: str) -> Iterator[str]:
+    """The tools that an answer names; none when it is not an answer but an error. An answer is one line, and what
+    follows it is a note to the model."""
+    try:
+        yield from (tool.name for tool in msgspec.json.decode(content.partition("\n")[0], type=Answer).tools)
+    except msgspec.DecodeError:
+        return
+
+
+def answer(ranking: Ranking, catalogue: Sequence[ToolEntry], query: str, limit: int) -> Answer:
+    """The tools that fit the query best."""
+    best = ranking.best(query, limit)
+    if not best:
+        servers = ", ".join([*by_server(catalogue)][:MAX_SERVERS])
+        return Answer((), f"No tool has to do with that. Use other words, or the name of a server: {servers}.")
+    told: list[Found] = []
+    left = ANSWER_TOKENS
+    for tool in best:
+        left -= tokens_of_text(msgspec.json.encode(tool.input_schema).decode())
+        told.append(Found(tool.name, tool.description[:500], tool.input_schema if left >= 0 else None))
+    return Answer(tuple(told))
+
+
+class ToolSearch(LocalTool):
+    """Searches what the source has at the time."""
+
+    def __init__(self, source: ToolSource) -> None:
+        self._source = source
+        self._last: tuple[tuple[ToolEntry, ...], Ranking] | None = None
+
+    @property
+    def entry(self) -> ToolEntry:
+        return local_entry(NAME, _ABOUT, _INPUT)
+
+    async def answer(self, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
+        catalogue = self._source.tools()
+        if not catalogue and isinstance(why := self._source.find(NAME), ToolError):
+            return ToolOutcome(CallState.FAILED, error=why)
+        found = answer(self._ranking(catalogue), catalogue, arguments["query"], arguments.get("limit", DEFAULT_LIMIT))
+        return ToolOutcome(CallState.SUCCEEDED, (TextBlock(msgspec.json.encode(found).decode()),))
+
+    def _ranking(self, catalogue: tuple[ToolEntry, ...]) -> Ranking:
+        """That of the last search, while the catalogue is the same."""
+        if self._last is None or self._last[0] != catalogue:
+            self._last = catalogue, Ranking(catalogue)
+        return self._last[1]

@@ -1,0 +1,208 @@
+"""How a catalogue is offered: which mode is in force, what a search finds, and what stays on offer. Pure."""
+
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from dialog_engine.tool_calls import tool_search
+from dialog_engine.tool_calls.costs import tokens_of_tool
+from dialog_engine.tool_calls.exposure import Exposure, ExposureMode, found
+from dialog_engine.tool_calls.local_tools import local_entry
+from dialog_engine.tool_calls.ranking import Ranking, words
+from plugins_contract.catalogue import ToolEntry
+from tests.support.twins import tool
+
+DIRECT, GATEWAY, SEARCH, AUTO = ExposureMode
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
+CATALOGUE = (
+    tool("mail__send_message", TEXT, description="Sends an e-mail to one or more people."),
+    tool("mail__listFolders", TEXT, title="Folders", description="What folders there are."),
+    tool("notes__add_note", TEXT, description="Keeps a note. It can be sent by mail later."),
+    tool("weather__forecast", {"properties": {"city": {}}}, description="Tells what the days will be like."),
+    tool("weather__forecast_hourly", {"properties": {"city": {}}}, description="The same for hours."),
+)
+OWN = local_entry("read_book", "", {})
+COST = sum(map(tokens_of_tool, CATALOGUE))
+
+
+def names(tools: tuple[ToolEntry, ...] | list[ToolEntry]) -> list[str]:
+    return [entry.name for entry in tools]
+
+
+def searched(*found: str) -> Message:
+    answer = tool_search.Answer(tuple(tool_search.Found(name, "") for name in found))
+    return ToolMessage("call_1", "tool_search", msgspec.json.encode(answer).decode())
+
+
+def called(name: str, meant: str = "") -> Message:
+    return AssistantMessage("", (ToolCall("call_1", "id", name, "{}", tool=meant),))
+
+
+# --- Modes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "budget", "in_force", "offered"),
+    [
+        (DIRECT, 1, DIRECT, names(CATALOGUE)),
+        (GATEWAY, 100_000, GATEWAY, ["mcp_query"]),
+        (SEARCH, 100_000, SEARCH, ["tool_search"]),
+        (AUTO, COST, DIRECT, names(CATALOGUE)),
+        (AUTO, COST - 1, SEARCH, ["tool_search"]),
+    ],
+)
+def test_what_is_in_force(mode: ExposureMode, budget: int, in_force: ExposureMode, offered: list[str]) -> None:
+    exposure = Exposure(mode, budget)
+
+    assert exposure.in_force(CATALOGUE).mode is in_force
+    assert exposure.in_force(CATALOGUE).tokens == COST
+    assert names(exposure.offered(CATALOGUE, (), [OWN])) == [*offered, "read_book"]
+
+
+@pytest.mark.parametrize("mode", ExposureMode)
+def test_where_there_are_no_tools_nothing_stands_in_their_place(mode: ExposureMode) -> None:
+    assert Exposure(mode).offered((), ()) == ()
+
+
+def test_a_catalogue_that_changes_is_decided_on_anew() -> None:
+    exposure = Exposure(AUTO, COST)
+    more = (*CATALOGUE, tool("a__b"))
+
+    assert [exposure.in_force(c).mode for c in (CATALOGUE, more, CATALOGUE)] == [DIRECT, SEARCH, DIRECT]
+
+
+def test_the_estimate_is_a_quarter_of_the_bytes() -> None:
+    entry = tool("a__b", {"type": "object"}, description="é" * 400)
+
+    assert 800 / 4 < tokens_of_tool(entry) < 800 / 4 + 25
+
+
+# --- What was found -------------------------------------------------------------------------------------------------
+
+
+def test_what_was_found_is_offered_after_all_that_was_offered_before() -> None:
+    exposure = Exposure(SEARCH)
+    said: list[Message] = [UserMessage("Mail!")]
+    offers = [names(exposure.offered(CATALOGUE, said, [OWN]))]
+    for more in (searched("notes__add_note"), called("weather__forecast"), searched("mail__send_message")):
+        said.append(more)
+        offers.append(names(exposure.offered(CATALOGUE, said, [OWN])))
+
+    assert offers[-1] == ["tool_search", "read_book", "notes__add_note", "weather__forecast", "mail__send_message"]
+    for earlier, later in pairwise(offers):
+        assert later[: len(earlier)] == earlier
+
+
+@pytest.mark.parametrize(
+    ("messages", "offered"),
+    [
+        ([searched("mail__send_message", "mail__send_message")], ["mail__send_message"]),
+        ([searched("gone__tool")], []),
+        ([called("mcp_query", "notes__add_note")], ["notes__add_note"]),
+        ([called("tool_search")], []),
+        ([ToolMessage("c", "tool_search", "Error TIMEOUT: tool_search had no answer")], []),
+        ([ToolMessage("c", "tool_search", '{"tools": [{"name": 7}]}')], []),
+        ([ToolMessage("c", "a__b", '{"tools": [{"name": "notes__add_note", "description": ""}]}')], []),
+    ],
+)
+def test_what_counts_as_found(messages: list[Message], offered: list[str]) -> None:
+    assert names(found(CATALOGUE, messages, 10_000)) == offered
+
+
+def test_what_outgrows_the_budget_makes_room_for_what_was_mentioned_last() -> None:
+    said = [searched(entry.name) for entry in CATALOGUE]
+    again = [*said, called("mail__send_message")]
+    room = sum(map(tokens_of_tool, (CATALOGUE[0], CATALOGUE[4])))
+
+    assert names(found(CATALOGUE, said, room)) == names([CATALOGUE[3], CATALOGUE[4]])
+    assert names(found(CATALOGUE, again, room)) == names([CATALOGUE[0], CATALOGUE[4]])
+    assert names(found(CATALOGUE, again, 1)) == names([CATALOGUE[0]])
+
+
+# --- Search ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        ("send", ["mail__send_message"]),
+        ("Send an e-mail MESSAGE", ["mail__send_message"]),
+        ("list folder", ["mail__listFolders"]),
+        ("folders", ["mail__listFolders"]),
+        ("city", ["weather__forecast", "weather__forecast_hourly"]),
+        ("forecast", ["weather__forecast", "weather__forecast_hourly"]),
+        ("hourly forecast", ["weather__forecast_hourly", "weather__forecast"]),
+        ("weather__forecast_hourly", ["weather__forecast_hourly", "weather__forecast"]),
+        ("fore", ["weather__forecast", "weather__forecast_hourly"]),
+        ("forcast", ["weather__forecast", "weather__forecast_hourly"]),
+        ("zebra", []),
+        ("!?", []),
+    ],
+)
+def test_the_best_come_first(query: str, best: list[str]) -> None:
+    hits = names(Ranking(CATALOGUE).best(query, 10))
+
+    assert hits[: len(best)] == best
+    assert bool(hits) == bool(best)
+
+
+def test_a_word_in_the_name_is_worth_more_than_one_in_the_description() -> None:
+    assert names(Ranking(CATALOGUE).best("note mail", 2))[0] == "notes__add_note"
+    assert names(Ranking(CATALOGUE).best("send mail", 3))[0] == "mail__send_message"
+
+
+def test_an_exact_name_comes_before_all() -> None:
+    longer = [tool(f"a__get_get_get_{n}", description="get get get") for n in range(5)]
+
+    assert names(Ranking([*longer, tool("z__get", description="x " * 200)]).best("get", 1)) == ["z__get"]
+
+
+def test_equals_are_in_alphabetical_order_whatever_that_of_the_catalogue() -> None:
+    tools = [tool(f"a__same_{letter}", description="the same") for letter in "dbca"]
+
+    assert names(Ranking(tools).best("same", 3)) == ["a__same_a", "a__same_b", "a__same_c"]
+
+
+def test_broken_schemas_do_not_break_the_search() -> None:
+    tools = [tool("a__one", {"properties": properties}) for properties in ([1], "x", None, {"one": 1})]
+
+    assert len(Ranking(tools).best("one", 10)) == 4
+
+
+def test_words_are_told_apart_in_every_way_of_writing() -> None:
+    assert words("listOpen_issues-of HTTP2Servers, größe!") == [
+        *["list", "open", "issue", "of", "http2", "server", "größe"]
+    ]
+
+
+def test_an_answer_has_names_and_schemas_and_is_bounded() -> None:
+    large = {"type": "object", "properties": {f"field_{n}": {"type": "string"} for n in range(150)}}
+    tools = [tool(f"a__tool_{n}", large, description="x" * 5_000) for n in range(20)]
+    answer = tool_search.answer(Ranking(tools), tools, "tool", 20)
+
+    assert [each.name for each in answer.tools] == names(Ranking(tools).best("tool", 20))
+    assert answer.tools[0].input_schema == large
+    assert answer.tools[-1].input_schema is None
+    assert len(msgspec.json.encode(answer)) < 4 * tool_search.ANSWER_TOKENS + 20 * 600
+
+
+def test_the_names_in_an_answer_can_be_read_back() -> None:
+    answer = tool_search.answer(Ranking(CATALOGUE), CATALOGUE, "forecast", 5)
+
+    said = msgspec.json.encode(answer).decode() + "\n\n(You have asked this before.)"
+    assert [*tool_search.names_in(said)] == [each.name for each in answer.tools]
+
+
+def test_nothing_found_says_what_servers_there_are() -> None:
+    answer = tool_search.answer(Ranking(CATALOGUE), CATALOGUE, "zebra", 5)
+
+    assert answer.tools == ()
+    assert answer.note.endswith("mail, notes, weather.")
+
+
+def test_the_search_says_what_there_is_to_be_found_and_no_more_of_it_than_is_of_use() -> None:
+    assert tool_search.entry(CATALOGUE).description.endswith("mail (2), notes (1), weather (2).")
+    crowd = [tool(f"server{n}__x") for n in range(100)]
+    assert tool_search.entry(crowd).description.endswith("server29 (1) and 70 more.")

@@ -1,0 +1,267 @@
+"""The gateway: what a model is told of it, and what its calls stand for. Pure."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dialog_engine.model import ToolCall
+from dialog_engine.tool_calls import gateway, views
+from dialog_engine.tool_calls.costs import tokens_of_tool
+from dialog_engine.tool_calls.gateway import Meant, resolve
+from dialog_engine.tool_calls.gateway_entry import NAME, entry
+from dialog_engine.tool_calls.planning import Runnable, Unrunnable, plan
+from plugins_contract.catalogue import ToolEntry
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from tests.support.twins import Shelf, tool
+
+NUMBERS = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}
+ADD = tool("sums__add", NUMBERS, description="Adds two numbers. Exactly.")
+MEAN = tool("sums__mean", {"type": "object", "properties": {"of": {"type": "array"}}}, description="The mean.")
+SEND = tool("post__send", {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]})
+CATALOGUE = (ADD, MEAN, SEND)
+
+
+def many(servers: int, tools: int) -> tuple[ToolEntry, ...]:
+    return tuple(
+        tool(f"server{s}__tool_number_{n}", NUMBERS, description="Does what its name says, and nothing else at all.")
+        for s in range(servers)
+        for n in range(tools)
+    )
+
+
+def planned(arguments: object) -> Runnable | Unrunnable:
+    text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+    return plan(ToolCall("call_1", "id", NAME, text), Shelf(*CATALOGUE))
+
+
+def error_of(done: Runnable | Unrunnable | Meant | ToolOutcome) -> tuple[ErrorCode, str]:
+    outcome = done.outcome if isinstance(done, Unrunnable) else done
+    assert isinstance(outcome, ToolOutcome), done
+    assert outcome.state is CallState.FAILED
+    assert outcome.error is not None
+    return outcome.error.code, outcome.error.message
+
+
+def told(done: Runnable | Unrunnable) -> str:
+    assert isinstance(done, Unrunnable)
+    [block] = done.outcome.content
+    assert isinstance(block, TextBlock)
+    return block.text
+
+
+# --- What is offered ------------------------------------------------------------------------------------------------
+
+
+def test_every_operation_is_told_in_one_line_while_that_fits() -> None:
+    offered = entry(CATALOGUE, 1_000)
+
+    assert offered.description.endswith(
+        "Resources and their operations:\n"
+        "sums:\n"
+        "  add(a: number, b: number) - Adds two numbers.\n"
+        "  mean(of?: array) - The mean.\n"
+        "post:\n"
+        "  send(to: string)"
+    )
+    assert offered.input_schema["properties"]["resource"]["enum"] == ["sums", "post"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "there", "left_out"),
+    [
+        (6_000, "tool_number_9(a: number, b: number) - Does what its name says", "operations\n"),
+        (2_000, "tool_number_9(a: number, b: number)", "Does what"),
+        (800, "tool_number_9", "number,"),
+        (300, "server9: 10 operations", "tool_number"),
+    ],
+)
+def test_descriptions_are_left_out_first_then_parameters_then_operations(
+    budget: int, there: str, left_out: str
+) -> None:
+    offered = entry(many(10, 10), budget)
+
+    assert tokens_of_tool(offered) <= budget
+    assert there in offered.description
+    assert left_out not in offered.description
+
+
+def test_with_very_many_servers_some_are_left_out_and_their_number_is_told() -> None:
+    offered = entry(many(500, 1), 700)
+
+    assert tokens_of_tool(offered) <= 700
+    shown = offered.description.count(": 1 operations")
+    assert 0 < shown < 500
+    assert f"and {500 - shown} more" in offered.description
+    assert "enum" not in offered.input_schema["properties"]["resource"]
+
+
+def test_something_is_offered_whatever_the_budget() -> None:
+    assert "server0: 1 operations" in entry(many(1, 1), 1).description
+    assert "and 2 more" in entry(many(3, 1), 1).description
+
+
+# --- What a call stands for -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"resource": "sums", "operation": "add", "params": {"a": 1, "b": 2}},
+        {"resource": "sums", "operation": "sums__add", "params": {"a": 1, "b": 2}},
+        {"resource": "sums", "operation": "add", "params": '{"a": 1, "b": 2}'},
+    ],
+)
+def test_a_call_stands_for_its_tool_and_names_it(arguments: object) -> None:
+    done = planned(arguments)
+
+    assert isinstance(done, Runnable)
+    assert (done.tool, done.arguments) == (ADD, {"a": 1, "b": 2})
+    assert (done.call.name, done.call.tool, done.call.tool_name) == (NAME, "sums__add", "sums__add")
+    assert views.shown_arguments(done.call) == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("params", [{}, {"params": None}, {"params": ""}, {"params": {}}])
+def test_an_operation_may_need_no_parameters(params: dict[str, Any]) -> None:
+    done = planned({"resource": "sums", "operation": "mean"} | params)
+
+    assert isinstance(done, Runnable)
+    assert done.arguments == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (
+            {"resource": "sum", "operation": "add"},
+            ErrorCode.RESOURCE_NOT_FOUND,
+            "there is no resource 'sum'. Did you mean sums? Resources: sums, post.",
+        ),
+        (
+            {"resource": "zebra", "operation": "add"},
+            ErrorCode.RESOURCE_NOT_FOUND,
+            "there is no resource 'zebra'. Resources: sums, post.",
+        ),
+        (
+            {"resource": "sums", "operation": "ad"},
+            ErrorCode.TOOL_NOT_FOUND,
+            "sums has no operation 'ad'. Did you mean add? Its operations: add, mean.",
+        ),
+        (
+            {"resource": "sums", "operation": "send"},
+            ErrorCode.TOOL_NOT_FOUND,
+            "sums has no operation 'send'. It is one of post. Its operations: add, mean.",
+        ),
+        (
+            {"resource": "sums", "operation": "help", "params": {"operation": "men"}},
+            ErrorCode.TOOL_NOT_FOUND,
+            "sums has no operation 'men'. Did you mean mean? Its operations: add, mean.",
+        ),
+        (
+            {"resource": "sums", "operation": "add", "params": "{"},
+            ErrorCode.INVALID_ARGUMENTS,
+            "params: is not valid JSON. Send an object.",
+        ),
+        (
+            {"resource": "sums", "operation": "add", "params": "[1]"},
+            ErrorCode.INVALID_ARGUMENTS,
+            "params: must be an object",
+        ),
+        (
+            {"resource": "sums", "operation": "add", "params": {"a": 1}},
+            ErrorCode.INVALID_ARGUMENTS,
+            "params: 'b' is a required property. The operation is add(a: number, b: number)",
+        ),
+    ],
+)
+def test_what_does_not_exist_is_answered_with_what_does(arguments: object, code: ErrorCode, said: str) -> None:
+    assert error_of(planned(arguments)) == (code, said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"operation": "add"}, "'resource' is a required property"),
+        ({"resource": "sums", "operation": "add", "a": 1}, "'a' was unexpected"),
+        ({"resource": 1, "operation": "add"}, "resource: 1 is not of type 'string'"),
+    ],
+)
+def test_a_call_of_another_shape_is_told_the_right_one(arguments: object, said: str) -> None:
+    code, message = error_of(planned(arguments))
+
+    assert code is ErrorCode.INVALID_ARGUMENTS
+    assert said in message
+    assert message.endswith(
+        'Send {"resource": a server, "operation": one of its operations, "params": {its parameters}}.'
+    )
+
+
+def test_text_that_is_no_json_is_answered_like_that_of_any_tool() -> None:
+    code, message = error_of(planned('{"resource": '))
+
+    assert code is ErrorCode.INVALID_ARGUMENTS
+    assert "not valid JSON" in message
+
+
+def test_many_names_are_cut_and_a_long_wrong_one_too() -> None:
+    catalogue = many(1, 200)
+    _, message = error_of(resolve({"resource": "server0", "operation": "x" * 10_000}, catalogue))
+
+    assert "and 150 more" in message
+    assert len(message) < 2_000
+
+
+def test_a_wrong_call_keeps_its_own_name_for_users() -> None:
+    done = planned({"resource": "sums", "operation": "ad", "params": {"a": 1}})
+
+    assert done.call.tool_name == NAME
+    assert views.shown_arguments(done.call) == {"resource": "sums", "operation": "ad", "params": {"a": 1}}
+
+
+def test_an_invalid_call_of_a_tool_names_the_tool() -> None:
+    done = planned({"resource": "sums", "operation": "add", "params": {"a": 1}})
+
+    assert done.call.tool_name == "sums__add"
+    assert views.shown_arguments(done.call) == {"a": 1}
+
+
+# --- Help -----------------------------------------------------------------------------------------------------------
+
+
+def test_help_lists_the_operations_of_a_server() -> None:
+    done = planned({"resource": "sums", "operation": "help"})
+
+    assert told(done) == "sums:\n  add(a: number, b: number) - Adds two numbers.\n  mean(of?: array) - The mean."
+    assert done.tool is not None
+    assert done.tool.server == "callstream"
+
+
+def test_help_tells_one_operation_in_full() -> None:
+    said = told(planned({"resource": "sums", "operation": "help", "params": {"operation": "add"}}))
+
+    assert said.startswith("add(a: number, b: number)\nAdds two numbers. Exactly.\nparams as JSON schema: {")
+    assert '"required":["a","b"]' in said
+
+
+@pytest.mark.parametrize("tools", [20, 100, 500, 5_000])
+def test_help_has_a_bound(tools: int) -> None:
+    outcome = resolve({"resource": "server0", "operation": "help"}, many(1, tools))
+
+    assert isinstance(outcome, ToolOutcome)
+    [block] = outcome.content
+    assert isinstance(block, TextBlock)
+    assert len(block.text) <= 4 * gateway.HELP_TOKENS + 3
+    assert "tool_number_0" in block.text
+
+
+def test_a_tool_that_is_called_help_comes_before_ours() -> None:
+    own = tool("desk__help")
+
+    assert resolve({"resource": "desk", "operation": "help"}, [own]) == Meant(own, {})
+
+
+def test_with_no_tools_at_all_the_catalogue_says_why() -> None:
+    done = plan(ToolCall("call_1", "id", NAME, '{"resource": "a", "operation": "b"}'), Shelf())
+
+    assert error_of(done) == (ErrorCode.TOOL_NOT_FOUND, "there is no tool 'mcp_query'")

@@ -1,0 +1,86 @@
+"""A tool in one line. Pure."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dialog_engine.tool_calls.signatures import MAX_SENTENCE, purpose, signature
+from tests.support.twins import tool
+
+
+def of(properties: dict[str, Any], required: list[str] | None = None, **more: Any) -> str:
+    schema = {"type": "object", "properties": properties, "required": required or [], **more}
+    return signature(tool("a__find", schema))
+
+
+@pytest.mark.parametrize(
+    ("schema", "written"),
+    [
+        ({"type": "string"}, "string"),
+        ({"type": ["string", "null"]}, "string|null"),
+        ({"type": "string", "enum": ["asc", "desc"]}, '"asc"|"desc"'),
+        ({"type": "integer", "enum": [*range(20)]}, "integer"),
+        ({"const": "yes"}, '"yes"'),
+        ({"type": "array", "items": {"type": "number"}}, "number[]"),
+        ({"type": "array", "items": {"type": ["number", "null"]}}, "(number|null)[]"),
+        ({"type": "array"}, "array"),
+        (
+            {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
+            "string|array|null",
+        ),
+        ({"$ref": "#/$defs/Order"}, '"up"|"down"'),
+        ({"$ref": "#/$defs/Nothing"}, "any"),
+        ({"$ref": "https://example.org/order.json"}, "any"),
+        ({"$ref": "#/$defs/Self"}, "any"),
+        ({"type": "object", "properties": {"x": {"type": "string"}}}, "object"),
+        ({}, "any"),
+        (True, "any"),
+        ("broken", "any"),
+    ],
+)
+def test_types_are_written_as_short_as_they_can_be(schema: object, written: str) -> None:
+    definitions = {"Order": {"enum": ["up", "down"]}, "Self": {"$ref": "#/$defs/Self"}}
+    assert of({"x": schema}, ["x"], **{"$defs": definitions}) == f"find(x: {written})"
+
+
+def test_what_is_needed_comes_first_and_what_is_not_has_a_question_mark() -> None:
+    properties = {"limit": {"type": "integer"}, "query": {"type": "string"}}
+    assert of(properties, ["query"]) == "find(query: string, limit?: integer)"
+
+
+def test_a_tool_may_take_nothing() -> None:
+    assert signature(tool("a__find", {"type": "object"})) == "find()"
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["type", "properties", "required", "anyOf", "items", "enum", "$ref", "x"]),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=15,
+    )
+)
+def test_no_schema_is_too_broken(schema: object) -> None:
+    assert signature(tool("a__find", {"properties": schema, "required": schema, "x": schema})).startswith("find(")
+
+
+@pytest.mark.parametrize(
+    ("description", "written"),
+    [
+        ("Finds notes. In all folders.", "Finds notes."),
+        ("Finds notes\nin all folders", "Finds notes"),
+        ("  Finds   notes e.g.this ", "Finds notes e.g.this"),
+        ("", "Find"),
+        ("x" * 500, "x" * (MAX_SENTENCE - 1) + "…"),
+    ],
+)
+def test_the_purpose_is_the_first_sentence_or_else_the_title(description: str, written: str) -> None:
+    assert purpose(tool("a__find", description=description, title="Find")) == written
