@@ -507,7 +507,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_gateway.py::test_what_does_not_exist_is_answered_with_what_does",
         "unit/test_exposure_turns.py::test_what_does_not_exist_is_answered_with_what_does_and_the_turn_goes_on",
     ),
-    "a call through the gateway is that of the tool it means, for users, workers and approvals, in every life of the turn": (
+    "a call through the gateway is that of the tool it means, for users, workers and approvals, in every life": (
         "unit/test_exposure_turns.py::test_users_and_workers_are_told_of_the_real_tool_and_the_model_of_its_own_call",
         "unit/test_exposure_turns.py::test_the_request_that_travels_is_that_of_the_tool",
         "unit/test_exposure_turns.py::test_a_person_approves_the_tool_and_its_own_arguments",

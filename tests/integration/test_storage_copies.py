@@ -35,10 +35,10 @@ async def test_who_takes_a_turn_over_knows_the_tools_that_its_calls_mean(tmp_pat
         message = AssistantMessage("", (OPEN, ASKED))
         await SqliteCalls(here, lambda _: None).add_round(turn, message, [request], {}, {"c2": question})
 
-        async def unit(tx: Transaction) -> SessionCopy:
-            head = await session_head(tx, turn.session_id)
+        def unit(tx: Transaction) -> SessionCopy:
+            head = session_head(tx, turn.session_id)
             assert head is not None
-            rows = encoded(await session_rows(tx, turn.session_id))
+            rows = encoded(session_rows(tx, turn.session_id))
             return SessionCopy(head, 1, tuple(decoded(rows)))
 
         found = await SqliteCopies(there, "mailbox").take_over(await here.write(unit), turn.turn_id, 2)

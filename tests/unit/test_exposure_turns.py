@@ -191,6 +191,14 @@ async def test_a_call_that_runs_is_waited_for_by_the_next_life() -> None:
     assert result == ToolMessage("call_1", "mcp_query", "text")
 
 
+async def test_a_call_that_is_refused_for_repeating_itself_names_its_tool() -> None:
+    model = ScriptedModel(*[asks(query("read", path="/a"))] * 4, says("Enough."))
+    async with behind_gateway(model) as stage:
+        events = await stage.turn("Read!")
+
+    assert shown(events)[-2:] == [("pending", "files__read", ""), ("refused", "files__read", "")]
+
+
 async def test_what_the_history_has_of_one_exposure_goes_on_under_another() -> None:
     """A setting was changed, or the catalogue has grown, in the middle of a session."""
     model = ScriptedModel(asks(query("read", path="/a"), ("files__read", '{"path": "/b"}')), says("Read."))

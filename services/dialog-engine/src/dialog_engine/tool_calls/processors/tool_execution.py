@@ -78,11 +78,11 @@ class ToolExecution:
         return _Plan(plans, open_calls, asked)
 
     async def _plan(self, ctx: TurnContext, call: ToolCall, repeated: Repeats) -> Runnable | Unrunnable:
-        if refusal := repeated.refusal(call):
-            return Unrunnable(call, refusal)
-        if problem := ctx.problems.get(call.correlation_id):
-            return invalid(call, problem)
         planned = plan(call, self._tools)
+        if refusal := repeated.refusal(call):
+            return Unrunnable(planned.call, refusal)
+        if problem := ctx.problems.get(call.correlation_id):
+            return invalid(planned.call, problem)
         if isinstance(planned, Unrunnable):
             return planned
         return await self._tools.answered(ctx.turn, planned) or planned
