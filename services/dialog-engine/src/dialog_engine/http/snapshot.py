@@ -24,19 +24,20 @@ LOST = "a part of the turn's log is lost"
 
 async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor) -> AsyncGenerator[Batch]:
     """What comes after `after` in a turn that runs, here or elsewhere; an empty batch when nothing came for a while."""
+    place = str(after)
     while True:
         try:
-            async with aclosing(engine.frames.follow(turn_id, after)) as batches:
+            async with aclosing(engine.frames.follow(turn_id, Cursor.parse(place))) as batches:
                 async for batch in batches:
                     if not batch and engine.frames.running(turn_id) is None:
                         # Its owner may have died between the commit of the end and the log's.
                         record = await engine.archive.turn(subject, turn_id)
                         if record.status != "running":
-                            async for rest in of_ended(engine, subject, record, after):
+                            async for rest in of_ended(engine, subject, record, Cursor.parse(place)):
                                 yield rest
                             return
                     yield batch
-                    after = Cursor.parse(batch[-1].id) if batch else after
+                    place = batch[-1].id if batch else place
             return
         except LogGoneError:
             newest = await engine.frames.newest(turn_id)
@@ -46,7 +47,7 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
         record = await engine.archive.turn(subject, turn_id)
         told = story(turn_id, await _messages(engine, subject, record))
         yield [_frame(newest.id, Reset(LOST, told))]
-        after = Cursor.parse(newest.id)
+        place = newest.id
 
 
 async def of_ended(engine: Services, subject: str, record: TurnRecord, after: Cursor) -> AsyncGenerator[Batch]:

@@ -1,7 +1,9 @@
 """A log that grows while it is read: entries are kept once, and each reader has a place of its own."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator
+import time
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator
+from contextlib import contextmanager
 
 from dialog_engine.chat import frames
 from dialog_engine.chat.frames import Batch, Cursor, Frame, LogGoneError
@@ -13,21 +15,28 @@ BATCH_CHARACTERS = 8_000
 
 
 class GrowingLog:
-    """Read by any number of clients at their own pace: there is no queue per client, only a place in the log."""
+    """Read by any number of clients at their own pace: there is no queue per client, only a place in the log.
+
+    One clock per log, and none per wait, tells its readers that there is no news: they wait for every token.
+    """
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
-        self._grown = asyncio.Event()
+        self._news = asyncio.Event()
         self._readers_go = False
+        self._readers = 0
+        self._grew_at = 0.0
+        self._clock: asyncio.TimerHandle
 
     def let_go(self) -> None:
         """Readers get what is there, and then their stream ends."""
         self._readers_go = True
-        self._grown.set()
+        self._news.set()
 
     def _add(self, entries: Iterable[Entry]) -> None:
         self._entries += entries
-        self._grown.set()
+        self._grew_at = time.monotonic()
+        self._news.set()
 
     async def follow(self, after: Cursor) -> AsyncGenerator[Batch]:
         """What comes after `after`, as it comes; an empty batch when nothing came for a while.
@@ -35,20 +44,44 @@ class GrowingLog:
         Raises:
             LogGoneError: something is missing between `after` and what is there.
         """
-        while True:
-            if entries := self._since(after):
-                for batch in batches_of(entries, after):
-                    yield batch
-                after = entries[-1].cursor
-                continue  # more may have come meanwhile
-            if self._readers_go:
-                return
-            self._grown.clear()
-            try:
-                async with asyncio.timeout(frames.IDLE_SECONDS):
-                    await self._grown.wait()
-            except TimeoutError:
-                yield ()
+        woken = False
+        with self._ticking():
+            while True:
+                if entries := self._since(after):
+                    for batch in batches_of(entries, after):
+                        yield batch
+                    after = entries[-1].cursor
+                    woken = False  # more may have come meanwhile
+                elif self._readers_go:
+                    return
+                elif woken:
+                    yield ()
+                    woken = False
+                else:
+                    self._news.clear()
+                    woken = await self._news.wait()
+
+    @contextmanager
+    def _ticking(self) -> Generator[None]:
+        """For as long as there is a reader."""
+        self._readers += 1
+        if self._readers == 1:
+            self._tick_in(frames.IDLE_SECONDS)
+        try:
+            yield
+        finally:
+            self._readers -= 1
+            if self._readers == 0:
+                self._clock.cancel()
+
+    def _tick_in(self, seconds: float) -> None:
+        self._clock = asyncio.get_running_loop().call_later(seconds, self._tick)
+
+    def _tick(self) -> None:
+        left = self._grew_at + frames.IDLE_SECONDS - time.monotonic()
+        if left <= 0:
+            self._news.set()
+        self._tick_in(left if left > 0 else frames.IDLE_SECONDS)
 
     def _since(self, place: Cursor) -> list[Entry]:
         """The next entries for a reader at `place`, ENTRIES_AT_ONCE at most."""

@@ -94,7 +94,8 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         if live is None or after.epoch > live.turn.epoch:
             return self._tails.follow(turn_id, after)
         if after.epoch < live.turn.epoch:
-            return self._whole(live, after)
+            begin = Cursor(live.turn.epoch, 0)
+            return live.follow(begin) if live.turn.epoch == FIRST_EPOCH else self._whole(live, after)
         if after > live.newest:
             return self._anew(live)
         return live.follow(after)
