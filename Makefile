@@ -1,6 +1,6 @@
 # Callstream. GNU make 3.81 or newer, on Linux or macOS. Needs uv, or a Python ≥ 3.11 to get uv with.
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt bench chaos clean sync sync-run
+.PHONY: help run test check fmt bench bench-relay chaos clean sync sync-run
 
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 
@@ -13,7 +13,7 @@ VENV := $(if $(UV_PROJECT_ENVIRONMENT),$(UV_PROJECT_ENVIRONMENT),.venv)
 BIN := $(VENV)/bin
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 run: sync-run ## the whole product on this machine: http://127.0.0.1:8000 (PORT=, OPENAI_API_KEY=, MCP_CONFIG=, …; see .env.example)
 	@exec $(BIN)/python -m deploy.local.stack
@@ -34,6 +34,9 @@ fmt: sync ## format, and fix what lint can fix
 
 bench: sync ## the round trip of a tool call through the whole pair, beside a direct call
 	$(BIN)/python -m benchmarks.round_trip $(ARGS)
+
+bench-relay: sync ## a model's tokens relayed, beside a naive relay and LiteLLM's proxy
+	$(BIN)/python -m benchmarks.relay $(ARGS)
 
 chaos: sync ## everything broken on purpose, and every call checked; ARGS="workers_killed" for one (docs/reliability.md)
 	$(BIN)/python -m tests.chaos --full $(ARGS)

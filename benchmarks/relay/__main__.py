@@ -1,0 +1,118 @@
+"""What it costs to relay a model's tokens: Callstream beside a naive relay and, where it is installed, LiteLLM's proxy.
+
+    make bench-relay                         or, with options, make bench-relay ARGS="--rounds 3"
+    python -m benchmarks.relay --help
+
+A provider that computes nothing streams prepared bytes to all of them, one token per event; clients in this process
+take what comes and compare it, afterwards, with what was sent. The relays take turns, so that whatever else the
+machine does meets all of them. Ratios travel between machines; absolute numbers do not.
+"""
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import uvloop
+
+from benchmarks.machine import describe
+from benchmarks.relay.measures import Load, Seen, first_tokens, growth, relayed
+from benchmarks.relay.relays import Relay, callstream, litellm, litellm_command, naive, provider
+from tests.support.processes import ROOT
+
+WARM_UP = Load(streams=16, tokens=50)
+
+
+async def measure(options: argparse.Namespace, folder: Path) -> None:
+    with ExitStack() as stack:
+        source = stack.enter_context(provider())
+        relays = [stack.enter_context(callstream(source.port, folder)), stack.enter_context(naive(source.port))]
+        if command := litellm_command():
+            relays.append(stack.enter_context(litellm(command, source.port, folder)))
+        else:
+            print("LiteLLM's proxy is not installed (LITELLM=/path/to/litellm): left out")
+        print(describe(folder, relays[0].redis_url), flush=True)
+        for relay in relays:
+            await relayed(relay, WARM_UP, Seen())
+        flood = Load(options.streams, options.tokens)
+        await side_by_side("as fast as it is read", relays, flood, options.rounds)
+        seconds = options.paced_seconds
+        for streams in options.paced:
+            load = Load(streams, seconds * options.pace, 1000 / options.pace)
+            await side_by_side(f"{options.pace} tokens/s each", relays[:2], load, options.rounds)
+        await first_token(source, relays, options.asks)
+        await memory(relays[0], options.memory_streams)
+
+
+async def side_by_side(what: str, relays: Sequence[Relay], load: Load, rounds: int) -> None:
+    """Tokens per second of processor time, the relays in turn."""
+    seen = {relay.name: Seen() for relay in relays}
+    for _ in range(rounds):
+        for relay in relays:
+            await relayed(relay, load, seen[relay.name])
+    print(f"\n{load.streams} streams of {load.tokens} tokens, {what}; {rounds} rounds")
+    print(f"{'tokens per CPU second':24}{'median':>10}{'min':>10}{'max':>10}{'times naive':>14}{'tokens/s':>12}")
+    base = seen["naive relay"].alone
+    for relay in relays:
+        mine = seen[relay.name]
+        ratio = statistics.median(a / b for a, b in zip(mine.alone, base, strict=True))
+        print(
+            f"{relay.name:24}{statistics.median(mine.alone):>10.0f}{min(mine.alone):>10.0f}{max(mine.alone):>10.0f}"
+            f"{ratio:>14.1f}{statistics.median(mine.per_second):>12.0f}"
+        )
+        if relay.beside:
+            ratio = statistics.median(a / b for a, b in zip(mine.with_others, base, strict=True))
+            print(f"{'  and ' + ', '.join(relay.beside):24}{statistics.median(mine.with_others):>10.0f}{ratio:>34.1f}")
+
+
+async def first_token(source: Relay, relays: Sequence[Relay], asks: int) -> None:
+    """What each relay adds to the time to the first token, beside asking the provider directly."""
+    ways = [source, *relays]
+    times = await first_tokens(ways, asks)
+    print(
+        f"\n{'to the first token, ms':24}{'added p50':>10}{'added p99':>10}{'p50':>10}{'p99':>10}   ({asks} questions)"
+    )
+    for way, mine in zip(ways, times, strict=True):
+        added = [a - b for a, b in zip(mine, times[0], strict=True)]
+        cells = [percentile(added, 50), percentile(added, 99), percentile(mine, 50), percentile(mine, 99)]
+        print(f"{way.name:24}" + "".join(f"{cell:>10.2f}" for cell in cells))
+
+
+async def memory(relay: Relay, streams: int) -> None:
+    """The growth of the engine's memory, per stream."""
+    seen = await growth(relay, streams)
+    print(f"\n{'memory per stream, KiB':40}   ({streams} streams)")
+    for what, kilobytes in seen.items():
+        print(f"{what:40}{kilobytes:>8.1f}")
+
+
+def percentile(seconds: Sequence[float], percent: int) -> float:
+    """In milliseconds."""
+    return statistics.quantiles(seconds, n=100, method="inclusive")[percent - 1] * 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.relay", description="A model's tokens, relayed.")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each relay is measured (default: %(default)s)")
+    parser.add_argument("--streams", type=int, default=32, help="streams at a time (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=1000, help="tokens of each (default: %(default)s)")
+    parser.add_argument("--pace", type=int, default=50, help="tokens/s of a paced stream (default: %(default)s)")
+    parser.add_argument(
+        "--paced", type=int, nargs="*", default=[10, 50], help="how many paced streams (default: %(default)s)"
+    )
+    parser.add_argument("--paced-seconds", type=int, default=6, help="how long they last (default: %(default)s)")
+    parser.add_argument("--asks", type=int, default=200, help="questions for the first token (default: %(default)s)")
+    parser.add_argument("--memory-streams", type=int, default=500, help="streams for memory (default: %(default)s)")
+    options = parser.parse_args()
+
+    # On the disk of the repository: where /tmp is memory, a commit to it would cost nothing.
+    data = ROOT / ".data"
+    data.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=data) as folder, suppress(KeyboardInterrupt):
+        uvloop.run(measure(options, Path(folder)))
+
+
+if __name__ == "__main__":
+    main()

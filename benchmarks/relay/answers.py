@@ -1,0 +1,82 @@
+"""What the mock provider says, and what each relay makes of it: the text must come out as it went in."""
+
+import json
+from dataclasses import asdict, dataclass
+from itertools import islice
+
+_STORY = (
+    "The harbour was quiet when the first boats came back. Nobody spoke of the storm, and nobody had to: it stood in"
+    " their faces. “We counted the lights,” said the old man, “and there was one too many.” A child laughed; somewhere"
+    " behind the sheds a dog began to bark, and then all of them did. Later, over soup that had gone cold twice, they"
+    " agreed about almost everything — the hour, the wind, the colour of the sea — but not about the light.\n\n"
+)
+WORDS = tuple(f" {word}" for word in _STORY.split(" "))
+"""The tokens, over and over again."""
+
+MODEL = "mock-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of so many tokens: one every so many milliseconds, or with 0 as fast as they are read.
+
+    `number` is told in its first token, so that no two answers are alike. One that `stays` never ends.
+    """
+
+    number: int
+    tokens: int
+    every_ms: float = 0.0
+    stays: bool = False
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        whole, rest = divmod(self.tokens - 1, len(WORDS))
+        return self.first + "".join(WORDS) * whole + "".join(islice(WORDS, rest))
+
+    @property
+    def first(self) -> str:
+        """Its first token."""
+        return f"#{self.number}:"
+
+
+def text_in(received: bytes) -> str:
+    """The text in an event stream, whether it speaks our protocol or that of OpenAI."""
+    pieces: list[str] = []
+    name = ""
+    for line in _body(received).decode().split("\n"):
+        field, _, value = line.rstrip("\r").partition(": ")
+        if field == "event":
+            name = value
+        elif field == "data" and value.startswith("{"):
+            pieces.append(_text(name, json.loads(value)))
+        elif not field:
+            name = ""
+    return "".join(pieces)
+
+
+def _text(name: str, data: dict[str, object]) -> str:
+    match data:
+        case {"delta": str(delta)} if name == "text":
+            return delta
+        case {"choices": [{"delta": {"content": str(content)}}]}:
+            return content
+        case _:
+            return ""
+
+
+def _body(received: bytes) -> bytes:
+    """The body of an HTTP response that came in chunks."""
+    _, _, rest = received.partition(b"\r\n\r\n")
+    pieces: list[bytes] = []
+    at = 0
+    while True:
+        end = rest.index(b"\r\n", at)
+        size = int(rest[at:end], 16)
+        if size == 0:
+            return b"".join(pieces)
+        pieces.append(rest[end + 2 : end + 2 + size])
+        at = end + size + 4
