@@ -133,6 +133,7 @@ async def test_what_is_not_there_is_said_not_to_be_there(engine: Engine) -> None
     check(await get("/v1/turns/nope/events"), 404, "TURN_NOT_FOUND")
     check(await post("/v1/turns/nope/cancel"), 404, "TURN_NOT_FOUND")
     check(await get("/v1/turns/nope/tool-calls/nope/content/0"), 404, "TURN_NOT_FOUND")
+    check(await get("/v1/turns/nope/tool-calls/nope/text"), 404, "TURN_NOT_FOUND")
     check(await get("/v1/nope"), 404, "NOT_FOUND")
     check(await get("/docs"), 404, "NOT_FOUND")
 
@@ -217,6 +218,7 @@ async def test_the_description_of_the_api_lists_the_routes_and_their_problems(en
         ("GET", "/v1/turns/{turn_id}/events"),
         ("POST", "/v1/turns/{turn_id}/cancel"),
         ("GET", "/v1/turns/{turn_id}/tool-calls/{correlation_id}/content/{number}"),
+        ("GET", "/v1/turns/{turn_id}/tool-calls/{correlation_id}/text"),
         ("GET", "/v1/tools"),
         ("GET", "/v1/about"),
         ("POST", "/ui/markdown"),
@@ -252,6 +254,7 @@ async def test_without_a_key_nothing_of_the_api_is_served(shared: Engine, subtes
         ("GET", "/v1/turns/x/events", None),
         ("POST", "/v1/turns/x/cancel", None),
         ("GET", "/v1/turns/x/tool-calls/y/content/0", None),
+        ("GET", "/v1/turns/x/tool-calls/y/text", None),
         ("GET", "/v1/tools", None),
         ("GET", "/v1/about", None),
         ("POST", "/ui/markdown", {"texts": []}),
@@ -291,6 +294,7 @@ async def test_what_belongs_to_one_subject_does_not_exist_for_another(shared: En
     check(await client.get(f"/v1/turns/{turn}/events", headers=bob), 404, "TURN_NOT_FOUND")
     check(await client.post(f"/v1/turns/{turn}/cancel", headers=bob), 404, "TURN_NOT_FOUND")
     check(await client.get(f"/v1/turns/{turn}/tool-calls/x/content/0", headers=bob), 404, "TURN_NOT_FOUND")
+    check(await client.get(f"/v1/turns/{turn}/tool-calls/x/text", headers=bob), 404, "TURN_NOT_FOUND")
     assert (await client.get("/v1/sessions", headers=bob)).json() == {"sessions": []}
     assert (await client.get(f"/v1/turns/{turn}", headers=ann)).status_code == 200
 

@@ -351,6 +351,33 @@ async def test_a_tool_call_travels_the_whole_way_and_its_pictures_can_be_had(
     assert [tool["name"] for tool in tools["servers"][0]["tools"]] == ["demo__draw"]
 
 
+LOG = "".join(f"<b>line</b> {number}\n" for number in range(30_000))
+
+
+async def test_a_long_result_is_shown_in_part_and_can_be_had_whole_as_nothing_but_text(
+    worker: Bench, engine: Engine, model: Model
+) -> None:
+    model.will_call("demo__draw")
+    long = ToolOutcome(CallState.SUCCEEDED, (TextBlock(LOG), TextBlock("for the user", user_only=True)))
+    async with engine.stream("POST", "/v1/chat", json={"message": "Draw"}) as stream:
+        await wait_until(worker.backlog)
+        delivery = await worker.deliver()
+        await worker.worker.complete(delivery, await worker.run(delivery), long)
+        events = [event async for event in stream]
+
+    shown = next(event.data["result"] for event in events if event.data.get("status") == "succeeded")
+    assert shown["truncated"]
+    assert LOG.startswith(shown["text"])
+    assert len(shown["text"]) == 4_000
+    whole = await engine.client.get(shown["textUrl"])
+    assert (whole.status_code, whole.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert whole.text == f"{LOG}\nfor the user"
+    assert whole.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in whole.headers["content-security-policy"]
+    other = await engine.client.get(shown["textUrl"].replace(delivery.request.correlation_id, "other"))
+    assert (other.status_code, other.json()["code"]) == (404, "CONTENT_NOT_FOUND")
+
+
 async def test_with_tools_switched_off_every_call_is_answered_so(tmp_path: Path, redis_url: str, model: Model) -> None:
     model.will_call("demo__draw")
     async with running_engine(settings(tmp_path, redis_url, model.url, enable_mcp=False)) as engine:

@@ -1,6 +1,7 @@
 """Servers that other people wrote."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -133,7 +134,7 @@ async def use_everything(server: McpServer) -> None:
     image = await outcome(server, "get-tiny-image")
     assert [block.mime_type for block in image.content if isinstance(block, MediaBlock)] == ["image/png"]
     structured = await outcome(server, "get-structured-content", location="New York")
-    assert structured.structured["conditions"] in text(structured)
+    assert "conditions" in json.loads(text(structured))  # the text says it already: it is told once
     links = await outcome(server, "get-resource-links", count=3)
     assert sum(isinstance(block, LinkBlock) for block in links.content) == 3
     seen: list[CallProgress] = []

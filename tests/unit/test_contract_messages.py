@@ -103,7 +103,6 @@ def test_the_hash_tells_requests_apart(one: tuple[str, Any], other: tuple[str, A
 OUTCOME = ToolOutcome(
     state=CallState.SUCCEEDED,
     content=(TextBlock("x"), MediaBlock("image/png", "AA=="), LinkBlock("file:///x", "x")),
-    structured={"a": 1},
 )
 
 

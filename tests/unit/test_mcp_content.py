@@ -1,7 +1,7 @@
 """What a tool returned, as it is kept."""
 
 import base64
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from mcp.types import CallToolResult
 
 from plugins_contract.errors import ErrorCode
-from plugins_contract.outcomes import CallState, LinkBlock, MediaBlock, TextBlock, ToolOutcome
-from plugins_mcp.mcp.content import FAILED_WITHOUT_WORDS, MAX_MEDIA_BYTES, NOTHING, to_outcome
+from plugins_contract.outcomes import CallState, LinkBlock, MediaBlock, TextBlock, ToolError, ToolOutcome
+from plugins_mcp.mcp.bounds import MAX_BLOCKS, MAX_LINK_BYTES, MAX_MEDIA_BYTES
+from plugins_mcp.mcp.content import FAILED_WITHOUT_WORDS, MAX_WORDS, NOTHING, to_outcome
 
 
 def result(*content: Any, **fields: Any) -> CallToolResult:
@@ -36,10 +37,30 @@ def image(size: int) -> dict[str, Any]:
             {"type": "resource_link", "uri": "f://a", "name": "a", "mimeType": "x/y", "description": "d"},
             LinkBlock("f://a", "a", "x/y", "d"),
         ),
+        (
+            {"type": "resource_link", "uri": "f://a", "name": "a", "title": "A", "size": 7},
+            LinkBlock("f://a", "a", title="A", size=7),
+        ),
         ({"type": "resource", "resource": {"uri": "f://a", "text": "body"}}, TextBlock("[f://a]\nbody")),
         (
+            {"type": "resource", "resource": {"uri": "f://a", "mimeType": "text/css", "text": "body"}},
+            TextBlock("[f://a, text/css]\nbody"),
+        ),
+        (
             {"type": "resource", "resource": {"uri": "f://a", "blob": "QUJD"}},
-            MediaBlock("application/octet-stream", "QUJD"),
+            MediaBlock("application/octet-stream", "QUJD", "f://a"),
+        ),
+        (
+            {"type": "resource", "resource": {"uri": "f://a", "mimeType": "image/gif", "blob": "QUJD"}},
+            MediaBlock("image/gif", "QUJD", "f://a"),
+        ),
+        (text("u") | {"annotations": {"audience": ["user"]}}, TextBlock("u", user_only=True)),
+        (text("b") | {"annotations": {"audience": ["user", "assistant"]}}, TextBlock("b")),
+        (text("a") | {"annotations": {"audience": ["assistant"]}}, TextBlock("a")),
+        (text("p") | {"annotations": {"priority": 0.5}}, TextBlock("p")),
+        (
+            {"type": "image", "mimeType": "image/png", "data": "QUJD", "annotations": {"audience": ["user"]}},
+            MediaBlock("image/png", "QUJD", user_only=True),
         ),
     ],
 )
@@ -48,24 +69,57 @@ def test_each_kind_of_content_is_kept(block: Any, kept: Any) -> None:
     assert outcome == ToolOutcome(CallState.SUCCEEDED, (kept,), duration_ms=5, attempts=2)
 
 
-def test_structured_content_is_kept_and_told_when_there_is_no_text() -> None:
-    structured = {"a": "ü"}
-    alone = to_outcome(result(structuredContent=structured))
-    assert (alone.structured, alone.content) == (structured, (TextBlock('{"a": "ü"}'),))
-    beside = to_outcome(result(text("a is ü"), structuredContent=structured))
-    assert (beside.structured, beside.content) == (structured, (TextBlock("a is ü"),))
+@pytest.mark.parametrize(
+    ("texts", "structured"),
+    [
+        (['{"a":"\\u00fc"}'], {"a": "ü"}),
+        (['{\n  "a": "ü"\n}'], {"a": "ü"}),
+        (["See:", '{"a": "ü"}'], {"a": "ü"}),
+        (["12"], {"result": 12}),
+        (["twelve"], {"result": "twelve"}),
+        (['{"result": "twelve"}'], {"result": "twelve"}),
+        (["1", "two", '{"n": 3}'], {"result": [1, "two", {"n": 3}]}),
+        (["[1]"], {"result": [1]}),
+    ],
+)
+def test_structured_content_that_the_text_says_too_is_told_once(texts: list[str], structured: Any) -> None:
+    outcome = to_outcome(result(*map(text, texts), structuredContent=structured))
+    assert outcome.content == tuple(map(TextBlock, texts))
 
 
-@pytest.mark.parametrize("falsy", [0, False, "", [], {}])
-def test_structured_content_that_looks_like_nothing_is_something(falsy: Any) -> None:
-    outcome = to_outcome(result(structuredContent=falsy))
-    assert outcome.structured == falsy
-    assert outcome.content != (TextBlock(NOTHING),)
+@pytest.mark.parametrize(
+    ("texts", "structured", "told"),
+    cast(
+        "list[tuple[list[str], Any, str]]",
+        [
+            ([], {"a": "ü"}, '{"a": "ü"}'),
+            (["a is ü"], {"a": "ü"}, '{"a": "ü"}'),
+            (["1"], True, "true"),
+            (["1", "2"], {"result": [1, 3]}, '{"result": [1, 3]}'),
+            (["1"], {"result": 1, "unit": "m"}, '{"result": 1, "unit": "m"}'),
+            ([], 0, "0"),
+            ([], False, "false"),
+            ([], "", '""'),
+            ([], [], "[]"),
+            ([], {}, "{}"),
+        ],
+    ),
+)
+def test_structured_content_that_the_text_does_not_say_is_told_after_it(
+    texts: list[str], structured: Any, told: str
+) -> None:
+    outcome = to_outcome(result(*map(text, texts), structuredContent=structured))
+    assert outcome.content == (*map(TextBlock, texts), TextBlock(told))
+
+
+def test_structured_content_goes_to_the_model_when_the_text_is_for_the_user_only() -> None:
+    for_user = text('{"a": 1}') | {"annotations": {"audience": ["user"]}}
+    outcome = to_outcome(result(for_user, structuredContent={"a": 1}))
+    assert outcome.content == (TextBlock('{"a": 1}', user_only=True), TextBlock('{"a": 1}'))
 
 
 def test_structured_content_that_is_too_large_is_cut_like_text() -> None:
     outcome = to_outcome(result(structuredContent={"a": "x" * 1000}), max_bytes=100)
-    assert outcome.structured is None
     assert outcome.truncated
     assert "bytes left out" in str(outcome.content)
 
@@ -80,22 +134,45 @@ def test_a_failure_carries_the_words_of_the_tool() -> None:
     assert outcome.state is CallState.FAILED
     assert outcome.error is not None
     assert (outcome.error.code, outcome.error.message) == (ErrorCode.TOOL_EXECUTION_FAILED, "no\nway")
-    assert [type(block) for block in outcome.content] == [MediaBlock]
+    assert [type(block) for block in outcome.content] == [TextBlock, MediaBlock, TextBlock]
     silent = to_outcome(result(isError=True)).error
     assert silent is not None
     assert silent.message == FAILED_WITHOUT_WORDS
 
 
+def test_a_failure_keeps_all_that_the_tool_said_and_its_message_the_beginning() -> None:
+    for_user = text("for the user") | {"annotations": {"audience": ["user"]}}
+    outcome = to_outcome(result(for_user, text("x" * 10_000), isError=True))
+    assert outcome.content == (TextBlock("for the user", user_only=True), TextBlock("x" * 10_000))
+    assert outcome.error == ToolError(ErrorCode.TOOL_EXECUTION_FAILED, "x" * MAX_WORDS + "…")
+
+
+def test_more_pieces_than_can_be_kept_are_counted() -> None:
+    outcome = to_outcome(result(*[text("x")] * (MAX_BLOCKS + 5)))
+    assert len(outcome.content) == MAX_BLOCKS + 1
+    assert outcome.content[-1] == TextBlock("[… 5 of 1,005 pieces left out: too many to keep …]")
+    assert outcome.truncated
+
+
+def test_links_over_the_cap_are_named() -> None:
+    link = {"type": "resource_link", "uri": "f://a", "name": "a"}
+    outcome = to_outcome(result(link, link | {"description": "d" * MAX_LINK_BYTES}, link))
+    assert [type(block) for block in outcome.content] == [LinkBlock, TextBlock, LinkBlock]
+    assert outcome.content[1] == TextBlock("[link a (f://a) cut: too long to keep]")
+    assert outcome.truncated
+
+
 def test_media_over_the_cap_is_replaced_by_a_note() -> None:
     outcome = to_outcome(result(image(100), image(MAX_MEDIA_BYTES), image(200)))
     assert [type(block) for block in outcome.content] == [MediaBlock, TextBlock, MediaBlock]
-    assert str(MAX_MEDIA_BYTES) in str(outcome.content[1])
+    assert f"{MAX_MEDIA_BYTES:,}" in str(outcome.content[1])
     assert outcome.truncated
 
 
 def test_long_text_keeps_its_head_and_its_tail() -> None:
     outcome = to_outcome(result(text("a" * 50 + "b" * 100 + "c" * 50)), max_bytes=100)
-    assert outcome.content == (TextBlock("a" * 50 + "\n[… 100 bytes left out …]\n" + "c" * 50),)
+    gone = "\n[… 100 of 200 bytes left out: the result is too large to keep, and they are gone …]\n"
+    assert outcome.content == (TextBlock("a" * 50 + gone + "c" * 50),)
     assert outcome.truncated
 
 
@@ -121,7 +198,7 @@ def test_cut_text_fits_splits_no_character_and_says_so(texts: list[str], max_byt
     whole = "".join(texts)
     assert outcome.truncated == (len(whole.encode()) > max_bytes)
     if outcome.truncated:
-        assert len("".join(kept).encode()) <= max_bytes + 60
+        assert len("".join(kept).encode()) <= max_bytes + 120
         head, _, rest = "".join(kept).partition("\n[… ")
         assert whole.startswith(head)
         assert whole.endswith(rest.partition(" …]\n")[2])

@@ -13,6 +13,7 @@ from dialog_engine.model import ApprovalStatus, ToolCall, Turn, Usage
 from dialog_engine.tool_calls.approvals import question_for
 from dialog_engine.tool_calls.desk import ApprovalDesk, NotWaitingHereError
 from dialog_engine.tool_calls.questions import Approval, Decision, Given, Refuse
+from dialog_engine.tool_calls.texts import WholeResult
 from plugins_contract.catalogue import ApprovalPolicy
 from plugins_contract.outcomes import ToolOutcome
 from tests.support.twins import MemoryStore, Shelf, Workshop, failed, tool
@@ -48,6 +49,9 @@ class Told(Archive):
         return []
 
     async def outcome(self, subject: str, turn_id: str, correlation_id: str) -> ToolOutcome | None:
+        return None
+
+    async def whole(self, subject: str, turn_id: str, correlation_id: str) -> WholeResult | None:
         return None
 
 

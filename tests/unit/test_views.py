@@ -13,13 +13,23 @@ from dialog_engine.model import (
     CallRunning,
     CallUpdate,
     ToolCall,
+    ToolMessage,
     ToolStatus,
     Turn,
 )
 from dialog_engine.tool_calls import views
 from dialog_engine.tool_calls.steps import Steps
 from plugins_contract.errors import ErrorCode
-from plugins_contract.outcomes import CallState, LinkBlock, MediaBlock, TextBlock, ToolError, ToolOutcome
+from plugins_contract.outcomes import (
+    CallState,
+    ContentBlock,
+    CutBlock,
+    LinkBlock,
+    MediaBlock,
+    TextBlock,
+    ToolError,
+    ToolOutcome,
+)
 
 S, E, T = CallState, ErrorCode, ToolStatus
 ENDS = [state for state in CallState if state.terminal]
@@ -76,6 +86,9 @@ def test_of_an_outcome_that_is_known_nothing_of_the_kind_is_said(state: CallStat
     assert views.for_model(ended(state, E.TIMEOUT)) == "Error TIMEOUT: why"
 
 
+FOR_THE_USER = "The tool returned nothing for you: what it returned is shown to the user."
+
+
 @pytest.mark.parametrize(
     ("outcome", "text"),
     [
@@ -86,9 +99,25 @@ def test_of_an_outcome_that_is_known_nothing_of_the_kind_is_said(state: CallStat
             ToolOutcome(S.SUCCEEDED, (TextBlock("a"), MediaBlock("audio/wav", ""), LinkBlock("u:1", "n"))),
             "a\n[audio/wav, shown to the user]\n[n](u:1)",
         ),
-        (ToolOutcome(S.SUCCEEDED, structured={"n": [1, None]}), '{"n":[1,null]}'),
-        (ToolOutcome(S.SUCCEEDED, (TextBlock("n is 1"),), structured={"n": 1}), "n is 1"),
-        (ToolOutcome(S.SUCCEEDED, structured=0), "0"),
+        (
+            ToolOutcome(S.SUCCEEDED, (LinkBlock("f:a", "a", "text/plain", "what it is", "A file", 1200),)),
+            "[A file](f:a) (text/plain, 1,200 bytes): what it is",
+        ),
+        (
+            ToolOutcome(S.SUCCEEDED, (MediaBlock("application/pdf", "AAAA", "f:a"),)),
+            "[application/pdf f:a of 3 bytes: the user can download it, you cannot read it]",
+        ),
+        (ToolOutcome(S.SUCCEEDED, (TextBlock("both"), TextBlock("the user", user_only=True))), "both"),
+        (ToolOutcome(S.SUCCEEDED, (TextBlock("the user", user_only=True),)), FOR_THE_USER),
+        (ToolOutcome(S.SUCCEEDED, (MediaBlock("image/png", "AAAA", user_only=True),)), FOR_THE_USER),
+        (
+            ToolOutcome(S.SUCCEEDED, (TextBlock("head"), CutBlock("0a1b2c3d", 4, 1234, 5678), TextBlock("tail"))),
+            'head\n[… 1,234 of 5,678 characters left out: call read_result with id "0a1b2c3d" and offset 4 …]\ntail',
+        ),
+        (
+            ToolOutcome(S.FAILED, (TextBlock("all of it"),), error=ToolError(E.TOOL_EXECUTION_FAILED, "all…")),
+            "Error TOOL_EXECUTION_FAILED: all of it",
+        ),
         (ToolOutcome(S.SUCCEEDED), "The tool returned nothing."),
         (ToolOutcome(S.SUCCEEDED, (TextBlock(""),)), "The tool returned nothing."),
         (ToolOutcome(S.SUCCEEDED, (TextBlock(" \n"),)), "The tool returned nothing."),
@@ -99,9 +128,9 @@ def test_every_kind_of_content_has_words_for_the_model(outcome: ToolOutcome, tex
 
 
 BLOCKS = st.one_of(
-    st.builds(TextBlock, st.text()),
-    st.builds(MediaBlock, st.text(min_size=1), st.just("AAAA")),
-    st.builds(LinkBlock, st.text(), st.text()),
+    st.builds(TextBlock, st.text(), st.booleans()),
+    st.builds(MediaBlock, st.text(min_size=1), st.just("AAAA"), user_only=st.booleans()),
+    st.builds(LinkBlock, st.text(), st.text(), user_only=st.booleans()),
 )
 
 
@@ -124,11 +153,15 @@ def test_a_success_is_shown_with_its_text_and_where_its_media_can_be_had() -> No
     details = views.outcome_details("turn", "call", outcome)
 
     assert details["durationMs"] == 12
-    assert details["result"]["text"] == "a\n[n](u:1)"
-    assert details["result"]["media"] == [
-        {"mimeType": "image/png", "url": "/v1/turns/turn/tool-calls/call/content/1"},
-        {"mimeType": "audio/wav", "url": "/v1/turns/turn/tool-calls/call/content/3"},
-    ]
+    assert details["result"] == {
+        "text": "a",
+        "truncated": False,
+        "media": [
+            {"mimeType": "image/png", "url": "/v1/turns/turn/tool-calls/call/content/1", "size": 3},
+            {"mimeType": "audio/wav", "url": "/v1/turns/turn/tool-calls/call/content/3", "size": 3},
+        ],
+        "links": [{"uri": "u:1", "name": "n"}],
+    }
     assert "error" not in details
 
 
@@ -146,10 +179,41 @@ def test_a_long_text_is_shown_in_part_and_said_to_be(length: int, cut_before: bo
     assert len(views.for_model(outcome)) == length
 
 
-def test_what_did_not_succeed_is_shown_with_its_error_and_no_result() -> None:
-    details = views.outcome_details("turn", "call", ToolOutcome.failure(S.FAILED, E.LOST, "gone", duration_ms=3))
+@pytest.mark.parametrize("content", [(), (TextBlock("gone"),)])
+def test_what_did_not_succeed_is_shown_with_its_error_and_no_result(content: tuple[TextBlock, ...]) -> None:
+    failed = ToolOutcome(S.FAILED, content, error=ToolError(E.LOST, "gone"), duration_ms=3)
 
-    assert details == {"durationMs": 3, "error": {"code": "LOST", "message": "gone"}}
+    assert views.outcome_details("turn", "call", failed) == {
+        "durationMs": 3,
+        "error": {"code": "LOST", "message": "gone"},
+    }
+
+
+@pytest.mark.parametrize("more", [TextBlock("and more"), MediaBlock("image/png", "AAAA"), LinkBlock("u:1", "n")])
+def test_what_a_tool_says_of_its_failure_beyond_the_message_is_shown_too(more: ContentBlock) -> None:
+    failed = ToolOutcome(S.FAILED, (TextBlock("gone"), more), error=ToolError(E.LOST, "gone"))
+
+    assert "result" in views.outcome_details("turn", "call", failed)
+
+
+def test_where_the_whole_text_can_be_had_is_said_when_a_part_is_shown() -> None:
+    long = ToolOutcome(S.SUCCEEDED, (TextBlock("x" * 5_000), TextBlock("you", user_only=True)))
+
+    assert views.outcome_details("t", "c", long)["result"]["textUrl"] == "/v1/turns/t/tool-calls/c/text"
+    assert "textUrl" not in views.outcome_details("t", "c", ToolOutcome(S.SUCCEEDED, (TextBlock("x"),)))["result"]
+
+
+def test_the_user_reads_what_is_meant_for_the_user_only() -> None:
+    outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("both"), TextBlock("you", user_only=True)))
+
+    assert views.outcome_details("turn", "call", outcome)["result"]["text"] == "both\nyou"
+    assert "you" not in views.tool_message(CALL, outcome).content
+
+
+def test_a_picture_for_the_user_only_does_not_go_to_the_model() -> None:
+    outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("a"), MediaBlock("image/png", "AAAA", user_only=True)))
+
+    assert views.tool_message(CALL, outcome) == ToolMessage("call_1", "a__b", "a")
 
 
 def test_arguments_are_shown_as_an_object_and_text_that_is_none_as_it_stands() -> None:

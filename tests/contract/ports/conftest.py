@@ -18,12 +18,14 @@ from dialog_engine.storage.archive import SqliteArchive
 from dialog_engine.storage.calls import SqliteCalls
 from dialog_engine.storage.database import open_database
 from dialog_engine.storage.outbox import SqliteOutbox
+from dialog_engine.storage.results import SqliteResults
 from dialog_engine.storage.turns import SqliteTurns
 from dialog_engine.streams import executor as executor_module
 from dialog_engine.streams.executor import CallExecutor
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.turn_logs import RedisTurnLogs
 from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ToolCalls
+from dialog_engine.tool_calls.results import ResultStore
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client
 from plugins_contract.keys import Keys
@@ -58,6 +60,7 @@ class Storage:
     calls: CallStore
     approvals: ApprovalStore
     history: History
+    results: ResultStore
     outbox: Outbox
 
 
@@ -65,13 +68,14 @@ class Storage:
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Storage]:
     if request.param == "twin":
         store = MemoryStore()
-        yield Storage(store, store, store, store, MemoryOutbox(store))
+        yield Storage(store, store, store, store, store, MemoryOutbox(store))
         return
     async with open_database(tmp_path / "engine.db") as database:
         calls = SqliteCalls(database, lambda _: None)
         turns = SqliteTurns(database, lambda _: None)
         approvals = SqliteApprovals(database, lambda _: None)
-        yield Storage(turns, calls, approvals, SqliteArchive(database, calls), SqliteOutbox(database))
+        archive, results = SqliteArchive(database, calls), SqliteResults(database)
+        yield Storage(turns, calls, approvals, archive, results, SqliteOutbox(database))
 
 
 # --- Logs -----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """TurnStore, CallStore, History and Outbox: one suite for the SQLite file and for its twin."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,9 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
+from dialog_engine.tool_calls.results import KeptResult
 from dialog_engine.tool_calls.rounds import OpenCall
+from dialog_engine.tool_calls.texts import WholeResult
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ids import new_id
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested
@@ -185,6 +188,38 @@ async def test_a_result_is_read_back_with_its_images(storage: Storage) -> None:
 
     *_, result = await storage.history.messages(turn.session_id)
     assert result == ToolMessage("call_1", "a__b", "Click.\n[image/png, shown to the user]", (image,))
+
+
+async def test_the_whole_of_a_result_is_kept_beside_what_is_shown_of_it(storage: Storage) -> None:
+    turn, one, two = await begun(storage), call(1), call(2)
+    await storage.calls.add_round(turn, AssistantMessage("", (one, two)), asked(turn, one, two), {})
+    shown, whole = succeeded("he…le"), WholeResult("the whole, ü\n\0", "and for the user")
+    name = one.correlation_id[-8:]
+    assert await storage.results.result(turn, name) is None
+
+    await storage.calls.add_result(turn, one, shown, whole)
+    assert not await storage.calls.add_result(turn, one, succeeded("later"), WholeResult("later"))
+    await storage.calls.add_result(turn, two, succeeded("short"))
+
+    kept = KeptResult(one.correlation_id, "a__b", shown, whole)
+    assert await storage.results.result(turn, name) == kept
+    assert await storage.results.result(turn, one.correlation_id) == kept
+    uncut = await storage.results.result(turn, two.correlation_id)
+    assert uncut is not None
+    assert uncut.whole is None
+    assert await storage.results.cut_results(turn) == [(one.correlation_id, "a__b")]
+
+
+async def test_a_result_is_found_in_its_own_session_by_its_own_name_and_for_its_own_user(storage: Storage) -> None:
+    turn, one, other = await begun(storage), call(1), await begun(storage)
+    await storage.calls.add_round(turn, AssistantMessage("", (one,)), asked(turn, one), {})
+    await storage.calls.add_result(turn, one, succeeded("he…le"), WholeResult("whole"))
+
+    for stranger in (other, replace(turn, subject="bob")):
+        assert await storage.results.result(stranger, one.correlation_id) is None
+        assert await storage.results.cut_results(stranger) == []
+    for name in ("", one.correlation_id[-7:], "%" * 8, "_" * 8, one.correlation_id[:8]):
+        assert await storage.results.result(turn, name) is None
 
 
 async def test_results_stand_in_the_order_of_the_calls_whatever_came_first(storage: Storage) -> None:

@@ -22,7 +22,8 @@ from dialog_engine.tool_calls.exposure import Exposure
 from dialog_engine.tool_calls.local_tools import LocalTool
 from dialog_engine.tool_calls.pipeline import standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
-from dialog_engine.tool_calls.rounds import Rounds
+from dialog_engine.tool_calls.read_result import ReadResult
+from dialog_engine.tool_calls.rounds import RESULT_MAX_CHARS, Rounds
 from plugins_contract.clock import RedisClock
 from tests.support.twins.logs import MemoryLog, MemoryLogs
 from tests.support.twins.stores import MemoryStore
@@ -45,6 +46,7 @@ class Stage:
         approval_seconds: float = 60,
         local: Sequence[LocalTool] = (),
         exposure: Exposure | None = None,
+        result_max_chars: int = RESULT_MAX_CHARS,
     ) -> None:
         self.model = model
         self.tools = tools or Shelf()
@@ -58,6 +60,7 @@ class Stage:
         self._system_prompt = system_prompt
         self._local = local
         self._exposure = exposure
+        self._result_max_chars = result_max_chars
         self.turns = self._engine()
 
     async def __aenter__(self) -> "Stage":
@@ -99,7 +102,7 @@ class Stage:
             timeout_seconds=self._approval_seconds,
             note=self.decided.append,
         )
-        rounds = Rounds(self.store, self.workshop, self.desk)
+        rounds = Rounds(self.store, self.workshop, self.desk, self._result_max_chars)
         pipeline = standard_pipeline(
             source=self.tools,
             rounds=rounds,
@@ -107,6 +110,7 @@ class Stage:
             max_rounds=self._max_rounds,
             local=self._local,
             exposure=self._exposure,
+            reader=ReadResult(self.store, self.workshop, self._result_max_chars),
         )
         service = ChatService(
             enhance(self.model, pipeline),

@@ -22,7 +22,9 @@ from dialog_engine.model import (
 )
 from dialog_engine.tool_calls.ports import NOTHING_ASKED, NOWHERE, ApprovalStore, CallStore
 from dialog_engine.tool_calls.questions import Approval, Asked, Decision, Question
+from dialog_engine.tool_calls.results import KeptResult, ResultStore
 from dialog_engine.tool_calls.rounds import OpenCall
+from dialog_engine.tool_calls.texts import WholeResult
 from dialog_engine.tool_calls.views import tool_message
 from plugins_contract.ids import new_id
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, encode_request
@@ -54,6 +56,7 @@ class _StoredCall:
     request: ToolCallRequested | None
     outcome: ToolOutcome | None = None
     approval: Approval | None = None
+    whole: WholeResult | None = None
     ran_on: str = ""
 
     @property
@@ -69,7 +72,7 @@ class _Session:
     messages: list[int] = field(default_factory=list[int])
 
 
-class MemoryStore(CallStore, ApprovalStore, TurnStore, History):
+class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
     """Storage in memory, with one writer: a commit that is on its way happens, whoever waits for it.
 
     `hold["add_round"] = asyncio.Event()` keeps those commits waiting, `refuse["finish"] = error` makes them fail;
@@ -156,8 +159,35 @@ class MemoryStore(CallStore, ApprovalStore, TurnStore, History):
 
         return await self._commit("add_round", unit)
 
-    async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> bool:
-        return await self._commit("add_result", lambda: self._answer(call.correlation_id, outcome))
+    async def add_result(
+        self, turn: Turn, call: ToolCall, outcome: ToolOutcome, whole: WholeResult | None = None
+    ) -> bool:
+        def unit() -> bool:
+            first = self._answer(call.correlation_id, outcome)
+            if first:
+                self._calls[call.correlation_id].whole = whole
+            return first
+
+        return await self._commit("add_result", unit)
+
+    async def result(self, turn: Turn, name: str) -> KeptResult | None:
+        for stored in self._calls.values() if len(name) >= 8 else ():
+            if stored.call.correlation_id.endswith(name) and self._is_of(turn, stored) and stored.outcome:
+                return KeptResult(stored.call.correlation_id, stored.call.name, stored.outcome, stored.whole)
+        return None
+
+    def forget_wholes(self) -> None:
+        """What is left in a copy of a session that another engine has."""
+        for stored in self._calls.values():
+            stored.whole = None
+
+    async def cut_results(self, turn: Turn) -> Sequence[tuple[str, str]]:
+        cut = [each.call for each in self._calls.values() if each.whole and self._is_of(turn, each)]
+        return [(call.correlation_id, call.name) for call in reversed(cut)][:10]
+
+    def _is_of(self, turn: Turn, stored: _StoredCall) -> bool:
+        here = self.turns[stored.turn_id].turn
+        return (here.session_id, here.subject) == (turn.session_id, turn.subject)
 
     async def waiting(self, turn: Turn) -> Sequence[Asked]:
         return await self._commit("waiting", lambda: self._waiting(turn))

@@ -83,6 +83,11 @@ class Settings(RedisSettings, BaseSettings):
     tool_budget_tokens: int = Field(
         12_000, ge=500, description="Tokens that the tools of MCP servers may cost in every request to the model."
     )
+    result_max_chars: int = Field(
+        16_000,
+        ge=1_000,
+        description="Characters of a tool result that the model is shown; the rest it can ask for.",
+    )
     approval_timeout_seconds: float = Field(
         3600, gt=0, description="How long a tool call that needs approval waits for it; then it counts as not approved."
     )

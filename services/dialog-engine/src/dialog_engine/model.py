@@ -73,6 +73,8 @@ class ToolMessage:
     media: tuple[MediaBlock, ...] = ()
     failed: bool = False
     """There is no result, and `content` says why: some providers want to be told apart from the text."""
+    cut: bool = False
+    """Text was left out of `content`, which can be read with a tool."""
 
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage

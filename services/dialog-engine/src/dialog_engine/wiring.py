@@ -34,7 +34,9 @@ from dialog_engine.storage.database import open_database
 from dialog_engine.storage.journal import SqliteJournal
 from dialog_engine.storage.meta import engine_id
 from dialog_engine.storage.outbox import SqliteOutbox
+from dialog_engine.storage.results import SqliteResults
 from dialog_engine.storage.turns import SqliteTurns
+from dialog_engine.streams.answers import LedgerAnswers
 from dialog_engine.streams.bell import Bell
 from dialog_engine.streams.catalogue import CatalogueReader, DisabledTools
 from dialog_engine.streams.executor import CallExecutor
@@ -53,6 +55,7 @@ from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.pipeline import standard_pipeline
 from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat, ToolCalls
 from dialog_engine.tool_calls.quarantine import OfferedTools, Quarantine
+from dialog_engine.tool_calls.read_result import ReadResult
 from dialog_engine.tool_calls.rounds import Rounds
 from plugins_contract.announcements import LISTEN_SECONDS
 from plugins_contract.clock import Clock, RedisClock
@@ -139,10 +142,22 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         turn_store = SqliteTurns(database, relay.offer, journal.offer)
         archive = SqliteArchive(database, calls)
         approvals = SqliteApprovals(database, relay.offer, journal.offer)
-        rounds = Rounds(calls, executor, _desk(approvals, tools, executor, clock, settings, metrics))
+        rounds = Rounds(
+            calls,
+            executor,
+            _desk(approvals, tools, executor, clock, settings, metrics),
+            settings.result_max_chars,
+        )
         llm = await stack.enter_async_context(open_llm(settings))
         service = ChatService(
-            _llm_with_tools(quarantine.guard(observed_llm(llm, metrics)), tools, exposure, rounds, settings),
+            _llm_with_tools(
+                quarantine.guard(observed_llm(llm, metrics)),
+                tools,
+                exposure,
+                rounds,
+                ReadResult(SqliteResults(database), LedgerAnswers(ledger), settings.result_max_chars),
+                settings,
+            ),
             turns=turn_store,
             history=archive,
             approvals=approvals,
@@ -195,7 +210,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             about=_about(settings),
             turns=SharedTurns(turns, runs, local, journal, imports),
             sessions=SharedSessions(SqliteSessions(database, journal.offer), runs, journal),
-            archive=(shared := SharedArchive(archive, imports)),
+            archive=(shared := SharedArchive(archive, imports, LedgerAnswers(ledger))),
             approvals=SharedApprovals(shared, OwnDecisions(rounds.desk, journal), handover),
             frames=logs,
             tools=tools,
@@ -220,7 +235,12 @@ def _desk(
 
 
 def _llm_with_tools(
-    llm: StreamChat, tools: ToolDirectory, exposure: Exposure, rounds: Rounds, settings: Settings
+    llm: StreamChat,
+    tools: ToolDirectory,
+    exposure: Exposure,
+    rounds: Rounds,
+    reader: ReadResult,
+    settings: Settings,
 ) -> StreamChat:
     pipeline = standard_pipeline(
         source=tools,
@@ -228,6 +248,7 @@ def _llm_with_tools(
         rounds=rounds,
         system_prompt=settings.system_prompt,
         max_rounds=settings.mcp_max_tool_rounds,
+        reader=reader,
     )
     return enhance(llm, pipeline)
 

@@ -1,7 +1,6 @@
 """What comes back for a tool call: the states of the ledger and the messages of the response channel."""
 
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
@@ -33,28 +32,51 @@ class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class TextBlock(_Wire, frozen=True, tag_field="type", tag="text"):
-    """Text for the model."""
+    """Text. `user_only`, here as in other blocks: the tool means it for the user, and the model is not told."""
 
     text: str
+    user_only: bool = False
 
 
 class MediaBlock(_Wire, frozen=True, tag_field="type", tag="media"):
-    """An image or a sound; `data` is base64 (RFC 4648)."""
+    """An image, a sound, or a file of another kind; `data` is base64 (RFC 4648), `uri` the resource that it is."""
 
     mime_type: str
     data: str
+    uri: str | None = None
+    user_only: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return len(self.data) * 3 // 4 - self.data[-2:].count("=")
 
 
 class LinkBlock(_Wire, frozen=True, tag_field="type", tag="link"):
-    """A resource that the tool points at without including it."""
+    """A resource that the tool points at without including it; `size` is in bytes, where the tool says it."""
 
     uri: str
     name: str
     mime_type: str | None = None
     description: str | None = None
+    title: str | None = None
+    size: int | None = None
+    user_only: bool = False
 
 
-ContentBlock = TextBlock | MediaBlock | LinkBlock
+class CutBlock(_Wire, frozen=True, tag_field="type", tag="cut"):
+    """Stands where the engine left text out, which it keeps.
+
+    `characters` of `total` are left out here, from `offset` on; `result_id` is the name to ask for them by.
+    """
+
+    result_id: str
+    offset: int
+    characters: int
+    total: int
+
+
+ContentBlock = TextBlock | MediaBlock | LinkBlock | CutBlock
 
 
 class ToolError(_Wire, frozen=True):
@@ -67,13 +89,13 @@ class ToolError(_Wire, frozen=True):
 class ToolOutcome(_Wire, frozen=True):
     """The one terminal answer to a tool call.
 
-    `state` is terminal; `error` is set unless it is `succeeded`. `duration_ms` counts the execution in the worker.
-    `truncated` says that content was cut to its head and tail.
+    `state` is terminal; `error` is set unless it is `succeeded`. `content` may be there either way: of a tool that
+    failed it is all that it said, of which the error's message may be the beginning. `duration_ms` counts the
+    execution in the worker. `truncated` says that this is not all of the content.
     """
 
     state: CallState
     content: tuple[ContentBlock, ...] = ()
-    structured: Any = None
     error: ToolError | None = None
     duration_ms: int = 0
     attempts: int = 0

@@ -35,7 +35,7 @@ class Settings(OperatorSettings):
 
     worker_concurrency: int = Field(16, ge=1, le=1000, description="Calls that one worker runs at the same time.")
     result_max_bytes: int = Field(
-        65_536, ge=1024, description="Bytes of text that a result may have; more is cut to its head and tail."
+        1_048_576, ge=1024, description="Bytes of text that are kept of a result; of more, the head and the tail."
     )
     health_host: str = Field("127.0.0.1", description="Address of /healthz, /readyz and /metrics.")
     health_port: int = Field(8081, ge=0, le=65535, description="Port of the same.")

@@ -23,6 +23,8 @@ from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, 
 
 FIRST_BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 5.0
+MAX_MESSAGE = 4_000
+"""Characters of what a server says when it refuses a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,8 @@ def cancelled(execution_class: ExecutionClass, *, sent: bool = True) -> ToolOutc
 
 
 def _failed(code: ErrorCode, message: str) -> Finish:
-    return Finish(ToolOutcome.failure(CallState.FAILED, code, message))
+    shown = message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}…"
+    return Finish(ToolOutcome.failure(CallState.FAILED, code, shown))
 
 
 def _unreached(now: Situation, what: str) -> Finish:

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from dialog_engine.model import ToolCall, TurnFailed, Usage
 from dialog_engine.tool_calls.questions import Approval
+from dialog_engine.tool_calls.texts import WholeResult
 from plugins_contract.outcomes import ToolOutcome
 
 
@@ -90,4 +91,8 @@ class Archive(Protocol):
 
     async def outcome(self, subject: str, turn_id: str, correlation_id: str) -> ToolOutcome | None:
         """The outcome of one call of the turn; None when there is none (yet)."""
+        ...
+
+    async def whole(self, subject: str, turn_id: str, correlation_id: str) -> WholeResult | None:
+        """All the text of that outcome; None when there is no outcome, or a part of its text cannot be had."""
         ...

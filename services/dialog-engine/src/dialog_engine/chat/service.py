@@ -175,8 +175,7 @@ class ChatService:
             yield steps.finished(asked.call, never_run)
         outcomes = await self._rounds.calls.cancel([open_call.request for open_call in open_calls])
         for open_call in open_calls:
-            outcome = outcomes[open_call.call.correlation_id]
-            await self._rounds.store.add_result(turn, open_call.call, outcome)
+            outcome = await self._rounds.add_result(turn, open_call.call, outcomes[open_call.call.correlation_id])
             yield steps.finished(open_call.call, outcome)
 
     async def _conversation(self, turn: Turn) -> AsyncGenerator[ChatEvent]:

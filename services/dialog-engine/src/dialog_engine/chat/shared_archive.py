@@ -8,15 +8,18 @@ from dialog_engine.chat.imports import Imports
 from dialog_engine.chat.journal import Journal, NotSharedError
 from dialog_engine.chat.runs import Busy, Forgotten, RunsUnavailableError, SharedCopies
 from dialog_engine.errors import SessionNotFoundError, StorageUnavailableError, TurnRunningError
+from dialog_engine.tool_calls.results import Answers, whole_result
+from dialog_engine.tool_calls.texts import WholeResult
 from plugins_contract.outcomes import ToolOutcome
 
 
 class SharedArchive(Archive):
     """This engine's archive, which fetches what it lacks."""
 
-    def __init__(self, archive: Archive, imports: Imports) -> None:
+    def __init__(self, archive: Archive, imports: Imports, answers: Answers) -> None:
         self._archive = archive
         self._imports = imports
+        self._answers = answers
 
     async def transcript(self, subject: str, session_id: str) -> tuple[SessionRecord, list[MessageRecord]]:
         await self._imports.fresh(session_id)
@@ -32,6 +35,13 @@ class SharedArchive(Archive):
     async def outcome(self, subject: str, turn_id: str, correlation_id: str) -> ToolOutcome | None:
         await self._imports.fresh_turn(turn_id)
         return await self._archive.outcome(subject, turn_id, correlation_id)
+
+    async def whole(self, subject: str, turn_id: str, correlation_id: str) -> WholeResult | None:
+        outcome = await self.outcome(subject, turn_id, correlation_id)
+        if outcome is None:
+            return None
+        stored = await self._archive.whole(subject, turn_id, correlation_id)
+        return await whole_result(outcome, stored, self._answers, correlation_id)
 
 
 class SharedSessions(Sessions):

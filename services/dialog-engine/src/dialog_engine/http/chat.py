@@ -138,6 +138,16 @@ async def content(turn_id: str, correlation_id: str, number: int, engine: Engine
     return media
 
 
+@router.get("/turns/{turn_id}/tool-calls/{correlation_id}/text")
+async def text(turn_id: str, correlation_id: str, engine: Engine, subject: Subject) -> Response:
+    """All the text of a tool's result; what cannot be had any more is said in its place."""
+    outcome = await engine.archive.outcome(subject, turn_id, correlation_id)
+    if outcome is None:
+        detail = f"call {correlation_id} has no result"
+        raise ProblemError(HTTPStatus.NOT_FOUND, "CONTENT_NOT_FOUND", detail, field="correlation_id")
+    return views.result_text(outcome, await engine.archive.whole(subject, turn_id, correlation_id))
+
+
 def _check_length(message: str, engine: Services) -> None:
     if len(message) > engine.max_message_chars:
         raise ProblemError(

@@ -14,6 +14,7 @@ from dialog_engine.model import ApprovalStatus, ToolStatus
 from dialog_engine.tool_calls.directory import ServerView
 from dialog_engine.tool_calls.exposure import Exposure
 from dialog_engine.tool_calls.questions import Approval
+from dialog_engine.tool_calls.texts import WholeResult, user_text
 from dialog_engine.tool_calls.views import (
     decision_details,
     outcome_details,
@@ -159,6 +160,18 @@ def media(outcome: ToolOutcome | None, number: int) -> Response | None:
         "Content-Disposition": "inline" if shown else "attachment",
     }
     return Response(data, media_type=block.mime_type if shown else "application/octet-stream", headers=headers)
+
+
+def result_text(outcome: ToolOutcome, whole: WholeResult | None) -> Response:
+    """All the text of the outcome, as nothing but text; without `whole`, what is shown of it."""
+    headers = {
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "private, no-cache",
+        "Content-Disposition": "inline",
+    }
+    text = user_text(outcome) if whole is None else whole.shown
+    return Response(text.encode("utf-8", "replace"), media_type="text/plain; charset=utf-8", headers=headers)
 
 
 def approval(approval: Approval) -> dict[str, Any]:

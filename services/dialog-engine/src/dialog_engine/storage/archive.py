@@ -25,6 +25,7 @@ from dialog_engine.storage.journal import OfferEntries, add_session_entry, nobod
 from dialog_engine.storage.turns import add_session
 from dialog_engine.tool_calls.questions import Approval, Decision, Question
 from dialog_engine.tool_calls.rounds import OpenCall
+from dialog_engine.tool_calls.texts import WholeResult, whole_of
 from dialog_engine.tool_calls.views import tool_message
 from plugins_contract.ids import new_id
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
@@ -135,6 +136,13 @@ class SqliteArchive(Archive, History):
             "SELECT outcome FROM tool_calls WHERE turn_id = ? AND correlation_id = ?", turn_id, correlation_id
         )
         return _outcome(rows[0][0]) if rows else None
+
+    async def whole(self, subject: str, turn_id: str, correlation_id: str) -> WholeResult | None:
+        outcome = await self.outcome(subject, turn_id, correlation_id)
+        if outcome is None or not outcome.truncated:
+            return outcome and whole_of(outcome)
+        rows = await self._database.read("SELECT whole FROM whole_results WHERE correlation_id = ?", correlation_id)
+        return msgspec.json.decode(rows[0][0], type=WholeResult) if rows else None
 
     async def messages(self, session_id: str) -> list[Message]:
         messages: list[Message] = []

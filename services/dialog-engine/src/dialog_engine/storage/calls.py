@@ -13,9 +13,11 @@ from dialog_engine.storage.copies import message_row
 from dialog_engine.storage.database import Database, Transaction, now_ms
 from dialog_engine.storage.journal import OfferEntries, add_entry, add_turn_entry, nobody
 from dialog_engine.storage.outbox import add_event
+from dialog_engine.storage.results import keep_whole
 from dialog_engine.tool_calls.ports import NOTHING_ASKED, NOWHERE, CallStore
 from dialog_engine.tool_calls.questions import Question
 from dialog_engine.tool_calls.rounds import OpenCall
+from dialog_engine.tool_calls.texts import WholeResult
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request, encode_request
@@ -105,9 +107,13 @@ class SqliteCalls(CallStore):
         self._offer(rows)
         return number
 
-    async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> bool:
+    async def add_result(
+        self, turn: Turn, call: ToolCall, outcome: ToolOutcome, whole: WholeResult | None = None
+    ) -> bool:
         def unit(tx: Transaction) -> tuple[list[OutboxRow], list[JournalEntry]]:
             rows = answer_call(tx, turn, call, outcome)
+            if rows and whole is not None:
+                keep_whole(tx, call.correlation_id, whole)
             return rows, [_outcome_entry(tx, turn, call)] if rows else []
 
         rows, entries = await self._database.write(unit)

@@ -67,6 +67,12 @@ CREATE TABLE IF NOT EXISTS tool_calls (
 CREATE INDEX IF NOT EXISTS tool_calls_by_message ON tool_calls (message_id, ordinal);
 CREATE INDEX IF NOT EXISTS tool_calls_by_turn ON tool_calls (turn_id);
 
+-- All the text of a result that was too long to be shown. It is not shared: copies of a session hold what is shown.
+CREATE TABLE IF NOT EXISTS whole_results (
+    correlation_id TEXT PRIMARY KEY REFERENCES tool_calls ON DELETE CASCADE,
+    whole          BLOB NOT NULL
+) STRICT;
+
 -- What a person is or was asked before a call is run, and what was decided. An undecided call has no row in the outbox.
 CREATE TABLE IF NOT EXISTS approvals (
     correlation_id TEXT PRIMARY KEY REFERENCES tool_calls ON DELETE CASCADE,

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from dialog_engine.model import AssistantMessage, CallUpdate, ChatEvent, ChatRequest, ToolCall, Turn
 from dialog_engine.tool_calls.questions import Asked, Decision, Question
+from dialog_engine.tool_calls.texts import WholeResult
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolError, ToolOutcome
@@ -59,8 +60,13 @@ class CallStore(Protocol):
         """
         ...
 
-    async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> bool:
-        """Commit the terminal outcome of one call. False when it had one before: the first stands."""
+    async def add_result(
+        self, turn: Turn, call: ToolCall, outcome: ToolOutcome, whole: WholeResult | None = None
+    ) -> bool:
+        """Commit the terminal outcome of one call, with the whole text of it where `outcome` has a part only.
+
+        False when it had one before: the first stands.
+        """
         ...
 
 

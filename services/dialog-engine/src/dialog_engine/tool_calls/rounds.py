@@ -11,8 +11,10 @@ from dialog_engine.tool_calls.context import CallResult
 from dialog_engine.tool_calls.desk import ApprovalDesk, Approved
 from dialog_engine.tool_calls.ports import CallStore, ToolCalls
 from dialog_engine.tool_calls.questions import Asked
+from dialog_engine.tool_calls.shortening import shorten
 from dialog_engine.tool_calls.steps import Steps
 from plugins_contract.messages import ToolCallRequested
+from plugins_contract.outcomes import ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,8 @@ class OpenCall:
     call: ToolCall
     request: ToolCallRequested
 
+
+RESULT_MAX_CHARS = 16_000
 
 Results = dict[str, CallResult]
 """By correlation id."""
@@ -34,6 +38,14 @@ class Rounds:
     store: CallStore
     calls: ToolCalls
     desk: ApprovalDesk
+    result_max_chars: int = RESULT_MAX_CHARS
+    """How much of the text of a result is shown to the model; the rest is kept."""
+
+    async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
+        """Commit what came of a call. Returns it as it is shown: see `shorten`."""
+        shown, whole = shorten(outcome, call.correlation_id, self.result_max_chars)
+        await self.store.add_result(turn, call, shown, whole)
+        return shown
 
     async def see_through(
         self,
@@ -83,9 +95,9 @@ class Rounds:
         results: Results = {}
 
         async def answered(call: ToolCall, update: CallAnswered) -> None:
-            await self.store.add_result(turn, call, update.outcome)
-            results[call.correlation_id] = CallResult(call, update.outcome)
-            emit(steps.update(call, update))
+            shown = await self.add_result(turn, call, update.outcome)
+            results[call.correlation_id] = CallResult(call, shown)
+            emit(steps.finished(call, shown))
 
         async with aclosing(self.calls.run([open_call.request for open_call in open_calls])) as updates:
             async for update in updates:

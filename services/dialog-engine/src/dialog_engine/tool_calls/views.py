@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 
 from dialog_engine.model import ToolCall, ToolMessage, ToolStatus
-from dialog_engine.tool_calls import gateway
+from dialog_engine.tool_calls import gateway, texts
 from dialog_engine.tool_calls.planning import read_arguments
 from dialog_engine.tool_calls.questions import Decision, Question
 from plugins_contract.errors import ErrorCode
-from plugins_contract.outcomes import CallState, LinkBlock, MediaBlock, TextBlock, ToolError, ToolOutcome
+from plugins_contract.outcomes import CallState, CutBlock, LinkBlock, MediaBlock, TextBlock, ToolError, ToolOutcome
 
 MAX_SHOWN = 4_000
-"""Characters of a result, or of arguments that are no JSON object, that a user is shown; the model gets all of it."""
+"""Characters of a result, or of arguments that are no JSON object, that a user is shown at first."""
+NOTHING = "The tool returned nothing."
 
 _NOT_EXECUTED = {ErrorCode.DISABLED, ErrorCode.OVERLOADED, ErrorCode.NOT_APPROVED, ErrorCode.REPEATED}
 
@@ -58,18 +59,32 @@ def outcome_details(turn_id: str, correlation_id: str, outcome: ToolOutcome) -> 
     details: dict[str, Any] = {"durationMs": outcome.duration_ms}
     if outcome.error is not None:
         details["error"] = {"code": outcome.error.code, "message": outcome.error.message}
-    if outcome.state is CallState.SUCCEEDED:
-        text = _text(outcome, "")  # the user sees images and sounds themselves
-        details["result"] = {
-            "text": text[:MAX_SHOWN],
-            "truncated": outcome.truncated or len(text) > MAX_SHOWN,
-            "media": [
-                {"mimeType": block.mime_type, "url": f"/v1/turns/{turn_id}/tool-calls/{correlation_id}/content/{n}"}
-                for n, block in enumerate(outcome.content)
-                if isinstance(block, MediaBlock)
-            ],
-        }
+    said_by_error = outcome.error is not None and texts.user_text(outcome) in ("", outcome.error.message)
+    if outcome.state is CallState.SUCCEEDED or not said_by_error or _shown(outcome):
+        details["result"] = _result(f"/v1/turns/{turn_id}/tool-calls/{correlation_id}", outcome)
     return details
+
+
+def _result(url: str, outcome: ToolOutcome) -> dict[str, Any]:
+    text = texts.user_text(outcome)
+    truncated = outcome.truncated or len(text) > MAX_SHOWN
+    result: dict[str, Any] = {"text": text[:MAX_SHOWN], "truncated": truncated, "media": [], "links": []}
+    if truncated:
+        result["textUrl"] = f"{url}/text"
+    for number, block in enumerate(outcome.content):
+        match block:
+            case MediaBlock(kind):
+                result["media"].append({"mimeType": kind, "url": f"{url}/content/{number}", "size": block.size})
+            case LinkBlock(uri, name, kind, description, title):
+                about = {"title": title, "mimeType": kind, "description": description}
+                result["links"].append({"uri": uri, "name": name} | {k: v for k, v in about.items() if v})
+            case TextBlock() | CutBlock():
+                pass
+    return result
+
+
+def _shown(outcome: ToolOutcome) -> bool:
+    return any(isinstance(block, MediaBlock | LinkBlock) for block in outcome.content)
 
 
 def question_details(question: Question) -> dict[str, Any]:
@@ -93,10 +108,11 @@ def decision_details(decision: Decision) -> dict[str, Any]:
 
 def tool_message(call: ToolCall, outcome: ToolOutcome, edited: Mapping[str, Any] | None = None) -> ToolMessage:
     """The result as it stands in the conversation: in words, with what a model may be able to see or hear of it."""
-    media = (block for block in outcome.content if isinstance(block, MediaBlock))
-    perceived = tuple(block for block in media if block.mime_type.startswith(("image/", "audio/")))
+    media = (block for block in outcome.content if isinstance(block, MediaBlock) and not block.user_only)
+    cut = any(isinstance(block, CutBlock) for block in outcome.content)
     failed = outcome.state is not CallState.SUCCEEDED
-    return ToolMessage(call.tool_call_id, call.name, for_model(outcome, edited), perceived, failed)
+    words = for_model(outcome, edited)
+    return ToolMessage(call.tool_call_id, call.name, words, tuple(filter(texts.perceptible, media)), failed, cut)
 
 
 def for_model(outcome: ToolOutcome, edited: Mapping[str, Any] | None = None) -> str:
@@ -112,34 +128,20 @@ def for_model(outcome: ToolOutcome, edited: Mapping[str, Any] | None = None) -> 
 
 
 def _for_model(outcome: ToolOutcome) -> str:
+    text = texts.model_text(outcome)
     if outcome.state is CallState.SUCCEEDED:
-        text = _text(outcome, "[{}, shown to the user]")
-        return text if text.strip() else "The tool returned nothing."
+        if text.strip():
+            return text
+        for_user = _shown(outcome) or texts.user_text(outcome).strip()
+        return f"{NOTHING[:-1]} for you: what it returned is shown to the user." if for_user else NOTHING
     error = outcome.error or ToolError(ErrorCode.UNKNOWN_ERROR, "")
-    said = (
-        f"Error {error.code}: {error.message or f'the call ended as {outcome.state}, for a reason that is not known'}"
-    )
+    why = text if text.strip() else error.message
+    said = f"Error {error.code}: {why or f'the call ended as {outcome.state}, for a reason that is not known'}"
     if error.code is ErrorCode.NOT_APPROVED:
         said += "\nDo not make this call again unless the user asks you to."
     if outcome.state is CallState.UNKNOWN:
         said += " It may or may not have taken effect. Do not repeat it on your own: tell the user."
     return said
-
-
-def _text(outcome: ToolOutcome, media: str) -> str:
-    """The outcome as text. `media` stands for an image or a sound, with its MIME type at `{}`; empty leaves it out."""
-    parts: list[str] = []
-    for block in outcome.content:
-        match block:
-            case TextBlock(text):
-                parts.append(text)
-            case MediaBlock(mime_type):
-                parts.extend([media.format(mime_type)] if media else [])
-            case LinkBlock(uri, name):
-                parts.append(f"[{name}]({uri})")
-    if not parts and outcome.structured is not None:
-        parts.append(msgspec.json.encode(outcome.structured).decode())
-    return "\n".join(parts)
 
 
 def progress_details(progress: float, total: float | None, message: str | None) -> Mapping[str, Any]:

@@ -1,0 +1,91 @@
+"""The tool by which a model reads what was left out of a long result."""
+
+from typing import Any
+
+from dialog_engine.model import Turn
+from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
+from dialog_engine.tool_calls.pages import NOTES, found, page
+from dialog_engine.tool_calls.results import Answers, ResultStore, whole_result
+from dialog_engine.tool_calls.shortening import result_id
+from dialog_engine.tool_calls.texts import READ_RESULT
+from plugins_contract.catalogue import ToolEntry
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "minLength": 8, "maxLength": 36, "description": "The id of the result."},
+        "offset": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "The character to begin at; the beginning of the result is 0.",
+        },
+        "length": {"type": "integer", "minimum": 1, "description": "How many characters; as many as fit if left out."},
+        "find": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 1000,
+            "description": "Plain text to look for: instead of a page you get the offsets where it stands.",
+        },
+    },
+    "required": ["id"],
+    "additionalProperties": False,
+}
+
+
+class ReadResult(LocalTool):
+    """Pages through results of the same session. A page has at most `max_chars` characters, as any result."""
+
+    def __init__(self, store: ResultStore, answers: Answers, max_chars: int) -> None:
+        self._store = store
+        self._answers = answers
+        self._max_chars = max_chars
+        self._entry = local_entry(
+            READ_RESULT,
+            "Read on in a tool result of which a part was left out, or search it. Where something is left out, the"
+            " result names the id and the offset.",
+            _SCHEMA,
+            title="Read on in a long result",
+        )
+
+    @property
+    def entry(self) -> ToolEntry:
+        return self._entry
+
+    async def answer(self, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
+        name: str = arguments["id"]
+        kept = await self._store.result(turn, name)
+        if kept is None:
+            return _failed(ErrorCode.RESOURCE_NOT_FOUND, await self._unknown(turn, name))
+        whole = await whole_result(kept.outcome, kept.whole, self._answers, kept.correlation_id)
+        if whole is None:
+            return _failed(
+                ErrorCode.RESOURCE_NOT_FOUND,
+                f"only what you have seen of result {name} is left: what was left out was kept by another engine, and"
+                f" cannot be had here. If it may be run again, call {kept.tool_name} again.",
+            )
+        return _answer(whole.for_model, name, arguments, self._max_chars)
+
+    async def _unknown(self, turn: Turn, name: str) -> str:
+        newest = await self._store.cut_results(turn)
+        cut = [f'"{result_id(correlation_id)}" of {tool_name}' for correlation_id, tool_name in newest]
+        there_are = f"Results that can be read: {', '.join(cut)}." if cut else "No result here was cut."
+        return f"there is no result {name!r} in this conversation. {there_are}"
+
+
+def _answer(text: str, name: str, arguments: dict[str, Any], max_chars: int) -> ToolOutcome:
+    offset: int = arguments.get("offset", 0)
+    if offset and offset >= len(text):
+        message = f"offset {offset} is past the end: result {name} has {len(text)} characters, counted from 0"
+        return _failed(ErrorCode.INVALID_ARGUMENTS, message)
+    if what := arguments.get("find"):
+        said = found(text, name, what, offset, max_chars)
+    else:
+        most = max_chars - NOTES
+        said = page(text, name, offset, min(arguments.get("length", most), most))
+    return ToolOutcome(CallState.SUCCEEDED, (TextBlock(said),))
+
+
+def _failed(code: ErrorCode, message: str) -> ToolOutcome:
+    return ToolOutcome.failure(CallState.FAILED, code, message)

@@ -1,0 +1,236 @@
+"""A model reads on in a long result: page by page, or by looking for something; in its own conversation only."""
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dialog_engine.model import ChatRequest, ToolMessage, Turn
+from dialog_engine.tool_calls.pages import found, page
+from dialog_engine.tool_calls.read_result import ReadResult
+from dialog_engine.tool_calls.texts import model_text
+from plugins_contract.outcomes import CallState, ToolOutcome
+from tests.support.twins import ScriptedModel, Shelf, Stage, Workshop, asks, gives, says, steps_of, succeeded, tool
+
+pytestmark = pytest.mark.anyio
+
+LINES = "".join(f"entry {number}: {'needle' if number == 40_000 else 'hay'}\n" for number in range(50_000))
+SHELF = Shelf(tool("logs__read"))
+LONG = {"logs__read": gives(succeeded(LINES))}
+
+
+def last_result(request: ChatRequest) -> ToolMessage:
+    return next(message for message in reversed(request.messages) if isinstance(message, ToolMessage))
+
+
+def named(message: ToolMessage) -> tuple[str, int]:
+    """The id and the offset that a cut result names."""
+    match = re.search(r'id "(\w+)" and offset (\d+)', message.content)
+    assert match
+    return match[1], int(match[2])
+
+
+def read(name: str, **arguments: Any) -> tuple[str, str]:
+    return "read_result", json.dumps({"id": name, **arguments})
+
+
+async def cut(stage: Stage, model: ScriptedModel) -> tuple[Turn, str, int]:
+    """A finished turn with a result that was cut: its name, and where it was cut."""
+    turn = await stage.turns.start("someone", None, "Read the logs!")
+    await stage.seen(turn)
+    return turn, *named(last_result(model.requests[1]))
+
+
+def scripted() -> ScriptedModel:
+    return ScriptedModel(asks(("logs__read", "")), says("Done."))
+
+
+# --- In a turn ---
+
+
+async def test_a_model_that_saw_a_part_is_offered_the_rest_and_reads_it_in_the_same_turn() -> None:
+    class Curious(ScriptedModel):
+        """Reads on where the result says, then answers."""
+
+        def __call__(self, request: ChatRequest) -> Any:
+            if len(self.requests) == 1:
+                name, offset = named(last_result(request))
+                self._replies.insert(0, asks(read(name, offset=offset)))
+            return super().__call__(request)
+
+    model = Curious(asks(("logs__read", "")), says("Done."))
+    async with Stage(model, tools=SHELF, workshop=Workshop(LONG)) as stage:
+        events = await stage.turn("Read the logs!")
+
+    offered = [[entry.name for entry in request.tools] for request in model.requests]
+    assert offered == [["logs__read"], ["logs__read", "read_result"], ["logs__read", "read_result"]]
+    shown = last_result(model.requests[1])
+    assert shown.cut
+    assert len(shown.content) < 16_200
+    assert shown.content.startswith("entry 0: hay\n")
+    assert shown.content.endswith("entry 49999: hay\n")
+    name, offset = named(shown)
+    answer = last_result(model.requests[2])
+    assert answer.content.startswith(f"[result {name}: characters {offset} to ")
+    assert LINES[offset : offset + 10_000] in answer.content
+    assert not answer.cut
+    assert len(answer.content) <= 16_000
+    assert steps_of(events, "read_result") == ["pending", "succeeded"]
+
+
+async def test_nothing_is_offered_while_nothing_was_cut() -> None:
+    model = scripted()
+    async with Stage(model, tools=SHELF, workshop=Workshop()) as stage:
+        await stage.turn("Read the logs!")
+
+    assert {tuple(entry.name for entry in request.tools) for request in model.requests} == {("logs__read",)}
+
+
+async def test_it_is_offered_from_the_start_of_the_next_turn() -> None:
+    model = ScriptedModel(asks(("logs__read", "")), says("Done."), says("Yes?"))
+    async with Stage(model, tools=SHELF, workshop=Workshop(LONG)) as stage:
+        turn, _, _ = await cut(stage, model)
+        await stage.turn("And?", turn.session_id)
+
+    assert [entry.name for entry in model.requests[2].tools] == ["logs__read", "read_result"]
+
+
+# --- Whose, and which ---
+
+
+def reader(stage: Stage) -> ReadResult:
+    return ReadResult(stage.store, stage.workshop, 16_000)
+
+
+async def test_another_conversation_and_another_user_see_nothing_of_it() -> None:
+    model = ScriptedModel(asks(("logs__read", "")), says("Done."), says("Hello."))
+    async with Stage(model, tools=SHELF, workshop=Workshop(LONG)) as stage:
+        turn, name, _ = await cut(stage, model)
+        other = await stage.turns.start("someone", None, "Hello!")
+        await stage.seen(other)
+
+        assert (await reader(stage).answer(turn, {"id": name})).state is CallState.SUCCEEDED
+        for stranger in (other, replace(turn, subject="somebody else")):
+            refused = await reader(stage).answer(stranger, {"id": name})
+            assert refused.error is not None
+            assert refused.error.message == f"there is no result {name!r} in this conversation. No result here was cut."
+
+
+async def test_an_id_that_is_none_is_answered_with_those_that_are() -> None:
+    model = scripted()
+    async with Stage(model, tools=SHELF, workshop=Workshop(LONG)) as stage:
+        turn, name, _ = await cut(stage, model)
+        for wrong in ("00000000", "%%%%%%%%", "________"):
+            refused = await reader(stage).answer(turn, {"id": wrong})
+            assert refused.error is not None
+            assert refused.error.code == "RESOURCE_NOT_FOUND"
+            assert f'Results that can be read: "{name}" of logs__read.' in refused.error.message
+
+
+async def test_an_offset_past_the_end_is_answered_with_the_length() -> None:
+    model = scripted()
+    async with Stage(model, tools=SHELF, workshop=Workshop(LONG)) as stage:
+        turn, name, _ = await cut(stage, model)
+        refused = await reader(stage).answer(turn, {"id": name, "offset": len(LINES)})
+        last = await reader(stage).answer(turn, {"id": name, "offset": len(LINES) - 1})
+
+    assert refused.error is not None
+    assert refused.error.code == "INVALID_ARGUMENTS"
+    assert f"has {len(LINES)} characters" in refused.error.message
+    assert last.state is CallState.SUCCEEDED
+
+
+async def test_where_the_rest_was_not_copied_the_answer_of_the_worker_is_asked_for_and_then_said_to_be_gone() -> None:
+    model = scripted()
+    async with Stage(model, tools=SHELF, workshop=Workshop(LONG)) as stage:
+        turn, name, offset = await cut(stage, model)
+        stage.store.forget_wholes()
+        read_on = await reader(stage).answer(turn, {"id": name, "offset": offset})
+        assert LINES[offset : offset + 1_000] in model_text(read_on)
+
+        stage.workshop.forget_answers()
+        gone = await reader(stage).answer(turn, {"id": name, "offset": offset})
+
+    assert gone.error is not None
+    assert "cannot be had here" in gone.error.message
+    assert "call logs__read again" in gone.error.message
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"id": "x"}, {"id": "12345678", "offset": -1}, {"id": "12345678", "offset": 1.5}, {"id": "12345678", "a": 1}],
+)
+async def test_what_does_not_fit_the_schema_is_refused_with_the_field(arguments: dict[str, Any]) -> None:
+    model = ScriptedModel(asks(("read_result", json.dumps(arguments))), says("Done."))
+    async with Stage(model, tools=SHELF) as stage:
+        await stage.turn("Read!")
+
+    assert last_result(model.requests[1]).content.startswith("Error INVALID_ARGUMENTS: ")
+
+
+# --- Pages ---
+
+TEXTS = st.text(st.sampled_from("ab\nü\N{GRINNING FACE}"), min_size=1, max_size=300)
+
+
+@given(TEXTS, st.integers(1, 60))
+def test_the_pages_of_a_text_are_the_text(text: str, length: int) -> None:
+    parts: list[str] = []
+    offset = 0
+    while True:
+        said = page(text, "id", offset, length)
+        head, _, rest = said.partition("\n")
+        match = re.fullmatch(r"\[result id: characters (\d+) to (\d+) of (\d+)\]", head)
+        assert match
+        begins, ends, total = map(int, match.groups())
+        assert (begins, total) == (offset, len(text))
+        assert 0 < ends - begins <= length
+        parts.append(rest[: ends - begins])
+        if ends == total:
+            assert said.endswith("\n[end of the result]")
+            break
+        assert said.endswith(f"offset {ends} …]")
+        offset = ends
+    assert "".join(parts) == text
+
+
+@given(TEXTS, TEXTS, st.integers(0, 100))
+def test_what_is_found_stands_where_it_is_said_to(text: str, what: str, offset: int) -> None:
+    said = found(text, "id", what[:2], offset, 2_000)
+    offsets = [int(number) for number in re.findall(r"^offset (\d+): ", said, re.MULTILINE)]
+
+    for at in offsets:
+        assert at >= offset
+        assert text[at:].lower().startswith(what[:2].lower())
+    if what[:2].lower() in text[offset:].lower():
+        assert offsets
+    else:
+        assert "does not occur" in said
+
+
+def test_many_matches_are_counted_and_go_on_where_it_says() -> None:
+    text = "x" * 100 + "needle" * 50
+    said = found(text, "id", "NEEDLE", 0, 100_000)
+
+    assert said.startswith("[result id: 50 matches from offset 0 on, 20 shown]\noffset 100: ")
+    assert said.endswith("find it again from offset 220 on …]")
+    assert found(text, "id", "needle", 220, 100_000).startswith("[result id: 30 matches from offset 220 on")
+
+
+@pytest.mark.parametrize("what", ["a", "a" * 1000])
+def test_what_is_found_fits_into_a_result(what: str) -> None:
+    assert len(found("a" * 100_000, "id", what, 0, 1_000)) <= 1_600
+
+
+async def test_one_line_in_a_large_result_is_found_by_its_text() -> None:
+    model = scripted()
+    async with Stage(model, tools=SHELF, workshop=Workshop(LONG)) as stage:
+        turn, name, _ = await cut(stage, model)
+        outcome: ToolOutcome = await reader(stage).answer(turn, {"id": name, "find": "needle"})
+
+    assert f"offset {LINES.index('needle')}: …" in model_text(outcome)
+    assert "entry 40000: needle" in model_text(outcome)

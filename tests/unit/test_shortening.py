@@ -1,0 +1,120 @@
+"""A long result becomes its head and tail; what is left out is counted, and can be found again."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dialog_engine.tool_calls.shortening import shorten
+from dialog_engine.tool_calls.texts import model_text, user_text, whole_of
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import (
+    CallState,
+    ContentBlock,
+    CutBlock,
+    LinkBlock,
+    MediaBlock,
+    TextBlock,
+    ToolError,
+    ToolOutcome,
+)
+
+ID = "01a20195-a8fb-7eb4-aa2f-e6bd66e58d63"
+IMAGE = MediaBlock("image/png", "AAAA")
+
+
+def outcome(*content: ContentBlock) -> ToolOutcome:
+    return ToolOutcome(CallState.SUCCEEDED, content)
+
+
+def test_what_fits_is_left_as_it_is() -> None:
+    fits = outcome(TextBlock("x" * 60), TextBlock("y" * 39), TextBlock("z" * 100, user_only=True))
+    assert shorten(fits, ID, 100) == (fits, None)
+
+
+def test_a_long_text_is_its_head_a_note_and_its_tail() -> None:
+    text = "a" * 60 + "b" * 100 + "c" * 30
+    shown, whole = shorten(outcome(TextBlock(text)), ID, 90)
+
+    cut = CutBlock("66e58d63", 60, 100, 190)
+    assert shown.content == (TextBlock("a" * 60), cut, TextBlock("c" * 30))
+    assert shown.truncated
+    assert whole is not None
+    assert (whole.for_model, whole.shown) == (text, text)
+
+
+def test_a_cut_falls_between_lines_where_lines_are_short() -> None:
+    text = "".join(f"line {number:03}\n" for number in range(100))
+    shown, _ = shorten(outcome(TextBlock(text)), ID, 300)
+
+    head, _, tail = shown.content
+    assert isinstance(head, TextBlock)
+    assert isinstance(tail, TextBlock)
+    assert head.text == "".join(f"line {number:03}\n" for number in range(22))
+    assert tail.text.startswith("line ")
+    assert tail.text.endswith("line 099\n")
+
+
+def test_images_stay_and_links_in_the_middle_go() -> None:
+    link = LinkBlock("u:1", "n")
+    blocks = (link, TextBlock("a" * 100), IMAGE, link, TextBlock("b" * 100), TextBlock("c" * 20), link)
+    shown, _ = shorten(outcome(*blocks), ID, 60)
+
+    assert [type(block) for block in shown.content] == [
+        *(LinkBlock, TextBlock, CutBlock, MediaBlock, TextBlock, LinkBlock),
+    ]
+
+
+def test_the_error_of_a_tool_is_shortened_like_any_other_text() -> None:
+    error = ToolError(ErrorCode.TOOL_EXECUTION_FAILED, "x…")
+    shown, whole = shorten(ToolOutcome(CallState.FAILED, (TextBlock("x" * 1000),), error=error), ID, 100)
+
+    assert shown.error == error
+    assert any(isinstance(block, CutBlock) for block in shown.content)
+    assert whole is not None
+
+
+def test_what_is_for_the_user_only_is_bounded_too_and_kept_from_the_model() -> None:
+    blocks = (TextBlock("for both"), TextBlock("u" * 1000, user_only=True))
+    shown, whole = shorten(outcome(*blocks), ID, 100)
+
+    assert model_text(shown) == "for both"
+    assert user_text(shown) == "for both\n" + "u" * 100
+    assert shown.truncated
+    assert whole is not None
+    assert whole.for_model == "for both"
+    assert whole.shown == "for both\n" + "u" * 1000
+
+
+BLOCKS = st.one_of(
+    st.builds(TextBlock, st.text(st.sampled_from("ab\nü\N{GRINNING FACE}"), max_size=80), st.booleans()),
+    st.builds(LinkBlock, st.just("u:1"), st.text("n", max_size=8)),
+    st.just(IMAGE),
+)
+
+
+@given(st.lists(BLOCKS, max_size=8), st.integers(20, 120))
+def test_every_character_is_shown_or_counted_at_its_offset(content: list[ContentBlock], max_chars: int) -> None:
+    long = outcome(*content)
+    shown, whole = shorten(long, ID, max_chars)
+    if whole is None:
+        assert shown == long
+        return
+
+    assert whole == whole_of(long)
+    assert shown.content.count(IMAGE) == content.count(IMAGE)
+    for cut in (block for block in shown.content if isinstance(block, CutBlock)):
+        left_out = whole.for_model[cut.offset : cut.offset + cut.characters]
+        assert len(left_out) == cut.characters > 0
+        assert cut.total == len(whole.for_model)
+        head, _, tail = model_text(shown).partition("[… ")
+        assert whole.for_model.startswith(head.rstrip("\n"))
+        texts = [block.text for block in shown.content if isinstance(block, TextBlock) and not block.user_only]
+        assert sum(map(len, texts)) <= max_chars
+        assert tail
+
+
+@pytest.mark.parametrize("max_chars", [10, 1_000, 100_000])
+def test_what_was_shortened_is_not_shortened_again(max_chars: int) -> None:
+    shown, _ = shorten(outcome(TextBlock("x" * 1_000_000)), ID, max_chars)
+    kept = sum(len(block.text) for block in shown.content if isinstance(block, TextBlock))
+    assert kept == max_chars
