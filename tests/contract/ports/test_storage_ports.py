@@ -137,7 +137,7 @@ async def test_a_round_is_its_message_with_its_calls_and_what_is_open_of_them(st
 
     _, said, result = await storage.history.messages(turn.session_id)
     assert said == message
-    assert result == ToolMessage("call_2", "a__nope", "Error TOOL_NOT_FOUND: no such tool")
+    assert result == ToolMessage("call_2", "a__nope", "Error TOOL_NOT_FOUND: no such tool", failed=True)
     assert [*await storage.history.open_calls(turn)] == [OpenCall(one, requests[0]), OpenCall(three, requests[1])]
 
 
