@@ -541,6 +541,11 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     "tools are searched when the catalogue outgrows its budget": NOT_YET,
     "Anthropic messages": NOT_YET,
     "another model is asked before any text reached the user": NOT_YET,
+    "a provider that says nothing does not hold a turn for ever": (
+        "integration/test_engine_and_providers.py::test_a_provider_that_accepts_and_says_nothing_does_not_hold_the_turn",
+        "integration/test_llm_openai_client.py::test_what_only_keeps_the_connection_open_is_no_beginning",
+        "integration/test_llm_openai_client.py::test_what_only_keeps_the_connection_open_is_silence",
+    ),
     "rate limits and overload are told as what they are": (
         "integration/test_llm_openai_client.py::test_a_status_gets_its_name_and_keeps_the_providers_words",
     ),

@@ -151,6 +151,22 @@ async def test_text_before_an_error_is_kept(engine: Engine, provider: Provider) 
     assert events[-1].data["reason"] == "error"
 
 
+async def test_a_provider_that_accepts_and_says_nothing_does_not_hold_the_turn(
+    tmp_path: Path, redis_url: str, provider: Provider
+) -> None:
+    provider.bodies = [None]
+    configured = settings(tmp_path, redis_url, provider.url, model_first_token_seconds=0.5)
+    async with running_engine(configured) as engine:
+        events = await engine.chat()
+
+        [error] = [event.data for event in events if event.name == "error"]
+        assert error["code"] == "MODEL_UNAVAILABLE"
+        assert "nothing came for 0.5 seconds" in error["message"]
+        assert events[-1].data["reason"] == "error"
+        session = next(event.data["sessionId"] for event in events if "sessionId" in event.data)
+        assert (await engine.chat("Again!", sessionId=session))[-1].data["reason"] == "stop"
+
+
 async def test_one_tool_that_the_provider_refuses_fails_no_request_and_is_reported(
     engine: Engine, provider: Provider, redis_url: str
 ) -> None:

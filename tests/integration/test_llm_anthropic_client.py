@@ -22,6 +22,7 @@ from dialog_engine.errors import (
 )
 from dialog_engine.llm.anthropic_client import MAX_TOKENS, AnthropicChatClient
 from dialog_engine.llm.profiles import PROFILES
+from dialog_engine.llm.waits import Waits
 from dialog_engine.model import (
     AssistantMessage,
     ChatRequest,
@@ -83,7 +84,7 @@ async def provider() -> AsyncGenerator[Provider]:
 @pytest.fixture
 async def client(provider: Provider) -> AsyncGenerator[AnthropicChatClient]:
     profile = PROFILES["anthropic"]
-    client = AnthropicChatClient(provider.url, KEY, "claude", profile=profile, max_retries=0, read_timeout_s=30)
+    client = AnthropicChatClient(provider.url, KEY, "claude", profile=profile, max_retries=0)
     yield client
     await client.aclose()
 
@@ -286,3 +287,27 @@ async def test_a_web_page_instead_of_a_stream_is_a_wrong_url(provider: Provider,
     provider.scripts = [answer(b"<html>Welcome</html>", content_type="text/html")]
     with pytest.raises(LLMRequestError, match="base URL"):
         await ask(client)
+
+
+# --- How long it is waited for ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("thinking", [False, True], ids=["before the message", "in a thought that is not shown"])
+async def test_pings_are_no_beginning(provider: Provider, thinking: bool) -> None:
+    waits = Waits(first_token=0.3, silence=30)
+    client = AnthropicChatClient(provider.url, KEY, "claude", max_retries=0, waits=waits)
+    thought = sse({"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}})
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.start()
+        await exchange.send(START + thought if thinking else START)
+        gone = asyncio.create_task(exchange.until_closed())
+        while not gone.done():
+            await exchange.send(sse({"type": "ping"}))
+            await asyncio.wait([gone], timeout=0.01)
+        await gone
+
+    provider.scripts = [script]
+    with pytest.raises(LLMUnavailableError, match="in time"):
+        await ask(client)
+    await client.aclose()

@@ -26,6 +26,7 @@ from dialog_engine.errors import (
     LLMUnavailableError,
 )
 from dialog_engine.llm.openai_client import OpenAIChatClient
+from dialog_engine.llm.waits import Waits
 from dialog_engine.model import (
     AssistantMessage,
     ChatRequest,
@@ -73,7 +74,7 @@ async def provider() -> AsyncGenerator[Provider]:
 
 @pytest.fixture
 async def client(provider: Provider) -> AsyncGenerator[OpenAIChatClient]:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, read_timeout_s=30)
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0)
     yield client
     await client.aclose()
 
@@ -446,7 +447,7 @@ async def test_an_answer_of_nothing_is_an_error(provider: Provider, client: Open
 
 
 async def test_a_provider_that_does_not_begin_is_given_up(provider: Provider) -> None:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, read_timeout_s=0.05)
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, waits=Waits(first_token=0.05))
     provider.scripts = [Exchange.until_closed]
     with pytest.raises(LLMUnavailableError, match="in time"):
         await ask(client)
@@ -454,9 +455,97 @@ async def test_a_provider_that_does_not_begin_is_given_up(provider: Provider) ->
 
 
 async def test_a_provider_that_falls_silent_is_given_up(provider: Provider) -> None:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, read_timeout_s=0.2)
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, waits=Waits(silence=0.2))
     provider.scripts = [endless(asyncio.Event())]
     with pytest.raises(LLMStreamBrokenError, match="fell silent"):
+        await ask(client)
+    await client.aclose()
+
+
+PING = b": still working\n\n"
+ROLE = sse({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
+CALL = sse({"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f"}}]}}]})
+
+
+def and_then_pings(*reads: bytes) -> Script:
+    """A provider that sends these and then keeps the connection open with comments, for as long as it is let."""
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.start()
+        for read in reads:
+            await exchange.send(read)
+        gone = asyncio.create_task(exchange.until_closed())
+        while not gone.done():
+            await exchange.send(PING)
+            await asyncio.wait([gone], timeout=0.01)
+        await gone
+
+    return script
+
+
+@pytest.mark.parametrize("first", [PING, ROLE], ids=["comments only", "a role and comments"])
+async def test_what_only_keeps_the_connection_open_is_no_beginning(provider: Provider, first: bytes) -> None:
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, waits=Waits(first_token=0.3, silence=30))
+    provider.scripts = [and_then_pings(first)]
+    with pytest.raises(LLMUnavailableError, match=r"in time: nothing came for 0\.3 seconds"):
+        await ask(client)
+    await client.aclose()
+
+
+@pytest.mark.parametrize("first", [text("Hel"), CALL], ids=["text", "a call"])
+async def test_what_only_keeps_the_connection_open_is_silence(provider: Provider, first: bytes) -> None:
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, waits=Waits(first_token=30, silence=0.3))
+    provider.scripts = [and_then_pings(first)]
+    with pytest.raises(LLMStreamBrokenError, match=r"fell silent for 0\.3 seconds"):
+        await ask(client)
+    await client.aclose()
+
+
+async def test_a_long_wait_for_the_first_token_is_no_silence(provider: Provider) -> None:
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, waits=Waits(first_token=30, silence=0.05))
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.start()
+        await exchange.send(ROLE)
+        await asyncio.sleep(0.2)  # the model thinks
+        await exchange.send(HELLO)
+        await exchange.end()
+
+    provider.scripts = [script]
+    assert await ask(client) == HELLO_EVENTS
+    await client.aclose()
+
+
+async def test_a_long_call_is_no_silence_although_nothing_of_it_is_shown(provider: Provider) -> None:
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, waits=Waits(first_token=1, silence=1))
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.start()
+        await exchange.send(CALL)
+        for piece in ['{"x": "', *"abcdefghijklmno", '"}']:
+            fragment = {"index": 0, "function": {"arguments": piece}}
+            await asyncio.sleep(0.1)  # it writes
+            await exchange.send(sse({"choices": [{"delta": {"tool_calls": [fragment]}}]}))
+        await exchange.send(DONE)
+        await exchange.end()
+
+    provider.scripts = [script]
+    call, _ = await ask(client)
+    assert call == ToolCallEvent("a", "f", '{"x": "abcdefghijklmno"}')
+    await client.aclose()
+
+
+async def test_silence_after_the_finish_reason_does_no_harm(provider: Provider) -> None:
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, waits=Waits(silence=0.1))
+    provider.scripts = [and_then_pings(text("Hello", "stop"))]
+    assert await ask(client) == HELLO_EVENTS
+    await client.aclose()
+
+
+async def test_retries_do_not_prolong_the_wait_for_the_first_token(provider: Provider) -> None:
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=100, waits=Waits(first_token=0.3))
+    provider.scripts = [refusal(503)]
+    with pytest.raises(LLMUnavailableError, match="in time"):
         await ask(client)
     await client.aclose()
 

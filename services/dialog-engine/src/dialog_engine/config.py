@@ -64,7 +64,15 @@ class Settings(RedisSettings, BaseSettings):
     openai_model: str = Field("gpt-4.1-mini", min_length=1, description="The model's name.")
     model_label: str | None = Field(None, description="How the chat page names the model; unset is its name.")
     model_scripted: bool = Field(False, description="Say on the chat page that the model is a script, not an AI.")
-    model_timeout_seconds: float = Field(120, gt=0, description="Longest silence of the model's stream.")
+    model_connect_timeout_seconds: float = Field(
+        10, gt=0, description="How long one attempt to connect to the model's provider may take."
+    )
+    model_first_token_seconds: float = Field(
+        300, gt=0, description="Longest wait for the first word, thought or tool call; models that think need long."
+    )
+    model_timeout_seconds: float = Field(
+        120, gt=0, description="Longest silence after that; what only keeps the connection open is silence too."
+    )
     system_prompt: str = Field(DEFAULT_PROMPT, description="Instructions in front of every conversation.")
     history_max_messages: int = Field(60, ge=1, description="Messages of a session that the model is shown.")
     history_max_tokens: int = Field(24_000, ge=100, description="Tokens of a session that the model is shown.")

@@ -23,6 +23,7 @@ from dialog_engine.llm.connections import provider_connections
 from dialog_engine.llm.failures import Failures, SdkErrors
 from dialog_engine.llm.profiles import Profile, profile_of
 from dialog_engine.llm.reading import Answer, stream_answer
+from dialog_engine.llm.waits import DEFAULT_WAITS, Waits
 from dialog_engine.model import ChatRequest, LLMEvent
 
 ANTHROPIC_URL = "https://api.anthropic.com"
@@ -55,8 +56,7 @@ class AnthropicChatClient:
         *,
         profile: Profile | None = None,
         max_tokens: int | None = None,
-        connect_timeout_s: float = 10.0,
-        read_timeout_s: float = 120.0,
+        waits: Waits = DEFAULT_WAITS,
         max_retries: int = 2,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
@@ -64,6 +64,7 @@ class AnthropicChatClient:
             raise ConfigurationError("set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server that needs no key")
         url = base_url or ANTHROPIC_URL
         self._model = model
+        self._waits = waits
         self._profile = profile or profile_of(url, model)
         self._max_tokens = max_tokens or MAX_TOKENS
         self._extra_body = extra_body
@@ -72,7 +73,7 @@ class AnthropicChatClient:
         self._client = AsyncAnthropic(
             api_key=api_key or _NO_KEY,
             base_url=url,
-            timeout=Timeout(read_timeout_s, connect=connect_timeout_s),
+            timeout=Timeout(max(waits.first_token, waits.silence), connect=waits.connect),
             max_retries=max_retries,
             # Where the key stood before the SDK sent it as a bearer: many compatible servers look there only.
             default_headers={"x-api-key": api_key} if api_key and base_url else None,
@@ -93,7 +94,7 @@ class AnthropicChatClient:
             LLMError: the provider cannot be reached, refuses, breaks off, or answers nothing.
         """
         decoder = AnthropicDecoder(self._model, self._failures)
-        return stream_answer(partial(self._open, request), decoder, self._failures, _ERRORS)
+        return stream_answer(partial(self._open, request), decoder, self._failures, _ERRORS, self._waits)
 
     async def _open(self, request: ChatRequest, stack: AsyncExitStack) -> Answer:
         """Send the request, again without those of its options that the server says it does not know."""

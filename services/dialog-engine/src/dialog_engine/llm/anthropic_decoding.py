@@ -20,7 +20,12 @@ class AnthropicDecoder(Decoder):
         self._sse = SSEParser()
         self._assembler = AnthropicAssembler(model)
         self._failure: LLMError | None = None
+        self._heard = 0
         self._done = False
+
+    @property
+    def heard(self) -> int:
+        return self._heard
 
     @property
     def done(self) -> bool:
@@ -75,6 +80,9 @@ class AnthropicDecoder(Decoder):
             if event.type == "message_stop":
                 self._done = True
                 break
+            # Neither a ping nor the head of a message or a block: thinking, which may not be shown, comes after those.
+            if event.delta is not None or (event.content_block is not None and event.content_block.name):
+                self._heard += 1
             events += self._assembler.feed(event)
         return merged(events)
 

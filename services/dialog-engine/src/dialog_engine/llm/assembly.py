@@ -73,6 +73,11 @@ class MessageAssembler:
         self.finish_reason: str | None = None
         """As the provider wrote it, None while it has not."""
 
+    @property
+    def calls(self) -> int:
+        """How many tool calls have begun."""
+        return len(self._slots)
+
     def feed(self, chunk: Chunk) -> list[LLMEvent]:
         """Take the next chunk; returns the text and reasoning it holds."""
         events: list[LLMEvent] = []

@@ -26,6 +26,8 @@ class AnswerDecoder:
         self._sse = SSEParser()
         self._assembler = MessageAssembler()
         self._failure: LLMError | None = None
+        self.heard = 0
+        """How many pieces of the answer have come, 0 until it begins. What only keeps the connection open is none."""
         self.done = False
         """The provider said `[DONE]`, or that it failed: nothing more will come."""
 
@@ -90,6 +92,8 @@ class AnswerDecoder:
         if chunk.error:
             raise self._failures.of_object(chunk.error)
         events += self._assembler.feed(chunk)
+        if events or self.heard or self._assembler.calls:
+            self.heard += 1
 
 
 def merged(events: list[LLMEvent]) -> list[LLMEvent]:

@@ -26,6 +26,7 @@ from dialog_engine.llm.encoding import SIGNATURE, encode_messages, encode_tools
 from dialog_engine.llm.failures import Failures, SdkErrors
 from dialog_engine.llm.profiles import Images, Profile, profile_of
 from dialog_engine.llm.reading import stream_answer
+from dialog_engine.llm.waits import DEFAULT_WAITS, Waits
 from dialog_engine.model import ChatRequest, LLMEvent
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -47,9 +48,9 @@ class OpenAIChatClient:
     than its models. Certificates are checked against the operating system's store. Owns its connections: `aclose` it.
 
     `api_key` may be None with a `base_url` (local servers). `profile` is how it wants to be spoken to, by default what
-    its address suggests. `max_tokens` bounds the answer; None leaves that to the provider. `read_timeout_s` bounds the
-    wait for the first byte and every silence after it. `max_retries` counts retries before the first byte; after it
-    nothing is retried. `extra_body` is merged into every request, such as a temperature.
+    its address suggests. `max_tokens` bounds the answer; None leaves that to the provider. `waits` says how long for
+    what is waited. `max_retries` counts retries before the first byte; after it nothing is retried. `extra_body` is
+    merged into every request, such as a temperature.
 
     Raises:
         ConfigurationError: neither a key nor a base URL.
@@ -63,8 +64,7 @@ class OpenAIChatClient:
         *,
         profile: Profile | None = None,
         max_tokens: int | None = None,
-        connect_timeout_s: float = 10.0,
-        read_timeout_s: float = 120.0,
+        waits: Waits = DEFAULT_WAITS,
         max_retries: int = 2,
         extra_body: Mapping[str, Any] | None = None,
         extra_headers: Mapping[str, str] | None = None,
@@ -73,6 +73,7 @@ class OpenAIChatClient:
             raise ConfigurationError("set OPENAI_API_KEY, or OPENAI_BASE_URL for a server that needs no key")
         url = base_url or OPENAI_URL
         self._model = model
+        self._waits = waits
         self._extra_body = extra_body
         self._failures = Failures(api_key or "")
         self._profile = profile or profile_of(url, model)
@@ -81,7 +82,7 @@ class OpenAIChatClient:
         self._client = AsyncOpenAI(
             api_key=api_key or _NO_KEY,
             base_url=url,
-            timeout=Timeout(read_timeout_s, connect=connect_timeout_s),
+            timeout=Timeout(max(waits.first_token, waits.silence), connect=waits.connect),
             max_retries=max_retries,
             default_headers=extra_headers,
             http_client=provider_connections(),
@@ -99,7 +100,9 @@ class OpenAIChatClient:
         Raises:
             LLMError: the provider cannot be reached, refuses, breaks off, or answers nothing.
         """
-        return stream_answer(partial(self._open, request), AnswerDecoder(self._failures), self._failures, _ERRORS)
+        return stream_answer(
+            partial(self._open, request), AnswerDecoder(self._failures), self._failures, _ERRORS, self._waits
+        )
 
     async def _open(self, request: ChatRequest, stack: AsyncExitStack) -> _Response:
         """Send the request, again without those of its options that the provider says it does not know."""

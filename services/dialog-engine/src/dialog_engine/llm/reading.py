@@ -9,6 +9,7 @@ import httpx2
 
 from dialog_engine.errors import LLMRequestError, LLMStreamBrokenError
 from dialog_engine.llm.failures import Failures, SdkErrors
+from dialog_engine.llm.waits import Patience, Waits
 from dialog_engine.model import LLMEvent
 
 _DRAIN_SECONDS = 0.1
@@ -44,6 +45,11 @@ class Decoder(Protocol):
         """Whether the message is whole, even if the connection breaks off now."""
         ...
 
+    @property
+    def heard(self) -> int:
+        """How many pieces of the answer have come, 0 until it begins. What only keeps the connection open is none."""
+        raise NotImplementedError
+
     def feed(self, read: bytes) -> list[LLMEvent]:
         """The events of one network read of an event stream."""
         ...
@@ -58,26 +64,37 @@ class Decoder(Protocol):
 
 
 async def stream_answer(
-    open_answer: Callable[[AsyncExitStack], Awaitable[Answer]], decoder: Decoder, failures: Failures, errors: SdkErrors
+    open_answer: Callable[[AsyncExitStack], Awaitable[Answer]],
+    decoder: Decoder,
+    failures: Failures,
+    errors: SdkErrors,
+    waits: Waits,
 ) -> AsyncGenerator[LLMEvent]:
     """The events of the answer that `open_answer` gets; what it enters into the stack is closed with this generator.
 
     Raises:
-        LLMError: the provider cannot be reached, refuses, breaks off, or answers nothing.
+        LLMError: the provider cannot be reached, refuses, breaks off, falls silent, or answers nothing.
     """
+    patience = Patience(waits)
     async with AsyncExitStack() as stack:
-        with failures.translated(errors):
-            answer = await open_answer(stack)
-            kind = _media_type(answer)
-            whole = await answer.read() if kind == "application/json" else None
+        try:
+            async with patience.limit():
+                with failures.translated(errors):
+                    answer = await open_answer(stack)
+                    kind = _media_type(answer)
+                    whole = await answer.read() if kind == "application/json" else None
+        except TimeoutError as error:
+            raise patience.at_an_end() from error
         if kind == "text/html":
             raise LLMRequestError("the model's provider answered with a web page: is its base URL right?")
         if whole is not None:
             for event in decoder.feed_whole(whole):
                 yield event
         reads = answer.iter_bytes()
-        while not decoder.done and (read := await _read(reads, decoder)) is not None:
-            for event in decoder.feed(read):
+        while not decoder.done and (read := await _read(reads, decoder, patience)) is not None:
+            events = decoder.feed(read)
+            patience.heard(decoder.heard)
+            for event in events:
                 yield event
         for event in decoder.finish():
             yield event
@@ -85,15 +102,17 @@ async def stream_answer(
             await _drain(reads)
 
 
-async def _read(reads: AsyncIterator[bytes], decoder: Decoder) -> bytes | None:
+async def _read(reads: AsyncIterator[bytes], decoder: Decoder, patience: Patience) -> bytes | None:
     """The next bytes, None at the end. A connection that breaks once the message is whole has simply ended."""
     try:
-        return await anext(reads, None)
-    except httpx2.HTTPError as error:
+        async with patience.limit():
+            return await anext(reads, None)
+    except (httpx2.HTTPError, TimeoutError) as error:
         if decoder.complete:
             return None
-        what = "fell silent" if isinstance(error, httpx2.TimeoutException) else "broke off"
-        raise LLMStreamBrokenError(f"the model's stream {what} before its end") from error
+        if isinstance(error, httpx2.TimeoutException | TimeoutError):
+            raise patience.at_an_end() from error
+        raise LLMStreamBrokenError("the model's stream broke off before its end") from error
 
 
 async def _drain(reads: AsyncIterator[bytes]) -> None:
