@@ -82,6 +82,14 @@ class Settings(RedisSettings, BaseSettings):
     mcp_request_timeout_ms: int = Field(
         30_000, ge=100, description="Total time of a tool call, unless its server's configuration says otherwise."
     )
+    tool_mode: Literal["auto", "native", "tool_use", "function_calls"] = Field(
+        "auto",
+        description="How the model calls tools: native is function calling, tool_use and function_calls are tags in its"
+        " text, auto is native until the provider rejects tools.",
+    )
+    tool_stop_sequence: bool = Field(
+        True, description="With tags: have the model stop after its first block, so that it cannot invent results."
+    )
     mcp_max_tool_rounds: int = Field(5, ge=1, le=100, description="Rounds of tool calls before the last answer.")
     tool_exposure: Literal["direct", "gateway", "search", "auto"] = Field(
         "auto",

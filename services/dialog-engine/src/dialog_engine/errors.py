@@ -61,6 +61,12 @@ class LLMContextLengthError(LLMRequestError):
     code = "MODEL_CONTEXT_LENGTH"
 
 
+class LLMToolsRejectedError(LLMRequestError):
+    """The model, or the server it runs on, takes no tools."""
+
+    code = "MODEL_TOOLS_REJECTED"
+
+
 class LLMStreamEmptyError(LLMError):
     """The stream ended with neither text nor a tool call."""
 

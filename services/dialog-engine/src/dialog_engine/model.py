@@ -101,13 +101,15 @@ class ChatRequest:
     """One request to a model. With `tools` empty it can only answer in text.
 
     `turn` says on whose behalf: tool calls are made in its name. `answer_only` declares the tools and forbids to call
-    them: some providers ask for the declaration as soon as the history has calls, and keep their cache by it.
+    them: some providers ask for the declaration as soon as the history has calls, and keep their cache by it. The model
+    stops before it writes one of `stop`.
     """
 
     messages: tuple[Message, ...]
     turn: Turn
     tools: tuple[ToolEntry, ...] = ()
     answer_only: bool = False
+    stop: tuple[str, ...] = ()
 
 
 # --- What a model streams -------------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ from dialog_engine.tool_calls.desk import ApprovalDesk
 from dialog_engine.tool_calls.directory import ToolDirectory
 from dialog_engine.tool_calls.enhance import enhance
 from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
+from dialog_engine.tool_calls.modes import in_tool_mode
 from dialog_engine.tool_calls.pipeline import standard_pipeline
 from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat, ToolCalls
 from dialog_engine.tool_calls.quarantine import OfferedTools, Quarantine
@@ -250,7 +251,8 @@ def _llm_with_tools(
         max_rounds=settings.mcp_max_tool_rounds,
         reader=reader,
     )
-    return enhance(llm, pipeline)
+    model = in_tool_mode(llm, settings.tool_mode, stop=settings.tool_stop_sequence, model=settings.openai_model)
+    return enhance(model, pipeline)
 
 
 async def _connections(stack: contextlib.AsyncExitStack, address: RedisAddress) -> tuple[Redis, Redis, Redis, Redis]:

@@ -19,6 +19,7 @@ from dialog_engine.errors import (
     LLMUnavailableError,
 )
 from dialog_engine.llm.patience import advised_seconds
+from dialog_engine.llm.rejections import tools_rejected
 
 MAX_PROVIDER_CHARACTERS = 500
 """How much of a provider's own words an error repeats."""
@@ -98,7 +99,8 @@ class Failures:
     def of_status(self, status: int, body: object, headers: Mapping[str, str]) -> LLMError:
         """The failure that a provider answers instead of a stream."""
         words = _message(body)
-        kind = _first(_MESSAGES, words) if status in (400, 403, 413, 422, 429) else None
+        kind = tools_rejected(status, words)
+        kind = kind or (_first(_MESSAGES, words) if status in (400, 403, 413, 422, 429) else None)
         return self._named(kind or _of_status(status, _codes(body)), words, f"HTTP {status}", advised_seconds(headers))
 
     def of_object(self, error: object) -> LLMError:
@@ -106,7 +108,9 @@ class Failures:
         words, codes = _message(error), _codes(error)
         status = re.search(r"\b[45]\d\d\b", codes)
         if status:
-            kind = _first(_MESSAGES, words) or _of_status(int(status[0]), codes)
+            kind = (
+                tools_rejected(int(status[0]), words) or _first(_MESSAGES, words) or _of_status(int(status[0]), codes)
+            )
             return self._named(kind, words, f"code {status[0]}")
         kind = _first(_CODES, codes) or LLMUnavailableError
         if kind is LLMRequestError:

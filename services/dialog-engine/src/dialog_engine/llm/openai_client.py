@@ -36,6 +36,7 @@ _NO_KEY = "no-key"
 _USAGE = "stream_options"
 _CHOICE = "tool_choice"
 _IMAGES = "image_url"
+_STOP = "stop"
 
 _ERRORS = SdkErrors(APIStatusError, APITimeoutError, APIConnectionError, OpenAIError)
 _Response = AsyncAPIResponse[AsyncStream[ChatCompletionChunk]]
@@ -112,7 +113,7 @@ class OpenAIChatClient:
                 response = await self._send(stack, request, options)
                 break
             except APIStatusError as error:
-                refused = _refused(options, error)
+                refused = _refused(options, error, request)
                 if not refused:
                     raise
                 options -= refused
@@ -131,6 +132,7 @@ class OpenAIChatClient:
                 messages=cast("list[ChatCompletionMessageParam]", messages),
                 tools=cast("list[ChatCompletionToolUnionParam]", tools) or omit,
                 tool_choice="none" if tools and request.answer_only else omit,
+                stop=list(request.stop) if request.stop and _STOP in options else omit,
                 stream=True,
                 stream_options={"include_usage": True} if _USAGE in options else omit,
                 extra_body={**limit, **(self._extra_body or {})} or None,
@@ -146,7 +148,7 @@ def _wanted(profile: Profile) -> frozenset[str]:
         _IMAGES: profile.images is Images.AFTER_RESULTS,
         profile.reasoning_field or "": profile.reasoning_field is not None,
     }
-    return frozenset({_CHOICE, *(name for name, wanted in differ.items() if wanted)})
+    return frozenset({_CHOICE, _STOP, *(name for name, wanted in differ.items() if wanted)})
 
 
 def _without_refused(profile: Profile, options: frozenset[str]) -> Profile:
@@ -159,9 +161,10 @@ def _without_refused(profile: Profile, options: frozenset[str]) -> Profile:
     )
 
 
-def _refused(options: frozenset[str], error: APIStatusError) -> set[str]:
+def _refused(options: frozenset[str], error: APIStatusError, request: ChatRequest) -> set[str]:
     """The options that the provider's complaint is about."""
     if error.status_code not in (400, 422):
         return set()
     words = str(error.body).lower()
-    return {name for name in options if name in words or name.replace("_", " ") in words}
+    sent = options - (set() if request.answer_only else {_CHOICE}) - (set() if request.stop else {_STOP})
+    return {name for name in sent if name in words or name.replace("_", " ") in words}

@@ -1,0 +1,175 @@
+"""One reply of a model: what of its text is for the user, and which calls it holds."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from dialog_engine.model import TextDelta, ToolCallEvent
+from dialog_engine.tool_calls.parsers.page import Page
+from dialog_engine.tool_calls.parsers.source import CutError, Reading, Source
+
+MAX_HEAD = 1_000
+"""Characters after its opening tag in which a block must have named its tool; with more it is none."""
+
+CUT_OFF = "the reply broke off inside this call. Write the whole call again, shorter if it was too long."
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of a block, as far as it takes to know that it is one. `over`: that is all of it."""
+
+    name: str
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A call as it is written. `problem` says why it cannot be read. What is not `closed` ends where the reply does."""
+
+    name: str
+    arguments: str
+    problem: str = ""
+    closed: bool = True
+
+
+class Grammar(Protocol):
+    """How blocks of calls are written in one dialect."""
+
+    @property
+    def openers(self) -> tuple[str, ...]:
+        """The tags a block begins with."""
+        ...
+
+    def head(self, source: Source, opener: str) -> Reading[Head | None]:
+        """What follows `opener`, up to where it is sure to be a block; None if it is not. May raise CutError."""
+        ...
+
+    def body(self, source: Source, head: Head) -> Reading[list[Written]]:
+        """The rest of the block. It never fails: what cannot be read becomes a problem of its call."""
+        ...
+
+
+class ReplyReader:
+    """Reads one reply. `feed` its text in order, then `finish`; text comes out at once, calls when they are complete.
+
+    A block is a call when it is not in code and names a tool that is `known`; of any other name, when it has a line of
+    its own, or follows a call: a misspelled call is for the model to hear of. All else is text.
+    After a call only further blocks count. What else a model says then it says without having seen the result.
+    """
+
+    def __init__(self, grammar: Grammar, known: Collection[str], mint: Callable[[], str]) -> None:
+        """`mint` makes ids for calls."""
+        self._grammar = grammar
+        self._known = known
+        self._mint = mint
+        self._source = Source()
+        self._page = Page()
+        self._shown: list[str] = []
+        self._calls: list[ToolCallEvent] = []
+        self._in_text = True
+        self._cleanly = True
+        self._steps = self._reply()
+        next(self._steps)
+        self.dropped = 0
+        """Characters after the last call that were dropped."""
+
+    def feed(self, text: str) -> list[TextDelta | ToolCallEvent]:
+        """What the next piece of text adds."""
+        if self._in_text and "<" not in text and self._source.empty:
+            self._page.add(text)
+            return [TextDelta(text)]
+        self._source.add(text)
+        return self._step()
+
+    def finish(self, *, cleanly: bool) -> list[TextDelta | ToolCallEvent]:
+        """What the end of the reply adds. `cleanly`: the model ended it, no limit and no filter."""
+        self._source.ended, self._cleanly = True, cleanly
+        return self._step()
+
+    def _step(self) -> list[TextDelta | ToolCallEvent]:
+        next(self._steps, None)
+        text = "".join(self._shown)
+        found: list[TextDelta | ToolCallEvent] = [TextDelta(text)] if text else []
+        found += self._calls
+        self._shown, self._calls = [], []
+        return found
+
+    def _show(self, text: str) -> None:
+        if text:
+            self._page.add(text)
+            self._shown.append(text)
+
+    def _reply(self) -> Reading[None]:
+        while (opener := (yield from self._text())) is not None:
+            if (yield from self._block(opener)):
+                yield from self._after_call()
+                return
+            self._show(opener)
+
+    def _text(self) -> Reading[str | None]:
+        """Show text up to the opening tag of what may be a block; None at the end."""
+        while True:
+            self._in_text = True
+            self._show(self._source.before("<"))
+            if self._source.empty:
+                if self._source.ended:
+                    return None
+                yield
+                continue
+            try:
+                opener = yield from self._source.one_of(*self._grammar.openers)
+            except CutError:
+                begun = self._source.rest()
+                if self._cleanly or not self._page.at_line_start:
+                    self._show(begun)
+                return None
+            self._in_text = False
+            if opener and not self._page.in_code:
+                return opener
+            self._show(opener or self._source.take(1))
+
+    def _block(self, opener: str, *, follows: bool = False) -> Reading[bool]:
+        """Read a block whose opening tag is read; False, and the rest is not read, if it is none."""
+        self._source.mark()
+        standing = follows or self._page.at_line_start
+        try:
+            head = yield from self._head(opener)
+        except CutError:
+            # A call cut off before it names its tool: nobody can make use of it, and it is no text.
+            head, dropped = None, standing and not self._cleanly
+            if dropped:
+                self._source.rest()
+                return True
+        if head is None or not (standing or head.name in self._known):
+            self._source.back()
+            return False
+        self._source.unmark()
+        for call in (yield from self._grammar.body(self._source, head)):
+            problem = call.problem or ("" if call.closed or self._cleanly else CUT_OFF)
+            self._calls.append(ToolCallEvent(self._mint(), call.name, call.arguments, problem=problem))
+        return True
+
+    def _head(self, opener: str) -> Reading[Head | None]:
+        reading = self._grammar.head(self._source, opener)
+        while True:
+            try:
+                next(reading)
+            except StopIteration as end:
+                head: Head | None = end.value
+                return head if self._source.since_mark <= MAX_HEAD else None
+            if self._source.available_since_mark > MAX_HEAD:
+                return None
+            yield
+
+    def _after_call(self) -> Reading[None]:
+        try:
+            while True:
+                yield from self._source.space()
+                opener = yield from self._source.one_of(*self._grammar.openers)
+                if opener is None or not (yield from self._block(opener, follows=True)):
+                    break
+        except CutError:
+            return
+        while not self._source.ended:
+            self.dropped += len(self._source.rest())
+            yield

@@ -1,0 +1,52 @@
+"""`<tool_use><name>…</name><arguments>{JSON}</arguments></tool_use>`, as models write it."""
+
+from dialog_engine.tool_calls.parsers.json_text import as_object, json_until
+from dialog_engine.tool_calls.parsers.reply import Head, Written
+from dialog_engine.tool_calls.parsers.source import CutError, Reading, Source
+
+OPENER = "<tool_use>"
+CLOSER = "</tool_use>"
+ARGUMENTS_END = "</arguments>"
+
+UNFINISHED = (
+    "the call is not finished: its arguments are no complete JSON object, and </arguments></tool_use> is missing."
+    " Write the whole call again."
+)
+
+
+class ToolUseGrammar:
+    """One call per block. A block without arguments calls with none; missing closing tags are forgiven at the end."""
+
+    openers = (OPENER,)
+
+    def head(self, source: Source, opener: str) -> Reading[Head | None]:
+        """Name, and the tag that opens the arguments, or closes a block that has none."""
+        yield from source.space()
+        if (yield from source.one_of("<name>")) is None:
+            return None
+        name, _ = yield from source.until("</name>")
+        yield from source.space()
+        tag = yield from source.one_of("<arguments>", CLOSER)
+        return None if tag is None or not name.strip() else Head(name.strip(), over=tag == CLOSER)
+
+    def body(self, source: Source, head: Head) -> Reading[list[Written]]:
+        """The arguments, up to the end of the block."""
+        if head.over:
+            return [Written(head.name, "")]
+        text, closed = yield from json_until(source, ARGUMENTS_END, CLOSER)
+        sound = as_object(text)
+        if sound is None and not closed:
+            return [Written(head.name, text, UNFINISHED)]
+        if closed == ARGUMENTS_END:
+            closed = yield from _closed(source)
+        empty = text.strip() in ("", "null")
+        return [Written(head.name, "" if empty else sound or text.strip(), closed=bool(closed))]
+
+
+def _closed(source: Source) -> Reading[str]:
+    yield from source.space()
+    try:
+        yield from source.one_of(CLOSER)
+    except CutError:
+        return ""
+    return CLOSER
