@@ -12,24 +12,15 @@ from dialog_engine.model import (
     AssistantMessage,
     ChatEvent,
     ChatRequest,
-    FinishReason,
     Message,
-    StreamEnd,
     SystemMessage,
-    TextDelta,
-    ToolCallEvent,
     ToolMessage,
-    Usage,
     UserMessage,
 )
 from dialog_engine.tool_calls.dialects.dialect import Dialect
-from dialog_engine.tool_calls.parsers.reply import ReplyReader
-from dialog_engine.tool_calls.parsers.thoughts import Thoughts
 from dialog_engine.tool_calls.ports import StreamChat
+from dialog_engine.tool_calls.tagged_reply import TaggedReply
 from plugins_contract.ids import new_id
-
-MAX_DROPPED = 1_000
-"""Characters after a call that are put up with, for the sake of the usage at the end; then the stream is closed."""
 
 
 def in_prompt_mode(
@@ -48,7 +39,7 @@ def in_prompt_mode(
                 async for event in events:
                     yield event
             return
-        reply = _Reply(ReplyReader(dialect.grammar(request.tools), known, mint))
+        reply = TaggedReply(dialect.grammar(request.tools), known, mint)
         async with aclosing(llm(_in_words(request, dialect, stop=stop))) as events:
             async for event in events:
                 for told in reply.read(event):
@@ -59,53 +50,6 @@ def in_prompt_mode(
             yield told
 
     return stream_chat
-
-
-class _Reply:
-    """One reply as it comes in, and as it is told."""
-
-    def __init__(self, reader: ReplyReader) -> None:
-        self._reader = reader
-        self._thoughts = Thoughts()
-        self._end: StreamEnd | None = None
-        self._called = False
-
-    @property
-    def over(self) -> bool:
-        """The rest is not worth waiting for."""
-        return self._reader.dropped > MAX_DROPPED
-
-    def read(self, event: ChatEvent) -> Sequence[ChatEvent]:
-        match event:
-            case TextDelta(text):
-                return self._told(self._thoughts.feed(text))
-            case StreamEnd():
-                self._end = event
-                return ()
-            case _:
-                self._called = self._called or isinstance(event, ToolCallEvent)
-                return (event,)
-
-    def end(self) -> Sequence[ChatEvent]:
-        """What is left to be told; without an end of its own a stream gets none here."""
-        if self._end is None and not self.over:
-            return ()
-        reason, usage = (self._end.finish_reason, self._end.usage) if self._end else (FinishReason.STOP, Usage())
-        cleanly = reason not in (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
-        told = [*self._told(self._thoughts.finish()), *self._noted(self._reader.finish(cleanly=cleanly))]
-        if cleanly:
-            reason = FinishReason.TOOL_CALLS if self._called else FinishReason.STOP
-        return (*told, StreamEnd(reason, usage))
-
-    def _told(self, pieces: Sequence[ChatEvent]) -> list[ChatEvent]:
-        told: list[ChatEvent] = []
-        for piece in pieces:
-            told += self._noted(self._reader.feed(piece.text)) if isinstance(piece, TextDelta) else (piece,)
-        return told
-
-    def _noted(self, found: Sequence[TextDelta | ToolCallEvent]) -> Sequence[TextDelta | ToolCallEvent]:
-        self._called = self._called or any(isinstance(each, ToolCallEvent) for each in found)
-        return found
 
 
 def _called(messages: Sequence[Message]) -> set[str]:

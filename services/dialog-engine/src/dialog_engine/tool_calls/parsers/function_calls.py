@@ -126,5 +126,5 @@ class FunctionCallsGrammar:
 def _name(source: Source) -> Reading[str | None]:
     """The rest of an opening tag: what its attribute `name` says, None if it says nothing."""
     attributes = yield from source.upto(">")
-    found = _NAME.search(attributes)
+    found = _NAME.search(attributes) if attributes[:1].isspace() else None
     return ((found[1] or found[2] or "").strip() or None) if found else None

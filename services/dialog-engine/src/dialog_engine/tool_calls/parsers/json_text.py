@@ -35,7 +35,7 @@ def json_until(source: Source, *closers: str) -> Reading[tuple[str, str]]:
     except CutError as cut:
         text, closer = cut.text, ""
     inside = [(at, tag) for tag in closers if (at := text.find(tag)) >= 0]
-    if not inside or as_object(text) is not None:
+    if not inside or _is_json(text) or as_object(text) is not None:
         return text, closer
     at, tag = min(inside)
     source.put_back(text[at + len(tag) :] + closer)
@@ -50,6 +50,16 @@ def _is_object(text: str) -> bool:
         return isinstance(msgspec.json.decode(text), dict)
     except (ValueError, RecursionError):
         return False
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text, strict=False)
+    except ValueError:
+        return False
+    except RecursionError:
+        return True
+    return True
 
 
 def _rewritten(text: str) -> str | None:

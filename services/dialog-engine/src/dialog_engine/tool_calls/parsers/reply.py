@@ -120,7 +120,7 @@ class ReplyReader:
                 opener = yield from self._source.one_of(*self._grammar.openers)
             except CutError:
                 begun = self._source.rest()
-                if self._cleanly or not self._page.at_line_start:
+                if self._cleanly or self._page.in_code:
                     self._show(begun)
                 return None
             self._in_text = False
@@ -135,9 +135,9 @@ class ReplyReader:
         try:
             head = yield from self._head(opener)
         except CutError:
-            # A call cut off before it names its tool: nobody can make use of it, and it is no text.
-            head, dropped = None, standing and not self._cleanly
-            if dropped:
+            # Cut off by a limit before it named its tool: nobody can make use of it, and it is no text.
+            head = None
+            if not self._cleanly:
                 self._source.rest()
                 return True
         if head is None or not (standing or head.name in self._known):

@@ -63,6 +63,7 @@ class Thoughts:
             try:
                 closed = yield from self._source.one_of(closer)
             except CutError:
+                self._add(ReasoningDelta, self._source.rest())
                 return
             if closed:
                 return

@@ -1,0 +1,88 @@
+"""Calls as tags in text: one file of `tests/corpus/prompt` per habit of a model, cut in every way."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
+from tests.support.tags import DIALECTS, calls_of, cut, read, text_of
+
+CORPUS = sorted((Path(__file__).parent.parent / "corpus" / "prompt").glob("*.json"))
+SHORT = 120
+"""Characters of a reply that is cut at every pair of places."""
+
+
+class Case:
+    """One file of the corpus."""
+
+    def __init__(self, path: Path) -> None:
+        fields: dict[str, Any] = json.loads(path.read_text())
+        self.dialect = DIALECTS[fields["dialect"]]
+        self.reply = "\n".join(fields["reply"])
+        self.finish = FinishReason(fields["finish"])
+        self.events: list[dict[str, Any]] = fields["events"]
+
+    def read(self, *places: int) -> list[ChatEvent]:
+        return read(self.dialect, cut(self.reply, *places), self.finish)
+
+
+CASES = [pytest.param(Case(path), id=path.stem) for path in CORPUS]
+CALLING = [pytest.param(case, id=path.stem) for path in CORPUS if calls_of((case := Case(path)).read())]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_habit_is_understood(case: Case) -> None:
+    events = case.read()
+    assert len(events) == len(case.events)
+    for event, expected in zip(events, case.events, strict=True):
+        match event:
+            case TextDelta(text):
+                assert expected == {"text": text}
+            case ReasoningDelta(text):
+                assert expected == {"reasoning": text}
+            case ToolCallEvent():
+                check(event, expected["call"])
+            case _:
+                assert isinstance(event, StreamEnd)
+                assert expected == {"end": str(event.finish_reason)}
+
+
+def check(call: ToolCallEvent, expected: dict[str, Any]) -> None:
+    whole = not isinstance(expected["arguments"], str)
+    assert call.name == expected["name"]
+    assert (json.loads(call.arguments) if whole else call.arguments) == expected["arguments"]
+    assert bool(call.problem) == ("problem" in expected)
+    assert expected.get("problem", "") in call.problem
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_place_to_cut_it_gives_the_same(case: Case) -> None:
+    whole = case.read()
+    for place in range(1, len(case.reply)):
+        assert case.read(place) == whole, place
+    assert case.read(*range(1, len(case.reply))) == whole
+    if len(case.reply) <= SHORT:
+        for pair in itertools.combinations(range(1, len(case.reply)), 2):
+            assert case.read(*pair) == whole, pair
+
+
+@given(st.data())
+def test_any_two_replies_in_a_row_cut_anyhow_give_the_same(data: st.DataObject) -> None:
+    cases = [Case(path) for path in data.draw(st.lists(st.sampled_from(CORPUS), min_size=1, max_size=2))]
+    case = cases[0]
+    reply = "".join(each.reply for each in cases)
+    places = data.draw(st.sets(st.integers(1, max(1, len(reply) - 1)), max_size=12))
+    assert read(case.dialect, cut(reply, *places), case.finish) == read(case.dialect, [reply], case.finish)
+
+
+@pytest.mark.parametrize("case", CALLING)
+def test_wherever_a_limit_cuts_a_reply_no_part_of_a_tag_is_shown(case: Case) -> None:
+    shown = text_of(case.read())
+    for length in range(len(case.reply)):
+        so_far = text_of(read(case.dialect, [case.reply[:length]], FinishReason.LENGTH))
+        assert shown.startswith(so_far) or "<think".startswith(so_far), length
