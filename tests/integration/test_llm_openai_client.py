@@ -169,6 +169,18 @@ async def test_a_provider_that_does_not_take_its_reasoning_back_is_asked_without
     assert all("stream_options" in request for request in provider.requests)
 
 
+async def test_a_stop_sequence_is_sent_and_left_out_where_it_is_refused(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    request = ChatRequest(REQUEST.messages, TURN, stop=("</tool_use>",))
+    complaint = refusal(400, {"error": {"message": "Unsupported parameter: 'stop' is not supported with this model."}})
+    provider.scripts = [answer(HELLO), complaint, answer(HELLO)]
+    for asked in (request, request, request, REQUEST):
+        assert [event async for event in client.stream_chat(asked)] == HELLO_EVENTS
+    sent = [body.get("stop") for body in provider.requests]
+    assert sent == [["</tool_use>"], ["</tool_use>"], None, None, None]
+
+
 async def test_an_option_is_kept_if_doing_without_it_does_not_help(
     provider: Provider, client: OpenAIChatClient
 ) -> None:

@@ -50,6 +50,7 @@ def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> 
         ({"PORT": "65536"}, "PORT"),
         ({"ENABLE_MCP": "maybe"}, "ENABLE_MCP"),
         ({"MCP_MAX_TOOL_ROUNDS": "0"}, "MCP_MAX_TOOL_ROUNDS"),
+        ({"TOOL_MODE": "xml"}, "TOOL_MODE"),
         ({"MCP_REQUEST_TIMEOUT_MS": "1"}, "MCP_REQUEST_TIMEOUT_MS"),
         ({"LOG_LEVEL": "LOUD"}, "LOG_LEVEL"),
         ({"REDIS_URL": "localhost:6379"}, r"REDIS_URL: must begin with redis://"),

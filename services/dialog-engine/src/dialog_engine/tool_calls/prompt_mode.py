@@ -60,10 +60,12 @@ def _called(messages: Sequence[Message]) -> set[str]:
 
 def _in_words(request: ChatRequest, dialect: Dialect, *, stop: bool) -> ChatRequest:
     """The same request without anything of function calling in it."""
-    described = dialect.describe(request.tools, stop) if request.tools else dialect.no_tools
-    messages = [*_instructed(request.messages, described)]
-    stops = (dialect.stop,) if stop else ()
-    return replace(request, messages=tuple(_said(messages, dialect)), tools=(), stop=request.stop + stops)
+    described = [dialect.describe(request.tools, stop)] if request.tools else []
+    if request.answer_only or not request.tools:
+        described.append(dialect.no_tools)
+    messages = [*_instructed(request.messages, "\n\n".join(described))]
+    stops = request.stop + ((dialect.stop,) if stop else ())
+    return replace(request, messages=tuple(_said(messages, dialect)), tools=(), answer_only=False, stop=stops)
 
 
 def _instructed(messages: Sequence[Message], described: str) -> Iterator[Message]:

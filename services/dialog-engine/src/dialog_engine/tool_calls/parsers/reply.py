@@ -15,14 +15,6 @@ CUT_OFF = "the reply broke off inside this call. Write the whole call again, sho
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """The beginning of a block, as far as it takes to know that it is one. `over`: that is all of it."""
-
-    name: str
-    over: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Written:
     """A call as it is written. `problem` says why it cannot be read. What is not `closed` ends where the reply does."""
 
@@ -30,6 +22,14 @@ class Written:
     arguments: str
     problem: str = ""
     closed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of a block, as far as it takes to know that it is one; `all` when there is no more of it."""
+
+    name: str
+    all: Written | None = None
 
 
 class Grammar(Protocol):

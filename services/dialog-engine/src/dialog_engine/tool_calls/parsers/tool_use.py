@@ -26,13 +26,20 @@ class ToolUseGrammar:
             return None
         name, _ = yield from source.until("</name>")
         yield from source.space()
-        tag = yield from source.one_of("<arguments>", CLOSER)
-        return None if tag is None or not name.strip() else Head(name.strip(), over=tag == CLOSER)
+        name = name.strip()
+        try:
+            tag = yield from source.one_of("<arguments>", CLOSER)
+        except CutError:
+            # A stop sequence eats the closing tag of a block without arguments.
+            return Head(name, Written(name, "", UNFINISHED if source.rest() else "", closed=False)) if name else None
+        if tag is None or not name:
+            return None
+        return Head(name, Written(name, "")) if tag == CLOSER else Head(name)
 
     def body(self, source: Source, head: Head) -> Reading[list[Written]]:
         """The arguments, up to the end of the block."""
-        if head.over:
-            return [Written(head.name, "")]
+        if head.all:
+            return [head.all]
         text, closed = yield from json_until(source, ARGUMENTS_END, CLOSER)
         sound = as_object(text)
         if sound is None and not closed:

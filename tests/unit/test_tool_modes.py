@@ -1,0 +1,136 @@
+"""Function calling where it works, and tags where the provider rejects tools."""
+
+import logging
+
+import pytest
+
+from dialog_engine.errors import LLMRequestError, LLMToolsRejectedError
+from dialog_engine.llm.failures import Failures
+from dialog_engine.llm.rejections import tools_rejected
+from dialog_engine.model import ChatEvent, ChatRequest, TextDelta, Turn, UserMessage
+from dialog_engine.tool_calls.modes import ToolMode, in_tool_mode
+from dialog_engine.tool_calls.ports import StreamChat
+from tests.support.tags import TOOLS, calls_of, text_of
+from tests.support.twins.models import ScriptedModel, asks, says
+
+pytestmark = pytest.mark.anyio
+
+REQUEST = ChatRequest((UserMessage("Hi"),), Turn("turn", "session", "subject"), TOOLS)
+REJECTED = LLMToolsRejectedError("this model does not support tools")
+BLOCK = "<tool_use><name>now</name></tool_use>"
+
+
+def mode(llm: StreamChat, tool_mode: ToolMode = "auto") -> StreamChat:
+    return in_tool_mode(llm, tool_mode, stop=True, model="tiny")
+
+
+async def ask(llm: StreamChat, request: ChatRequest = REQUEST) -> list[ChatEvent]:
+    return [event async for event in llm(request)]
+
+
+@pytest.mark.parametrize("tool_mode", ["auto", "native"])
+async def test_where_function_calling_works_nothing_is_different(tool_mode: ToolMode) -> None:
+    model = ScriptedModel(asks(("now", "{}"), text=BLOCK))
+    events = await ask(mode(model, tool_mode))
+    assert model.requests == [REQUEST]
+    assert text_of(events) == BLOCK
+    assert len(calls_of(events)) == 1
+
+
+@pytest.mark.parametrize(
+    ("tool_mode", "block"),
+    [("tool_use", BLOCK), ("function_calls", '<function_calls><invoke name="now"></invoke></function_calls>')],
+)
+async def test_a_dialect_is_used_from_the_start(tool_mode: ToolMode, block: str) -> None:
+    model = ScriptedModel(says(block))
+    [call] = calls_of(await ask(mode(model, tool_mode)))
+    assert (call.name, model.requests[0].tools) == ("now", ())
+
+
+async def test_rejected_tools_are_described_in_the_prompt_from_then_on_and_it_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = ScriptedModel([REJECTED], says(BLOCK), says("Hello"))
+    llm = mode(model)
+    with caplog.at_level(logging.WARNING):
+        assert [call.name for call in calls_of(await ask(llm))] == ["now"]
+        assert text_of(await ask(llm)) == "Hello"
+    assert [bool(request.tools) for request in model.requests] == [True, False, False]
+    assert len(caplog.records) == 1
+    assert "tiny takes no tools" in caplog.text
+
+
+async def test_native_mode_does_not_fall_back() -> None:
+    with pytest.raises(LLMToolsRejectedError):
+        await ask(mode(ScriptedModel([REJECTED]), "native"))
+
+
+async def test_nothing_is_asked_again_once_text_has_come() -> None:
+    model = ScriptedModel([TextDelta("Hel"), REJECTED])
+    with pytest.raises(LLMToolsRejectedError):
+        await ask(mode(model))
+    assert len(model.requests) == 1
+
+
+async def test_a_request_without_tools_cannot_be_about_tools() -> None:
+    model = ScriptedModel([REJECTED])
+    with pytest.raises(LLMToolsRejectedError):
+        await ask(mode(model), ChatRequest(REQUEST.messages, REQUEST.turn))
+    assert len(model.requests) == 1
+
+
+async def test_if_the_prompt_does_not_help_either_it_was_not_the_tools() -> None:
+    model = ScriptedModel([REJECTED], [LLMRequestError("not in your region")], asks(("now", "{}")))
+    llm = mode(model)
+    with pytest.raises(LLMRequestError, match="region"):
+        await ask(llm)
+    assert len(calls_of(await ask(llm))) == 1
+    assert [bool(request.tools) for request in model.requests] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (400, "registry.ollama.ai/library/gemma:2b does not support tools"),
+        (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+        (404, "No endpoints found that support tool use. To learn more about provider routing, visit: https://…"),
+        (500, "tools param requires --jinja flag"),
+        (400, "`tool calling` is not supported with this model"),
+        (400, "Function calling is not enabled for this model"),
+        (400, "Function calling is not enabled for models/gemma-3-27b-it"),
+        (400, "deepseek-reasoner does not support Function Calling"),
+        (400, "Unsupported parameter: 'tools' is not supported with this model."),
+        (400, "tools is not supported in this model. For a list of supported models, refer to …"),
+        (400, "Unrecognized request argument supplied: tools"),
+        (400, "This model doesn't support tool use in streaming mode."),
+        (422, "[{'type': 'extra_forbidden', 'loc': ['body', 'tools'], 'msg': 'Extra inputs are not permitted'}]"),
+        (400, "Unknown parameter: 'tools'."),
+    ],
+)
+def test_a_provider_that_takes_no_tools_is_understood(status: int, words: str) -> None:
+    error = Failures().of_status(status, {"error": {"message": words}}, {})
+    assert isinstance(error, LLMToolsRejectedError)
+    assert isinstance(Failures().of_object({"code": status, "message": words}), LLMToolsRejectedError)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (400, "Invalid schema for function 'x': 'oneOf' is not permitted."),
+        (400, "Unknown parameter: 'tools[0].function.strict'."),
+        (400, "Invalid 'tools[0].function.name': string does not match pattern."),
+        (400, "Invalid 'tools': array too long. Expected an array with maximum length 128, but got 200."),
+        (400, "An assistant message with 'tool_calls' must be followed by tool messages responding to each call."),
+        (400, "messages with role 'tool' must be a response to a preceding message with 'tool_calls'."),
+        (400, "Images are not supported in tool messages"),
+        (400, "Parallel tool calls are not supported"),
+        (400, "This model's maximum context length is 8192 tokens (7000 in the messages, 2000 in the functions)."),
+        (400, "Unsupported parameter: 'temperature' is not supported with this model."),
+        (404, "The model `x` does not exist or you do not have access to it."),
+        (403, "Tools are not enabled for your account"),
+        (429, "tool use is not available: too many requests"),
+        (500, "Failed to parse tool call arguments as JSON"),
+    ],
+)
+def test_another_complaint_is_another(status: int, words: str) -> None:
+    assert tools_rejected(status, words) is None
