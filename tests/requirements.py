@@ -534,9 +534,27 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_llm_assembly.py::test_cutting_and_interleaving_changes_no_call",
         "unit/test_llm_assembly.py::test_wherever_the_network_cuts_a_stream_the_events_are_the_same",
     ),
-    "prompt mode: both dialects, safe at every split, no tag ever shown": NOT_YET,
-    "prompt mode: results in the dialect's own form, parse errors go to the model": NOT_YET,
-    "TOOL_MODE=auto falls back when the provider rejects tools": NOT_YET,
+    "prompt mode: both dialects, safe at every split, no tag ever shown": (
+        "unit/test_prompt_corpus.py::test_a_habit_is_understood",
+        "unit/test_prompt_corpus.py::test_every_place_to_cut_it_gives_the_same",
+        "unit/test_prompt_corpus.py::test_wherever_a_limit_cuts_a_reply_no_part_of_a_tag_is_shown",
+        "fuzz/test_tags.py::test_a_short_run_finds_nothing",
+    ),
+    "prompt mode: results in the dialect's own form, parse errors go to the model": (
+        "unit/test_prompt_mode.py::test_results_have_the_form_of_their_dialect",
+        "story/test_12_without_function_calling.py::test_what_cannot_be_read_goes_back_to_the_model",
+    ),
+    "prompt mode: with and without a stop sequence": (
+        "unit/test_prompt_mode.py::test_the_stop_sequence_is_asked_for_where_it_is_wanted",
+        "integration/test_llm_openai_client.py::test_a_stop_sequence_is_sent_and_left_out_where_it_is_refused",
+    ),
+    "a session may change between function calling and prompt mode": (
+        "story/test_12_without_function_calling.py::test_a_session_goes_on_in_another_mode",
+    ),
+    "TOOL_MODE=auto falls back when the provider rejects tools": (
+        "unit/test_tool_modes.py::test_rejected_tools_are_described_in_the_prompt_from_then_on_and_it_is_logged_once",
+        "e2e/test_stack_others.py::test_a_provider_that_rejects_tools_has_them_called_by_tags",
+    ),
     "one gateway tool can stand for all": NOT_YET,
     "tools are searched when the catalogue outgrows its budget": NOT_YET,
     "Anthropic messages": NOT_YET,

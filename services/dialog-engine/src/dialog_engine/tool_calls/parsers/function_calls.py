@@ -35,8 +35,8 @@ class _Invoke:
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     problem: str = ""
 
-    def written(self, *, closed: bool = True) -> Written:
-        return Written(self.name, json.dumps(self.values), self.problem, closed)
+    def written(self, doubt: str, *, closed: bool = True) -> Written:
+        return Written(self.name, json.dumps(self.values), self.problem or doubt, closed)
 
 
 class FunctionCallsGrammar:
@@ -84,13 +84,13 @@ class FunctionCallsGrammar:
                 if tag == CLOSER:
                     source.put_back(CLOSER)
                 if tag != PARAMETER:
-                    return invoke.written()
+                    return invoke.written(source.doubt)
                 yield from self._parameter(source, invoke)
         except CutError:
             begun = source.rest()
             if begun and not begun.startswith("</"):
                 invoke.problem = UNFINISHED.format("a parameter")
-            return invoke.written(closed=False)
+            return invoke.written(source.doubt, closed=False)
 
     def _parameter(self, source: Source, invoke: _Invoke) -> Reading[None]:
         name, schema = None, self._schemas.get(invoke.name, {})
@@ -120,7 +120,7 @@ class FunctionCallsGrammar:
         sound = None if invoke.values else as_object(text)
         if sound is None:
             return Written(invoke.name, text.strip(), invoke.problem or (NEITHER if closed else CUT))
-        return Written(invoke.name, sound, closed=bool(closed))
+        return Written(invoke.name, sound, source.doubt, bool(closed))
 
 
 def _name(source: Source) -> Reading[str | None]:

@@ -9,6 +9,11 @@ import msgspec
 
 from dialog_engine.tool_calls.parsers.source import CutError, Reading, Source
 
+QUOTE_MISSING = (
+    "a quote is missing in its arguments, or in those of a call before it, so that nobody can tell where they end."
+    " Write these calls again."
+)
+
 _FENCED = re.compile(r"\s*```\w*\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
@@ -28,10 +33,11 @@ def as_object(text: str) -> str | None:
 def json_until(source: Source, *closers: str) -> Reading[tuple[str, str]]:
     """Read JSON up to its closing tag: the text, and the tag, "" if the reply ended before it.
 
-    What stands in a string is no tag, unless the JSON is broken: then a quote may be missing, and the first tag counts.
+    What stands in a string is no tag. Only if that makes no JSON a quote is taken to be missing: then the first tag
+    counts, so that the text after it is not swallowed, but no call from here on may run. It could be a part of a string.
     """
     try:
-        text, closer = yield from source.until(*closers, strings=source.quotes_pair)
+        text, closer = yield from source.until(*closers, strings=not source.doubt)
     except CutError as cut:
         text, closer = cut.text, ""
     inside = [(at, tag) for tag in closers if (at := text.find(tag)) >= 0]
@@ -39,7 +45,7 @@ def json_until(source: Source, *closers: str) -> Reading[tuple[str, str]]:
         return text, closer
     at, tag = min(inside)
     source.put_back(text[at + len(tag) :] + closer)
-    source.quotes_pair = False
+    source.doubt = QUOTE_MISSING
     return text[:at], tag
 
 

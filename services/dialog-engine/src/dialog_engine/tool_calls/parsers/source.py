@@ -38,8 +38,8 @@ class Source:
         self._mark: int | None = None
         self.ended = False
         """No more will come."""
-        self.quotes_pair = True
-        """No quote is known to be missing: strings can be told from what is not in them."""
+        self.doubt = ""
+        """What is wrong with everything from here on, if it cannot be told any more what stands in a string."""
 
     def add(self, text: str) -> None:
         """More has come."""

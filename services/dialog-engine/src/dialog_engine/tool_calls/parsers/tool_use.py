@@ -1,5 +1,7 @@
 """`<tool_use><name>…</name><arguments>{JSON}</arguments></tool_use>`, as models write it."""
 
+from dataclasses import replace
+
 from dialog_engine.tool_calls.parsers.json_text import as_object, json_until
 from dialog_engine.tool_calls.parsers.reply import Head, Written
 from dialog_engine.tool_calls.parsers.source import CutError, Reading, Source
@@ -39,7 +41,7 @@ class ToolUseGrammar:
     def body(self, source: Source, head: Head) -> Reading[list[Written]]:
         """The arguments, up to the end of the block."""
         if head.all:
-            return [head.all]
+            return [replace(head.all, problem=head.all.problem or source.doubt)]
         text, closed = yield from json_until(source, ARGUMENTS_END, CLOSER)
         sound = as_object(text)
         if sound is None and not closed:
@@ -47,7 +49,7 @@ class ToolUseGrammar:
         if closed == ARGUMENTS_END:
             closed = yield from _closed(source)
         empty = text.strip() in ("", "null")
-        return [Written(head.name, "" if empty else sound or text.strip(), closed=bool(closed))]
+        return [Written(head.name, "" if empty else sound or text.strip(), source.doubt, bool(closed))]
 
 
 def _closed(source: Source) -> Reading[str]:

@@ -1,0 +1,71 @@
+"""A model without function calling writes its calls as tags; everything above it stays as it was."""
+
+import pytest
+
+from dialog_engine.model import AssistantMessage, DoneReason, SystemMessage, ToolStatus, TurnStarted, UserMessage
+from dialog_engine.tool_calls.dialects.tool_use import TOOL_USE
+from dialog_engine.tool_calls.prompt_mode import in_prompt_mode
+from tests.support.twins import (
+    ScriptedModel,
+    Shelf,
+    Stage,
+    Workshop,
+    asks,
+    done_of,
+    gives,
+    says,
+    steps_of,
+    succeeded,
+    text_of,
+    tool,
+)
+
+pytestmark = pytest.mark.anyio
+
+CALL = '<tool_use>\n<name>files__read</name>\n<arguments>{"name": "a"}</arguments>\n</tool_use>'
+
+
+async def test_a_call_in_the_text_runs_like_any_other_and_the_user_sees_no_tag() -> None:
+    model = ScriptedModel(says(f"Let me look.\n{CALL}"), says("It says hello."))
+    workshop = Workshop({"files__read": gives(succeeded("hello"))})
+    async with Stage(in_prompt_mode(model, TOOL_USE), tools=Shelf(tool("files__read")), workshop=workshop) as stage:
+        events = await stage.turn("Read a.")
+
+    assert steps_of(events)[-1] is ToolStatus.SUCCEEDED
+    assert text_of(events) == "Let me look.\nIt says hello."
+    assert done_of(events).reason is DoneReason.STOP
+    first, second = model.requests
+    assert isinstance(system := first.messages[0], SystemMessage)
+    assert "<name>files__read</name>" in system.content
+    assert second.messages[-2:] == (
+        AssistantMessage(f"Let me look.\n{CALL}"),
+        UserMessage("<tool_use_result>\n<name>files__read</name>\n<result>hello</result>\n</tool_use_result>"),
+    )
+
+
+async def test_what_cannot_be_read_goes_back_to_the_model() -> None:
+    model = ScriptedModel(says(CALL.replace('"}', "")), says(CALL.replace("read", "raed")), says("I give up."))
+    workshop = Workshop()
+    async with Stage(in_prompt_mode(model, TOOL_USE), tools=Shelf(tool("files__read")), workshop=workshop) as stage:
+        events = await stage.turn("Read a.")
+
+    assert workshop.executed == []
+    told = [request.messages[-1].content for request in model.requests[1:]]
+    assert "Error INVALID_ARGUMENTS: the arguments are not valid JSON" in told[0]
+    assert "Error TOOL_NOT_FOUND: there is no tool 'files__raed'" in told[1]
+    assert text_of(events) == "I give up."
+
+
+async def test_a_session_goes_on_in_another_mode() -> None:
+    """What is stored is the calls, not the tags: each model reads them in its own form."""
+    tags, native = ScriptedModel(says(CALL), says("Hello.")), ScriptedModel(asks(("files__read", "{}")), says("Again."))
+    shelf = Shelf(tool("files__read"))
+    async with Stage(in_prompt_mode(tags, TOOL_USE), tools=shelf) as stage:
+        started, *_ = await stage.turn("Read a.")
+        assert isinstance(started, TurnStarted)
+    async with Stage(native, tools=shelf, store=stage.store) as stage:
+        assert text_of(await stage.turn("And again.", started.session_id)) == "Again."
+
+    stored = native.requests[0].messages[1]
+    assert isinstance(stored, AssistantMessage)
+    assert (stored.content, stored.tool_calls[0].name) == ("", "files__read")
