@@ -1,6 +1,6 @@
 # Callstream. GNU make 3.81 or newer, on Linux or macOS. Needs uv, or a Python ≥ 3.11 to get uv with.
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt bench bench-relay chaos clean sync sync-run
+.PHONY: help run test check fmt bench bench-relay chaos fuzz clean sync sync-run
 
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 
@@ -40,6 +40,9 @@ bench-relay: sync ## a model's tokens relayed, beside a naive relay and LiteLLM'
 
 chaos: sync ## everything broken on purpose, and every call checked; ARGS="workers_killed" for one (docs/reliability.md)
 	$(BIN)/python -m tests.chaos --full $(ARGS)
+
+fuzz: sync ## random replies of models against what must hold of any; ARGS="--seconds 60 --seed 7"
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 clean: ## remove what can be made again; conversations in .data stay
 	rm -rf .venv .uv .pytest_cache .ruff_cache .hypothesis .import_linter_cache test-artifacts

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support.everything import everything_server
 from tests.support.processes import Process, answers, free_port
 from tests.support.stack import BIN, Stack, running_stack
 
+DEMO = {"mcpServers": {"demo": {"type": "http", "url": "${DEMO_MCP_URL}"}}}
 RUN = ["pending", "queued", "running", "succeeded"]
 
 
@@ -68,16 +70,34 @@ def test_the_everything_server_over_either_transport(stack: Stack, server: str) 
     assert slow.statuses(name) == [["pending", "queued", "running", "progress", "succeeded"]]
 
 
-def test_another_provider_with_other_habits_has_its_tools_called() -> None:
+@contextmanager
+def provider(module: str) -> Generator[str]:
+    """Another provider of the model's protocol, and its URL."""
     port = free_port()
-    provider = Process([sys.executable, "-m", "tests.support.other_provider", str(port)])
+    process = Process([sys.executable, "-m", f"tests.support.{module}", str(port)])
     try:
-        provider.wait_ready(lambda: answers(f"http://127.0.0.1:{port}/"))
-        config = {"mcpServers": {"demo": {"type": "http", "url": "${DEMO_MCP_URL}"}}}
-        with running_stack(config=config, model_url=f"http://127.0.0.1:{port}/v1") as stack:
-            said = stack.ask("Add something")
+        process.wait_ready(lambda: answers(f"http://127.0.0.1:{port}/"))
+        yield f"http://127.0.0.1:{port}/v1"
     finally:
-        provider.close()
+        process.close()
+
+
+def test_another_provider_with_other_habits_has_its_tools_called() -> None:
+    with provider("other_provider") as url, running_stack(config=DEMO, model_url=url) as stack:
+        said = stack.ask("Add something")
     assert said.statuses("demo__add") == [RUN, RUN]
     assert said.text == "The sums: 3, 42"
     assert said.reason == "stop"
+
+
+@pytest.mark.parametrize(("stop", "sums"), [("true", ["3"]), ("false", ["3", "42"])])
+def test_a_provider_that_rejects_tools_has_them_called_by_tags(stop: str, sums: list[str]) -> None:
+    """A stop sequence ends its reply with its first call; without one, what it invents after its calls is dropped."""
+    env = {"TOOL_STOP_SEQUENCE": stop}
+    with provider("tag_provider") as url, running_stack(config=DEMO, model_url=url, engine_env=env) as stack:
+        said = stack.ask("Add something")
+        again = stack.ask("Add something else")
+    for each in (said, again):
+        assert each.statuses("demo__add") == [RUN] * len(sums)
+        assert each.text == f"I would write `<tool_use>`, so:\n\nThe sums: {', '.join(sums)}"
+        assert each.reason == "stop"

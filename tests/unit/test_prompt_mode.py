@@ -244,6 +244,14 @@ async def test_a_model_that_goes_on_and_on_after_its_call_is_cut_short(dialect: 
 
 
 @dialects
+async def test_empty_pieces_are_dropped(dialect: Dialect) -> None:
+    said: list[Line] = [TextDelta("Hello"), TextDelta(""), TextDelta("<"), TextDelta(""), StreamEnd(FinishReason.STOP)]
+    request = ChatRequest((UserMessage("Hi"),), TURN, TOOLS)
+    events = [event async for event in in_prompt_mode(ScriptedModel(said), dialect)(request)]
+    assert events == [TextDelta("Hello"), TextDelta("<"), StreamEnd(FinishReason.STOP)]
+
+
+@dialects
 async def test_closing_the_stream_closes_the_models(dialect: Dialect) -> None:
     model = ScriptedModel(says("One two three"))
     async with aclosing(in_prompt_mode(model, dialect)(ChatRequest((UserMessage("Hi"),), TURN, TOOLS))) as events:

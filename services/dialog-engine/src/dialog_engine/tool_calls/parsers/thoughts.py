@@ -18,7 +18,7 @@ class Thoughts:
     def feed(self, text: str) -> list[TextDelta | ReasoningDelta]:
         """What the next piece of text holds, as far as it can be told."""
         if self._over:
-            return [TextDelta(text)]
+            return [TextDelta(text)] if text else []
         self._source.add(text)
         return self._step()
 

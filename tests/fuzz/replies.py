@@ -1,0 +1,156 @@
+"""Replies such as a model might write: some built so that it is known what must come of them, others pure noise."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from dialog_engine.tool_calls.parsers.values import with_layout
+
+CORPUS = [
+    "\n".join(json.loads(path.read_text())["reply"])
+    for path in sorted((Path(__file__).parent.parent / "corpus" / "prompt").glob("*.json"))
+]
+
+PIECES = (
+    *("<tool_use>", "</tool_use>", "<name>", "</name>", "<arguments>", "</arguments>", "<function_calls>"),
+    *("</function_calls>", '<invoke name="add">', "<invoke name='now'>", "</invoke>", '<parameter name="a">'),
+    *('<parameter name="tags">', '<parameter name="content">', "</parameter>", "<think>", "</think>", "<thinking>"),
+    *("add", "now", "write", "nonsense", '{"a": 1}', '{"path": "', '"}', "[1, ", "]", "{", "}", '"', "\\", '\\"', "1"),
+    *(
+        "```",
+        "```xml\n",
+        "~~~\n",
+        "`",
+        "\n",
+        "\n\n",
+        " ",
+        "> ",
+        "- ",
+        "<",
+        ">",
+        "</",
+        "<t",
+        "<in",
+        "a",
+        "Hello, ",
+        "é🙂",
+    ),
+)
+PROSE = (
+    "Hello.",
+    " Let me see.\n",
+    "a < b\n",
+    "\n",
+    "1. one\n2. two\n",
+    "<b>bold</b> ",
+    "grün 🙂 ",
+    "</tool_use>",
+    "<name>",
+)
+QUOTED = (
+    "```xml\n<tool_use><name>add</name><arguments>{}</arguments></tool_use>\n```\n",
+    '~~~~\n```\n<function_calls><invoke name="now"></invoke></function_calls>\n~~~~\n',
+    "Say `<tool_use><name>now</name></tool_use>` or `<invoke name='now'>`.\n",
+    "The tags <tool_use> and <function_calls> open a block.\n",
+)
+STRINGS = (
+    "",
+    "a",
+    "</arguments></tool_use>",
+    '"',
+    "\\",
+    "\n",
+    "<tool_use><name>now</name></tool_use>",
+    "é🙂",
+    "{}",
+    "5",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A reply with what must come of it. It may be followed by anything: that is dropped if there are calls."""
+
+    reply: str
+    text: str
+    reasoning: str
+    calls: tuple[tuple[str, dict[str, Any]], ...]
+
+
+def noise(random: Random) -> str:
+    """Pieces of tags, JSON and Markdown in any order, or a reply of the corpus with something done to it."""
+    if random.random() < 0.5:
+        return "".join(random.choices(PIECES, k=random.randint(1, 40)))
+    reply = random.choice(CORPUS)
+    for _ in range(random.randint(1, 4)):
+        reply = _mutated(reply, random)
+    return reply
+
+
+def built(dialect: str, random: Random) -> Built:
+    """Text with things that look like calls, then calls."""
+    reasoning = random.choice(["", "", "Maybe <tool_use><name>add</name>?"])
+    text = ""
+    for piece in random.choices([*PROSE, *QUOTED], k=random.randint(0, 6)):
+        text += "\n" + piece if piece in QUOTED else piece
+    calls = [_call(random) for _ in range(random.randint(0, 3))]
+    written = ""
+    if calls:
+        text += "" if not text or text.endswith("\n") else "\n"
+        written = _tool_uses(calls, random) if dialect == "tool_use" else _function_calls(calls, random)
+        written += random.choice(["", "\n", "\nThe result is 3.", "<tool_use_result>3</tool_use_result>"])
+    thought = f"<think>{reasoning}</think>" if reasoning else ""
+    return Built(thought + text + written, text, reasoning, tuple(calls))
+
+
+def _mutated(reply: str, random: Random) -> str:
+    at, to = sorted(random.randint(0, len(reply)) for _ in range(2))
+    match random.randint(0, 4):
+        case 0:
+            return reply[:at] + reply[to:]
+        case 1:
+            return reply[:to] + reply[at:]
+        case 2:
+            return reply[:at] + random.choice(PIECES) + reply[at:]
+        case 3:
+            return reply[:at]
+        case _:
+            other = random.choice(CORPUS)
+            return reply[:at] + other[random.randint(0, len(other)) :]
+
+
+def _call(random: Random) -> tuple[str, dict[str, Any]]:
+    match random.randint(0, 2):
+        case 0:
+            return "now", {}
+        case 1:
+            return "add", {"a": random.randint(-5, 5), "b": random.random()}
+        case _:
+            tags = random.choices(STRINGS, k=random.randint(0, 3))
+            return "write", {"path": random.choice(STRINGS), "tags": tags, "options": {random.choice(STRINGS): None}}
+
+
+def _space(random: Random) -> str:
+    return random.choice(["", "", "\n", " \n\t"])
+
+
+def _tool_uses(calls: list[tuple[str, dict[str, Any]]], random: Random) -> str:
+    blocks = ""
+    for name, arguments in calls:
+        parts = ["<tool_use>", f"<name>{name}</name>", "<arguments>", json.dumps(arguments), "</arguments></tool_use>"]
+        blocks += _space(random).join(parts) + _space(random)
+    return blocks
+
+
+def _function_calls(calls: list[tuple[str, dict[str, Any]]], random: Random) -> str:
+    space = _space(random)
+    invokes = ""
+    for name, arguments in calls:
+        parameters = space.join(
+            f'<parameter name="{key}">{with_layout(value) if isinstance(value, str) else json.dumps(value)}</parameter>'
+            for key, value in arguments.items()
+        )
+        invokes += f'<invoke name="{name}">{space}{parameters}{space}</invoke>{space}'
+    return f"<function_calls>{space}{invokes}</function_calls>"

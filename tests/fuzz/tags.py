@@ -1,0 +1,120 @@
+"""Rules that hold of any reply, and a run that tries them on as many as there is time for."""
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, ToolCallEvent
+from dialog_engine.tool_calls.dialects.dialect import Dialect
+from tests.fuzz.replies import built, noise
+from tests.support.tags import DIALECTS, KNOWN, calls_of, cut, read, text_of
+
+_THOUGHT = re.compile(r"(\s*)<(think|thinking)>(.*?)(?:</\2>|\Z)(.*)\Z", re.DOTALL)
+_NAMES = "|".join(sorted(KNOWN))
+_CALL = {
+    "tool_use": re.compile(rf"<tool_use>\s*<name>\s*(?:{_NAMES})\s*</name>\s*(?:<arguments>|</tool_use>)"),
+    "function_calls": re.compile(rf"<function_calls>\s*<invoke name=([\"'])(?:{_NAMES})\1\s*>"),
+}
+_OPENERS = {"tool_use": ("<tool_use>",), "function_calls": ("<function_calls>", "<invoke")}
+_CUT = (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
+
+
+@dataclass
+class Run:
+    """What has been tried, and what was found: seeds that break a rule, with the rule."""
+
+    replies: int = 0
+    characters: int = 0
+    calls: int = 0
+    findings: list[str] = field(default_factory=list[str])
+
+
+def run(seconds: float, seed: int, *, most_findings: int = 5) -> Run:
+    """Try replies for so long. The same seed tries the same replies."""
+    result = Run()
+    ends_at = time.monotonic() + seconds
+    while time.monotonic() < ends_at and len(result.findings) < most_findings:
+        try:
+            attempt(seed, result)
+        except Exception as finding:  # noqa: BLE001 -- whatever a reply can raise is a finding
+            result.findings.append(f"seed {seed}: {type(finding).__name__}: {finding}")
+        seed += 1
+    return result
+
+
+def attempt(seed: int, result: Run) -> None:
+    """Try one reply of each kind.
+
+    Raises:
+        AssertionError: a rule does not hold.
+    """
+    random = Random(seed)
+    for dialect in DIALECTS.values():
+        reply, finish = noise(random), random.choice([FinishReason.STOP, FinishReason.STOP, *_CUT])
+        events = read(dialect, [reply], finish)
+        _text_is_kept(dialect, reply, finish, events)
+        _however_it_is_cut(dialect, reply, finish, events, random)
+        _no_part_of_a_call_runs(dialect, reply, random)
+        _what_was_built_comes_out(dialect, random)
+        result.replies += 2
+        result.characters += len(reply)
+        result.calls += len(calls_of(events))
+
+
+def _text_is_kept(dialect: Dialect, reply: str, finish: FinishReason, events: Sequence[ChatEvent]) -> None:
+    """All that is not reasoning is shown, up to the first call, and none of it is a call."""
+    thought = _THOUGHT.match(reply)
+    text, reasoning = (thought[1] + thought[4], thought[3]) if thought else (reply, "")
+    shown = text_of(events)
+    assert "".join(event.text for event in events if isinstance(event, ReasoningDelta)) == reasoning, reply
+    assert text.startswith(shown), reply
+    if calls_of(events):
+        assert text[len(shown) :].startswith(_OPENERS[dialect.name]), reply
+    elif finish not in _CUT:
+        assert shown == text, reply
+    if "`" not in shown and "~" not in shown:
+        found = _CALL[dialect.name].search(shown)
+        assert not found or found.end() - found.start() > 900, reply
+    assert all(call.name and call.tool_call_id for call in calls_of(events)), reply
+
+
+def _however_it_is_cut(
+    dialect: Dialect, reply: str, finish: FinishReason, events: Sequence[ChatEvent], random: Random
+) -> None:
+    """The pieces in which a reply comes make no difference."""
+    places = [random.randint(0, len(reply)) for _ in range(random.randint(1, 12))]
+    assert read(dialect, cut(reply, *places), finish) == events, (places, reply)
+    assert read(dialect, list(reply), finish) == events, reply
+
+
+def _no_part_of_a_call_runs(dialect: Dialect, reply: str, random: Random) -> None:
+    """Wherever a limit cuts a reply, what could run of it are calls of the whole reply, in their order."""
+    whole = [(call.name, call.arguments) for call in calls_of(read(dialect, [reply]))]
+    place = random.randint(0, len(reply))
+    for reason in _CUT:
+        part = [(c.name, c.arguments) for c in calls_of(read(dialect, [reply[:place]], reason)) if _runnable(c)]
+        calls = iter(whole)
+        assert all(call in calls for call in part), (place, reply)
+
+
+def _runnable(call: ToolCallEvent) -> bool:
+    if call.problem:
+        return False
+    try:
+        return isinstance(json.loads(call.arguments or "{}"), dict)
+    except ValueError:
+        return False
+
+
+def _what_was_built_comes_out(dialect: Dialect, random: Random) -> None:
+    """No call is lost, doubled or changed, and the text before the calls is exactly what it was."""
+    case = built(dialect.name, random)
+    events = read(dialect, cut(case.reply, *(random.randint(0, len(case.reply)) for _ in range(5))))
+    assert text_of(events) == case.text, case.reply
+    calls = calls_of(events)
+    assert [(call.name, json.loads(call.arguments or "{}")) for call in calls] == list(case.calls), case.reply
+    assert not any(call.problem for call in calls), case.reply
+    assert len({call.tool_call_id for call in calls}) == len(calls), case.reply
