@@ -44,7 +44,7 @@ async def test_a_call_in_the_text_runs_like_any_other_and_the_user_sees_no_tag()
 
 
 async def test_what_cannot_be_read_goes_back_to_the_model() -> None:
-    model = ScriptedModel(says(CALL.replace('"}', "")), says(CALL.replace("read", "raed")), says("I give up."))
+    model = ScriptedModel(says(CALL.replace("}", "")), says(CALL.replace("read", "raed")), says("I give up."))
     workshop = Workshop()
     async with Stage(in_prompt_mode(model, TOOL_USE), tools=Shelf(tool("files__read")), workshop=workshop) as stage:
         events = await stage.turn("Read a.")

@@ -34,7 +34,7 @@ def json_until(source: Source, *closers: str) -> Reading[tuple[str, str]]:
     """Read JSON up to its closing tag: the text, and the tag, "" if the reply ended before it.
 
     What stands in a string is no tag. Only if that makes no JSON a quote is taken to be missing: then the first tag
-    counts, so that the text after it is not swallowed, but no call from here on may run. It could be a part of a string.
+    counts, so that what follows is not swallowed, but no call from here on may run: it could be a part of a string.
     """
     try:
         text, closer = yield from source.until(*closers, strings=not source.doubt)
