@@ -132,6 +132,13 @@ async def test_results_have_the_form_of_their_dialect() -> None:
     )
 
 
+async def test_where_a_dialect_tells_failures_apart_they_are() -> None:
+    failed = ToolMessage("call_1", "add", "Error TIMEOUT: too late", failed=True)
+    _, sent = await ask(DIALECTS["function_calls"], says("Ok"), *HISTORY[:2], failed)
+    assert isinstance(last := sent.messages[-1], UserMessage)
+    assert "<error>Error TIMEOUT: too late</error>" in last.content
+
+
 @dialects
 async def test_what_the_user_says_after_results_joins_them(dialect: Dialect) -> None:
     _, sent = await ask(dialect, says("Ok"), *HISTORY[:4], UserMessage("Never mind."))

@@ -127,6 +127,7 @@ class AnthropicChatClient:
                 messages=cast("list[MessageParam]", messages),
                 tools=cast("list[ToolParam]", tools) or omit,
                 tool_choice=ToolChoiceNoneParam(type="none") if tools and request.answer_only else omit,
+                stop_sequences=list(request.stop) or omit,
                 stream=True,
                 extra_body=self._extra_body,
             )

@@ -52,8 +52,9 @@ def _value(value: object) -> str:
 
 
 def _result(result: ToolMessage) -> str:
-    content = defused(result.content, "stdout", "result", "function_results")
-    return f"<result>\n<tool_name>{result.name}</tool_name>\n<stdout>{content}</stdout>\n</result>"
+    content = defused(result.content, "stdout", "error", "result", "function_results")
+    tag = "error" if result.failed else "stdout"
+    return f"<result>\n<tool_name>{result.name}</tool_name>\n<{tag}>{content}</{tag}>\n</result>"
 
 
 def _grammar(tools: Sequence[ToolEntry]) -> FunctionCallsGrammar:
