@@ -125,6 +125,11 @@ async def test_tools_are_offered_and_for_a_last_answer_forbidden(
     assert [request.get("tool_choice") for request in provider.requests] == [None, {"type": "none"}]
 
 
+async def test_a_stop_sequence_is_sent(provider: Provider, client: AnthropicChatClient) -> None:
+    await ask(client, ChatRequest(REQUEST.messages, TURN, stop=("</tool_use>",)))
+    assert provider.requests[0]["stop_sequences"] == ["</tool_use>"]
+
+
 async def test_a_bound_and_an_extra_body_are_sent(provider: Provider) -> None:
     extra = {"thinking": {"type": "adaptive"}}
     client = AnthropicChatClient(provider.url, None, "claude", max_tokens=100, extra_body=extra)
