@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.integration.servers import accepts
 from tests.support import nginx
 from tests.support.nginx import running_nginx
 from tests.support.processes import Process, free_port
-from tests.support.stack import BIN, START_SECONDS, Stack
+from tests.support.stack import ENGINE, START_SECONDS, Stack
 from tests.support.waiting import wait_until_blocking
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -32,10 +32,10 @@ class Stage(Stack):
         self.start_engine()
         wait_until_blocking(lambda: accepts(self.model_port), START_SECONDS, what="the model to listen")
 
-    def _run(self, argv: list[str], ready_url: str | None, env: Mapping[str, str] | None = None) -> Process:
-        if self.patience is not None and argv == [str(BIN / "dialog-engine")]:
-            argv = [sys.executable, "-m", "tests.chaos.impatient_engine", str(self.patience)]
-        return super()._run(argv, ready_url, env)
+    def run_engine(self, port: int, file: str, program: Sequence[str | Path] = ENGINE) -> Process:
+        if self.patience is not None:
+            program = [sys.executable, "-m", "tests.chaos.impatient_engine", str(self.patience)]
+        return super().run_engine(port, file, program)
 
     def engine_seconds(self) -> float:
         """How much the engine has computed."""

@@ -1,15 +1,16 @@
 """Several engines of one stack, each with a file of its own, and a client that goes from one to the other."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx2
 
 from tests.support.processes import Process, free_port
-from tests.support.stack import Event, Stack, events_of
+from tests.support.stack import ENGINE, Event, Stack, events_of
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
 
@@ -21,6 +22,8 @@ class Replica:
     stack: Stack
     name: str
     port: int = field(default_factory=free_port)
+    program: Sequence[str | Path] = ENGINE
+    """What is run as the engine."""
 
     def __post_init__(self) -> None:
         self.http = httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
@@ -29,6 +32,7 @@ class Replica:
     def live_again(self) -> None:
         """Start it, if it does not run."""
         if self.process.returncode is not None:
+            self.stack.bury(self.process)
             self.process = self._start()
             self.wait_for_tools()
 
@@ -74,7 +78,7 @@ class Replica:
         self.http.close()
 
     def _start(self) -> Process:
-        return self.stack.run_engine(self.port, f"{self.name}.sqlite3")
+        return self.stack.run_engine(self.port, f"{self.name}.sqlite3", self.program)
 
     def _offers_tools(self) -> bool:
         servers = self.http.get("/v1/tools").json()["servers"]

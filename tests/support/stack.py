@@ -7,7 +7,7 @@ when the test failed. Nothing here needs an event loop.
 import json
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,8 @@ from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until_blocking
 
 BIN = Path(sys.executable).parent
+ENGINE = (BIN / "dialog-engine",)
+"""The engine as users run it."""
 START_SECONDS = 60.0
 """Machines that run everything at once are slow."""
 QUICK_WORKER = [sys.executable, "-m", "tests.support.quick_worker"]
@@ -165,7 +167,7 @@ class Stack:
         self.engine = self.run_engine(self.engine_port, "engine.sqlite3")
         return self.engine
 
-    def run_engine(self, port: int, file: str) -> Process:
+    def run_engine(self, port: int, file: str, program: Sequence[str | Path] = ENGINE) -> Process:
         """An engine on that port, with that file."""
         model = self.model_url or f"http://127.0.0.1:{self.model_port}/v1"
         env = {
@@ -179,7 +181,7 @@ class Stack:
             "SHUTDOWN_GRACE_SECONDS": "1",
             **self.engine_env,
         }
-        return self._run([str(BIN / "dialog-engine")], f"http://127.0.0.1:{port}/healthz", env)
+        return self._run(program, f"http://127.0.0.1:{port}/healthz", env)
 
     def wait_for_tools(self, *names: str) -> None:
         """Wait until every usable server of the configuration has tools, or those named do."""
@@ -226,7 +228,12 @@ class Stack:
         """Wait until the demo server has done something under that token."""
         wait_until_blocking(lambda: self.effects(token), 30, what=f"an effect {token!r}")
 
-    def _run(self, argv: list[str], ready_url: str | None, env: Mapping[str, str] | None = None) -> Process:
+    def bury(self, process: Process) -> None:
+        """Print what a process wrote that has ended, and forget it."""
+        self.parts.remove(process)
+        process.close()
+
+    def _run(self, argv: Sequence[str | Path], ready_url: str | None, env: Mapping[str, str] | None = None) -> Process:
         process = Process(argv, env={"PYTHONPATH": str(ROOT), **(env or {})}, cwd=self._sub("cwd"))
         self.parts.append(process)
         if ready_url:

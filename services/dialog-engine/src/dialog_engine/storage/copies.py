@@ -198,7 +198,8 @@ def _merge(tx: Transaction, copy: SessionCopy) -> None:
     head = copy.head
     tx.execute(
         "INSERT INTO sessions (session_id, subject, title, created_at, updated_at) VALUES (?, ?, ?, ?, ?)"
-        " ON CONFLICT (session_id) DO UPDATE SET title = CASE title WHEN '' THEN excluded.title ELSE title END,"
+        " ON CONFLICT (session_id) DO UPDATE SET title = CASE excluded.title WHEN '' THEN title ELSE excluded.title"
+        " END,"
         " updated_at = max(updated_at, excluded.updated_at)",
         head.session_id,
         head.subject,

@@ -1,0 +1,47 @@
+"""The steps of a tool turn at which an engine is killed, in their order."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tests.chaos.doomed_engine import ENQUEUED, SHARED
+
+
+class Tool(StrEnum):
+    """What the turn is about: tools of the demo server that leave a line in its effect log."""
+
+    FREE = "increment_counter"
+    """It runs without being asked for."""
+    ASKED = "delete_everything"
+    """It needs approval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """`step` is what `doomed_engine` calls it."""
+
+    name: str
+    step: str
+    tool: Tool = Tool.FREE
+
+
+TRANSITIONS = (
+    Transition("the user's message is committed, nobody is told", "after SqliteTurns.begin"),
+    Transition("the turn has begun", "told started"),
+    Transition("the model speaks for the first time", "in the first reply"),
+    Transition("the round is committed, not shared", "after SqliteCalls.add_round"),
+    Transition(SHARED, SHARED),
+    Transition(ENQUEUED, ENQUEUED),
+    Transition("the call is queued", "told queued"),
+    Transition("the call runs", "told running"),
+    Transition("the reply is there, not committed", "before SqliteCalls.add_result"),
+    Transition("the result is committed, not told", "after SqliteCalls.add_result"),
+    Transition("between two rounds", "before the last reply"),
+    Transition("the model speaks for the last time", "in the last reply"),
+    Transition("the answer is there, not committed", "before SqliteTurns.finish"),
+    Transition("the end is committed, not told", "after SqliteTurns.finish"),
+    Transition("the turn has ended", "told done"),
+    Transition("a call waits for approval", "told asked", Tool.ASKED),
+    Transition("the approval is there, not committed", "before SqliteApprovals.decide", Tool.ASKED),
+    Transition("the approval is committed, not shared", "after SqliteApprovals.decide", Tool.ASKED),
+    Transition("the approval is told", "told approved", Tool.ASKED),
+)

@@ -1,0 +1,111 @@
+"""A client whose turn loses its engine, and who goes on wherever it can."""
+
+import json
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from plugins_contract.ids import new_id
+from tests.chaos.transitions import Tool, Transition
+from tests.support.replicas import Replica
+from tests.support.stack import Event
+from tests.support.transcript import Transcript
+from tests.support.waiting import wait_until_blocking
+
+END_SECONDS = 90.0
+WORK_SECONDS = 0.5
+OK, ACCEPTED, CONFLICT = 200, 202, 409
+
+
+@dataclass
+class Visitor:
+    """One turn as its client lives through it."""
+
+    transition: Transition
+    tokens: list[str] = field(default_factory=lambda: [new_id()])
+    """What the effects of each question are known by: the last one is of the turn that is followed."""
+    told: Transcript = field(default_factory=Transcript)
+    session_id: str = ""
+    turn_id: str = ""
+    question: dict[str, Any] | None = None
+    """What is asked about a call that waits for approval."""
+    seconds: float | None = None
+    """From the kill to the end of the turn as it was told; None when that was told before."""
+
+    def ask(self, victim: Replica) -> None:
+        """Ask, and follow the answer for as long as the engine lives."""
+        self.session_id = victim.http.post("/v1/sessions").json()["sessionId"]
+
+        def seen(event: Event) -> bool:
+            if event.data.get("status") == "asked":
+                self.question = event.data
+                if self.transition.step != "told asked":
+                    self._approve(victim)
+            return False
+
+        with suppress(httpx2.TransportError):
+            _, self.turn_id = victim.begin(self._message(), self.session_id)
+            victim.read(self.turn_id, self.told, until=seen)
+
+    def go_on(self, engine: Replica, died_at: float, *, others: bool) -> None:
+        """Go on to the end with this engine; `others`: it is not the one that was asked before."""
+        over = self.told.done is not None
+        if not self.turn_id:
+            (self._ask_again if others else self._find)(engine)
+        if self.question is not None:
+            # Who got no answer does it again.
+            wait_until_blocking(lambda: self._approve(engine) == OK, END_SECONDS, what="the approval to be taken")
+        engine.read_to_the_end(self.turn_id, self.told, END_SECONDS)
+        self.seconds = None if over else time.monotonic() - died_at
+
+    def check(self, engine: Replica) -> None:
+        """What was told is what is stored, and what really happened. Raises AssertionError."""
+        told, stored = self.told, engine.messages(self.session_id)
+        here = [each for each in stored if each["turnId"] == self.turn_id]
+        said = {each["messageId"]: each["content"] for each in here if each["role"] == "assistant"}
+        calls = {call["correlationId"]: call["status"] for each in here for call in each["toolCalls"]}
+        asked = [each["content"] for each in here if each["role"] == "user"]
+        assert asked == [self._message()], f"the user is said to have said {asked}"
+        assert told.messages == said, f"told {told.messages}, stored {said}"
+        assert told.statuses == calls, f"told {told.statuses}, stored {calls}"
+        assert not told.open_text, f"told and not stored: {told.open_text!r}"
+        assert not told.repeats, f"told twice: {told.repeats}"
+        assert told.done is not None
+        assert told.done["reason"] == "stop", f"it ended with {told.done}"
+        assert list(calls.values()) == ["succeeded"], f"its calls: {calls}"
+        assert (runs := len(engine.stack.effects(self.tokens[-1]))) == 1, f"the tool ran {runs} times"
+
+    def _message(self) -> str:
+        arguments: dict[str, str | float] = {"token": self.tokens[-1]}
+        if self.transition.tool is Tool.FREE:
+            arguments["answer_after_seconds"] = WORK_SECONDS
+        return f"call demo__{self.transition.tool} {json.dumps(arguments)}"
+
+    def _find(self, engine: Replica) -> None:
+        """Nobody said that the question was heard: look whether it was."""
+        turns = engine.http.get(f"/v1/sessions/{self.session_id}/messages").json()["turns"]
+        assert len(turns) == 1, f"the turns of the session: {turns}"
+        self.turn_id = turns[0]["turnId"]
+
+    def _ask_again(self, engine: Replica) -> None:
+        """No engine that lives has heard the question."""
+        self.tokens.append(new_id())
+
+        def begun() -> bool:
+            path = f"/v1/sessions/{self.session_id}/turns"
+            answer = engine.http.post(path, json={"message": self._message()})
+            assert answer.status_code in (ACCEPTED, CONFLICT), answer.text
+            if answer.status_code == ACCEPTED:
+                self.turn_id = answer.json()["turnId"]
+            return bool(self.turn_id)
+
+        wait_until_blocking(begun, END_SECONDS, what="the session to be free")
+
+    def _approve(self, engine: Replica) -> int:
+        assert self.question is not None
+        path = f"/v1/turns/{self.turn_id}/approvals/{self.question['correlationId']}"
+        body = {"decision": "approve", "hash": self.question["hash"]}
+        return engine.http.post(path, json=body).status_code
