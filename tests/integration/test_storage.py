@@ -320,8 +320,8 @@ asyncio.run(main())
     output, _ = await child.communicate()
 
     async with open_database(path) as database:
-        [turn] = await Storage(database).turns.adopt_unfinished()
-        assert (turn.turn_id, turn.subject, turn.epoch) == (output.decode().strip(), "ann", 2)
+        [turn] = await Storage(database).turns.unfinished()
+        assert (turn.turn_id, turn.subject, turn.epoch) == (output.decode().strip(), "ann", 1)
 
 
 # --- Sessions and turns ---
@@ -342,8 +342,8 @@ async def test_a_restart_finds_everything(path: Path) -> None:
     async with open_database(path) as database:
         second = Storage(database)
         assert await engine_id(database) == identity
-        [resumed] = await second.turns.adopt_unfinished()
-        assert (resumed.turn_id, resumed.epoch, resumed.rounds) == (open_turn.turn_id, 2, 1)
+        [resumed] = await second.turns.unfinished()
+        assert (resumed.turn_id, resumed.epoch, resumed.rounds) == (open_turn.turn_id, 1, 1)
         [waiting] = await second.calls.open_calls(resumed)
         assert waiting.request.turn_id == open_turn.turn_id
         record = await second.archive.turn("ann", done.turn_id)
@@ -373,7 +373,7 @@ async def test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for(s
 
 async def test_a_turn_ends_once_and_by_its_present_owner_only(storage: Storage) -> None:
     stale = await storage.turns.begin("ann", None, "Hi", None)
-    [owner] = await storage.turns.adopt_unfinished()
+    owner = await storage.turns.go_on(stale, 2)
 
     assert await storage.end(stale, "From the past") is None
     assert await storage.end(owner) is not None

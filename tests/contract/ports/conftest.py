@@ -12,7 +12,8 @@ from redis.asyncio import Redis
 
 from dialog_engine.chat.frames import TurnFrames
 from dialog_engine.chat.outbox import Outbox
-from dialog_engine.chat.ports import History, TurnLogs, TurnStore
+from dialog_engine.chat.ports import History, TurnLogs, TurnStore, UnfinishedTurns
+from dialog_engine.model import Turn
 from dialog_engine.storage.approvals import SqliteApprovals
 from dialog_engine.storage.archive import SqliteArchive
 from dialog_engine.storage.calls import SqliteCalls
@@ -62,20 +63,26 @@ class Storage:
     history: History
     results: ResultStore
     outbox: Outbox
+    left: UnfinishedTurns
+
+    async def next_life(self, turn: Turn) -> Turn:
+        """The turn as the next life of the engine takes it up."""
+        [left] = [each for each in await self.left.unfinished() if each.turn_id == turn.turn_id]
+        return await self.left.go_on(left, left.epoch + 1)
 
 
 @pytest.fixture(params=["twin", "sqlite"])
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Storage]:
     if request.param == "twin":
         store = MemoryStore()
-        yield Storage(store, store, store, store, store, MemoryOutbox(store))
+        yield Storage(store, store, store, store, store, MemoryOutbox(store), store)
         return
     async with open_database(tmp_path / "engine.db") as database:
         calls = SqliteCalls(database, lambda _: None)
         turns = SqliteTurns(database, lambda _: None)
         approvals = SqliteApprovals(database, lambda _: None)
         archive, results = SqliteArchive(database, calls), SqliteResults(database)
-        yield Storage(turns, calls, approvals, archive, results, SqliteOutbox(database))
+        yield Storage(turns, calls, approvals, archive, results, SqliteOutbox(database), turns)
 
 
 # --- Logs -----------------------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ async def test_after_closing_nothing_can_be_approved(storage: Storage) -> None:
 
 async def test_an_earlier_life_of_the_turn_decides_nothing(storage: Storage) -> None:
     turn, [asked] = await waiting(storage)
-    [later] = await storage.turns.adopt_unfinished()
+    later = await storage.next_life(turn)
 
     assert not await storage.approvals.decide(turn, asked, APPROVED, request(turn, asked), None)
     assert await storage.approvals.decide(later, asked, APPROVED, request(later, asked), None)

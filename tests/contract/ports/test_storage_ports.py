@@ -109,22 +109,24 @@ async def test_a_turn_ends_once(storage: Storage) -> None:
 
 async def test_an_earlier_life_cannot_end_a_turn(storage: Storage) -> None:
     turn = await begun(storage)
-    [later] = await storage.turns.adopt_unfinished()
+    later = await storage.next_life(turn)
 
     assert await storage.turns.finish(turn, AssistantMessage("stale"), done(turn), None) is None
     assert await storage.turns.finish(later, AssistantMessage("now"), done(later), None) is not None
 
 
-async def test_turns_that_run_are_adopted_and_no_others(storage: Storage) -> None:
+async def test_the_next_life_finds_the_turns_that_run_and_no_others(storage: Storage) -> None:
     ended, running = await begun(storage, "one"), await begun(storage, "two")
     await storage.turns.finish(ended, None, done(ended), None)
-    await storage.calls.add_round(running, AssistantMessage("", (call(1),)), [], {})
+    await storage.calls.add_round(running, AssistantMessage("", (call(1),)), [], {}, cost=Usage(5, 2))
+    await storage.calls.add_round(running, AssistantMessage("", (call(2),)), [], {}, cost=Usage(9, 1))
 
-    [adopted] = await storage.turns.adopt_unfinished()
-    [again] = await storage.turns.adopt_unfinished()
+    [left] = await storage.left.unfinished()
+    later = await storage.left.go_on(left, 2)
 
-    assert adopted == Turn(running.turn_id, running.session_id, "ada", 2, 1, "00-trace")
-    assert again.epoch == 3
+    assert left == Turn(running.turn_id, running.session_id, "ada", 1, 2, "00-trace", Usage(14, 3))
+    assert later == replace(left, epoch=2)
+    assert [*await storage.left.unfinished()] == [later]
 
 
 async def test_a_round_is_its_message_with_its_calls_and_what_is_open_of_them(storage: Storage) -> None:

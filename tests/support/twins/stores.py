@@ -9,7 +9,7 @@ from typing import TypeVar
 from dialog_engine.chat import facts
 from dialog_engine.chat.archive import CallRecord, MessageRecord
 from dialog_engine.chat.outbox import Outbox, OutboxRow
-from dialog_engine.chat.ports import History, TurnStore
+from dialog_engine.chat.ports import History, TurnStore, UnfinishedTurns
 from dialog_engine.errors import SessionNotFoundError, TurnRunningError
 from dialog_engine.model import (
     AssistantMessage,
@@ -18,9 +18,10 @@ from dialog_engine.model import (
     ToolCall,
     Turn,
     TurnFailed,
+    Usage,
     UserMessage,
 )
-from dialog_engine.tool_calls.ports import NOTHING_ASKED, NOWHERE, ApprovalStore, CallStore
+from dialog_engine.tool_calls.ports import NOTHING_ASKED, NOTHING_SPENT, NOWHERE, ApprovalStore, CallStore
 from dialog_engine.tool_calls.questions import Approval, Asked, Decision, Question
 from dialog_engine.tool_calls.results import KeptResult, ResultStore
 from dialog_engine.tool_calls.rounds import OpenCall
@@ -72,7 +73,7 @@ class _Session:
     messages: list[int] = field(default_factory=list[int])
 
 
-class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
+class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, UnfinishedTurns, History):
     """Storage in memory, with one writer: a commit that is on its way happens, whoever waits for it.
 
     `hold["add_round"] = asyncio.Event()` keeps those commits waiting, `refuse["finish"] = error` makes them fail;
@@ -124,13 +125,16 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
 
         return await self._commit("finish", unit)
 
-    async def adopt_unfinished(self) -> Sequence[Turn]:
-        def unit() -> list[Turn]:
-            for stored in self._running():
-                stored.turn = replace(stored.turn, epoch=stored.turn.epoch + 1)
-            return [stored.turn for stored in self._running()]
+    async def unfinished(self) -> Sequence[Turn]:
+        return [stored.turn for stored in self._running()]
 
-        return await self._commit("adopt_unfinished", unit)
+    async def go_on(self, turn: Turn, epoch: int) -> Turn:
+        def unit() -> Turn:
+            stored = self.turns[turn.turn_id]
+            stored.turn = replace(stored.turn, epoch=epoch)
+            return stored.turn
+
+        return await self._commit("go_on", unit)
 
     async def add_round(
         self,
@@ -140,11 +144,13 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
         answered: Mapping[str, ToolOutcome],
         questions: Mapping[str, Question] = NOTHING_ASKED,
         servers: Mapping[str, str] = NOWHERE,
+        *,
+        cost: Usage = NOTHING_SPENT,
     ) -> int:
         def unit() -> int:
             asked = {request.correlation_id: request for request in requests}
             stored = self.turns[turn.turn_id]
-            stored.turn = replace(stored.turn, rounds=stored.turn.rounds + 1)
+            stored.turn = replace(stored.turn, rounds=stored.turn.rounds + 1, usage=stored.turn.usage + cost)
             for call in message.tool_calls:
                 self._calls[call.correlation_id] = _StoredCall(call, turn.turn_id, asked.get(call.correlation_id))
             for call_id, server in servers.items():

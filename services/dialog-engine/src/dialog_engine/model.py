@@ -81,11 +81,22 @@ Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens, as the provider counts them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One exchange: a user's message and all that answers it.
 
     `epoch` counts the lives of the turn: it rises each time a process takes the turn up. `rounds` is how many rounds
-    of tool calls its earlier lives have committed.
+    of tool calls its earlier lives have committed, `usage` what the replies of these rounds have cost.
     """
 
     turn_id: str
@@ -94,6 +105,7 @@ class Turn:
     epoch: int = 1
     rounds: int = 0
     traceparent: str | None = None
+    usage: Usage = Usage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +125,6 @@ class ChatRequest:
 
 
 # --- What a model streams -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens, as the provider counts them."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
 
 
 class FinishReason(StrEnum):

@@ -30,8 +30,16 @@ class TurnStore(Protocol):
         """Commit the end of the turn with its last message. Returns the message's id."""
         ...
 
-    async def adopt_unfinished(self) -> Sequence[Turn]:
-        """Turns that an earlier life of this engine left running, each with its epoch raised."""
+
+class UnfinishedTurns(Protocol):
+    """The turns that an earlier life of this engine left."""
+
+    async def unfinished(self) -> Sequence[Turn]:
+        """Those that it left running, as it left them."""
+        ...
+
+    async def go_on(self, turn: Turn, epoch: int) -> Turn:
+        """Take up one of them in this epoch."""
         ...
 
 

@@ -5,12 +5,12 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from dialog_engine.chat.copies import SessionCopy
 from dialog_engine.chat.imports import Imports
 from dialog_engine.chat.journal import Journal, NotSharedError
 from dialog_engine.chat.outbox import OutboxRow
+from dialog_engine.chat.ports import UnfinishedTurns
 from dialog_engine.chat.runs import (
     LocalCopies,
     NotTaken,
@@ -31,18 +31,6 @@ LEASE_SECONDS = 10.0
 RENEW_SECONDS = 2.5
 LOOK_SECONDS = 1.0
 NOBODY = Run("", "", 0, ended=False)
-
-
-class UnfinishedTurns(Protocol):
-    """The turns of this engine's own file."""
-
-    async def unfinished(self) -> Sequence[Turn]:
-        """Turns that an earlier life of this engine left running, as it left them."""
-        ...
-
-    async def go_on(self, turn: Turn, epoch: int) -> Turn:
-        """Take up one of them in this epoch."""
-        ...
 
 
 class Takeover:

@@ -21,7 +21,7 @@ _MISTAKE = "the engine made a mistake"
 class _Running:
     turn: Turn
     log: TurnLog
-    draft: Draft = field(default_factory=Draft)
+    draft: Draft
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     told: asyncio.Event = field(default_factory=asyncio.Event)
     """Its last event is in the log, or it is left for the next life."""
@@ -79,14 +79,6 @@ class RunningTurns:
 
         return await to_its_end(begin())
 
-    async def resume(self) -> int:
-        """Take up the turns that an earlier life of this engine left. Returns how many."""
-        turns = await self._store.adopt_unfinished()
-        for turn in turns:
-            log.info("turn %s goes on in epoch %d", turn.turn_id, turn.epoch)
-            self.own(turn)
-        return len(turns)
-
     async def cancel(self, turn_id: str) -> bool:
         """Stop a turn and wait until its last event is told. False when it does not run here, or not to its end."""
         running = self._running.get(turn_id)
@@ -128,7 +120,7 @@ class RunningTurns:
 
     def own(self, turn: Turn, *, stopped: bool = False) -> None:
         """Run a turn that is committed; `stopped` when its user has stopped it already."""
-        running = _Running(turn, self._logs.open(turn))
+        running = _Running(turn, self._logs.open(turn), Draft(usage=turn.usage))
         if stopped:
             running.stop.set()
         self._running[turn.turn_id] = running

@@ -8,13 +8,13 @@ from dialog_engine.chat import facts
 from dialog_engine.chat.copies import OutcomeRow
 from dialog_engine.chat.journal import JournalEntry, Step
 from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.model import AssistantMessage, ToolCall, Turn
+from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage
 from dialog_engine.storage.copies import message_row
 from dialog_engine.storage.database import Database, Transaction, now_ms
 from dialog_engine.storage.journal import OfferEntries, add_entry, add_turn_entry, nobody
 from dialog_engine.storage.outbox import add_event
 from dialog_engine.storage.results import keep_whole
-from dialog_engine.tool_calls.ports import NOTHING_ASKED, NOWHERE, CallStore
+from dialog_engine.tool_calls.ports import NOTHING_ASKED, NOTHING_SPENT, NOWHERE, CallStore
 from dialog_engine.tool_calls.questions import Question
 from dialog_engine.tool_calls.rounds import OpenCall
 from dialog_engine.tool_calls.texts import WholeResult
@@ -64,13 +64,21 @@ class SqliteCalls(CallStore):
         answered: Mapping[str, ToolOutcome],
         questions: Mapping[str, Question] = NOTHING_ASKED,
         servers: Mapping[str, str] = NOWHERE,
+        *,
+        cost: Usage = NOTHING_SPENT,
     ) -> int:
         of_call = {**servers, **{request.correlation_id: request.server for request in requests}}
         of_call |= {correlation_id: question.server for correlation_id, question in questions.items()}
 
         def unit(tx: Transaction) -> tuple[int, list[OutboxRow], JournalEntry]:
             message_id, number = insert_message(tx, turn, "assistant", message)
-            tx.execute("UPDATE turns SET rounds = rounds + 1 WHERE turn_id = ?", turn.turn_id)
+            tx.execute(
+                "UPDATE turns SET rounds = rounds + 1, input_tokens = input_tokens + ?,"
+                " output_tokens = output_tokens + ? WHERE turn_id = ?",
+                cost.input_tokens,
+                cost.output_tokens,
+                turn.turn_id,
+            )
             tx.execute_many(
                 "INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server,"
                 " arguments, tool, extra, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

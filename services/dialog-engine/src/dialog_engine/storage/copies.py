@@ -18,7 +18,7 @@ from dialog_engine.chat.copies import (
 )
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.runs import LocalCopies
-from dialog_engine.model import Turn
+from dialog_engine.model import Turn, Usage
 from dialog_engine.storage.database import Database, Row, Transaction
 from dialog_engine.storage.outbox import add_event
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
@@ -115,14 +115,15 @@ class SqliteCopies(LocalCopies):
             _merge(tx, copy)
             found = tx.execute(
                 "UPDATE turns SET epoch = ?, owned = 1 WHERE turn_id = ? AND status = 'running'"
-                " RETURNING rounds, traceparent",
+                " RETURNING rounds, traceparent, input_tokens, output_tokens",
                 epoch,
                 turn_id,
             )
             if not found:
                 return None
-            [(rounds, traceparent)] = found
-            turn = Turn(turn_id, copy.head.session_id, copy.head.subject, epoch, rounds, traceparent)
+            [(rounds, traceparent, *usage)] = found
+            head = copy.head
+            turn = Turn(turn_id, head.session_id, head.subject, epoch, rounds, traceparent, Usage(*usage))
             return turn, self._requests(tx, copy, turn_id)
 
         return await self._database.write(unit)

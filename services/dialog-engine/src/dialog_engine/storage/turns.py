@@ -1,6 +1,5 @@
 """Turns: they begin with the user's message and end with their last one, each in one transaction."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -9,9 +8,9 @@ from dialog_engine.chat import facts
 from dialog_engine.chat.copies import MessageRow
 from dialog_engine.chat.journal import JournalEntry, Step
 from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.chat.ports import TurnStore
+from dialog_engine.chat.ports import TurnStore, UnfinishedTurns
 from dialog_engine.errors import SessionNotFoundError, TurnRunningError
-from dialog_engine.model import AssistantMessage, Done, DoneReason, Turn, TurnFailed
+from dialog_engine.model import AssistantMessage, Done, DoneReason, Turn, TurnFailed, Usage
 from dialog_engine.storage.calls import OfferRows, insert_message
 from dialog_engine.storage.copies import message_row
 from dialog_engine.storage.database import Database, Transaction, now_ms
@@ -22,7 +21,7 @@ from plugins_contract.ids import new_id
 TITLE_LENGTH = 80
 
 
-class SqliteTurns(TurnStore):
+class SqliteTurns(TurnStore, UnfinishedTurns):
     """The turns of this engine."""
 
     def __init__(self, database: Database, offer: OfferRows, share: OfferEntries = nobody) -> None:
@@ -98,31 +97,14 @@ class SqliteTurns(TurnStore):
         self._offer([row])
         return number if message else None
 
-    async def adopt_unfinished(self) -> Sequence[Turn]:
-        def unit(tx: Transaction) -> list[Turn]:
-            rows = tx.execute(
-                "UPDATE turns SET epoch = epoch + 1 WHERE status = 'running' AND owned"
-                " RETURNING turn_id, session_id, epoch, rounds, traceparent"
-            )
-            turns: list[Turn] = []
-            for turn_id, session_id, epoch, rounds, traceparent in rows:
-                [(subject,)] = tx.execute("SELECT subject FROM sessions WHERE session_id = ?", session_id)
-                turns.append(Turn(turn_id, session_id, subject, epoch, rounds, traceparent))
-            return turns
-
-        return await self._database.write(unit)
-
     async def unfinished(self) -> list[Turn]:
-        """Turns that an earlier life of this engine left running, as it left them."""
         rows = await self._database.read(
-            "SELECT turn_id, session_id, subject, epoch, rounds, traceparent"
+            "SELECT turn_id, session_id, subject, epoch, rounds, traceparent, input_tokens, output_tokens"
             " FROM turns JOIN sessions USING (session_id) WHERE status = 'running' AND owned ORDER BY turns.created_at"
         )
-        return [Turn(*row) for row in rows]
+        return [Turn(*turn, usage=Usage(read, written)) for *turn, read, written in rows]
 
     async def go_on(self, turn: Turn, epoch: int) -> Turn:
-        """Take up one of them in this epoch."""
-
         def unit(tx: Transaction) -> None:
             tx.execute("UPDATE turns SET epoch = ? WHERE turn_id = ?", epoch, turn.turn_id)
 

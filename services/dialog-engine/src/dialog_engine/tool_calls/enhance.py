@@ -12,12 +12,14 @@ from dialog_engine.tool_calls.ports import StreamChat
 
 
 def enhance(llm: StreamChat, pipeline: Pipeline) -> StreamChat:
-    """`llm` with tools. The stream also carries the steps of each call; it ends with the usage of all rounds."""
+    """`llm` with tools. The stream also carries the steps of each call; it ends with the usage of all rounds, those
+    of earlier lives of the turn included."""
 
     async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
         band = SideBand()
-        ctx = TurnContext(turn=request.turn, llm=llm, band=band, messages=request.messages, depth=request.turn.rounds)
-        work = asyncio.create_task(pipeline.run(ctx), name=f"pipeline of turn {request.turn.turn_id}")
+        turn, messages = request.turn, request.messages
+        ctx = TurnContext(turn, llm, band, messages, depth=turn.rounds, usage=turn.usage)
+        work = asyncio.create_task(pipeline.run(ctx), name=f"pipeline of turn {turn.turn_id}")
         async with aclosing(band.carry(work)) as events:
             async for event in events:
                 yield event

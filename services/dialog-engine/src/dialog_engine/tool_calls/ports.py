@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol
 
-from dialog_engine.model import AssistantMessage, CallUpdate, ChatEvent, ChatRequest, ToolCall, Turn
+from dialog_engine.model import AssistantMessage, CallUpdate, ChatEvent, ChatRequest, ToolCall, Turn, Usage
 from dialog_engine.tool_calls.questions import Asked, Decision, Question
 from dialog_engine.tool_calls.texts import WholeResult
 from plugins_contract.catalogue import ToolEntry
@@ -12,6 +12,7 @@ from plugins_contract.outcomes import ToolError, ToolOutcome
 
 NOTHING_ASKED: Mapping[str, Question] = {}
 NOWHERE: Mapping[str, str] = {}
+NOTHING_SPENT = Usage()
 
 OWN_SERVER = "callstream"
 """What users are shown in place of an MCP server, for tools of the engine's own."""
@@ -51,12 +52,14 @@ class CallStore(Protocol):
         answered: Mapping[str, ToolOutcome],
         questions: Mapping[str, Question] = NOTHING_ASKED,
         servers: Mapping[str, str] = NOWHERE,
+        *,
+        cost: Usage = NOTHING_SPENT,
     ) -> int:
         """Commit the assistant's message with its calls and an outbox row per request, all or nothing.
 
         By correlation id, `answered` holds the outcomes of calls that are not requested, `questions` what is asked
         about those that wait for approval: they have no outbox row. `servers` says who ran those of the answered that
-        were run. Returns the message's id.
+        were run. `cost` is that of the message; it is added to the turn's. Returns the message's id.
         """
         ...
 

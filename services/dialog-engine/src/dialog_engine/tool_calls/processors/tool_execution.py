@@ -98,6 +98,7 @@ class ToolExecution:
             {each.call.correlation_id: each.outcome for each in planned.answered},
             {correlation_id: each.question for correlation_id, each in questions.items()},
             planned.ran_here,
+            cost=ctx.reply.usage,
         )
         ctx.band.emit(MessageFinished(message_id, message))
         for p in planned.calls:
