@@ -133,7 +133,9 @@ def _what_is_told(doom: Doom) -> None:
 
         return events
 
-    ChatService.stream_reply, ChatService.end = told(ChatService.stream_reply), told(ChatService.end)
+    ChatService.opening = told(ChatService.opening)
+    ChatService.stream_reply = told(ChatService.stream_reply)
+    ChatService.end = told(ChatService.end)
 
 
 if __name__ == "__main__":

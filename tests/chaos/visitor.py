@@ -35,6 +35,11 @@ class Visitor:
     seconds: float | None = None
     """From the kill to the end of the turn as it was told; None when that was told before."""
 
+    @property
+    def ends(self) -> list[str]:
+        """How its questions are to end: one that was repeated elsewhere is not answered once its engine is back."""
+        return ["failed"] * (len(self.tokens) - 1) + ["done"]
+
     def ask(self, victim: Replica) -> None:
         """Ask, and follow the answer for as long as the engine lives."""
         self.session_id = victim.http.post("/v1/sessions").json()["sessionId"]

@@ -23,7 +23,7 @@ from dialog_engine.chat.runs import (
 )
 from dialog_engine.model import Turn
 from dialog_engine.streams import scripts
-from dialog_engine.streams.runs import RedisRuns
+from dialog_engine.streams.runs import LONG_LIFE_MS, RedisRuns
 from plugins_contract.keys import Keys
 from plugins_contract.ledger.scripts import script
 
@@ -145,14 +145,37 @@ async def test_of_all_who_saw_the_lease_run_out_one_gets_the_turn(engines: Engin
     seen = await engines.one.look(TURN.turn_id)
     assert seen is not None
     three = RedisRuns(engines.redis, KEYS, "three", ttl_seconds=TTL)
-    assert await engines.two.take(TURN.turn_id, seen) == Taken(2, stopped=False)
+    assert await engines.two.take(TURN.turn_id, seen) == Taken(2, stopped=False, cut_short=1)
     await engines.lapse()
     assert await three.take(TURN.turn_id, seen) == NotTaken()
 
 
 async def test_an_engine_takes_its_own_turn_up_at_once(engines: Engines) -> None:
     await engines.begin()
-    assert await engines.taken(engines.one) == Taken(2, stopped=False)
+    assert await engines.taken(engines.one) == Taken(2, stopped=False, cut_short=1)
+
+
+async def test_lives_that_are_cut_short_are_counted_until_the_turn_comes_further(engines: Engines) -> None:
+    await engines.begin()
+    for lives in (1, 2):
+        await engines.lapse()
+        assert await engines.taken(engines.two) == Taken(lives + 1, stopped=False, cut_short=lives)
+    await engines.share(engines.two, replace(TURN, epoch=3), Step.GOES_ON)
+    assert await engines.taken(engines.two) == Taken(4, stopped=False, cut_short=1)
+
+
+async def test_a_life_that_was_given_up_in_good_order_was_not_cut_short(engines: Engines) -> None:
+    await engines.begin()
+    await engines.taken(engines.one)
+    await engines.one.give_up(replace(TURN, epoch=2))
+    assert await engines.taken(engines.two) == Taken(3, stopped=False, cut_short=0)
+
+
+async def test_a_long_life_was_not_cut_short(engines: Engines) -> None:
+    await engines.begin()
+    await engines.taken(engines.one)
+    await engines.redis.hincrby(KEYS.run(TURN.turn_id), "since", -LONG_LIFE_MS)
+    assert await engines.taken(engines.one) == Taken(3, stopped=False, cut_short=0)
 
 
 async def test_who_was_passed_over_writes_nothing_and_keeps_nothing(engines: Engines) -> None:
@@ -207,7 +230,7 @@ async def test_the_wish_to_stop_a_turn_outlives_its_owner(engines: Engines) -> N
         assert msgspec.json.decode((await heard.get_message(timeout=2))["data"]) == {"kind": "stop", "turnId": "turn-1"}
     assert await engines.one.renew([TURN]) == [Renewal.STOP]
     await engines.lapse()
-    assert await engines.taken(engines.two) == Taken(2, stopped=True)
+    assert await engines.taken(engines.two) == Taken(2, stopped=True, cut_short=1)
     await engines.share(engines.two, replace(TURN, epoch=2), Step.ENDS, "cancelled")
     assert not await engines.one.stop(TURN.turn_id)
 
@@ -307,8 +330,22 @@ GUARDS = [
     Guard("renew", "if not found[4] then", "if true then", test_a_turn_that_has_ended_is_looked_at_by_nobody),
     Guard("renew", "found[3] and 'CANCEL' or 'OK'", "'OK'", test_the_wish_to_stop_a_turn_outlives_its_owner),
     Guard("take", "found[2] ~= ARGV[3]", "false", test_of_all_who_saw_the_lease_run_out_one_gets_the_turn),
-    Guard("take", "tonumber(ends) > now_ms()", "false", test_a_turn_is_not_taken_from_an_engine_that_keeps_its_lease),
+    Guard("take", "ends > now then", "false then", test_a_turn_is_not_taken_from_an_engine_that_keeps_its_lease),
     Guard("take", "found[1] ~= engine and", "", test_an_engine_takes_its_own_turn_up_at_once),
+    Guard("take", "ends ~= 0 and", "", test_a_life_that_was_given_up_in_good_order_was_not_cut_short),
+    Guard("take", "now - tonumber(found[6] or now) < tonumber(ARGV[6])", "true", test_a_long_life_was_not_cut_short),
+    Guard(
+        "take",
+        "cut = tonumber(found[5] or 0) + 1",
+        "cut = 1",
+        test_lives_that_are_cut_short_are_counted_until_the_turn_comes_further,
+    ),
+    Guard(
+        "share",
+        "redis.call('HDEL', run, 'cut')",
+        "",
+        test_lives_that_are_cut_short_are_counted_until_the_turn_comes_further,
+    ),
     Guard("take", "or found[4] then", "then", test_a_turn_that_has_ended_is_nobodys_to_take),
     Guard("take", "\n  redis.call('ZREM', runs, turn)", "", test_a_turn_that_has_ended_is_nobodys_to_take),
     Guard("release", "found[1] ~= ARGV[2] or found[2] ~= ARGV[3]", "false", test_only_the_owner_gives_a_turn_up),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from redis import Redis as SyncRedis
 
+from dialog_engine.chat.takeover import MAX_CUT_SHORT
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
 from dialog_engine.storage.calls import SqliteCalls
 from dialog_engine.storage.database import open_database
@@ -336,6 +337,67 @@ async def test_a_call_that_was_committed_and_not_shared_is_never_made_once_anoth
             assert await SqliteOutbox(database).calls([call.correlation_id]) == []
     with SyncRedis.from_url(redis_url) as redis:
         assert not redis.exists(KEYS.requests, KEYS.call(call.correlation_id))
+
+
+async def test_a_turn_that_nobody_knew_of_is_not_answered_when_its_session_has_gone_on(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    async with engine_in(tmp_path / "here", redis_url, model) as here:
+        session_id = (await here.client.post("/v1/sessions")).json()["sessionId"]
+    # Its engine died behind the commit of the question, and nobody was told of it.
+    async with open_database(tmp_path / "here" / "engine.sqlite3") as database:
+        [(subject,)] = await database.read("SELECT subject FROM sessions")
+        lost = await SqliteTurns(database, lambda _: None).begin(subject, session_id, "first", None)
+
+    model.held.clear()
+    async with engine_in(tmp_path / "there", redis_url, model) as there:
+        await begun(there, "second", session_id)
+        async with engine_in(tmp_path / "here", redis_url, model) as here:
+            for engine in (here, there):
+
+                async def ended(engine: Engine = engine) -> bool:
+                    answer = (await engine.client.get(f"/v1/sessions/{session_id}/messages")).json()
+                    return answer["turns"][0].get("error", {}).get("code") == "TURN_OVERTAKEN"
+
+                await wait_until(ended, 10, what="the end of the turn")
+            events = await there.events("GET", f"/v1/turns/{lost.turn_id}/events")
+            assert [event.data.get("code") for event in events[-2:]] == ["TURN_OVERTAKEN", None]
+            model.held.set()
+            assert [asked["messages"][-1]["content"] for asked in model.asked] == ["second"]
+
+            async def same() -> bool:
+                paths = f"/v1/sessions/{session_id}/messages"
+                told = [(await engine.client.get(paths)).json() for engine in (here, there)]
+                return told[0] == told[1] and [turn["status"] for turn in told[0]["turns"]] == ["failed", "done"]
+
+            await wait_until(same, 10, what="both engines to tell the same")
+            assert await said(here, session_id) == ["first", "second", "Hello"]
+
+
+async def test_a_turn_whose_engines_die_of_it_is_given_up(
+    tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def steady(_: RedisWatch) -> float:
+        return 60.0
+
+    monkeypatch.setattr(RedisWatch, "steady_for", steady)
+    turn = await left_behind(tmp_path / "here", redis_url, model)
+    asked, key = len(model.asked), KEYS.run(turn.turn_id)
+    with SyncRedis.from_url(redis_url) as redis:
+        for life in range(1, MAX_CUT_SHORT + 1):
+            async with engine_in(tmp_path / f"engine-{life}", redis_url, model):
+                # Its lease runs out: what died gave nothing up.
+                redis.zadd(KEYS.runs, {turn.turn_id: 1})
+                await wait_until(lambda life=life: redis.hget(key, "cut") == str(life).encode(), 10, what="a life")
+                if life < MAX_CUT_SHORT:
+                    await wait_until(lambda life=life: len(model.asked) == asked + life, what="the model's stream")
+            redis.zadd(KEYS.runs, {turn.turn_id: 1})
+    async with engine_in(tmp_path / "after", redis_url, model) as after:
+        record = (await after.client.get(f"/v1/turns/{turn.turn_id}")).json()
+        assert (record["status"], record["error"]["code"]) == ("failed", "TURN_CRASHES")
+        assert len(model.asked) == asked + MAX_CUT_SHORT - 1
+        model.held.set()
+        await after.chat("Go on", sessionId=turn.session_id)
 
 
 async def test_nothing_is_taken_over_before_redis_has_been_steady_for_a_lease(

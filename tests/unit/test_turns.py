@@ -11,6 +11,7 @@ from dialog_engine.errors import (
     LLMRateLimitedError,
     SessionNotFoundError,
     StorageUnavailableError,
+    TurnCrashesError,
     TurnRunningError,
 )
 from dialog_engine.model import (
@@ -573,6 +574,49 @@ async def test_a_restart_without_open_calls_asks_for_none_and_says_reset_once() 
 
     assert "open_calls" not in stage.store.begun
     assert [type(event).__name__ for event in events[:2]] == ["TurnStarted", "Reset"]
+
+
+async def test_a_turn_that_was_stopped_between_two_lives_says_what_stands_before_it_ends() -> None:
+    async with Stage(ScriptedModel([TextDelta("a"), asyncio.Event()])) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, is_text("a"))
+        await stage.turns.close(0)
+        stage.turns.own(await stage.store.go_on(turn, 2), stopped=True)
+        events = await stage.seen(turn)
+
+    assert [type(event).__name__ for event in events] == ["TurnStarted", "Reset", "Done"]
+    assert done_of(events).reason is DoneReason.CANCELLED
+
+
+async def test_a_turn_that_is_not_to_be_answered_ends_with_the_reason_and_asks_no_model() -> None:
+    workshop = Workshop({"a__b": gives(succeeded("x"), asyncio.Event())})
+    model = ScriptedModel(asks(("a__b", "")))
+    async with Stage(model, tools=SHELF, workshop=workshop) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, is_step(ToolStatus.RUNNING, "a__b"))
+        await stage.turns.close(0)
+        [left] = await stage.store.unfinished()
+        stage.turns.own(await stage.store.go_on(left, 2), failure=TurnCrashesError("why"))
+        events = await stage.seen(turn)
+
+    assert [type(event).__name__ for event in events] == ["TurnStarted", "Reset", "ToolStep", "TurnFailed", "Done"]
+    assert TurnFailed("TURN_CRASHES", "why") in events
+    assert (done_of(events).reason, done_of(events).usage) == (DoneReason.ERROR, SPENT)
+    assert await stage.store.open_calls(turn) == []
+
+
+async def test_what_earlier_lives_have_cost_is_in_the_end() -> None:
+    finish = asyncio.Event()
+    workshop = Workshop({"a__b": gives(succeeded("x"), finish)})
+    model = ScriptedModel(asks(("a__b", "")), says("x"))
+    async with Stage(model, tools=SHELF, workshop=workshop) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await stage.until(turn, is_step(ToolStatus.RUNNING, "a__b"))
+        await stage.restart()
+        finish.set()
+        events = await stage.seen(turn)
+
+    assert done_of(events).usage == SPENT + SPENT
 
 
 async def test_a_turn_that_a_newer_life_has_taken_over_does_not_end_twice() -> None:

@@ -19,6 +19,7 @@ from tests.chaos.kill import Ending, Kill, Victim
 from tests.chaos.report import Report, Size
 from tests.chaos.transitions import TRANSITIONS, Transition
 from tests.chaos.trial import quantile
+from tests.chaos.visitor import Visitor
 from tests.support.replicas import Replica
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until_blocking
@@ -95,20 +96,19 @@ def _in_the_end(kills: Sequence[Kill], engines: Sequence[Replica]) -> Iterator[s
         for visitor in kill.visitors:
             told: list[Any] = []
 
-            def settled(session_id: str = visitor.session_id, told: list[Any] = told) -> bool:
-                told[:] = [engine.http.get(f"/v1/sessions/{session_id}/messages").json() for engine in engines]
-                return all(each == told[0] for each in told) and all(
-                    turn["status"] == "done" for turn in told[0].get("turns", [{"status": "not found"}])
-                )
+            def settled(visitor: Visitor = visitor, told: list[Any] = told) -> bool:
+                path = f"/v1/sessions/{visitor.session_id}/messages"
+                told[:] = [engine.http.get(path).json() for engine in engines]
+                ends = [turn["status"] for turn in told[0].get("turns", [])]
+                return all(each == told[0] for each in told) and ends == visitor.ends
 
             try:
                 wait_until_blocking(settled, SAME_SECONDS)
             except TimeoutError:
                 yield f"{kill.ending}, {kill.transition.name}: in the end the engines tell {told}"
-                continue
-            for token in visitor.tokens:
-                if len(effects := engines[0].stack.effects(token)) != 1:
-                    yield f"{kill.ending}, {kill.transition.name}: the tool ran {len(effects)} times"
+            runs = [len(engines[0].stack.effects(token)) for token in visitor.tokens]
+            if runs != [end == "done" for end in visitor.ends]:
+                yield f"{kill.ending}, {kill.transition.name}: the tool ran {runs} times"
 
 
 def _figures(kills: Sequence[Kill]) -> dict[str, float | int | str]:

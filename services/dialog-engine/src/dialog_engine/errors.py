@@ -101,6 +101,18 @@ class TurnRunningError(EngineError):
         self.turn_id = turn_id
 
 
+class TurnCrashesError(EngineError):
+    """Engines that ran the turn died, again and again, before it came any further."""
+
+    code = "TURN_CRASHES"
+
+
+class TurnOvertakenError(EngineError):
+    """While the turn's engine was away, and nobody knew of the turn, its session went on without it."""
+
+    code = "TURN_OVERTAKEN"
+
+
 class ApprovalError(EngineError):
     """A decision on a waiting tool call cannot be taken. The text says why, and what holds instead."""
 

@@ -53,10 +53,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The turn is ours in this epoch; `stopped` when its end was asked for."""
+    """The turn is ours in this epoch; `stopped` when its end was asked for.
+
+    `cut_short` counts its last lives: those that ended by themselves within a minute, in a row, without a change.
+    """
 
     epoch: int
     stopped: bool
+    cut_short: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,8 +117,15 @@ class ChatService:
         self._rounds = rounds
         self._memory = memory
 
+    async def opening(self, turn: Turn) -> AsyncGenerator[TurnEvent]:
+        """What the user sees first of `turn` in each of its lives, whatever comes then."""
+        yield TurnStarted(turn.turn_id, turn.session_id)
+        if turn.epoch > 1:
+            yield Reset("the engine was restarted", story(turn.turn_id, await self._history.told(turn)))
+
     async def stream_reply(self, turn: Turn, draft: Draft) -> AsyncGenerator[TurnEvent]:
-        """What the user sees of `turn` until the model has said its last word; `end` comes after it, whatever happens.
+        """What the user sees of `turn` between its opening and the model's last word; `end` comes after it, whatever
+        happens.
 
         A turn that an earlier life left unfinished goes on where it was: finished tools are not run again, pending
         ones are waited for, a message that was cut is made again.
@@ -127,9 +134,6 @@ class ChatService:
             LLMError: the model could not be reached or refused.
             StorageUnavailableError: a round or a result could not be committed.
         """
-        yield TurnStarted(turn.turn_id, turn.session_id)
-        if turn.epoch > 1:
-            yield Reset("the engine was restarted", story(turn.turn_id, await self._history.told(turn)))
         async with aclosing(self._conversation(turn)) as events:
             async for event in events:
                 draft.follow(event)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from dialog_engine.chat.copies import SessionCopy
+from dialog_engine.chat.copies import SessionCopy, TurnRow
 from dialog_engine.chat.imports import Imports
 from dialog_engine.chat.journal import Journal, NotSharedError
 from dialog_engine.chat.outbox import OutboxRow
@@ -22,7 +22,7 @@ from dialog_engine.chat.runs import (
     Taken,
 )
 from dialog_engine.chat.turns import RunningTurns
-from dialog_engine.errors import StorageUnavailableError
+from dialog_engine.errors import StorageUnavailableError, TurnCrashesError, TurnOvertakenError
 from dialog_engine.model import Turn
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = 10.0
 RENEW_SECONDS = 2.5
 LOOK_SECONDS = 1.0
+MAX_CUT_SHORT = 5
+"""A turn is given up after so many lives in a row that ended at once: it may well be what its engines die of, and takes
+all other turns there with it. Fewer may be an accident, such as a machine that has no memory left."""
 NOBODY = Run("", "", 0, ended=False)
 
 
@@ -163,7 +166,7 @@ class Takeover:
         log.info("turn %s is taken over in epoch %d", turn.turn_id, turn.epoch)
         self._note("takeover")
         self._journal.taken_over(turn.turn_id)
-        self._turns.own(turn, stopped=taken.stopped)
+        self._turns.own(turn, stopped=taken.stopped, failure=_crashes(taken))
         self._offer(rows)
 
     async def _take_up_left(self) -> None:
@@ -181,6 +184,7 @@ class Takeover:
         if run is not None and (run.ended or run.engine_id != self._engine_id):
             self.moved(turn.turn_id, turn.epoch)
             return
+        overtaken = await self._overtaken(turn)
         taken = Taken(turn.epoch + 1, stopped=False)
         if run is not None:
             answer = await self._runs.take(turn.turn_id, run)
@@ -193,7 +197,18 @@ class Takeover:
             await self._journal.share_whole(turn)
         log.info("turn %s goes on in epoch %d", turn.turn_id, turn.epoch)
         self._note("restart")
-        self._turns.own(turn, stopped=taken.stopped)
+        self._turns.own(turn, stopped=taken.stopped, failure=_crashes(taken) or overtaken)
+
+    async def _overtaken(self, turn: Turn) -> TurnOvertakenError | None:
+        """Another engine, which could not know of the turn, may have withdrawn it, and the session may have gone on:
+        what was asked for was asked for again by then, or is not wanted any more."""
+        copy = await self._shared.whole(turn.session_id)
+        if not isinstance(copy, SessionCopy):
+            return None
+        begun = {row.turn_id: row.created_at for row in copy.rows if isinstance(row, TurnRow)}
+        if max(begun.values(), default=0) <= begun.get(turn.turn_id, 0):
+            return None
+        return TurnOvertakenError("the session went on without this turn while its engine was away: ask again")
 
     async def _let_go(self) -> None:
         while True:
@@ -232,3 +247,9 @@ class Takeover:
         if here:
             await self._local.forget(here)
         self._forgotten_at = max((at for _, at in deleted), default=self._forgotten_at)
+
+
+def _crashes(taken: Taken) -> TurnCrashesError | None:
+    if taken.cut_short < MAX_CUT_SHORT:
+        return None
+    return TurnCrashesError(f"{taken.cut_short} times in a row its engine died soon after it had taken this turn up")

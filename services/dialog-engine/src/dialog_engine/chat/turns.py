@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from dialog_engine.chat.ports import TurnLog, TurnLogs, TurnStore
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.errors import EngineError, LLMError, StorageUnavailableError
-from dialog_engine.model import Done, DoneReason, Turn, TurnFailed
+from dialog_engine.model import Done, DoneReason, Turn, TurnEvent, TurnFailed
 from dialog_engine.tool_calls.commits import to_its_end
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,8 @@ class _Running:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     told: asyncio.Event = field(default_factory=asyncio.Event)
     """Its last event is in the log, or it is left for the next life."""
+    failure: EngineError | None = None
+    """Why it is to be ended and not answered."""
     task: asyncio.Task[None] | None = None
     dropped: bool = False
 
@@ -118,9 +121,10 @@ class RunningTurns:
             await asyncio.wait(rest)
         return [tasks[task] for task in rest if task.cancelled()]
 
-    def own(self, turn: Turn, *, stopped: bool = False) -> None:
-        """Run a turn that is committed; `stopped` when its user has stopped it already."""
-        running = _Running(turn, self._logs.open(turn), Draft(usage=turn.usage))
+    def own(self, turn: Turn, *, stopped: bool = False, failure: EngineError | None = None) -> None:
+        """Run a turn that is committed; `stopped` when its user has stopped it already. With a `failure` it is ended,
+        not answered."""
+        running = _Running(turn, self._logs.open(turn), Draft(usage=turn.usage), failure=failure)
         if stopped:
             running.stop.set()
         self._running[turn.turn_id] = running
@@ -135,7 +139,8 @@ class RunningTurns:
         """The life of a turn. Whatever happens, its log ends with `done`, unless the engine itself goes down."""
         try:
             try:
-                ending = await self._answered_or_stopped(running)
+                await self._tell(running, self._service.opening(running.turn))
+                ending = await self._ending(running)
                 await to_its_end(self._end(running, ending))
             except Exception as error:
                 log.exception("turn %s cannot go on", running.turn.turn_id)
@@ -143,9 +148,15 @@ class RunningTurns:
         finally:
             await self._close_log(running)
 
+    async def _ending(self, running: _Running) -> _Ending:
+        if running.failure is None:
+            return await self._answered_or_stopped(running)
+        return _Ending(DoneReason.ERROR, TurnFailed(running.failure.code, str(running.failure)))
+
     async def _answered_or_stopped(self, running: _Running) -> _Ending:
         """Answer until the answer is there, or its user stops it: how it ended."""
-        answering = asyncio.create_task(self._answer(running), name=f"answer of turn {running.turn.turn_id}")
+        reply = self._service.stream_reply(running.turn, running.draft)
+        answering = asyncio.create_task(self._tell(running, reply), name=f"answer of turn {running.turn.turn_id}")
         stopped = asyncio.create_task(running.stop.wait(), name=f"stop of turn {running.turn.turn_id}")
         try:
             await asyncio.wait({answering, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -165,16 +176,13 @@ class RunningTurns:
             case _:
                 raise error
 
-    async def _answer(self, running: _Running) -> None:
-        async with aclosing(self._service.stream_reply(running.turn, running.draft)) as events:
+    async def _tell(self, running: _Running, events: AsyncGenerator[TurnEvent]) -> None:
+        async with aclosing(events):
             async for event in events:
                 running.log.append(event)
 
     async def _end(self, running: _Running, ending: _Ending) -> None:
-        events = self._service.end(running.turn, running.draft, ending.reason, ending.failure)
-        async with aclosing(events):
-            async for event in events:
-                running.log.append(event)
+        await self._tell(running, self._service.end(running.turn, running.draft, ending.reason, ending.failure))
         running.told.set()
 
     async def _give_up(self, running: _Running, error: Exception) -> None:

@@ -244,7 +244,10 @@ def _merge_turn(tx: Transaction, session_id: str, row: TurnRow) -> None:
     tx.execute(
         "INSERT INTO turns (turn_id, session_id, status, rounds, reason, input_tokens, output_tokens, ttft_ms,"
         " error_code, error_message, traceparent, created_at, finished_at, owned)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"
+        # Two may run for a moment, when an engine was away. One is enough to show; the other's end is told with it.
+        " VALUES (?1, ?2, CASE WHEN ?3 = 'running' AND EXISTS (SELECT 1 FROM turns WHERE session_id = ?2"
+        " AND status = 'running' AND turn_id != ?1) THEN 'failed' ELSE ?3 END,"
+        " ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 0)"
         " ON CONFLICT (turn_id) DO UPDATE SET status = excluded.status, rounds = excluded.rounds,"
         " reason = excluded.reason, input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens,"
         " ttft_ms = excluded.ttft_ms, error_code = excluded.error_code, error_message = excluded.error_message,"

@@ -30,6 +30,8 @@ from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 
 LEASE_MS = 10_000
+LONG_LIFE_MS = 60_000
+"""From one takeover of a turn to the next: after so long its engine did not die of the turn."""
 ANSWER_SECONDS = 2.0
 """How long Redis has to answer; so long a silence is an outage."""
 RENEWED_AT_ONCE = 500
@@ -109,11 +111,11 @@ class RedisRuns(Runs, SharedCopies):
         answer = await self._script(
             "take",
             [self._keys.runs, self._keys.run(turn_id)],
-            [turn_id, self.engine_id, run.epoch, self._lease_ms, self._ttl],
+            [turn_id, self.engine_id, run.epoch, self._lease_ms, self._ttl, LONG_LIFE_MS],
         )
         match answer:
-            case [b"OK", epoch, stopped]:
-                return Taken(epoch, bool(stopped))
+            case [b"OK", epoch, stopped, cut_short]:
+                return Taken(epoch, bool(stopped), cut_short)
             case _:
                 return NotTaken()
 

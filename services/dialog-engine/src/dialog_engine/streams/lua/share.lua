@@ -21,6 +21,7 @@ if turn ~= '' then
     redis.call('ZADD', runs, now_ms() + tonumber(ARGV[6]), turn)
     if not found[1] then redis.call('HSET', session, 'running', turn) end
   end
+  if step == 'goes on' then redis.call('HDEL', run, 'cut') end
   redis.call('EXPIRE', run, ttl)
 end
 
