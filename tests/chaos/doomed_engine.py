@@ -13,7 +13,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from dialog_engine.chat.events import encode
+from dialog_engine.chat.events import DONE, encode
+from dialog_engine.chat.journal import JournalEntry, Step
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.service import ChatService
 from dialog_engine.llm.openai_client import OpenAIChatClient
@@ -21,6 +22,7 @@ from dialog_engine.main import main
 from dialog_engine.model import ChatRequest, LLMEvent, TextDelta, ToolMessage, TurnEvent
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.outbox import SqliteOutbox
+from dialog_engine.streams.journal import SharedJournal
 from dialog_engine.streams.relay import Relay
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
@@ -28,6 +30,7 @@ from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 TOLD_SECONDS = 0.1
 """How long the engine lives on, so that clients hear what they are told, and engines what is shared."""
 SHARED = "the round is shared, the call is not enqueued"
+UNSHARED_END = "the end is told as soon as it may be, its sharing is slow"
 ENQUEUED = "the call is enqueued, the row is not marked"
 
 
@@ -60,6 +63,7 @@ def arm(doom: Doom) -> None:
     """Put the steps into the engine."""
     _commits(doom)
     _publication(doom)
+    _sharing(doom)
     _model(doom)
     _what_is_told(doom)
 
@@ -104,6 +108,18 @@ def _publication(doom: Doom) -> None:
     Relay.offer, EngineLedger.enqueue, SqliteOutbox.published = offered, enqueued, marked
 
 
+def _sharing(doom: Doom) -> None:
+    """The ends of turns take longer to be shared than the engine lives on."""
+    share = SharedJournal._share  # pyright: ignore[reportPrivateUsage]
+
+    async def shared(self: SharedJournal, entries: Sequence[JournalEntry]) -> None:
+        if doom.is_at(UNSHARED_END) and any(entry.step is Step.ENDS for entry in entries):
+            await asyncio.sleep(1.5 * TOLD_SECONDS)
+        await share(self, entries)
+
+    SharedJournal._share = shared  # pyright: ignore[reportPrivateUsage]
+
+
 def _model(doom: Doom) -> None:
     """`before` and `in` the `first` reply of the model, or its `last`, which it gives with a result in hand."""
     stream_chat = OpenAIChatClient.stream_chat
@@ -129,6 +145,8 @@ def _what_is_told(doom: Doom) -> None:
                 async for event in source:
                     yield event
                     name, data = encode(event)
+                    if name == DONE:
+                        await doom.stand(UNSHARED_END, TOLD_SECONDS)
                     await doom.stand(f"told {data.get('status', name)}", TOLD_SECONDS)
 
         return events

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tests.chaos.doomed_engine import ENQUEUED, SHARED
+from tests.chaos.doomed_engine import ENQUEUED, SHARED, UNSHARED_END
 
 
 class Tool(StrEnum):
@@ -39,6 +39,7 @@ TRANSITIONS = (
     Transition("the model speaks for the last time", "in the last reply"),
     Transition("the answer is there, not committed", "before SqliteTurns.finish"),
     Transition("the end is committed, not told", "after SqliteTurns.finish"),
+    Transition(UNSHARED_END, UNSHARED_END),
     Transition("the turn has ended", "told done"),
     Transition("a call waits for approval", "told asked", Tool.ASKED),
     Transition("the approval is there, not committed", "before SqliteApprovals.decide", Tool.ASKED),

@@ -176,7 +176,7 @@ async def test_the_model_gets_a_history_that_providers_accept_whatever_was_left_
 
         await stage.turn("!", turn.session_id, subject="ada")
 
-    assert ToolMessage("call_1", "a__b", UNKNOWN_OUTCOME) in model.requests[1].messages
+    assert ToolMessage("call_1", "a__b", UNKNOWN_OUTCOME, failed=True) in model.requests[1].messages
 
 
 async def test_the_time_to_the_first_token_counts_reasoning_and_is_none_without_any() -> None:
@@ -574,6 +574,19 @@ async def test_a_restart_without_open_calls_asks_for_none_and_says_reset_once() 
 
     assert "open_calls" not in stage.store.begun
     assert [type(event).__name__ for event in events[:2]] == ["TurnStarted", "Reset"]
+
+
+async def test_of_a_turn_that_was_passed_over_nothing_more_is_told() -> None:
+    store = MemoryStore()
+    hold = store.hold["finish"] = asyncio.Event()
+    async with Stage(ScriptedModel(says("x")), store=store) as stage:
+        turn = await stage.turns.start("ada", None, "?")
+        await wait_until(lambda: "finish" in store.begun)
+        stage.turns.passed_over(turn.turn_id)
+        hold.set()
+        events = await stage.seen(turn)
+
+    assert [type(event).__name__ for event in events] == ["TurnStarted", "TextDelta"]
 
 
 async def test_a_turn_that_was_stopped_between_two_lives_says_what_stands_before_it_ends() -> None:

@@ -13,6 +13,7 @@ from dialog_engine.chat.facts import DEFAULT_ROUTES, EVENT_TYPES
 from dialog_engine.chat.imports import Imports
 from dialog_engine.chat.service import ChatService, Memory
 from dialog_engine.chat.shared_archive import SharedArchive, SharedSessions
+from dialog_engine.chat.shared_ends import SharedEnds
 from dialog_engine.chat.shared_turns import SharedTurns
 from dialog_engine.chat.takeover import Takeover
 from dialog_engine.chat.turns import RunningTurns
@@ -159,7 +160,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
                 ReadResult(SqliteResults(database), LedgerAnswers(ledger), settings.result_max_chars),
                 settings,
             ),
-            turns=turn_store,
+            turns=SharedEnds(turn_store, journal),
             history=archive,
             approvals=approvals,
             rounds=rounds,

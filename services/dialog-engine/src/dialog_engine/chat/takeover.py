@@ -76,6 +76,7 @@ class Takeover:
         """Another engine has run the turn since that epoch was ours. False when it is ours again, in a later one."""
         if any(turn.turn_id == turn_id and turn.epoch > epoch for turn in self._turns.running()):
             return False
+        self._turns.passed_over(turn_id)
         self._moved[turn_id] = None
         self._wake.set()
         return True

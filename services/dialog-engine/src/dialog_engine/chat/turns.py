@@ -96,6 +96,11 @@ class RunningTurns:
         if running := self._running.get(turn_id):
             running.stop.set()
 
+    def passed_over(self, turn_id: str) -> None:
+        """Another engine runs the turn: nothing more is told of it here. `drop` it when there is time."""
+        if running := self._running.get(turn_id):
+            running.dropped = True
+
     async def drop(self, turn_id: str) -> None:
         """Another engine runs the turn: close its stream at the model and end nothing of it."""
         running = self._running.get(turn_id)
@@ -179,7 +184,8 @@ class RunningTurns:
     async def _tell(self, running: _Running, events: AsyncGenerator[TurnEvent]) -> None:
         async with aclosing(events):
             async for event in events:
-                running.log.append(event)
+                if not running.dropped:
+                    running.log.append(event)
 
     async def _end(self, running: _Running, ending: _Ending) -> None:
         await self._tell(running, self._service.end(running.turn, running.draft, ending.reason, ending.failure))
