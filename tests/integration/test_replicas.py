@@ -128,12 +128,13 @@ async def test_a_message_can_wait_for_the_running_turn(engines: tuple[Engine, En
     model.held.clear()
     turn = await begun(here, "first")
     for engine in engines:
+        await wait_until(lambda: model.open == 1, what="the model's stream")
         waiting = asyncio.create_task(begun(engine, "next", turn["sessionId"], onBusy="queue"))
         done, _ = await asyncio.wait([waiting], timeout=0.3)
         assert not done
         model.held.set()
+        model.held.clear()  # the next turn's stream is held again
         turn = await waiting
-        model.held.clear()
     model.held.set()
     await there.events("GET", turn["eventsUrl"])
     assert await said(here, turn["sessionId"]) == ["first", "Hello", "next", "Hello", "next", "Hello"]
