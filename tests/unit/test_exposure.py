@@ -121,6 +121,14 @@ def test_what_outgrows_the_budget_makes_room_for_what_was_mentioned_last() -> No
     assert names(found(CATALOGUE, again, 1)) == names([CATALOGUE[0]])
 
 
+def test_of_one_search_the_best_are_kept() -> None:
+    said = [searched(*names(CATALOGUE))]
+    room = sum(map(tokens_of_tool, CATALOGUE[:2]))
+
+    assert names(found(CATALOGUE, said, room)) == names(CATALOGUE[:2])
+    assert names(found(CATALOGUE, said, 1)) == names(CATALOGUE[:1])
+
+
 # --- Search ---------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 
 from dialog_engine.model import AssistantMessage, Message, ToolMessage
 from dialog_engine.tool_calls import gateway_entry, tool_search
@@ -82,26 +83,26 @@ class Exposure:
 def found(catalogue: Sequence[ToolEntry], messages: Sequence[Message], budget_tokens: int) -> list[ToolEntry]:
     """The tools that were found, or called, in these messages, in the order of their first mention.
 
-    Where they outgrow the budget those that were not mentioned for longest are left out; the last one never is.
+    Where they outgrow the budget those that were not mentioned for longest are left out, and of one search the worst;
+    the best of the last is always kept.
     """
     there = {tool.name: tool for tool in catalogue}
-    mentioned = [name for name in _mentioned(messages) if name in there]
+    mentioned = [[name for name in _mentioned(message) if name in there] for message in messages]
     kept: set[str] = set()
     tokens = 0
-    for name in dict.fromkeys(reversed(mentioned)):
+    for name in dict.fromkeys(chain.from_iterable(reversed(mentioned))):
         tokens += tokens_of_tool(there[name])
         if kept and tokens > budget_tokens:
             break
         kept.add(name)
-    return [there[name] for name in dict.fromkeys(mentioned) if name in kept]
+    return [there[name] for name in dict.fromkeys(chain.from_iterable(mentioned)) if name in kept]
 
 
-def _mentioned(messages: Sequence[Message]) -> Iterator[str]:
-    for message in messages:
-        match message:
-            case AssistantMessage(tool_calls=calls):
-                yield from (call.tool_name for call in calls)
-            case ToolMessage(name=tool_search.NAME, content=content):
-                yield from tool_search.names_in(content)
-            case _:
-                pass
+def _mentioned(message: Message) -> Iterator[str]:
+    match message:
+        case AssistantMessage(tool_calls=calls):
+            yield from (call.tool_name for call in calls)
+        case ToolMessage(name=tool_search.NAME, content=content):
+            yield from tool_search.names_in(content)
+        case _:
+            pass
