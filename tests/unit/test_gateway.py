@@ -122,6 +122,12 @@ def test_a_call_stands_for_its_tool_and_names_it(arguments: object) -> None:
     assert views.shown_arguments(done.call) == {"a": 1, "b": 2}
 
 
+def test_an_object_in_a_string_has_the_limits_of_any_other() -> None:
+    deep = '{"a":' * 65 + "1" + "}" * 65
+
+    assert "more than 64 objects" in error_of(planned({"resource": "sums", "operation": "mean", "params": deep}))[1]
+
+
 @pytest.mark.parametrize("params", [{}, {"params": None}, {"params": ""}, {"params": {}}])
 def test_an_operation_may_need_no_parameters(params: dict[str, Any]) -> None:
     done = planned({"resource": "sums", "operation": "mean"} | params)
@@ -161,12 +167,12 @@ def test_an_operation_may_need_no_parameters(params: dict[str, Any]) -> None:
         (
             {"resource": "sums", "operation": "add", "params": "{"},
             ErrorCode.INVALID_ARGUMENTS,
-            "params: is not valid JSON. Send an object.",
+            "params: the arguments are not valid JSON: Input data was truncated. Send one JSON object.",
         ),
         (
             {"resource": "sums", "operation": "add", "params": "[1]"},
             ErrorCode.INVALID_ARGUMENTS,
-            "params: must be an object",
+            "params: the arguments must be one JSON object, not an array.",
         ),
         (
             {"resource": "sums", "operation": "add", "params": {"a": 1}},

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialog_engine.model import ToolCall
-from dialog_engine.tool_calls import planning
-from dialog_engine.tool_calls.planning import Runnable, Unrunnable, plan, read_arguments
+from dialog_engine.tool_calls import arguments as limits
+from dialog_engine.tool_calls.arguments import read_arguments
+from dialog_engine.tool_calls.planning import Runnable, Unrunnable, plan
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState
 from tests.support.twins import Shelf, tool
@@ -167,7 +168,7 @@ def test_a_broken_schema_lets_nothing_pass_and_hurts_nobody_else(schema: dict[st
 
 
 def test_arguments_as_long_as_is_allowed_are_taken_and_longer_ones_are_not() -> None:
-    text = json.dumps({"x": "y" * (planning.MAX_CHARACTERS - len('{"x": ""}'))})
+    text = json.dumps({"x": "y" * (limits.MAX_CHARACTERS - len('{"x": ""}'))})
 
     assert isinstance(planned(text), Runnable)
     assert "256001 characters, 256000 at most" in complaint(text + " ")
@@ -180,8 +181,8 @@ def nested(levels: int) -> str:
 def test_arguments_as_deep_as_is_allowed_are_taken_and_deeper_ones_are_not() -> None:
     schema = {"properties": {"x": {"anyOf": [{"type": "integer"}, {"$ref": "#"}]}}}
 
-    assert isinstance(planned(nested(planning.MAX_DEPTH), schema), Runnable)
-    assert "more than 64 objects" in complaint(nested(planning.MAX_DEPTH + 1), schema)
+    assert isinstance(planned(nested(limits.MAX_DEPTH), schema), Runnable)
+    assert "more than 64 objects" in complaint(nested(limits.MAX_DEPTH + 1), schema)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, nested(30_000), '{"x":' + "[" * 900 + "]" * 900 + "}"])

@@ -15,7 +15,8 @@ from dialog_engine.errors import (
     ToolChangedError,
 )
 from dialog_engine.model import ApprovalStatus
-from dialog_engine.tool_calls.planning import check, read_arguments
+from dialog_engine.tool_calls.arguments import read_arguments
+from dialog_engine.tool_calls.planning import check
 from dialog_engine.tool_calls.questions import Approve, Decision, Given, Question, Refuse
 from plugins_contract.catalogue import ApprovalPolicy, ToolEntry
 from plugins_contract.errors import ErrorCode

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
+from dialog_engine.tool_calls.arguments import read_arguments
 from dialog_engine.tool_calls.costs import tokens_of_text
 from dialog_engine.tool_calls.gateway_entry import HELP, Level, Resources, by_server, operations
 from dialog_engine.tool_calls.signatures import signature
@@ -53,10 +54,8 @@ def params_of(arguments: Mapping[str, Any]) -> dict[str, Any] | str:
     """The arguments for the tool in those for the gateway, or what is wrong with them."""
     params = arguments.get("params")
     if isinstance(params, str):
-        try:
-            params = msgspec.json.decode(params or "{}")
-        except (msgspec.DecodeError, RecursionError):
-            return "params: is not valid JSON. Send an object."
+        read = read_arguments(params)
+        return f"params: {read}" if isinstance(read, str) else read
     if params is None:
         return {}
     return cast("dict[str, Any]", params) if isinstance(params, dict) else "params: must be an object"

@@ -1,9 +1,8 @@
-"""Decide what is to be done with a tool call before anything travels: find the tool, read and check the arguments."""
+"""Decide what is to be done with a tool call before anything travels: find the tool, check the arguments."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from jsonschema import Draft202012Validator
@@ -11,17 +10,13 @@ from referencing import Registry
 
 from dialog_engine.model import ToolCall
 from dialog_engine.tool_calls import gateway, gateway_entry
+from dialog_engine.tool_calls.arguments import read_arguments
 from dialog_engine.tool_calls.complaints import MAX_COMPLAINT, complaints
 from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.signatures import signature
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
-
-MAX_CHARACTERS = 256_000
-"""Arguments longer than this are not taken: they would travel through the database, Redis and a worker."""
-MAX_DEPTH = 64
-"""Objects and arrays inside each other. Encoders and validators along the way give up far later, but less politely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +71,6 @@ def _through_gateway(call: ToolCall, source: ToolSource) -> Runnable | Unrunnabl
     return Runnable(call, meant.tool, meant.arguments)
 
 
-def read_arguments(text: str) -> dict[str, Any] | str:
-    """The arguments in the model's text, or what is wrong with it. No text at all means no arguments."""
-    if not text.strip():
-        return {}
-    if len(text) > MAX_CHARACTERS:
-        return f"the arguments have {len(text)} characters, {MAX_CHARACTERS} at most are taken. Send less at a time."
-    try:
-        value = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        return f"the arguments are not valid JSON: {error}. Send one JSON object."
-    except RecursionError:
-        return _TOO_DEEP
-    if not isinstance(value, dict):
-        return f"the arguments must be one JSON object, not {_json_type(value)}."
-    arguments = cast("dict[str, Any]", value)
-    return arguments if _depth_is_fine(arguments) else _TOO_DEEP
-
-
 def check(tool: ToolEntry, arguments: dict[str, Any]) -> str | None:
     """How `arguments` break the schema of `tool`, or None. The text names each field.
 
@@ -117,37 +94,3 @@ def _validator(schema: bytes) -> Draft202012Validator:
 def invalid(call: ToolCall, complaint: str) -> Unrunnable:
     """The call is answered with what is wrong with it."""
     return Unrunnable(call, ToolOutcome.failure(CallState.FAILED, ErrorCode.INVALID_ARGUMENTS, complaint))
-
-
-_TOO_DEEP = f"the arguments have more than {MAX_DEPTH} objects and arrays inside each other. Send them flatter."
-
-
-def _depth_is_fine(value: object) -> bool:
-    level: list[object] = [value]
-    for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, dict | list)]
-        if not level:
-            return True
-    return False
-
-
-def _inside(value: object) -> Iterable[object]:
-    match value:
-        case dict():
-            return cast("dict[str, object]", value).values()
-        case _:
-            return cast("list[object]", value)
-
-
-def _json_type(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case list():
-            return "an array"
-        case str():
-            return "a string"
-        case _:
-            return "a number"

@@ -10,7 +10,7 @@ from itertools import islice
 import msgspec
 
 from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from dialog_engine.tool_calls.planning import read_arguments
+from dialog_engine.tool_calls.arguments import read_arguments
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
 

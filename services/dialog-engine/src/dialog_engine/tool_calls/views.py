@@ -8,7 +8,7 @@ import msgspec
 
 from dialog_engine.model import ToolCall, ToolMessage, ToolStatus
 from dialog_engine.tool_calls import gateway, texts
-from dialog_engine.tool_calls.planning import read_arguments
+from dialog_engine.tool_calls.arguments import read_arguments
 from dialog_engine.tool_calls.questions import Decision, Question
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, CutBlock, LinkBlock, MediaBlock, TextBlock, ToolError, ToolOutcome
