@@ -29,7 +29,7 @@ async def test_a_failure_goes_to_the_model_as_the_result_and_the_turn_goes_on() 
 
     assert steps_of(events)[-1] is ToolStatus.FAILED
     assert model.requests[1].messages[-1] == ToolMessage(
-        "call_1", "files__read", "Error TOOL_EXECUTION_FAILED: no such file"
+        "call_1", "files__read", "Error TOOL_EXECUTION_FAILED: no such file", failed=True
     )
     assert text_of(events) == "I cannot read it."
     assert done_of(events).reason is DoneReason.STOP
