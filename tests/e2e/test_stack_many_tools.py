@@ -5,7 +5,9 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
+from tests.e2e.chat_page import ChatPage
 from tests.support.stack import Stack, running_stack
 
 INCREMENT, DELETE = "demo__increment_counter", "demo__delete_everything"
@@ -15,6 +17,11 @@ INCREMENT, DELETE = "demo__increment_counter", "demo__delete_everything"
 def gateway() -> Generator[Stack]:
     with running_stack(engine_env={"TOOL_EXPOSURE": "gateway"}) as stack:
         yield stack
+
+
+@pytest.fixture
+def base_url(gateway: Stack) -> str:
+    return gateway.url
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +79,19 @@ def test_an_approval_of_a_call_through_the_gateway_outlives_the_engine(gateway: 
     assert said.reason == "stop"
     assert said.statuses(DELETE)[0][-1] == "succeeded"
     assert len(gateway.effects("approved-later")) == 1
+
+
+@pytest.mark.browser
+def test_the_page_says_how_tools_are_offered_and_shows_the_real_one(gateway: Stack, chat: ChatPage) -> None:
+    chat.open()
+    tools = gateway.http.get("/v1/about").json()["mcp"]["tools"]
+    expect(chat.page.get_by_test_id("tools")).to_have_text(f"{tools} tools, behind one gateway")
+
+    chat.ask(query("increment_counter", token="on-the-page"))
+
+    card = chat.card(INCREMENT)
+    expect(card.part("status")).to_have_text("Succeeded")
+    expect(card.root).to_contain_text("on-the-page")
 
 
 def test_what_is_in_force_is_told(gateway: Stack, search: Stack) -> None:

@@ -193,7 +193,7 @@ def test_an_answer_has_names_and_schemas_and_is_bounded() -> None:
     assert [each.name for each in answer.tools] == names(Ranking(tools).best("tool", 20))
     assert answer.tools[0].input_schema == large
     assert answer.tools[-1].input_schema is None
-    assert len(msgspec.json.encode(answer)) < 4 * tool_search.ANSWER_TOKENS + 20 * 600
+    assert len(msgspec.json.encode(answer)) < 4 * tool_search.ANSWER_TOKENS + 20 * 400
 
 
 def test_the_names_in_an_answer_can_be_read_back() -> None:
@@ -201,6 +201,13 @@ def test_the_names_in_an_answer_can_be_read_back() -> None:
 
     said = msgspec.json.encode(answer).decode() + "\n\n(You have asked this before.)"
     assert [*tool_search.names_in(said)] == [each.name for each in answer.tools]
+
+
+def test_of_an_answer_that_was_cut_the_names_that_are_left_are_read_back() -> None:
+    said = msgspec.json.encode(tool_search.answer(Ranking(CATALOGUE), CATALOGUE, "forecast", 5)).decode()
+
+    assert [*tool_search.names_in(said[:-5])] == ["weather__forecast", "weather__forecast_hourly"]
+    assert [*tool_search.names_in(said[: said.index("hourly")])] == ["weather__forecast"]
 
 
 def test_nothing_found_says_what_servers_there_are() -> None:

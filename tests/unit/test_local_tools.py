@@ -85,7 +85,8 @@ async def test_what_it_raises_is_a_failure_of_this_call_and_no_text_of_ours_leak
 
     assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.FAILED]
     result = model.requests[1].messages[-1]
-    assert result == ToolMessage("call_1", "read_book", "Error UNKNOWN_ERROR: read_book failed, for an internal reason")
+    said = "Error UNKNOWN_ERROR: read_book failed, for an internal reason"
+    assert result == ToolMessage("call_1", "read_book", said, failed=True)
     assert done_of(events).reason == "stop"
 
 

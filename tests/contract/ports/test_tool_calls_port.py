@@ -68,6 +68,14 @@ def code(outcome: ToolOutcome) -> ErrorCode | None:
     return outcome.error.code if outcome.error else None
 
 
+async def test_the_request_names_the_tool_that_is_meant(calls: Calls) -> None:
+    call = ToolCall("call_1", new_id(), "mcp_query", "{}", tool="a__b")
+
+    asked = calls.port.request(TURN, call, tool("a__b"), {"x": 1})
+
+    assert (asked.tool_name, asked.server, asked.tool) == ("a__b", "a", "b")
+
+
 async def test_a_request_says_on_whose_behalf_what_is_to_run_and_until_when(calls: Calls) -> None:
     entry = tool("a__b", execution_class=ExecutionClass.REPEATABLE, timeout_ms=5_000)
     call = ToolCall("call_1", new_id(), "a__b", '{"x": 1}')

@@ -61,9 +61,14 @@ async def tools(engine: Engine, _: Subject) -> dict[str, Any]:
 async def about(engine: Engine, _: Subject) -> dict[str, Any]:
     """What this engine is."""
     about = engine.about
+    catalogue = engine.tools.tools()
     return {
         "name": "Callstream",
         "version": about.version,
         "model": {"id": about.model, "label": about.model_label, "scripted": about.scripted},
-        "mcp": {"enabled": about.mcp_enabled},
+        "mcp": {
+            "enabled": about.mcp_enabled,
+            "tools": len(catalogue),
+            "exposure": engine.exposure.in_force(catalogue).mode,
+        },
     }

@@ -1,5 +1,6 @@
 """`tool_search {query}`: finds tools of the catalogue for a model that is not offered all of them."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ NAME = "tool_search"
 DEFAULT_LIMIT, MAX_LIMIT = 5, 20
 ANSWER_TOKENS = 2_000
 """What the schemas in an answer may cost together: a tool that is found is offered with its schema anyway."""
+MAX_DESCRIPTION = 300
+"""Characters of a description in an answer."""
 MAX_SERVERS = 30
 """Servers that the model is told of."""
 
@@ -29,6 +32,8 @@ _INPUT = {
     },
     "required": ["query"],
 }
+_BEGINNING = '{"tools":[{'
+_NAME_IN = re.compile(r'\{"name":"([a-zA-Z0-9_-]+)","description":')
 _ABOUT = "Find tools by what they do. You can call each tool that is found, by its name, from your next message on."
 
 
@@ -57,12 +62,15 @@ def entry(catalogue: Sequence[ToolEntry]) -> ToolEntry:
 
 
 def names_in(content: str) -> Iterator[str]:
-    """The tools that an answer names; none when it is not an answer but an error. An answer is one line, and what
-    follows it is a note to the model."""
+    """The tools that an answer names; none when it is not an answer but an error.
+
+    An answer is one line, and what follows it is a note to the model. Of one that was cut, the names that are left.
+    """
+    line = content.partition("\n")[0]
     try:
-        yield from (tool.name for tool in msgspec.json.decode(content.partition("\n")[0], type=Answer).tools)
+        yield from (tool.name for tool in msgspec.json.decode(line, type=Answer).tools)
     except msgspec.DecodeError:
-        return
+        yield from _NAME_IN.findall(line) if line.startswith(_BEGINNING) else ()
 
 
 def answer(ranking: Ranking, catalogue: Sequence[ToolEntry], query: str, limit: int) -> Answer:
@@ -75,7 +83,7 @@ def answer(ranking: Ranking, catalogue: Sequence[ToolEntry], query: str, limit: 
     left = ANSWER_TOKENS
     for tool in best:
         left -= tokens_of_text(msgspec.json.encode(tool.input_schema).decode())
-        told.append(Found(tool.name, tool.description[:500], tool.input_schema if left >= 0 else None))
+        told.append(Found(tool.name, tool.description[:MAX_DESCRIPTION], tool.input_schema if left >= 0 else None))
     return Answer(tuple(told))
 
 

@@ -5,7 +5,7 @@ import { Chat } from "./chat.js";
 import { byId, h } from "./dom.js";
 import { MarkdownQueue } from "./markdown.js";
 import { SessionList } from "./sessions.js";
-import { announcements, statusLine } from "./status.js";
+import { announcements, statusLine, toolsLine } from "./status.js";
 import { Store } from "./store.js";
 import { ComposerView } from "./view-composer.js";
 import { ConversationView } from "./view-conversation.js";
@@ -130,12 +130,14 @@ function announce(text) {
 }
 
 async function drawAbout() {
-  const { model, version } = await api.about();
+  const { model, version, mcp } = await api.about();
   byId("model").textContent = model.scripted ? "Scripted demo model" : model.label || model.id;
   byId("model").classList.toggle("scripted", model.scripted);
   byId("model").hidden = false;
   byId("scripted").hidden = !model.scripted;
   byId("version").textContent = version;
+  byId("tools").textContent = toolsLine(mcp);
+  byId("tools").hidden = !mcp.tools;
 }
 
 store.subscribe((state, before) => {

@@ -26,6 +26,14 @@ export const NOTES = {
   max_rounds: "The limit of tool rounds was reached, so the model answered with what it had.",
 };
 
+const EXPOSURE = { gateway: "behind one gateway", search: "found by search" };
+
+/** How many tools there are, and how the model gets at them where it is not shown each. */
+export function toolsLine({ tools = 0, exposure = "direct" }) {
+  const how = EXPOSURE[exposure] ? `, ${EXPOSURE[exposure]}` : "";
+  return `${tools} ${tools === 1 ? "tool" : "tools"}${how}`;
+}
+
 /** What is going on right now; empty when nothing is. */
 export function statusLine({ phase, connection, turn, items }) {
   if (phase === "loading") return "Loading the conversation…";
