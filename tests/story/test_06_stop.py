@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from dialog_engine.model import AssistantMessage, DoneReason, MessageFinished, TextDelta, ToolStatus
+from dialog_engine.tool_calls.normalise import NO_REPLY
 from tests.support.twins import (
     ScriptedModel,
     Shelf,
@@ -77,9 +78,10 @@ async def test_the_session_goes_on_after_a_stop_with_a_history_that_has_every_re
 
         await stage.turn("Never mind.", turn.session_id, subject="ada")
 
-    _, asked, result, _ = model.requests[1].messages
+    _, asked, result, no_reply, _ = model.requests[1].messages
     assert isinstance(asked, AssistantMessage)
     assert result.content.startswith("Error CANCELLED")
+    assert no_reply == AssistantMessage(NO_REPLY)
 
 
 async def test_stopping_a_turn_that_does_not_run_here_says_so() -> None:

@@ -48,6 +48,7 @@ def test_every_quirk_of_histories_has_a_file() -> None:
         "results of calls that went wrong",
         "what providers want echoed",
         "broken arguments",
+        "two messages of the user in a row",
     }
 
 
@@ -77,6 +78,7 @@ def test_every_history_becomes_one_that_providers_accept(history: list[Message])
     accepted = normalise(history)
 
     expected: list[str] = []
+    before: Message | None = None
     used: Counter[str] = Counter()
     for message in accepted:
         match message:
@@ -89,6 +91,8 @@ def test_every_history_becomes_one_that_providers_accept(history: list[Message])
                 used.update(expected)
             case _:
                 assert not expected
+                assert not isinstance(before, UserMessage | ToolMessage)
+        before = message
     assert not expected
     assert all(count == 1 for count in used.values())
     assert "" not in used

@@ -7,13 +7,17 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage
+from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 
 UNKNOWN_OUTCOME = (
     "The result of this call is not known: it was interrupted before a result was recorded. It may or may not have "
     "taken effect. Do not assume either; check first if repeating it could do harm."
 )
 """What the model reads in place of a result that is missing."""
+
+NO_REPLY = "(There was no reply.)"
+"""What stands between a user's message and the next one, or a result and a user's message, if the model said nothing:
+the turn was stopped, or failed. Some providers, and the templates of many local models, refuse two in a row."""
 
 MAX_CALL_ID_CHARACTERS = 40
 """The longest tool call id that OpenAI takes back."""
@@ -27,12 +31,22 @@ def normalise(messages: Sequence[Message]) -> tuple[Message, ...]:
 
     - each assistant message with tool calls is followed at once by one result per call, in their order;
     - no other tool results are left, and no assistant message that says and asks nothing;
+    - the model has its say, if only NO_REPLY, before each message of the user but the first;
     - tool call ids are unique in the whole history: an id that a provider used again gets a suffix, with its result.
 
     Normalising twice changes nothing more. Messages added at the end do not change what came before them.
     """
     results = _results(messages)
-    return tuple(_normalised(messages, results, _Ids()))
+    return tuple(_in_turn(_normalised(messages, results, _Ids())))
+
+
+def _in_turn(messages: Iterator[Message]) -> Iterator[Message]:
+    previous: Message | None = None
+    for message in messages:
+        if isinstance(message, UserMessage) and isinstance(previous, UserMessage | ToolMessage):
+            yield AssistantMessage(NO_REPLY)
+        yield message
+        previous = message
 
 
 def _normalised(messages: Sequence[Message], results: dict[_Place, ToolMessage], ids: "_Ids") -> Iterator[Message]:
