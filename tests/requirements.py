@@ -574,7 +574,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     "a call that repeats itself with the same result is noticed": (
         "unit/test_repeats.py::test_a_call_is_refused_after_the_same_result_again_and_again",
         "unit/test_repeats.py::test_a_model_that_does_not_listen_has_to_answer",
-        "story/test_11_going_in_circles.py::test_a_restart_does_not_make_it_forget",
+        "story/test_13_going_in_circles.py::test_a_restart_does_not_make_it_forget",
     ),
     "one bad tool schema never fails a request": (
         "unit/test_mcp_listing.py::test_a_tool_that_would_spoil_a_request_is_quarantined",
