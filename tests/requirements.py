@@ -570,7 +570,25 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     "usage is summed over rounds": ("unit/test_pipeline.py::test_the_end_carries_the_usage_of_all_rounds",),
     "images reach the page as URLs": ("e2e/test_stack_chat.py::test_an_image_is_a_url_that_answers_with_the_picture",),
     "an empty result is said to be empty": ("unit/test_mcp_content.py::test_nothing_is_said_to_be_nothing",),
-    "large results are paged through with a tool": NOT_YET,
+    "large results are paged through with a tool": (
+        "integration/test_http_turns.py::test_a_model_reads_on_in_a_result_of_half_a_megabyte",
+        "unit/test_shortening.py::test_every_character_is_shown_or_counted_at_its_offset",
+        "unit/test_read_result.py::test_the_pages_of_a_text_are_the_text",
+        "contract/ports/test_storage_ports.py::test_a_result_is_found_in_its_own_session_by_its_own_name_and_for_its_own_user",
+    ),
+    "the user can see the whole of a result, as nothing but text": (
+        "e2e/test_chat_page.py::test_a_long_result_is_shown_in_part_and_whole_when_that_is_asked_for",
+        "integration/test_http_turns.py::test_a_long_result_is_shown_in_part_and_can_be_had_whole_as_nothing_but_text",
+        "e2e/test_stack_chat.py::test_of_a_result_that_is_too_large_to_keep_it_is_said_how_much_is_gone",
+    ),
+    "content for the user only does not go to the model": (
+        "unit/test_views.py::test_the_user_reads_what_is_meant_for_the_user_only",
+        "unit/test_views.py::test_a_picture_for_the_user_only_does_not_go_to_the_model",
+    ),
+    "structured content is told once": (
+        "unit/test_mcp_content.py::test_structured_content_that_the_text_says_too_is_told_once",
+        "unit/test_mcp_content.py::test_structured_content_that_the_text_does_not_say_is_told_after_it",
+    ),
     "a call that repeats itself with the same result is noticed": (
         "unit/test_repeats.py::test_a_call_is_refused_after_the_same_result_again_and_again",
         "unit/test_repeats.py::test_a_model_that_does_not_listen_has_to_answer",

@@ -93,5 +93,5 @@ class Card:
         expect(self.root).to_have_attribute("data-status", status)
 
     def part(self, name: str) -> Locator:
-        """One of: name, status, duration, progress, message, args, result, error, error-code, image."""
+        """One of: name, status, duration, progress, message, args, result, links, show-all, error(-code), image."""
         return self.root.get_by_test_id(f"tool-{name}")

@@ -91,6 +91,7 @@ class ScriptedEngine:
         self.reconnects: list[str | None] = []
         self.cancels: list[str] = []
         self.media: bytes = PIXEL
+        self.whole = ""
         self.after_stop: dict[str, Say] = {}
         """How calls end that a stop did not cancel, by correlation id."""
         self.sessions: dict[str, Session] = {}
@@ -399,7 +400,12 @@ def _turns(engine: ScriptedEngine) -> APIRouter:
     router.add_api_route("/sessions/{session_id}/turns", begin, methods=["POST"], status_code=202)
     router.add_api_route("/turns/{turn_id}/events", events)
     router.add_api_route("/turns/{turn_id}/cancel", cancel, methods=["POST"], status_code=202)
+
+    async def whole() -> Response:
+        return Response(engine.whole, media_type="text/plain; charset=utf-8", status_code=200 if engine.whole else 503)
+
     router.add_api_route("/turns/{turn_id}/tool-calls/{correlation_id}/content/{number}", content)
+    router.add_api_route("/turns/{turn_id}/tool-calls/{correlation_id}/text", whole)
     return router
 
 

@@ -60,8 +60,10 @@ class Call:
     def pending(self) -> Say:
         return self.step("pending", arguments=self.arguments)
 
-    def succeeded(self, text: str, media: Sequence[Json] = (), *, truncated: bool = False, took: int = 12) -> Say:
-        result = {"text": text, "truncated": truncated, "media": list(media)}
+    def succeeded(
+        self, text: str, media: Sequence[Json] = (), *, truncated: bool = False, took: int = 12, **more: Any
+    ) -> Say:
+        result = {"text": text, "truncated": truncated, "media": list(media), **more}
         return self.step("succeeded", durationMs=took, result=result)
 
     def ended(self, status: ToolStatus, code: str, message: str, *, took: int = 40) -> Say:

@@ -229,6 +229,45 @@ def test_what_an_answer_cost_is_still_there_after_a_reload(chat: ChatPage, engin
     expect(facts).to_have_text(told)
 
 
+def test_a_long_result_is_shown_in_part_and_whole_when_that_is_asked_for(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    call = Call("logs__read", "read")
+    url = "/v1/turns/t/tool-calls/read/text"
+    engine.scripts["go"] = [*call.announced(), call.succeeded("head", truncated=True, textUrl=url), done()]
+    chat.open()
+    chat.ask("go")
+    card = chat.card("logs__read")
+    expect(card.part("result")).to_have_text("head")
+    expect(card.part("show-all")).to_have_text("Show all")
+
+    card.part("show-all").click()
+    expect(card.part("show-all")).to_contain_text("Try again")  # it answers 503
+    engine.whole = "head <img src=x onerror=alert(1)> " + "x" * 300_000 + " tail"
+    card.part("show-all").click()
+    expect(card.part("result")).to_have_text(engine.whole)
+    expect(card.part("result").locator("img")).to_have_count(0)
+    expect(card.part("show-all")).to_have_count(0)
+
+
+def test_links_of_a_result_can_be_followed_on_the_web_only(chat: ChatPage, engine: ScriptedEngine) -> None:
+    call = Call("docs__find", "find")
+    links = [
+        {"uri": "https://example.com/a", "name": "a.txt", "title": "Notes <b>", "mimeType": "text/plain"},
+        {"uri": "file:///etc/passwd", "name": "local"},
+        {"uri": "javascript:alert(1)", "name": "script"},
+    ]
+    engine.scripts["go"] = [*call.announced(), call.succeeded("", links=links), done()]
+    chat.open()
+    chat.ask("go")
+    shown = chat.card("docs__find").part("links")
+    expect(shown.locator("li")).to_have_count(3)
+    expect(shown.locator("a")).to_have_count(1)
+    expect(shown.locator("a")).to_have_attribute("href", "https://example.com/a")
+    expect(shown.locator("a")).to_have_text("Notes <b>")
+    expect(shown).to_contain_text("javascript:alert(1)")
+
+
 def test_an_image_of_a_result_is_shown(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.api_key = "secret"  # an image element could not send it
     call = Call("charts__plot", "plot")

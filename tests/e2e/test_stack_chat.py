@@ -23,7 +23,7 @@ def stack() -> Generator[Stack]:
             "undefined": undefined,
         }
     }
-    with running_stack(start=False, config=config, worker_env={"RESULT_MAX_BYTES": "4096"}) as stack:
+    with running_stack(start=False, config=config, worker_env={"RESULT_MAX_BYTES": "409600"}) as stack:
         stack.redis.start()
         stack.start_demo()
         stack.start_model()
@@ -83,14 +83,24 @@ def test_an_image_is_a_url_that_answers_with_the_picture(stack: Stack) -> None:
 
 
 def test_a_large_result_is_cut_to_its_head_and_tail(stack: Stack) -> None:
-    said = stack.ask("Give me a large result of 200 kilobytes")
+    said = stack.ask("Give me a large result of 200 KB")
     result = said.steps("demo__large_result")[-1]["result"]
     assert result["truncated"]
     assert result["text"].startswith("line 000000")
-    assert "bytes left out" in result["text"]
+    assert len(result["text"]) == 4_000
     characters = re.search(r"\*\*([\d,]+)\*\* characters", said.text)
     assert characters
-    assert int(characters[1].replace(",", "")) < 5000
+    assert 10_000 < int(characters[1].replace(",", "")) < 17_000
+    whole = stack.http.get(result["textUrl"])
+    assert len(whole.text) == 200 * 1024
+    assert whole.text.startswith(result["text"])
+
+
+def test_of_a_result_that_is_too_large_to_keep_it_is_said_how_much_is_gone(stack: Stack) -> None:
+    said = stack.ask("Give me a large result of 600 KB")
+    whole = stack.http.get(said.steps("demo__large_result")[-1]["result"]["textUrl"]).text
+    assert "[… 204,800 of 614,400 bytes left out: the result is too large to keep, and they are gone …]" in whole
+    assert 400 * 1024 < len(whole) < 401 * 1024
 
 
 def test_rounds_follow_each_other(stack: Stack) -> None:

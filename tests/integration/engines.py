@@ -1,6 +1,7 @@
 """What the tests of the engine's adapters share: stand-ins for what lies on the other side of a port."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -164,6 +165,12 @@ class Model:
             for n, name in enumerate(tools)
         ]
         self.replies.append([{"content": "One moment."}, {"tool_calls": calls}])
+
+    def will_call_with(self, tool: str, arguments: dict[str, Any]) -> None:
+        """Its next reply asks for this tool, with these arguments."""
+        function = {"name": tool, "arguments": json.dumps(arguments)}
+        call = {"index": 0, "id": f"call_{len(self.replies)}", "type": "function", "function": function}
+        self.replies.append([{"tool_calls": [call]}])
 
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator["Model"]:

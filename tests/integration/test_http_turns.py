@@ -378,6 +378,34 @@ async def test_a_long_result_is_shown_in_part_and_can_be_had_whole_as_nothing_bu
     assert (other.status_code, other.json()["code"]) == (404, "CONTENT_NOT_FOUND")
 
 
+async def test_a_model_reads_on_in_a_result_of_half_a_megabyte(worker: Bench, engine: Engine, model: Model) -> None:
+    model.will_call("demo__draw")
+    log = "".join(f"entry {number}: {'needle' if number == 20_000 else 'hay'}\n" for number in range(30_000))
+    async with engine.stream("POST", "/v1/chat", json={"message": "Read"}) as stream:
+        await wait_until(worker.backlog)
+        delivery = await worker.deliver()
+        name = delivery.request.correlation_id[-8:]
+        model.will_call_with("read_result", {"id": name, "find": "NEEDLE"})
+        model.will_call_with("read_result", {"id": name, "offset": log.index("entry 20000"), "length": 30})
+        outcome = ToolOutcome(CallState.SUCCEEDED, (TextBlock(log),))
+        await worker.worker.complete(delivery, await worker.run(delivery), outcome)
+        events = [event async for event in stream]
+
+    assert [tool["function"]["name"] for tool in model.asked[0]["tools"]] == ["demo__draw"]
+    assert [tool["function"]["name"] for tool in model.asked[1]["tools"]] == ["demo__draw", "read_result"]
+    shown, found, read = (request["messages"][-1]["content"] for request in model.asked[1:])
+    assert len(log) > 400_000
+    assert len(shown) < 16_200
+    assert shown.startswith("entry 0: hay\n")
+    assert shown.endswith("entry 29999: hay\n")
+    assert f'call read_result with id "{name}" and offset ' in shown
+    assert f"offset {log.index('needle')}: …" in found
+    assert "\nentry 20000: needle\n" in read
+    steps = [event.data["status"] for event in events if event.data.get("toolName") == "read_result"]
+    assert [status for status in steps if status != "pending"] == ["succeeded", "succeeded"]
+    assert words(events).endswith("Hello")
+
+
 async def test_with_tools_switched_off_every_call_is_answered_so(tmp_path: Path, redis_url: str, model: Model) -> None:
     model.will_call("demo__draw")
     async with running_engine(settings(tmp_path, redis_url, model.url, enable_mcp=False)) as engine:

@@ -4,6 +4,7 @@ import { h, icon } from "./dom.js";
 import { ENDED, needsApproval } from "./state.js";
 import { duration, TOOL_STATUS, toolLabel } from "./status.js";
 import { ApprovalView } from "./view-approval.js";
+import { links, theRest } from "./view-result.js";
 
 const IMAGE = /^image\/(png|jpeg|gif|webp|avif|svg\+xml)$/;
 
@@ -107,13 +108,13 @@ export class ToolView {
     }
     if (!result) return parts;
     parts.push(h("h3", {}, "Result"));
-    if (result.text || !result.media?.length) {
-      const text = pretty(result.text || "(empty)");
-      parts.push(
-        h("pre", { class: "data", "data-testid": "tool-result", "aria-label": "Result", tabindex: "0" }, text),
-      );
+    const pre = h("pre", { class: "data", "data-testid": "tool-result", "aria-label": "Result", tabindex: "0" });
+    if (result.text || !(result.media?.length || result.links?.length)) {
+      pre.textContent = pretty(result.text || "(empty)");
+      parts.push(pre);
     }
-    if (result.truncated) parts.push(h("p", { class: "hint" }, "The result was long and is shown in part."));
+    if (result.truncated) parts.push(theRest(result.textUrl, pre, this.#media));
+    if (result.links?.length) parts.push(links(result.links));
     for (const [index, media] of (result.media ?? []).entries()) parts.push(this.#mediaView(media, index));
     return parts;
   }
