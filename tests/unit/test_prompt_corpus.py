@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
-from tests.support.tags import DIALECTS, calls_of, cut, read, text_of
+from dialog_engine.tool_calls.tagged_reply import TaggedReply
+from tests.support.tags import DIALECTS, KNOWN, TOOLS, calls_of, cut, read, text_of
 
 CORPUS = sorted((Path(__file__).parent.parent / "corpus" / "prompt").glob("*.json"))
 SHORT = 120
@@ -86,3 +88,34 @@ def test_wherever_a_limit_cuts_a_reply_no_part_of_a_tag_is_shown(case: Case) -> 
     for length in range(len(case.reply)):
         so_far = text_of(read(case.dialect, [case.reply[:length]], FinishReason.LENGTH))
         assert shown.startswith(so_far) or "<think".startswith(so_far), length
+
+
+# --- What reading costs ----------------------------------------------------------------------------------------------
+
+COSTLY = {
+    "text": ("tool_use", "", "Hello wide world. "),
+    "brackets": ("tool_use", "", "<p>a < b</p> "),
+    "openers": ("tool_use", "", "say `<tool_use> "),
+    "arguments": ("tool_use", "<tool_use><name>write</name><arguments>", '"a", '),
+    "quotes missing": ("tool_use", "", '<tool_use><name>now</name><arguments>{"a: 1}</arguments></tool_use>\n'),
+    "closers in text": ("function_calls", '<invoke name="write"><parameter name="path">', "a </parameter> b "),
+    "white space": ("function_calls", '<invoke name="write"><parameter name="path">a</parameter>', "          "),
+}
+
+
+@pytest.mark.parametrize("kind", COSTLY)
+def test_the_cost_of_reading_grows_with_the_length_of_a_reply_and_no_faster(kind: str) -> None:
+    dialect, start, text = COSTLY[kind]
+
+    def seconds(length: int) -> float:
+        reply = start + text * (length // len(text))
+        pieces = [TextDelta(reply[at : at + 4]) for at in range(0, len(reply), 4)]
+        tagged = TaggedReply(DIALECTS[dialect].grammar(TOOLS), KNOWN, lambda: "id")
+        began = time.process_time()
+        for piece in [*pieces, StreamEnd(FinishReason.STOP)]:
+            tagged.read(piece)
+        tagged.end()
+        return time.process_time() - began
+
+    # Reading anything twice would make it 256 times.
+    assert seconds(320_000) < 100 * min(seconds(20_000), seconds(20_000))

@@ -239,7 +239,7 @@ async def test_a_model_that_goes_on_and_on_after_its_call_is_cut_short(dialect: 
         nonlocal read_so_far
         assert request.tools == ()
         yield TextDelta(BLOCKS[dialect.name])
-        while True:
+        while read_so_far <= MAX_DROPPED:
             read_so_far += 1
             yield TextDelta("And the result is surely 3. ")
 
@@ -247,7 +247,7 @@ async def test_a_model_that_goes_on_and_on_after_its_call_is_cut_short(dialect: 
     events = [event async for event in in_prompt_mode(talkative, dialect, stop=False)(request)]
     assert [call.name for call in calls_of(events)] == ["now"]
     assert events[-1] == StreamEnd(FinishReason.TOOL_CALLS, Usage())
-    assert read_so_far <= MAX_DROPPED
+    assert read_so_far < MAX_DROPPED
 
 
 @dialects
