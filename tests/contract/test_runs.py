@@ -272,6 +272,65 @@ async def test_a_redis_that_is_known_to_be_away_is_not_asked(engines: Engines) -
         await patient.claim(NEXT, known=True)
 
 
+# --- The line of those who wait for a session ---
+
+LATER = Turn("turn-3", "session-1", "ada")
+KEPT = 60.0
+
+
+async def test_who_came_first_is_next_and_who_does_not_wait_passes_nobody(engines: Engines) -> None:
+    await engines.begin()
+    assert await engines.two.claim(LATER, known=True, wait_seconds=KEPT) == Busy("turn-1")
+    assert await engines.one.claim(NEXT, known=True, wait_seconds=KEPT) == Busy("turn-1")
+    await engines.share(engines.one, TURN, Step.ENDS, "done")
+
+    assert await engines.one.claim(NEXT, known=True, wait_seconds=KEPT) == Busy("turn-3")
+    assert await engines.one.claim(Turn("turn-4", "session-1", "ada"), known=True) == Busy("turn-3")
+    assert isinstance(await engines.two.claim(LATER, known=True, wait_seconds=KEPT), Claimed)
+    assert await engines.one.claim(NEXT, known=True, wait_seconds=KEPT) == Busy("turn-3")
+    await engines.two.withdraw(LATER)
+    assert isinstance(await engines.one.claim(NEXT, known=True, wait_seconds=KEPT), Claimed)
+    assert not await engines.redis.exists(KEYS.waiting("session-1"))
+
+
+async def test_a_place_is_given_up(engines: Engines) -> None:
+    await engines.begin()
+    await engines.one.claim(NEXT, known=True, wait_seconds=KEPT)
+    await engines.two.claim(LATER, known=True, wait_seconds=KEPT)
+    await engines.share(engines.one, TURN, Step.ENDS, "done")
+    await engines.one.leave(NEXT)
+    assert isinstance(await engines.two.claim(LATER, known=True, wait_seconds=KEPT), Claimed)
+
+
+async def test_the_place_of_an_engine_that_is_gone_is_nobodys(engines: Engines) -> None:
+    await engines.begin()
+    await engines.one.claim(NEXT, known=True, wait_seconds=KEPT)
+    await engines.redis.hset(KEYS.waiting("session-1"), NEXT.turn_id, "1 2")  # kept until long ago
+    await engines.share(engines.one, TURN, Step.ENDS, "done")
+    assert isinstance(await engines.two.claim(LATER, known=True, wait_seconds=KEPT), Claimed)
+
+
+async def test_those_who_wait_hear_that_the_session_is_free(engines: Engines) -> None:
+    await engines.begin()
+    async with engines.redis.pubsub() as ear:
+        await ear.subscribe(KEYS.engines)
+        await ear.get_message(timeout=5)
+        await engines.one.claim(NEXT, known=True, wait_seconds=KEPT)
+        await engines.two.claim(LATER, known=True, wait_seconds=KEPT)
+        await engines.one.leave(NEXT)
+        await engines.share(engines.one, TURN, Step.ENDS, "done")
+        await engines.two.claim(LATER, known=True)
+        await engines.one.claim(NEXT, known=True, wait_seconds=KEPT)
+        await engines.two.withdraw(LATER)
+        heard = [await ear.get_message(timeout=5) for _ in range(3)]
+        assert [msgspec.json.decode(each["data"]) for each in heard if each] == [FREE] * 3
+        await engines.one.leave(NEXT)
+        assert await ear.get_message(timeout=0.1) is None  # nobody is left to hear it
+
+
+FREE = {"kind": "free", "sessionId": "session-1"}
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
     """`text`, in the script `script`, is what makes `scenario` hold; `without` stands there once it is gone."""
@@ -288,6 +347,23 @@ GUARDS = [
     Guard("claim", "not found[1] and ARGV[5] ~= '1'", "false", test_a_session_that_nobody_knows_cannot_be_claimed),
     Guard("claim", "found[1] and found[1] ~= ARGV[4]", "false", test_a_session_of_somebody_else_cannot_be_claimed),
     Guard("claim", "if found[4] then return", "if false then return", test_a_deleted_session_does_not_come_back),
+    Guard("claim", "came < since", "false", test_who_came_first_is_next_and_who_does_not_wait_passes_nobody),
+    Guard(
+        "claim",
+        "if first and first ~= turn",
+        "if false",
+        test_who_came_first_is_next_and_who_does_not_wait_passes_nobody,
+    ),
+    Guard(
+        "claim",
+        "redis.call('HDEL', waiting, turn)",
+        "",
+        test_who_came_first_is_next_and_who_does_not_wait_passes_nobody,
+    ),
+    Guard("claim", "tonumber(ends) < now", "false", test_the_place_of_an_engine_that_is_gone_is_nobodys),
+    Guard("leave", "redis.call('HDEL', KEYS[1], ARGV[1]) == 1", "true", test_a_place_is_given_up),
+    Guard("share", "ring_line(KEYS[5], ARGV[12], ARGV[13])", "", test_those_who_wait_hear_that_the_session_is_free),
+    Guard("release", "ring_line(KEYS[4], ARGV[5], ARGV[6])", "", test_those_who_wait_hear_that_the_session_is_free),
     Guard(
         "share",
         "owner[1] ~= engine or owner[2] ~= epoch",

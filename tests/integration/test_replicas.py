@@ -123,23 +123,6 @@ async def test_a_session_is_answered_once_at_a_time_whichever_engine_is_asked(
     await there.chat("Me too", sessionId=turn["sessionId"])
 
 
-async def test_a_message_can_wait_for_the_running_turn(engines: tuple[Engine, Engine], model: Model) -> None:
-    here, there = engines
-    model.held.clear()
-    turn = await begun(here, "first")
-    for engine in engines:
-        await wait_until(lambda: model.open == 1, what="the model's stream")
-        waiting = asyncio.create_task(begun(engine, "next", turn["sessionId"], onBusy="queue"))
-        done, _ = await asyncio.wait([waiting], timeout=0.3)
-        assert not done
-        model.held.set()
-        model.held.clear()  # the next turn's stream is held again
-        turn = await waiting
-    model.held.set()
-    await there.events("GET", turn["eventsUrl"])
-    assert await said(here, turn["sessionId"]) == ["first", "Hello", "next", "Hello", "next", "Hello"]
-
-
 async def test_a_turn_is_stopped_from_the_other_engine(engines: tuple[Engine, Engine], model: Model) -> None:
     here, there = engines
     model.held.clear()

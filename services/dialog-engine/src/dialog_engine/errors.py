@@ -92,12 +92,13 @@ class TurnNotFoundError(EngineError):
 
 
 class TurnRunningError(EngineError):
-    """The session has a running turn already."""
+    """The session has a running turn already, or one that is next; `waited_seconds`: it still has after so long."""
 
     code = "TURN_RUNNING"
 
-    def __init__(self, turn_id: str) -> None:
-        super().__init__(f"turn {turn_id} of this session is still running: wait for its end, or cancel it")
+    def __init__(self, turn_id: str, *, waited_seconds: float = 0) -> None:
+        still = f", and this message has waited for {waited_seconds:g} seconds" if waited_seconds else ""
+        super().__init__(f"turn {turn_id} of this session is still running{still}: wait for its end, or cancel it")
         self.turn_id = turn_id
 
 

@@ -183,6 +183,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             note=lambda what: metrics.turns_moved.labels(what).inc(),
         )
         journal.on_moved, journal.on_forgotten = takeover.moved, takeover.forgotten
+        shared_turns = SharedTurns(turns, runs, local, journal, imports)
         handover = RedisHandover(redis, keys, this_engine, OwnDecisions(rounds.desk, journal), turns.runs)
         loops = [
             watch.run,
@@ -192,7 +193,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             logs.run,
             takeover.run,
             handover.run,
-            Bell(bells, keys, turns.stop, handover.rung).run,
+            Bell(bells, keys, turns.stop, handover.rung, shared_turns.lines.ring).run,
         ]
         await stack.enter_async_context(kept_running(*loops, *([catalogue.run] if settings.enable_mcp else [])))
         await watch.ask()
@@ -210,7 +211,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         )
         yield Services(
             about=_about(settings),
-            turns=SharedTurns(turns, runs, local, journal, imports),
+            turns=shared_turns,
             sessions=SharedSessions(SqliteSessions(database, journal.offer), runs, journal),
             archive=(shared := SharedArchive(archive, imports, LedgerAnswers(ledger))),
             approvals=SharedApprovals(shared, OwnDecisions(rounds.desk, journal), handover),

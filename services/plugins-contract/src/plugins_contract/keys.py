@@ -93,6 +93,11 @@ class Keys:
         """The copy of one session that every engine can read."""
         return f"{self.prefix}dialog.sessions:{session_id}"
 
+    def waiting(self, session_id: str) -> str:
+        """The turns that wait for the running turn of a session, each with when it came and how long its place is
+        kept. Goes with the last of them, seconds after it."""
+        return f"{self.prefix}dialog.waiting:{session_id}"
+
     def sessions_of(self, subject: str) -> str:
         """The sessions of one subject, by the time of their last change."""
         return f"{self.prefix}dialog.subjects:{subject}"
@@ -104,7 +109,7 @@ class Keys:
 
     @property
     def engines(self) -> str:
-        """Pub/sub among engines: a turn is to be stopped. Losing one costs latency only."""
+        """Pub/sub among engines: a turn is to be stopped, a session is free. Losing one costs latency only."""
         return f"{self.prefix}dialog.control"
 
     def route(self, stream: str) -> str:

@@ -23,7 +23,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Another turn of the session runs."""
+    """Another turn of the session runs, or is the next one to."""
 
     turn_id: str
 
@@ -83,8 +83,15 @@ class Renewal(StrEnum):
 class Runs(Protocol):
     """The leases. Every method raises RunsUnavailableError while Redis is away; a repeated call does no harm."""
 
-    async def claim(self, turn: Turn, *, known: bool) -> Claim:
-        """Ask for the session of `turn`, which is about to begin; `known` when a copy of the session is here."""
+    async def claim(self, turn: Turn, *, known: bool, wait_seconds: float = 0) -> Claim:
+        """Ask for the session of `turn`, which is about to begin; `known` when a copy of the session is here.
+
+        With `wait_seconds` a turn whose session is busy has a place in its line for so long: ask again in time.
+        """
+        ...
+
+    async def leave(self, turn: Turn) -> None:
+        """Give the place in the line up."""
         ...
 
     async def renew(self, turns: Sequence[Turn]) -> Sequence[Renewal]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -46,6 +46,8 @@ class RunningTurns:
         self._store = store
         self._logs = logs
         self._running: dict[str, _Running] = {}
+        self.on_end: Callable[[Turn], None] = lambda _: None
+        """Told of each turn that does not run here any more. It must not wait."""
 
     def __len__(self) -> int:
         return len(self._running)
@@ -139,6 +141,7 @@ class RunningTurns:
     def _forget(self, running: _Running) -> None:
         del self._running[running.turn.turn_id]
         running.told.set()
+        self.on_end(running.turn)
 
     async def _run(self, running: _Running) -> None:
         """The life of a turn. Whatever happens, its log ends with `done`, unless the engine itself goes down."""

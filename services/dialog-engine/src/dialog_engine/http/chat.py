@@ -17,6 +17,7 @@ from dialog_engine.http.auth import Subject
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, Services
 from dialog_engine.http.sse import EventStream
+from dialog_engine.model import Turn
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 CANCEL_SECONDS = 10.0
@@ -67,9 +68,7 @@ class ChatRequest(TurnRequest):
 async def chat(body: ChatRequest, engine: Engine, subject: Subject, request: Request) -> Response:
     """Begin a turn and stream its events."""
     _check_length(body.message, engine)
-    turn = await engine.turns.start(
-        subject, body.session_id, body.message, _traceparent(request), queue=body.on_busy == "queue"
-    )
+    turn = await _begun(body, body.session_id, engine, subject, request)
     headers = {"X-Session-Id": turn.session_id, "X-Turn-Id": turn.turn_id}
     return EventStream(snapshot.of_running(engine, subject, turn.turn_id, START), headers)
 
@@ -80,9 +79,7 @@ async def begin_turn(
 ) -> dict[str, str]:
     """Begin a turn; its events can be had from `eventsUrl`."""
     _check_length(body.message, engine)
-    turn = await engine.turns.start(
-        subject, session_id, body.message, _traceparent(request), queue=body.on_busy == "queue"
-    )
+    turn = await _begun(body, session_id, engine, subject, request)
     return {
         "sessionId": turn.session_id,
         "turnId": turn.turn_id,
@@ -146,6 +143,31 @@ async def text(turn_id: str, correlation_id: str, engine: Engine, subject: Subje
         detail = f"call {correlation_id} has no result"
         raise ProblemError(HTTPStatus.NOT_FOUND, "CONTENT_NOT_FOUND", detail, field="correlation_id")
     return views.result_text(outcome, await engine.archive.whole(subject, turn_id, correlation_id))
+
+
+async def _begun(body: TurnRequest, session_id: str | None, engine: Services, subject: str, request: Request) -> Turn:
+    """Begin the turn. A message that waits for another turn is withdrawn when its client goes away."""
+    traceparent = _traceparent(request)
+    if body.on_busy == "refuse":
+        return await engine.turns.start(subject, session_id, body.message, traceparent)
+    work = engine.turns.start(subject, session_id, body.message, traceparent, queue=True)
+    waiting = asyncio.create_task(work, name="a message that waits")
+    client = asyncio.create_task(_gone(request), name="the client of a message that waits")
+    try:
+        await asyncio.wait({waiting, client}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        client.cancel()
+        if not waiting.done():
+            waiting.cancel()
+            await asyncio.wait([waiting])
+    if waiting.cancelled():
+        raise ProblemError(HTTPStatus.CONFLICT, "CLIENT_GONE", "the client went away before its message's turn came")
+    return waiting.result()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _check_length(message: str, engine: Services) -> None:

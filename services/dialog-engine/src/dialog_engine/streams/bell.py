@@ -1,5 +1,5 @@
 """Hears what engines tell each other about a turn. A stop that is missed is found at the next renewal; who waits for a
-decision to be taken is told that nobody did, and asks again."""
+decision to be taken is told that nobody did, and asks again; who waits for a session asks every few seconds anyway."""
 
 import asyncio
 import logging
@@ -21,18 +21,26 @@ RETRY_SECONDS = 1.0
 class _Word(msgspec.Struct, rename="camel"):
     kind: str
     turn_id: str = ""
+    session_id: str = ""
 
 
 class Bell:
-    """Tells which turn is to be stopped, and for which a decision was left. `redis` is a blocking client made for
-    announcements."""
+    """Tells which turn is to be stopped, for which a decision was left, and which session is free. `redis` is a
+    blocking client made for announcements."""
 
     def __init__(
-        self, redis: Redis, keys: Keys, on_stop: Callable[[str], None], on_decision: Callable[[str], None]
+        self,
+        redis: Redis,
+        keys: Keys,
+        on_stop: Callable[[str], None],
+        on_decision: Callable[[str], None],
+        on_free: Callable[[str], None],
     ) -> None:
         self._redis = redis
         self._keys = keys
-        self._on_word = {"stop": on_stop, "decision": on_decision}
+        self._on_stop = on_stop
+        self._on_decision = on_decision
+        self._on_free = on_free
 
     async def run(self) -> None:
         """Listen, for ever."""
@@ -53,5 +61,12 @@ class Bell:
         except msgspec.DecodeError:
             log.warning("another engine said what cannot be read: %.100r", data)
             return
-        if on_word := self._on_word.get(word.kind):
-            on_word(word.turn_id)
+        match word.kind:
+            case "stop":
+                self._on_stop(word.turn_id)
+            case "decision":
+                self._on_decision(word.turn_id)
+            case "free":
+                self._on_free(word.session_id)
+            case _:
+                pass  # of a newer release

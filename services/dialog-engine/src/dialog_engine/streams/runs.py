@@ -63,11 +63,10 @@ class RedisRuns(Runs, SharedCopies):
         self._available = available
         self._patience = patience or Patience()
 
-    async def claim(self, turn: Turn, *, known: bool) -> Claim:
+    async def claim(self, turn: Turn, *, known: bool, wait_seconds: float = 0) -> Claim:
+        whose = [turn.turn_id, turn.session_id, self.engine_id, turn.subject, int(known)]
         answer = await self._script(
-            "claim",
-            [self._keys.session(turn.session_id), self._keys.run(turn.turn_id), self._keys.runs],
-            [turn.turn_id, turn.session_id, self.engine_id, turn.subject, int(known), self._lease_ms, self._ttl],
+            "claim", self._run_keys(turn), [*whose, self._lease_ms, self._ttl, int(wait_seconds * 1000)]
         )
         match answer:
             case [b"OK", version]:
@@ -78,6 +77,9 @@ class RedisRuns(Runs, SharedCopies):
                 return Forgotten()
             case _:
                 return UnknownSession()
+
+    async def leave(self, turn: Turn) -> None:
+        await self._script("leave", [self._keys.waiting(turn.session_id)], [turn.turn_id, *self._ring(turn.session_id)])
 
     async def renew(self, turns: Sequence[Turn]) -> list[Renewal]:
         renewals: list[Renewal] = []
@@ -178,17 +180,23 @@ class RedisRuns(Runs, SharedCopies):
             self._keys.run(entry.turn_id),
             self._keys.runs,
             self._keys.sessions_of(change.subject),
+            self._keys.waiting(entry.session_id),
         ]
         head = [change.subject, change.title, _or_empty(change.created_at), _or_empty(change.updated_at)]
         owner = [entry.session_id, entry.turn_id, self.engine_id, entry.epoch, entry.step, self._lease_ms, self._ttl]
-        return keys, [*owner, *head, *rows]
+        return keys, [*owner, *head, *self._ring(entry.session_id), *rows]
 
     async def _release(self, turn: Turn, *, withdraw: bool) -> None:
-        await self._script(
-            "release",
-            [self._keys.session(turn.session_id), self._keys.run(turn.turn_id), self._keys.runs],
-            [turn.turn_id, self.engine_id, turn.epoch, int(withdraw)],
-        )
+        args = [turn.turn_id, self.engine_id, turn.epoch, int(withdraw), *self._ring(turn.session_id)]
+        await self._script("release", self._run_keys(turn), args)
+
+    def _run_keys(self, turn: Turn) -> list[str]:
+        keys = self._keys
+        return [keys.session(turn.session_id), keys.run(turn.turn_id), keys.runs, keys.waiting(turn.session_id)]
+
+    def _ring(self, session_id: str) -> list[Any]:
+        """Where those who wait for a session listen, and what they are told."""
+        return [self._keys.engines, msgspec.json.encode({"kind": "free", "sessionId": session_id})]
 
     async def _heads(self, session_ids: Sequence[str]) -> list[tuple[SessionHead, int] | Forgotten | None]:
         pipeline = self._redis.pipeline(transaction=False)

@@ -1,7 +1,8 @@
 -- SHARE: put rows of a session that are committed in one engine's file where every engine finds them.
 -- Fenced: only the engine that runs the turn, in its present epoch, may write. Idempotent: the same rows again change nothing.
--- KEYS session, run, runs, sessionsOfSubject
--- ARGV sessionId, turn ('' for none), engine, epoch, step, leaseMs, ttl, subject, title, createdAt, updatedAt, field, row, field, row, …
+-- KEYS session, run, runs, sessionsOfSubject, waiting
+-- ARGV sessionId, turn ('' for none), engine, epoch, step, leaseMs, ttl, subject, title, createdAt, updatedAt,
+--   controlChannel, controlMessage, field, row, field, row, …
 --   step: 'begins' (makes the run when Redis has none), 'goes on', 'ends'
 -- -> {'OK', version} | {'MOVED'} | {'GONE'} | {'FORGOTTEN'}
 local session, run, runs, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -33,12 +34,13 @@ if updated ~= '' and tonumber(updated) > tonumber(found[3] or 0) then
   redis.call('ZADD', index, updated, id)
   redis.call('EXPIRE', index, ttl)
 end
-for i = 12, #ARGV, 2 do redis.call('HSET', session, ARGV[i], ARGV[i + 1]) end
+for i = 14, #ARGV, 2 do redis.call('HSET', session, ARGV[i], ARGV[i + 1]) end
 
 if step == 'ends' then
   redis.call('HSET', run, 'ended', 1)
   redis.call('ZREM', runs, turn)
   if redis.call('HGET', session, 'running') == turn then redis.call('HDEL', session, 'running') end
+  ring_line(KEYS[5], ARGV[12], ARGV[13])
 end
 redis.call('EXPIRE', session, ttl)
 return {'OK', redis.call('HINCRBY', session, 'version', 1)}
