@@ -422,6 +422,20 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_replicas.py::test_a_session_is_answered_once_at_a_time_whichever_engine_is_asked",
         "contract/test_runs.py::test_a_session_is_claimed_for_one_turn",
     ),
+    "messages that wait for their session are answered in the order in which they came, on all engines": (
+        "integration/test_queued_messages.py::test_they_are_answered_in_the_order_in_which_they_came_wherever_that_was",
+        "integration/test_queued_messages.py::test_the_order_holds_while_redis_is_away",
+        "integration/test_queued_messages.py::test_a_message_whose_client_goes_away_is_not_accepted",
+        "integration/test_queued_messages.py::test_a_message_that_has_waited_too_long_is_refused_and_told_so",
+        "contract/test_runs.py::test_the_place_of_an_engine_that_is_gone_is_nobodys",
+    ),
+    "what users are told after a stop is what happened, whenever and wherever they press it": (
+        "chaos/test_stops.py::test_what_users_are_told_after_stop_is_what_happened",
+    ),
+    "a Redis that falls silent does not keep a turn's first words": (
+        "unit/test_patience.py::test_nobody_waits_for_an_answer_when_the_watch_gets_none_either",
+        "chaos/test_black_hole.py::test_silence_is_noticed_and_nobody_waits_for_ever",
+    ),
     "stop closes the stream at the provider and keeps the partial text": (
         "story/test_06_stop.py::test_the_partial_text_is_kept_and_marked_and_the_stream_at_the_provider_is_closed",
     ),

@@ -1,6 +1,5 @@
 """Two engines, each with a file of its own, behind any load balancer: whichever is asked, the answer is the same."""
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager

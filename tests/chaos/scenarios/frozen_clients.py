@@ -69,6 +69,8 @@ class _Times:
     bytes_most: int = 0
     dropped: list[float] = field(default_factory=list[float])
     """After how many seconds each was dropped."""
+    counted: float = 0.0
+    """How many the engine says it has dropped."""
 
 
 def run(size: Size, folder: Path) -> Report:
@@ -107,6 +109,7 @@ async def _freeze(
                 reader.connection.freeze()
         await _until_dropped(stage, frozen, times)
         times.under = (begun, time.monotonic())
+        times.counted = _dropped_by_its_own_count(stage)
         await wait_until(lambda: all(reader.transcript.done for reader in frozen), 30)
 
         begun = time.monotonic()
@@ -125,6 +128,11 @@ async def _follow_a_loud_turn(form: Form, stage: Stage, readers: Sequence[Reader
         reader.turn_id = asks.turn_id
         tasks.create_task(reader.run())
     await wait_until(lambda: all(reader.transcript.last_id for reader in readers), 30)
+
+
+def _dropped_by_its_own_count(stage: Stage) -> float:
+    lines = stage.http.get("/metrics").text.splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("dialog_clients_dropped_total "))
 
 
 async def _until_dropped(stage: Stage, frozen: Sequence[Reader], times: _Times) -> None:
@@ -160,6 +168,8 @@ def _report(form: Form, essay: Essay, others: Sequence[Reader], frozen: Sequence
     findings += [f"a frozen client did not go on well: {r.transcript}" for r in frozen if not _whole(r, form.loud)]
     if len(times.dropped) < len(frozen) or max(times.dropped) > DROPPED_SECONDS:
         findings.append(f"not every frozen client was dropped within {DROPPED_SECONDS:g} s")
+    if times.counted != len(times.dropped):
+        findings.append(f"the engine counts {times.counted:.0f} dropped clients, not {len(times.dropped)}")
     if cost > COST_BYTES:
         findings.append(f"a frozen client costs more than {COST_BYTES} bytes")
     if quantile(under, 0.99) > SLOWER * max(quantile(without, 0.99), form.noise_seconds):

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
+from dialog_engine.chat.lines import Lines
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http.services import Readiness
+from dialog_engine.http.sse import Streams
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.outbox import SqliteOutbox
@@ -34,6 +36,8 @@ class Readings:
     outbox: SqliteOutbox
     relay: Relay
     desk: ApprovalDesk
+    lines: Lines
+    streams: Streams
     watch: RedisWatch
     tools: ToolDirectory
     redis: Redis
@@ -67,6 +71,8 @@ class Readings:
             metrics.outbox_rows.set(waiting)
             metrics.outbox_oldest.set(oldest_ms / 1000)
         metrics.calls_held.set(self.relay.held)
+        metrics.messages_queued.set(len(self.lines))
+        metrics.event_streams.set(self.streams.open)
         metrics.approvals_waiting.set(self.desk.waiting)
         metrics.redis_up.set(self.watch.available)
         try:

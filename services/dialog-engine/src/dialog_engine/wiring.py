@@ -22,6 +22,7 @@ from dialog_engine.http.app import State, create_app
 from dialog_engine.http.auth import Authenticator
 from dialog_engine.http.limits import MAX_BODY_BYTES
 from dialog_engine.http.services import About, Services
+from dialog_engine.http.sse import Streams
 from dialog_engine.llm.clients import open_llm
 from dialog_engine.loops import kept_running, left_when
 from dialog_engine.observe.metrics import Metrics
@@ -207,7 +208,18 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         await stack.enter_async_context(left_when(closing, leave))
         await takeover.resume()
         readings = Readings(
-            database, outbox, relay, rounds.desk, watch, tools, redis, keys, metrics, has_workers=settings.enable_mcp
+            database=database,
+            outbox=outbox,
+            relay=relay,
+            desk=rounds.desk,
+            lines=shared_turns.lines,
+            streams=(streams := Streams(on_drop=metrics.clients_dropped.inc)),
+            watch=watch,
+            tools=tools,
+            redis=redis,
+            keys=keys,
+            metrics=metrics,
+            has_workers=settings.enable_mcp,
         )
         yield Services(
             about=_about(settings),
@@ -216,6 +228,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             archive=(shared := SharedArchive(archive, imports, LedgerAnswers(ledger))),
             approvals=SharedApprovals(shared, OwnDecisions(rounds.desk, journal), handover),
             frames=logs,
+            streams=streams,
             tools=tools,
             exposure=exposure,
             readiness=readings.readiness,

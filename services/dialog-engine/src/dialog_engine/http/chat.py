@@ -70,7 +70,7 @@ async def chat(body: ChatRequest, engine: Engine, subject: Subject, request: Req
     _check_length(body.message, engine)
     turn = await _begun(body, body.session_id, engine, subject, request)
     headers = {"X-Session-Id": turn.session_id, "X-Turn-Id": turn.turn_id}
-    return EventStream(snapshot.of_running(engine, subject, turn.turn_id, START), headers)
+    return EventStream(engine.streams, snapshot.of_running(engine, subject, turn.turn_id, START), headers)
 
 
 @router.post("/sessions/{session_id}/turns", status_code=HTTPStatus.ACCEPTED)
@@ -99,13 +99,19 @@ async def events(
     cursor = _cursor("Last-Event-ID", last_event_id) or _cursor("after", after) or START
     running = engine.frames.running(turn_id)
     if running is not None and running.subject == subject:
-        return EventStream(snapshot.of_running(engine, subject, turn_id, cursor))  # most are here: nothing is looked up
+        return EventStream(
+            engine.streams, snapshot.of_running(engine, subject, turn_id, cursor)
+        )  # most are here: nothing is looked up
     record = await engine.archive.turn(subject, turn_id)
     if record.status == "running":
-        return EventStream(snapshot.of_running(engine, subject, turn_id, cursor))
+        return EventStream(engine.streams, snapshot.of_running(engine, subject, turn_id, cursor))
     rest = snapshot.of_ended(engine, subject, record, cursor)
     first = await anext(rest, None)
-    return Response(status_code=HTTPStatus.NO_CONTENT) if first is None else EventStream(_with_first(first, rest))
+    return (
+        Response(status_code=HTTPStatus.NO_CONTENT)
+        if first is None
+        else EventStream(engine.streams, _with_first(first, rest))
+    )
 
 
 @router.get("/turns/{turn_id}")

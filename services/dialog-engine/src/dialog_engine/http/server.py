@@ -53,6 +53,7 @@ class Connection(HttpToolsProtocol):
     def drop(self) -> None:
         """Give the client up: nothing is kept for it any more."""
         log.info("a client that read nothing for %g s is dropped: %s", FROZEN_SECONDS, self.client)
+        self.app_state["services"].streams.on_drop()
         # Closed in good order, what waits for the client would stay: here, and then in the kernel.
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
         self.transport.abort()

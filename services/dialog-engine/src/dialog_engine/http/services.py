@@ -10,6 +10,7 @@ from dialog_engine.chat.approvals import SharedApprovals
 from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.frames import TurnFrames
 from dialog_engine.chat.shared_turns import SharedTurns
+from dialog_engine.http.sse import Streams
 from dialog_engine.tool_calls.directory import ToolDirectory
 from dialog_engine.tool_calls.exposure import Exposure
 
@@ -44,6 +45,7 @@ class Services:
     archive: Archive
     approvals: SharedApprovals
     frames: TurnFrames
+    streams: Streams
     tools: ToolDirectory
     exposure: Exposure
     readiness: Callable[[], Awaitable[Readiness]]

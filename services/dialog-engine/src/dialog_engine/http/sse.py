@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -40,12 +40,23 @@ def farewell() -> bytes:
     return f": farewell\nretry: {random.randint(*FAREWELL_RETRY_MS)}\n\n".encode()
 
 
+class Streams:
+    """The event streams of one engine: how many are open, and `on_drop`, told of each client that was given up."""
+
+    def __init__(self, on_drop: Callable[[], None] = lambda: None) -> None:
+        self.open = 0
+        self.on_drop = on_drop
+
+
 class EventStream(Response):
     """A response that goes on for as long as there are batches. It ends well whatever ends it, but for the client."""
 
-    def __init__(self, batches: AsyncGenerator[Batch], headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, streams: Streams, batches: AsyncGenerator[Batch], headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(headers=HEADERS | dict(headers or {}))
         del self.headers["content-length"]
+        self._streams = streams
         self._batches = batches
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,6 +72,7 @@ class EventStream(Response):
             telling.cancel()
 
         watching = asyncio.create_task(watch(), name="an event stream's client")
+        self._streams.open += 1
         try:
             await self._tell(send)
         except asyncio.CancelledError:
@@ -70,6 +82,7 @@ class EventStream(Response):
                         await send(_body(farewell(), last=True))
                 raise
         finally:
+            self._streams.open -= 1
             watching.cancel()
 
     async def _tell(self, send: Send) -> None:

@@ -18,6 +18,16 @@ class Metrics:
         self.turns_moved = Counter("dialog_turns_moved", "Turns that changed their owner.", ["how"], registry=registry)
         # Turns that run now.
         self.turns_running = Gauge("dialog_turns_running", "Turns that run now.", registry=registry)
+        # Messages that wait for the running turn of their session (`onBusy: queue`).
+        self.messages_queued = Gauge(
+            "dialog_messages_queued", "Messages that wait for their session.", registry=registry
+        )
+        # Open event streams: connections of browsers and other clients that follow a turn, each for as long as it does.
+        self.event_streams = Gauge("dialog_event_streams", "Open event streams.", registry=registry)
+        # Clients that read nothing for 20 seconds while more waited for them, and so were disconnected. They come back.
+        self.clients_dropped = Counter(
+            "dialog_clients_dropped", "Clients that were disconnected because they did not read.", registry=registry
+        )
         # Tool calls as the user saw them end; the sum over `status` is the number of calls.
         self.tool_calls = Counter("dialog_tool_calls", "Tool calls that ended.", ["tool", "status"], registry=registry)
         # From the commit of a call to its answer: what the user waits for.

@@ -1,0 +1,191 @@
+"""Messages that wait for the running turn of their session: in order, woken at once, and gone with their clients."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from redis import Redis as SyncRedis
+
+from dialog_engine.chat import shared_turns
+from plugins_contract.keys import Keys
+from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.support.servers import LocalServer, embedded_binary
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+KEYS = Keys()
+
+
+@pytest.fixture
+async def model() -> AsyncGenerator[Model]:
+    """It never comes to an end of its own accord."""
+    async with Model().serving() as model:
+        model.held.clear()
+        yield model
+
+
+@pytest.fixture
+async def engines(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[tuple[Engine, Engine]]:
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(running_engine(settings(tmp_path / "here", redis_url, model.url)))
+        there = await stack.enter_async_context(running_engine(settings(tmp_path / "there", redis_url, model.url)))
+        yield here, there
+
+
+@pytest.fixture
+def told_or_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asks again by the clock: who is not told waits for ever."""
+    monkeypatch.setattr(shared_turns, "ASK_AGAIN_SECONDS", 3600)
+    monkeypatch.setattr(shared_turns, "KEPT_SECONDS", 7200)
+
+
+async def begin(engine: Engine, session_id: str, text: str, on_busy: str = "queue") -> httpx2.Response:
+    return await engine.client.post(
+        f"/v1/sessions/{session_id}/turns", json={"message": text, "onBusy": on_busy}, timeout=60
+    )
+
+
+async def running(engine: Engine) -> tuple[str, str]:
+    """A session in which a turn runs, and that turn."""
+    session_id = (await engine.client.post("/v1/sessions")).json()["sessionId"]
+    return session_id, (await begin(engine, session_id, "first")).json()["turnId"]
+
+
+class Line:
+    """Messages that wait, begun one after the other."""
+
+    def __init__(self, session_id: str, redis_url: str) -> None:
+        self.session_id = session_id
+        self.tasks: dict[str, asyncio.Task[httpx2.Response]] = {}
+        self._redis_url = redis_url
+
+    def __len__(self) -> int:
+        with SyncRedis.from_url(self._redis_url) as redis:
+            length: Any = redis.hlen(KEYS.waiting(self.session_id))
+        return length
+
+    async def join(self, engine: Engine, text: str) -> None:
+        """Send a message and wait until it has its place."""
+        before = len(self)
+        self.tasks[text] = asyncio.create_task(begin(engine, self.session_id, text))
+        await wait_until(lambda: len(self) == before + 1, what=f"the place of {text!r}")
+
+    async def next(self) -> tuple[str, str]:
+        """The message whose turn begins, and that turn."""
+        await asyncio.wait(self.tasks.values(), timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        [text] = [text for text, task in self.tasks.items() if task.done()]
+        answer = await self.tasks.pop(text)
+        assert answer.status_code == 202, answer.text
+        return text, answer.json()["turnId"]
+
+
+async def test_they_are_answered_in_the_order_in_which_they_came_wherever_that_was(
+    engines: tuple[Engine, Engine], redis_url: str, told_or_never: None
+) -> None:
+    here, there = engines
+    session_id, turn_id = await running(here)
+    line = Line(session_id, redis_url)
+    for engine, text in ((there, "a"), (here, "b"), (there, "c"), (here, "d")):
+        await line.join(engine, text)
+
+    for text in ("a", "b", "c", "d"):
+        await here.client.post(f"/v1/turns/{turn_id}/cancel")
+        begun, turn_id = await line.next()
+        assert begun == text
+    await there.client.post(f"/v1/turns/{turn_id}/cancel")
+    messages = (await here.client.get(f"/v1/sessions/{session_id}/messages")).json()["messages"]
+    assert [each["content"] for each in messages if each["role"] == "user"] == ["first", "a", "b", "c", "d"]
+
+
+async def test_who_does_not_wait_passes_nobody_who_does(engines: tuple[Engine, Engine], redis_url: str) -> None:
+    here, there = engines
+    session_id, turn_id = await running(here)
+    line = Line(session_id, redis_url)
+    await line.join(there, "patient")
+    with SyncRedis.from_url(redis_url) as redis:
+        redis.hdel(KEYS.session(session_id), "running")  # the moment between the end of a turn and the next claim
+        refused = await begin(here, session_id, "impatient", "refuse")
+    assert refused.status_code == 409
+    await here.client.post(f"/v1/turns/{turn_id}/cancel")
+    assert (await line.next())[0] == "patient"
+
+
+async def test_a_message_whose_client_goes_away_is_not_accepted(
+    engines: tuple[Engine, Engine], redis_url: str, told_or_never: None
+) -> None:
+    here, there = engines
+    session_id, turn_id = await running(here)
+    line = Line(session_id, redis_url)
+    await line.join(there, "gone")
+    await line.join(here, "patient")
+    line.tasks.pop("gone").cancel()
+    await wait_until(lambda: len(line) == 1, what="the end of its place")
+
+    await here.client.post(f"/v1/turns/{turn_id}/cancel")
+    text, turn_id = await line.next()
+    assert text == "patient"
+    await here.client.post(f"/v1/turns/{turn_id}/cancel")
+    messages = (await there.client.get(f"/v1/sessions/{session_id}/messages")).json()["messages"]
+    assert [each["content"] for each in messages if each["role"] == "user"] == ["first", "patient"]
+
+
+async def test_a_message_that_has_waited_too_long_is_refused_and_told_so(
+    engines: tuple[Engine, Engine], redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_turns, "QUEUE_SECONDS", 0.2)
+    here, there = engines
+    session_id, turn_id = await running(here)
+    answer = await begin(there, session_id, "too late")
+    assert (answer.status_code, answer.json()["code"], answer.json()["turnId"]) == (409, "TURN_RUNNING", turn_id)
+    assert "has waited for 0.2 seconds" in answer.json()["detail"]
+    assert len(Line(session_id, redis_url)) == 0
+
+
+async def test_the_chat_stream_waits_as_well(engines: tuple[Engine, Engine], redis_url: str) -> None:
+    here, _ = engines
+    session_id, turn_id = await running(here)
+    body = {"message": "next", "sessionId": session_id, "onBusy": "queue"}
+    reading = asyncio.create_task(here.events("POST", "/v1/chat", json=body))
+    await wait_until(lambda: len(Line(session_id, redis_url)) == 1)
+    assert "dialog_messages_queued 1.0" in (await here.client.get("/metrics")).text
+    await here.client.post(f"/v1/turns/{turn_id}/cancel")
+
+    async def answered() -> bool:
+        session = (await here.client.get(f"/v1/sessions/{session_id}/messages")).json()
+        return session["runningTurnId"] not in (None, turn_id)
+
+    await wait_until(answered, what="the next turn")
+    next_turn = (await here.client.get(f"/v1/sessions/{session_id}/messages")).json()["runningTurnId"]
+    assert "dialog_event_streams 1.0" in (await here.client.get("/metrics")).text
+    await here.client.post(f"/v1/turns/{next_turn}/cancel")
+    assert (await reading)[-1].data["reason"] == "cancelled"
+    assert "dialog_messages_queued 0.0" in (await here.client.get("/metrics")).text
+    assert "dialog_event_streams 0.0" in (await here.client.get("/metrics")).text
+
+
+async def test_the_order_holds_while_redis_is_away(tmp_path: Path, model: Model, told_or_never: None) -> None:
+    (tmp_path / "redis").mkdir()
+    redis = LocalServer(embedded_binary(), tmp_path / "redis")
+    redis.start()
+    try:
+        async with running_engine(settings(tmp_path / "here", redis.url, model.url)) as here:
+            session_id, turn_id = await running(here)
+            redis.kill()
+
+            async def waiting(number: int) -> bool:
+                return f"dialog_messages_queued {number}.0" in (await here.client.get("/metrics")).text
+
+            line = Line(session_id, redis.url)
+            for number, text in enumerate(("a", "b", "c"), 1):
+                line.tasks[text] = asyncio.create_task(begin(here, session_id, text))
+                await wait_until(lambda number=number: waiting(number), 20, what=f"the place of {text!r}")
+            for text in ("a", "b", "c"):
+                await here.client.post(f"/v1/turns/{turn_id}/cancel")
+                begun, turn_id = await line.next()
+                assert begun == text
+    finally:
+        redis.stop()
