@@ -60,6 +60,7 @@ class ChatPage:
         self.empty = page.get_by_test_id("empty-state")
         self.suggestions = page.get_by_test_id("suggestion")
         self.questions = page.get_by_test_id("message-user")
+        self.queued = page.get_by_test_id("message-queued")
         self.answers = page.get_by_test_id("message-text")
         self.cards = page.get_by_test_id("tool-card")
         self.sessions = page.get_by_test_id("session-item")

@@ -96,6 +96,8 @@ class ScriptedEngine:
         """How calls end that a stop did not cancel, by correlation id."""
         self.sessions: dict[str, Session] = {}
         self.turns: dict[str, Turn] = {}
+        self.queued: list[str] = []
+        """The sessions of messages that wait."""
         self._gates: dict[str, asyncio.Event] = {}
         self._ids = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -146,6 +148,25 @@ class ScriptedEngine:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return turn
+
+    async def free(self, session: Session, client: Request) -> bool:
+        """Wait for the end of the turn that runs. False when the client has gone before."""
+        self.queued.append(session.session_id)
+        gone = asyncio.Event()
+
+        async def watch() -> None:
+            while (await client.receive())["type"] != "http.disconnect":
+                pass
+            gone.set()
+
+        watching = asyncio.create_task(watch())
+        while (turn := session.running) and not gone.is_set():
+            ended = asyncio.create_task(_ended(turn))
+            await asyncio.wait({ended, watching}, return_when=asyncio.FIRST_COMPLETED)
+            ended.cancel()
+        watching.cancel()
+        self.queued.remove(session.session_id)
+        return not gone.is_set()
 
     def describe(self, session: Session) -> Json:
         return {
@@ -282,6 +303,11 @@ async def _drop(turn: Turn) -> None:
         turn.changed.notify_all()
 
 
+async def _ended(turn: Turn) -> None:
+    async with turn.changed:
+        await turn.changed.wait_for(lambda: turn.ended)
+
+
 async def _first_of(*events: asyncio.Event) -> None:
     waiting = [asyncio.create_task(event.wait()) for event in events]
     try:
@@ -294,6 +320,7 @@ async def _first_of(*events: asyncio.Event) -> None:
 class ChatRequest(BaseModel):
     message: Annotated[str, Field(max_length=2000)]
     sessionId: str | None = None  # noqa: N815 - the wire's name
+    onBusy: str = "refuse"  # noqa: N815 - likewise
 
 
 def scripted_app(engine: ScriptedEngine) -> FastAPI:
@@ -367,8 +394,10 @@ def _sessions(engine: ScriptedEngine) -> APIRouter:
 def _turns(engine: ScriptedEngine) -> APIRouter:
     router = APIRouter()
 
-    async def chat(request: ChatRequest) -> Response:
+    async def chat(request: ChatRequest, client: Request) -> Response:
         session = engine.find(request.sessionId) if request.sessionId else engine.new_session()
+        if request.onBusy == "queue" and not await engine.free(session, client):
+            return Response(status_code=499)
         turn = engine.begin(session, request.message)
         ids = {"X-Session-Id": session.session_id, "X-Turn-Id": turn.turn_id}
         return StreamingResponse(engine.stream(turn, 0), media_type="text/event-stream", headers=ids)

@@ -8,6 +8,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.e2e.chat_page import ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Say, Wait, answer, done, message, text
+from tests.support.waiting import wait_until_blocking
 
 pytestmark = pytest.mark.browser
 
@@ -301,19 +302,62 @@ def test_a_refused_message_names_the_field_and_gives_the_text_back(chat: ChatPag
     expect(chat.notice).to_be_hidden()
 
 
-def test_a_conversation_that_is_busy_elsewhere_is_joined(chat: ChatPage, engine: ScriptedEngine) -> None:
+def busy_elsewhere(chat: ChatPage) -> None:
+    """A conversation on the screen in which another tab has begun a turn that this one does not know of."""
     chat.open()
     chat.ask("What is 17 * 23 + 4?")
     chat.expect_idle()
     session_id = chat.page.url.rpartition("/")[2]
     elsewhere = chat.page.request.post(f"{chat.base_url}/v1/sessions/{session_id}/turns", data={"message": SLOW})
     assert elsewhere.ok
+
+
+def test_a_message_to_a_conversation_that_is_busy_elsewhere_waits_in_sight(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    engine.scripts["And now?"] = [message("Now it is done."), done()]
+    busy_elsewhere(chat)
     chat.ask("And now?")
-    expect(chat.notice).to_contain_text("TURN_RUNNING")
+    expect(chat.queued).to_contain_text("And now?")
     chat.card("demo__slow_job").expect_status("running")
-    expect(chat.input).to_have_value("And now?")
+    expect(chat.questions).to_have_text(["What is 17 * 23 + 4?", SLOW])
+    expect(chat.notice).to_be_hidden()
+
     engine.open_gate("job")
-    expect(chat.answers.last).to_have_text("The slow job is finished.")
+    expect(chat.answers.last).to_have_text("Now it is done.")
+    expect(chat.questions).to_have_text(["What is 17 * 23 + 4?", SLOW, "And now?"])
+    expect(chat.queued).to_have_count(0)
+    expect(chat.answers).to_have_count(3)
+
+
+def test_a_message_can_be_sent_while_an_answer_is_written_and_waits_for_it(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    engine.scripts["And now?"] = [message("Now it is done."), done()]
+    chat.open()
+    chat.ask(SLOW)
+    chat.card("demo__slow_job").expect_status("running")
+    chat.ask("And now?")
+    expect(chat.queued).to_contain_text("And now?")
+    expect(chat.input).to_have_value("")
+    chat.input.fill("And then?")
+    chat.input.press("Enter")
+    expect(chat.input).to_have_value("And then?")  # one waits at a time
+    engine.open_gate("job")
+    expect(chat.answers.last).to_have_text("Now it is done.")
+    expect(chat.queued).to_have_count(0)
+
+
+def test_a_message_that_waits_can_be_taken_back(chat: ChatPage, engine: ScriptedEngine) -> None:
+    busy_elsewhere(chat)
+    chat.ask("And now?")
+    wait_until_blocking(lambda: engine.queued, what="the message that waits")
+    chat.page.get_by_test_id("take-back").click()
+    expect(chat.queued).to_have_count(0)
+    expect(chat.input).to_have_value("And now?")
+    wait_until_blocking(lambda: not engine.queued, what="the end of its wait")
+    engine.open_gate("job")
+    chat.expect_idle()
     expect(chat.questions).to_have_text(["What is 17 * 23 + 4?", SLOW])
 
 

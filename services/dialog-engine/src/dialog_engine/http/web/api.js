@@ -39,9 +39,14 @@ export class Api {
     });
   markdown = async (texts) => (await this.#json("/ui/markdown", { method: "POST", body: { texts } })).html;
 
-  /** Starts a turn; the response is its event stream. */
-  chat = (sessionId, message, signal) =>
-    this.#request("/v1/chat", { method: "POST", body: { sessionId, message }, signal, accept: "text/event-stream" });
+  /** Starts a turn; the response is its event stream. While another one runs: `onBusy` "refuse" or "queue". */
+  chat = (sessionId, message, signal, onBusy = "refuse") =>
+    this.#request("/v1/chat", {
+      method: "POST",
+      body: { sessionId, message, onBusy },
+      signal,
+      accept: "text/event-stream",
+    });
 
   /** The turn's events after `lastEventId` (null: from the start); status 204 when there are none left. */
   events = (turnId, lastEventId, signal) =>

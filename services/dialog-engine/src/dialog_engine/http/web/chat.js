@@ -9,6 +9,7 @@ export class Chat {
   #onError;
   #onSessions;
   #scope = new AbortController();
+  #waiting = new AbortController();
 
   /**
    * `store` is `{state, dispatch(action)}`; `onError(error)` shows what could not be done; `onSessions()` says that the
@@ -43,8 +44,12 @@ export class Chat {
     await this.#attempt(signal, () => this.#watch(sessionId, null, signal));
   }
 
-  /** Sends a message and follows its answer to the end. Calls `onRejected` when the message was not accepted. */
+  /**
+   * Sends a message and follows its answer to the end; while a turn runs the message waits for it. Calls `onRejected`
+   * when the message was not accepted.
+   */
   async send(text, onRejected) {
+    if (this.#store.state.phase === "running") return this.#queue(text, onRejected);
     const signal = this.#leave();
     const reject = () => {
       this.#store.dispatch({ type: "rejected" });
@@ -52,7 +57,11 @@ export class Chat {
     };
     this.#store.dispatch({ type: "submitted", text });
     await this.#attempt(signal, async () => {
-      const turn = await this.#begin(text, signal).catch((error) => this.#explain(error, reject, signal));
+      const queue = () => {
+        this.#store.dispatch({ type: "rejected" });
+        this.#queue(text, onRejected);
+      };
+      const turn = await this.#begin(text, signal).catch((error) => this.#explain(error, { reject, queue }, signal));
       this.#onSessions();
       await this.#watch(this.#store.state.sessionId, turn, signal);
     });
@@ -71,6 +80,11 @@ export class Chat {
     }
   }
 
+  /** Takes the message that waits back, unless its turn has begun. */
+  takeBack() {
+    this.#waiting.abort();
+  }
+
   /** Deletes a conversation; the screen is cleared if it was the one on it. */
   async delete(sessionId) {
     try {
@@ -86,6 +100,29 @@ export class Chat {
     this.#scope.abort();
     this.#scope = new AbortController();
     return this.#scope.signal;
+  }
+
+  /** Has a message wait for the turn that runs in the conversation. It goes on waiting when the user looks elsewhere. */
+  async #queue(text, onRejected) {
+    const { sessionId } = this.#store.state;
+    const here = () => this.#store.state.sessionId === sessionId;
+    this.#waiting = new AbortController();
+    this.#store.dispatch({ type: "queued", text });
+    try {
+      const response = await this.#api.chat(sessionId, text, this.#waiting.signal, "queue");
+      response.body?.cancel(); // the conversation has more that is new than this turn: it is loaded as a whole
+      if (!here()) return;
+      this.#store.dispatch({ type: "accepted", turnId: response.headers.get("X-Turn-Id") });
+    } catch (error) {
+      if (here()) {
+        this.#store.dispatch({ type: "unqueued" });
+        onRejected();
+      }
+      if (!isAbort(error)) this.#onError(error);
+      return;
+    }
+    const signal = this.#leave();
+    await this.#attempt(signal, () => this.#watch(sessionId, null, signal));
   }
 
   /** Runs `work`; what goes wrong is shown, unless the user has left in the meantime. */
@@ -111,11 +148,10 @@ export class Chat {
   }
 
   /** After a failed start: throws, or returns null when there is a turn in the conversation to follow instead. */
-  async #explain(error, reject, signal) {
+  async #explain(error, { reject, queue }, signal) {
     if (signal.aborted) throw error;
     if (error.code === "TURN_RUNNING") {
-      reject();
-      this.#onError(error);
+      queue();
       return null;
     }
     if (error.status === 0 && (await this.#arrived(signal))) return null;

@@ -29,6 +29,7 @@ const conversation = new ConversationView(byId("conversation"), {
   markdown: new MarkdownQueue(api.markdown),
   media: api.media,
   decide: api.decide,
+  takeBack: () => chat.takeBack(),
 });
 const sidebar = new SidebarView({
   onDelete: deleteSession,

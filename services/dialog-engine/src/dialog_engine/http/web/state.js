@@ -26,6 +26,7 @@ export const initial = Object.freeze({
   connection: "live", // live | reconnecting
   items: [],
   turn: null, // {turnId, lastEventId, stopping} while one runs
+  queued: null, // {text, turnId} of a message that waits for the running turn; turnId once its own has begun
   outcome: null, // {reason, usage, ttftMs} of the turn that ended last
   made: 0, // how many items were ever made: the source of keys
 });
@@ -39,13 +40,19 @@ export function reduce(state, action) {
     case "loading":
       return { ...blank(state), sessionId: action.sessionId, phase: "loading" };
     case "loaded":
-      return recognise(state, fromHistory(blank(state), action.history));
+      return recognise(state, { ...fromHistory(blank(state), action.history), queued: stillQueued(state, action.history) });
     case "submitted":
       return add({ ...state, phase: "sending", outcome: null }, { kind: "user", text: action.text });
     case "named": // a new conversation has its id
       return { ...state, sessionId: action.sessionId };
     case "rejected": // the message was not accepted: it goes back to where it was written
       return { ...state, phase: "idle", items: state.items.slice(0, -1) };
+    case "queued":
+      return { ...state, queued: { text: action.text, turnId: null } };
+    case "accepted": // the turn of the message that waited has begun: the history has it
+      return state.queued ? { ...state, queued: { ...state.queued, turnId: action.turnId } } : state;
+    case "unqueued": // it was taken back, or not accepted
+      return { ...state, queued: null };
     case "attached":
       return { ...state, phase: "running", outcome: null, turn: begin(action.turnId), items: asked(state, action) };
     case "detached": // the turn can be followed no longer
@@ -71,6 +78,9 @@ function asked({ items }, { turnId }) {
   const at = items.findLastIndex((item) => item.kind === "user");
   return at < 0 || items[at].turnId ? items : items.with(at, { ...items[at], turnId });
 }
+
+const stillQueued = ({ queued }, { messages }) =>
+  queued && messages.some(({ turnId }) => turnId === queued.turnId) ? null : queued;
 
 /** The screen of `next`, where what was on that of `state` stays what it is. */
 const recognise = (state, next) =>

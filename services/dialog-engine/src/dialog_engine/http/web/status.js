@@ -56,6 +56,7 @@ export function announcements(before, after) {
   if (before.phase !== "running" && after.phase === "running") spoken.push("The answer is being written.");
   if (before.connection !== after.connection && after.phase === "running")
     spoken.push(after.connection === "live" ? "Connected again." : "Connection lost. Reconnecting.");
+  if (after.queued && !before.queued) spoken.push("Your message waits for the answer that is being written.");
   const known = new Map(before.items.map((item) => [item.key, item]));
   for (const item of after.items) {
     const earlier = known.get(item.key);

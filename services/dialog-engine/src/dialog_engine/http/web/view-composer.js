@@ -36,10 +36,10 @@ export class ComposerView {
     this.#refresh();
   }
 
-  update({ phase, turn }) {
+  update({ phase, turn, queued }) {
     const running = phase === "running";
     const stopWasFocused = document.activeElement === this.#stop;
-    this.#ready = phase === "idle";
+    this.#ready = (phase === "idle" || running) && !queued;
     this.#send.hidden = running;
     this.#stop.hidden = !running;
     this.#stop.disabled = turn?.stopping ?? false;

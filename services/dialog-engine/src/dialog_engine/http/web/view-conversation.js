@@ -11,7 +11,7 @@ export class ConversationView {
   #make;
 
   /** `list` is the element that holds the items. */
-  constructor(list, { markdown, media, decide }) {
+  constructor(list, { markdown, media, decide, takeBack }) {
     this.#list = list;
     this.#make = {
       user: () => new UserView(),
@@ -20,12 +20,14 @@ export class ConversationView {
       tool: () => new ToolView(media, decide),
       error: () => new ErrorView(),
       note: () => new NoteView(),
+      queued: () => new QueuedView(takeBack),
     };
   }
 
-  update({ items, outcome }) {
+  update({ items, outcome, queued }) {
     const views = new Map();
-    for (const item of items) views.set(item.key, this.#viewOf(item));
+    const shown = queued ? [...items, { key: "queued", kind: "queued", ...queued }] : items;
+    for (const item of shown) views.set(item.key, this.#viewOf(item));
     for (const [key, { view }] of this.#views) if (!views.has(key)) view.element.remove();
     this.#views = views;
     [...views.values()].forEach(({ view }, index) => {
@@ -61,6 +63,27 @@ class UserView {
 
   update({ text }) {
     this.#text.textContent = text;
+  }
+}
+
+/** A message that waits for the running answer. */
+class QueuedView {
+  #text = h("div", { class: "bubble", dir: "auto" });
+  #takeBack = h("button", { type: "button", class: "quiet", "data-testid": "take-back" }, "Take back");
+  element = h(
+    "article",
+    { class: "user queued", "aria-label": "Your message that waits", "data-testid": "message-queued" },
+    this.#text,
+    h("p", { class: "hint" }, "Waits for the answer above. ", this.#takeBack),
+  );
+
+  constructor(takeBack) {
+    this.#takeBack.addEventListener("click", takeBack);
+  }
+
+  update({ text, turnId }) {
+    this.#text.textContent = text;
+    this.#takeBack.hidden = turnId !== null;
   }
 }
 
