@@ -347,7 +347,7 @@ GUARDS = [
     Guard("claim", "not found[1] and ARGV[5] ~= '1'", "false", test_a_session_that_nobody_knows_cannot_be_claimed),
     Guard("claim", "found[1] and found[1] ~= ARGV[4]", "false", test_a_session_of_somebody_else_cannot_be_claimed),
     Guard("claim", "if found[4] then return", "if false then return", test_a_deleted_session_does_not_come_back),
-    Guard("claim", "came < since", "false", test_who_came_first_is_next_and_who_does_not_wait_passes_nobody),
+    Guard("claim", "came < since", "came > since", test_who_came_first_is_next_and_who_does_not_wait_passes_nobody),
     Guard(
         "claim",
         "if first and first ~= turn",

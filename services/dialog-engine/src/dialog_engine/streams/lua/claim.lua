@@ -13,25 +13,26 @@ if found[4] then return {'FORGOTTEN'} end
 if found[1] and found[1] ~= ARGV[4] then return {'UNKNOWN'} end
 if not found[1] and ARGV[5] ~= '1' then return {'UNKNOWN'} end
 
-local now = now_ms()
-if wait_ms > 0 then
-  local place = redis.call('HGET', waiting, turn)
-  local came = place and string.match(place, '^%d+') or string.format('%.0f', now)
-  redis.call('HSET', waiting, turn, came .. ' ' .. string.format('%.0f', now + wait_ms))
-  redis.call('PEXPIRE', waiting, wait_ms)
-end
-
 -- Whose engine has gone without a word has no place.
-local first, since
+local now, first, since, last = now_ms(), nil, nil, 0
 local places = redis.call('HGETALL', waiting)
 for i = 1, #places, 2 do
   local came, ends = string.match(places[i + 1], '^(%d+) (%d+)$')
   came = tonumber(came)
   if tonumber(ends) < now then
     redis.call('HDEL', waiting, places[i])
-  elseif not first or came < since or (came == since and places[i] < first) then
-    first, since = places[i], came
+  else
+    if not first or came < since then first, since = places[i], came end
+    last = math.max(last, came)
   end
+end
+
+if wait_ms > 0 then
+  local place = redis.call('HGET', waiting, turn)
+  -- Two that come in the same millisecond have an order too.
+  local came = place and string.match(place, '^%d+') or string.format('%.0f', math.max(now, last + 1))
+  redis.call('HSET', waiting, turn, came .. ' ' .. string.format('%.0f', now + wait_ms))
+  redis.call('PEXPIRE', waiting, wait_ms)
 end
 
 if found[2] and found[2] ~= turn then return {'BUSY', found[2]} end
