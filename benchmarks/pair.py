@@ -154,7 +154,7 @@ async def engine_parts(redis_url: str, database_file: Path) -> AsyncGenerator[Pa
             backlog_limit=MAX_BACKLOG,
             subject_window=SUBJECT_WINDOW,
         )
-        mailbox.on_ring = relay.begun
+        mailbox.on_ring, mailbox.auditor.unmarked = relay.begun, relay.unmarked
         watch = RedisWatch(redis, clock)
         catalogue = CatalogueReader(redis, announcements, keys, clock)
         await watch.ask()

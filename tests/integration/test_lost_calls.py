@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.model import CallQueued
 from dialog_engine.streams import losses, mailbox
+from dialog_engine.streams.relay import Relay
 from plugins_contract.connections import thread_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger import Delivery, replies
+from plugins_contract.ledger import Delivery, EngineLedger, replies
 from plugins_contract.ledger.replies import Loss
-from plugins_contract.messages import ToolCallRequested
+from plugins_contract.messages import EVENT_TYPE, ToolCallRequested
 from plugins_contract.outcomes import CallState, ToolOutcome
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from tests.integration.desk import Desk, Waiter
@@ -298,6 +300,24 @@ async def test_while_redis_is_away_nothing_is_lost(own_redis: LocalServer) -> No
 
 
 # --- Given up after a loss ---
+
+
+async def test_while_the_disk_is_full_the_relays_word_counts_and_not_the_tables(desk: Desk) -> None:
+    desk.outbox.failure = StorageUnavailableError("the disk is full")
+    ledger = EngineLedger(desk.redis, desk.keys)
+    routes = {EVENT_TYPE: "events.plugins"}
+    relay = Relay(desk.outbox, desk.redis, ledger, desk.keys, routes, desk.executor.on_enqueued)
+    desk.mailbox.auditor.unmarked = relay.unmarked
+    async with at_work(relay.run):
+        call = desk.request()
+        relay.offer(await desk.outbox.calls([call.correlation_id]))
+        await wait_until(relay.unmarked, what="the publication")
+        delivery = await desk.bench.deliver()
+        await desk.bench.run(delivery)
+        await desk.redis.flushall()
+        outcomes = await desk.executor.cancel([call])
+    assert await desk.outbox.calls([call.correlation_id]), "the table still says that it waits"
+    assert truth(outcomes[call.correlation_id]) == LOST_UNKNOWN
 
 
 async def test_a_published_call_that_is_stopped_after_a_flush_is_not_said_to_have_never_begun(

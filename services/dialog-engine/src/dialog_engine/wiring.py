@@ -134,7 +134,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             backlog_limit=settings.max_backlog,
             subject_window=settings.subject_window,
         )
-        mailbox.on_ring = relay.begun
+        mailbox.on_ring, mailbox.auditor.unmarked = relay.begun, relay.unmarked
         logs = RedisTurnLogs(redis, keys)
         catalogue = CatalogueReader(redis, announcements, keys, clock)
         quarantine = Quarantine(lambda tool: metrics.tools_refused.labels(tool.name).inc())

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from dialog_engine.chat.outbox import Outbox
 from dialog_engine.errors import StorageUnavailableError
@@ -19,6 +19,8 @@ class Auditor:
     def __init__(self, ledger: EngineLedger, outbox: Outbox) -> None:
         self._ledger = ledger
         self._outbox = outbox
+        self.unmarked: Callable[[], Collection[str]] = frozenset
+        """The relay's word on calls that are published though the table does not say so yet."""
         self._suspicions = Suspicions()
 
     @property
@@ -43,11 +45,14 @@ class Auditor:
 
     async def unpublished(self, correlation_ids: Sequence[str]) -> frozenset[str]:
         """Which of these calls were not published yet. When nobody knows, none: they may well have been."""
+        # While a disk is full marks cannot be written: the table says "waiting" of calls that are long with a worker.
+        unmarked = self.unmarked()
         try:
-            return frozenset(row.event_id for row in await self._outbox.calls(correlation_ids))
+            waiting = frozenset(row.event_id for row in await self._outbox.calls(correlation_ids))
         except StorageUnavailableError as error:
             log.warning("whether calls were published cannot be read: %s", error)
             return frozenset()
+        return waiting.difference(unmarked, self.unmarked())
 
     def forget(self, correlation_id: str) -> None:
         """This call is not waited for any more."""

@@ -51,8 +51,8 @@ class Mailbox:
     def __init__(self, blocking: Redis, redis: Redis, keys: Keys, engine_id: str, outbox: Outbox) -> None:
         self._blocking = blocking
         self._redis = redis
-        self._auditor = Auditor(EngineLedger(redis, keys), outbox)
-        self.unpublished = self._auditor.unpublished
+        self.auditor = Auditor(EngineLedger(redis, keys), outbox)
+        self.unpublished = self.auditor.unpublished
         self.key = keys.mailbox(engine_id)
         self._waiting: dict[str, _Subscriber] = {}
         self._heard: dict[str, float] = {}
@@ -90,7 +90,7 @@ class Mailbox:
         """Look these calls up in the ledger now: deliver what is finished, tell what is lost."""
         ids = [correlation_id for correlation_id in correlation_ids if correlation_id in self._waiting]
         for at in range(0, len(ids), AUDIT_BATCH):
-            for correlation_id, found in await self._auditor.look(ids[at : at + AUDIT_BATCH]):
+            for correlation_id, found in await self.auditor.look(ids[at : at + AUDIT_BATCH]):
                 if not isinstance(found, Loss):
                     self._deliver(correlation_id, found)
                 elif subscriber := self._waiting.get(correlation_id):
@@ -133,7 +133,7 @@ class Mailbox:
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(SUSPECT_SECONDS if self._auditor.suspects else SWEEP_SECONDS)
+            await asyncio.sleep(SUSPECT_SECONDS if self.auditor.suspects else SWEEP_SECONDS)
             quiet = [i for i, heard in self._heard.items() if heard < loop.time() - QUIET_SECONDS]
             try:
                 await self.check(quiet)
@@ -158,7 +158,7 @@ class Mailbox:
     def _forget(self, correlation_id: str) -> None:
         self._waiting.pop(correlation_id, None)
         self._heard.pop(correlation_id, None)
-        self._auditor.forget(correlation_id)
+        self.auditor.forget(correlation_id)
 
 
 def _streams(answer: Any) -> list[Any]:

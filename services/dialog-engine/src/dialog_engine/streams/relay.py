@@ -106,6 +106,10 @@ class Relay:
         """How many calls are held back, because enough of their subject stand in the stream."""
         return self._intake.held
 
+    def unmarked(self) -> frozenset[str]:
+        """The calls that are published, and whose rows do not say so yet: with a full disk, for as long as it is."""
+        return frozenset(row.event_id for row in self._published if row.event_type == TOOL_CALL_REQUESTED)
+
     def offer(self, rows: Sequence[OutboxRow]) -> None:
         """Take rows that were just committed."""
         for row in rows:
