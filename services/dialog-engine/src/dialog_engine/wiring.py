@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -201,10 +201,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         if watch.available and settings.enable_mcp:
             await catalogue.look()
 
-        async def leave() -> None:
-            await takeover.release(await turns.close(settings.shutdown_grace_seconds))
-            logs.let_go()
-
+        leave = _leaving(turns, takeover, logs, settings.shutdown_grace_seconds)
         await stack.enter_async_context(left_when(closing, leave))
         await takeover.resume()
         readings = Readings(
@@ -235,6 +232,18 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             metrics=readings.scrape,
             max_message_chars=settings.max_message_chars,
         )
+
+
+def _leaving(
+    turns: RunningTurns, takeover: Takeover, logs: RedisTurnLogs, grace_seconds: float
+) -> Callable[[], Awaitable[None]]:
+    """Turns get their grace; what is left of them is for others, and so are their readers."""
+
+    async def leave() -> None:
+        await takeover.release(await turns.close(grace_seconds))
+        logs.let_go()
+
+    return leave
 
 
 def _desk(

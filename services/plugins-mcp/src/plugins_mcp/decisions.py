@@ -129,7 +129,8 @@ def cancelled(execution_class: ExecutionClass, *, sent: bool = True) -> ToolOutc
         return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "it was cancelled before it ran")
     if execution_class is ExecutionClass.ONCE:
         return unknown("it was cancelled while it ran; whether it took effect before that is not known")
-    return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "it was cancelled while it ran")
+    message = "it was cancelled while it ran; if it took effect before that, running it again does no harm"
+    return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, message)
 
 
 def _failed(code: ErrorCode, message: str) -> Finish:
