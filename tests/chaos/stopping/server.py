@@ -47,6 +47,8 @@ class StoppableServer:
                 await self._work(name, request, token, arguments["work_ms"] / 1000, stopped)
             finally:
                 closed.cancel()
+                if request.gone.is_set():
+                    self._cancel(token, stopped)
                 self._notes.add(What.ENDED, token)
                 self._running.pop(request.message["id"], None)
 
@@ -63,11 +65,13 @@ class StoppableServer:
             return
         if name != EFFECT_FIRST:
             self._notes.add(What.EFFECT, token)
-        with suppress(ConnectionError):
-            result = {"content": [{"type": "text", "text": "done"}], "resultType": "complete"}
+        result = {"content": [{"type": "text", "text": "done"}], "resultType": "complete"}
+        try:
             await request.event(request.envelope(result=result))
             self._notes.add(What.ANSWERED, token)
             await request.raw(b"0\r\n\r\n")
+        except ConnectionError:
+            self._cancel(token, stopped)  # closed while it answered
 
     async def _closed(self, request: Request, token: str, stopped: asyncio.Event) -> None:
         await request.gone.wait()
