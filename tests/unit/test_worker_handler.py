@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import anyio
 import pytest
@@ -167,6 +168,26 @@ async def test_a_call_is_cancelled_by_its_id_and_a_strange_id_does_nothing(bench
         bench.handler.cancel(ours.request.correlation_id)
     assert bench.outcome.state is CallState.UNKNOWN
     bench.handler.cancel(ours.request.correlation_id)
+
+
+async def test_a_stop_that_is_heard_before_the_answer_to_start_is_not_missed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = delivery()
+    start = bench.ledger.start
+
+    async def overtaken(*args: Any, **kwargs: Any) -> Any:
+        started = await start(*args, **kwargs)
+        bench.handler.cancel(ours.request.correlation_id)
+        return started
+
+    monkeypatch.setattr(bench.ledger, "start", overtaken)
+    bench.server.behaviours, bench.server.sends = [hangs], False
+    async with asyncio.timeout(10):
+        await bench.handler.handle(ours)
+    assert bench.outcome.state is CallState.CANCELLED
+    assert bench.outcome.error is not None
+    assert "before it ran" in bench.outcome.error.message
 
 
 async def test_a_call_that_answers_in_spite_of_its_cancellation_has_that_answer(bench: Bench) -> None:

@@ -1,9 +1,10 @@
 """One delivery, from START to COMPLETE."""
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import TypeVar
 
 import msgspec
@@ -70,6 +71,9 @@ class CallHandler:
         self._result_max_bytes = result_max_bytes
         self._lease_ms = lease_ms
         self._running: dict[str, Running] = {}
+        self._starting: dict[str, list[Running]] = {}
+        """Deliveries whose START is on its way. It may have gone through, and its caller may have stopped the call,
+        before the answer is here."""
 
     def __len__(self) -> int:
         return len(self._running)
@@ -77,8 +81,8 @@ class CallHandler:
     def cancel(self, correlation_id: str) -> None:
         """End a call that runs here, on its caller's behalf; not of ours, nothing."""
         running = self._running.get(correlation_id)
-        if running is not None:
-            running.cancel()
+        for each in (*([running] if running else ()), *self._starting.get(correlation_id, ())):
+            each.cancel()
 
     async def handle(self, delivery: Delivery) -> None:
         """See one delivery through. Whatever happens to the call is written before this returns, or left to others."""
@@ -91,9 +95,11 @@ class CallHandler:
             asked_at = time.monotonic()
             return await self._ledger.start(delivery, max_starts=MAX_STARTS, expired=_EXPIRED, lease_ms=self._lease_ms)
 
-        match await self._until_written(start):
+        with self._about_to_start(delivery.request.correlation_id) as running:
+            started = await self._until_written(start)
+        match started:
             case Run(fence, starts):
-                await self._run(delivery, fence, starts, since=asked_at)
+                await self._run(delivery, fence, starts, running, since=asked_at)
             case Abandoned(fence, starts):
                 await self._complete(delivery, fence, decisions.unknown("the worker that ran it is gone"), starts)
             case CancelledBefore(fence, starts):
@@ -113,20 +119,31 @@ class CallHandler:
                 outcome = ToolOutcome.failure(state, ErrorCode.LOST, message)
                 await self._complete(delivery, 0, outcome, 0, dead_reason=message)
 
+    @contextlib.contextmanager
+    def _about_to_start(self, correlation_id: str) -> Generator[Running]:
+        """What runs when START says so; a cancel that comes before that is not missed."""
+        running = Running()
+        self._starting.setdefault(correlation_id, []).append(running)
+        try:
+            yield running
+        finally:
+            self._starting[correlation_id].remove(running)
+            if not self._starting[correlation_id]:
+                del self._starting[correlation_id]
+
     async def _passed_on(self, delivery: Delivery) -> bool:
         """Leave a call whose server is not configured here to others. If none has it, the deadline ends the call."""
         request = delivery.request
         log.debug("call %s: server %r is not configured here", request.correlation_id, request.server)
         return await self._until_written(lambda: self._ledger.pass_on(delivery, lease_ms=self._lease_ms))
 
-    async def _run(self, delivery: Delivery, fence: int, starts: int, *, since: float) -> None:
+    async def _run(self, delivery: Delivery, fence: int, starts: int, running: Running, *, since: float) -> None:
         request = delivery.request
         server = self._servers.get(request.server)
         if server is None:
             # Begun elsewhere, where it was in the configuration: another worker may still have it.
             await self._until_written(lambda: self._ledger.release(delivery, fence, lease_ms=self._lease_ms))
             return
-        running = Running()
 
         def lost() -> None:
             self._observer.lease_lost(request)
