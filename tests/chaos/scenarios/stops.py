@@ -21,7 +21,7 @@ from tests.chaos.stopping.notes import Noted, What
 from tests.chaos.stopping.phases import PHASES, Phase
 from tests.chaos.stopping.stage import BEFORE, Stage, running_stage
 from tests.chaos.stopping.users import Stopped, ask_again, stop
-from tests.chaos.stopping.verdict import judged
+from tests.chaos.stopping.verdict import judged, missed
 from tests.chaos.trial import quantile
 from tests.support.replicas import Replica
 from tests.support.waiting import wait_until_blocking
@@ -101,7 +101,10 @@ def run(size: Size, folder: Path, source: str = "") -> Report:
         noted = play.settled()
     findings = [finding for turn in play.turns for finding in judged(turn, noted)]
     findings += [f"the model was sent what it cannot take: {token}" for token in noted.tokens(What.INVALID)]
-    figures: Figures = {"turns": len(play.turns)}
+    figures: Figures = {
+        "turns": len(play.turns),
+        "unknown calls that were stopped on their way and ran on": sum(missed(turn, noted) for turn in play.turns),
+    }
     for phase in PHASES:
         turns = [turn for turn in play.turns if turn.phase is phase]
         figures[phase.name] = _ends(turns, noted)

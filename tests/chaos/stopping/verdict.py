@@ -8,6 +8,8 @@ from tests.chaos.stopping.users import Stopped, went_on
 
 LAST = frozenset({"succeeded", "cancelled", "unknown"})
 """What may become of a call here: its tool never fails, and there is time enough."""
+SOON_SECONDS = 1.0
+"""A tool that ends so soon after Stop may do so before its server has read that it is stopped."""
 
 
 def judged(turn: Stopped, noted: Noted) -> Iterator[str]:
@@ -17,6 +19,15 @@ def judged(turn: Stopped, noted: Noted) -> Iterator[str]:
     for token, step in turn.calls:
         for what in _of_a_call(turn, token, step, noted):
             yield f"{turn.phase.name}: {what} ({token})"
+
+
+def missed(turn: Stopped, noted: Noted) -> int:
+    """How many of its calls came to the MCP server when they had been stopped, and went on to their end there."""
+    return sum(
+        not noted.times(What.CANCELLED, token) and bool(noted.times(What.EFFECT, token))
+        for token, step in turn.calls
+        if step.get("status") == "unknown" and all(at > turn.pressed_at for at in noted.times(What.CALLED, token))
+    )
 
 
 def _of_the_turn(turn: Stopped) -> Iterator[str]:
@@ -66,6 +77,7 @@ def _of_a_call(turn: Stopped, token: str, step: dict[str, Any], noted: Noted) ->
         yield "a call is cancelled and had its effect"
     if turn.phase.held and (called or status != "cancelled"):
         yield f"a call that no worker had begun is {status}, and came {len(called)} times"
-    answered = any(at < turn.done_at for at in noted.times(What.ANSWERED, token))
-    if called and status != "succeeded" and not cancelled and not answered:
+    had_it = any(at < turn.pressed_at for at in called)
+    ended = any(at < turn.pressed_at + SOON_SECONDS for at in noted.times(What.ENDED, token))
+    if had_it and status != "succeeded" and not cancelled and not ended:
         yield "the MCP server was not told that a call is stopped"
