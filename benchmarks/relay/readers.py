@@ -68,11 +68,12 @@ def get(port: int, path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n".encode()
 
 
-def post(port: int, path: str, body: object) -> bytes:
+def post(port: int, path: str, body: object, key: str = "") -> bytes:
     """A request."""
     data = json.dumps(body).encode()
+    bearer = f"authorization: Bearer {key}\r\n" if key else ""
     head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
-    return f"{head}content-length: {len(data)}\r\n\r\n".encode() + data
+    return f"{head}{bearer}content-length: {len(data)}\r\n\r\n".encode() + data
 
 
 async def connection(port: int) -> Reader:

@@ -1,6 +1,7 @@
 """The relays under measurement, each a process of its own in front of the same provider."""
 
 import os
+import secrets
 import shutil
 import socket
 import sys
@@ -29,13 +30,14 @@ class Relay:
     path: str = "/v1/chat"
     beside: dict[str, Process] = field(default_factory=dict[str, Process])
     redis_url: str = ""
+    key: str = ""
 
     def request(self, answer: Answer) -> bytes:
         """What makes the model give this answer."""
         body: dict[str, object] = {"message": str(answer)}
         if self.path != "/v1/chat":
             body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": str(answer)}]}
-        return post(self.port, self.path, body)
+        return post(self.port, self.path, body, self.key)
 
 
 def cpu_seconds(process: Process) -> float:
@@ -107,10 +109,11 @@ def litellm(command: str, provider_port: int, folder: Path) -> Generator[Relay]:
         f"model_list:\n  - model_name: {MODEL}\n    litellm_params:\n      model: openai/{MODEL}\n"
         f"      api_base: {_url(provider_port)}\n      api_key: none\n"
     )
-    env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    key = f"sk-{secrets.token_hex(32)}"  # it does not start without one
+    env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MASTER_KEY": key}
     with _running([command, "--config", str(config), "--port", str(port)], env, folder) as process:
         process.wait_ready(lambda: answers(f"http://127.0.0.1:{port}/health/liveliness"), START_SECONDS)
-        yield Relay("LiteLLM proxy", process, port, "/v1/chat/completions")
+        yield Relay("LiteLLM proxy", process, port, "/v1/chat/completions", key=key)
 
 
 @contextmanager

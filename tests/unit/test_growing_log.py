@@ -3,9 +3,10 @@
 import pytest
 
 from dialog_engine.chat import frames
-from dialog_engine.chat.frames import START, Cursor, LogGoneError
+from dialog_engine.chat.frames import START, Cursor, Frame, LogGoneError
+from dialog_engine.model import ReasoningDelta, TextDelta
 from dialog_engine.streams.growing_log import BATCH_CHARACTERS, ENTRIES_AT_ONCE, GrowingLog, batches_of
-from dialog_engine.streams.log_entries import Entry
+from dialog_engine.streams.log_entries import Entry, entry_of
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +41,24 @@ async def test_many_small_events_are_not_held_on_to_at_once() -> None:
     log = Log()
     log.add(*entries(300, 1))
     assert len(await anext(log.follow(START))) == ENTRIES_AT_ONCE
+
+
+async def test_who_is_behind_gets_the_text_that_has_piled_up_as_one_event() -> None:
+    log = Log()
+    log.add(entry_of(1, 1, TextDelta("a")))
+    reader, late = log.follow(START), log.follow(Cursor(1, 1))
+    assert await anext(reader) == [Frame("1-1", "text", '{"delta":"a"}')]
+
+    log.add(*(entry_of(1, 2 + at, TextDelta(text)) for at, text in enumerate("bcd")))
+    assert await anext(reader) == [Frame("1-4", "text", '{"delta":"bcd"}')]
+    assert await anext(late) == [Frame("1-4", "text", '{"delta":"bcd"}')]
+
+    log.add(entry_of(1, 5, TextDelta("e")))
+    assert await anext(reader) == [Frame("1-5", "text", '{"delta":"e"}')]
+    log.add(entry_of(1, 6, TextDelta("f")), entry_of(1, 7, ReasoningDelta("g")), entry_of(1, 9, ReasoningDelta("i")))
+    assert [frame.id for frame in await anext(reader)] == ["1-6", "1-7"]
+    with pytest.raises(LogGoneError):
+        await anext(reader)
 
 
 async def test_what_stands_before_a_hole_is_told_first() -> None:

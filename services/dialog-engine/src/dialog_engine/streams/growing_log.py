@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from dialog_engine.chat import frames
 from dialog_engine.chat.frames import Batch, Cursor, Frame, LogGoneError
-from dialog_engine.streams.log_entries import Entry
+from dialog_engine.streams.log_entries import Entry, merged
 
 ENTRIES_AT_ONCE = 50
 BATCH_CHARACTERS = 8_000
@@ -48,7 +48,8 @@ class GrowingLog:
         with self._ticking():
             while True:
                 if entries := self._since(after):
-                    for batch in batches_of(entries, after):
+                    # Who is behind gets the text that has piled up as one event: less for everyone to do.
+                    for batch in batches_of(merged(entries), after):
                         yield batch
                     after = entries[-1].cursor
                     woken = False  # more may have come meanwhile

@@ -1,6 +1,5 @@
 """The entries of a turn's log. Pure: how deltas are merged, and what is left of an entry for a given reader."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -74,8 +73,10 @@ def entry_from_fields(place: Cursor, fields: dict[bytes, bytes]) -> Entry:
     return Entry(place.epoch, place.seq - len(pieces) + 1, place.seq, name, pieces=pieces)
 
 
-def merged(entries: Iterable[Entry]) -> list[Entry]:
-    """The same entries with neighbouring deltas of one kind in one."""
+def merged(entries: list[Entry]) -> list[Entry]:
+    """The same entries with neighbouring deltas of one kind in one, as long as nothing is missing between them."""
+    if len(entries) < 2:
+        return entries
     result: list[Entry] = []
     run: list[Entry] = []
 
@@ -88,7 +89,7 @@ def merged(entries: Iterable[Entry]) -> list[Entry]:
         run.clear()
 
     for entry in entries:
-        if run and (not entry.pieces or entry.name != run[0].name):
+        if run and (not entry.pieces or entry.name != run[0].name or not entry.goes_on_from(run[-1].cursor)):
             flush()
         if entry.pieces:
             run.append(entry)
