@@ -1,7 +1,7 @@
 #!/bin/sh
 # Where no model is configured, use the scripted one at DEMO_MODEL_URL, and say so on the chat page.
 set -eu
-if [ -n "${DEMO_MODEL_URL:-}" ] && [ -z "${OPENAI_API_KEY:-}${OPENAI_BASE_URL:-}" ] &&
+if [ -n "${DEMO_MODEL_URL:-}" ] && [ -z "${OPENAI_API_KEY:-}${OPENAI_BASE_URL:-}${ANTHROPIC_API_KEY:-}${ANTHROPIC_BASE_URL:-}" ] &&
     [ ! -e /run/secrets/openai_api_key ] && [ ! -e /run/secrets/openai_base_url ]; then
     export OPENAI_BASE_URL="$DEMO_MODEL_URL" OPENAI_MODEL=demo-scripted MODEL_SCRIPTED=true
     export MODEL_LABEL="Demo model (scripted, not an AI)"

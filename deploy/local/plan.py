@@ -105,6 +105,10 @@ def _model(
         name, where = given.get("OPENAI_MODEL", "the default model"), given.get("OPENAI_BASE_URL", "OpenAI")
         facts["Model"] = f"{name} at {_without_password(where)}"
         return []
+    if "ANTHROPIC_API_KEY" in given or "ANTHROPIC_BASE_URL" in given:
+        name, where = given.get("ANTHROPIC_MODEL", "the default model"), given.get("ANTHROPIC_BASE_URL", "Anthropic")
+        facts["Model"] = f"{name} at {_without_password(where)}"
+        return []
     port = free_port()
     shared |= {
         "OPENAI_BASE_URL": f"http://{LOCAL}:{port}/v1",
@@ -112,7 +116,7 @@ def _model(
         "MODEL_LABEL": "Scripted demo model",
         "MODEL_SCRIPTED": "true",
     }
-    facts["Model"] = "a script, not an AI (OPENAI_API_KEY or OPENAI_BASE_URL uses a real one)"
+    facts["Model"] = "a script, not an AI (OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY uses a real one)"
     argv = (sys.executable, "-m", "examples.demo_model", "--host", LOCAL, "--port", str(port))
     return [Program("demo-model", argv, {}, f"http://{LOCAL}:{port}/healthz", 0)]
 

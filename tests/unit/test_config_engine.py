@@ -68,6 +68,13 @@ def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> 
         ({"HOST": "::"}, "HOST :: .* API_KEYS"),
         ({"HOST": "example.org"}, "HOST example.org .* API_KEYS"),
         ({"OPENAI_API_KEY": ""}, "OPENAI_API_KEY or OPENAI_BASE_URL"),
+        ({"ANTHROPIC_BASE_URL": "my-model"}, "ANTHROPIC_BASE_URL: must begin with http://"),
+        ({"LLM_PROVIDER": "other"}, "LLM_PROVIDER"),
+        ({"LLM_PROVIDER": "anthropic"}, "LLM_PROVIDER names anthropic: set ANTHROPIC_API_KEY"),
+        ({"LLM_FALLBACKS": "gpt-4.1"}, "LLM_FALLBACKS.*'gpt-4.1' is not openai:model or anthropic:model"),
+        ({"LLM_FALLBACKS": "anthropic:claude"}, "LLM_FALLBACKS names anthropic: set ANTHROPIC_API_KEY"),
+        ({"ALLOWED_MODELS": "openai:"}, "ALLOWED_MODELS"),
+        ({"OPENAI_EXTRA_BODY": "{"}, "OPENAI_EXTRA_BODY: is not valid JSON"),
     ],
 )
 def test_a_wrong_value_names_its_setting_and_shows_no_secret(
@@ -95,3 +102,22 @@ def test_secrets_may_be_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "::1"])
 def test_loopback_is_reachable_from_this_machine_only(host: str) -> None:
     assert is_loopback(host)
+
+
+def test_who_is_configured_answers_openai_when_both_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(monkeypatch).default_model == "openai:gpt-4.1-mini"
+    assert load(monkeypatch, ANTHROPIC_API_KEY="k", ANTHROPIC_MODEL="claude").default_model == "openai:gpt-4.1-mini"
+    assert load(monkeypatch, LLM_PROVIDER="anthropic").default_model == "anthropic:claude"
+    monkeypatch.delenv("LLM_PROVIDER")
+    assert load(monkeypatch, OPENAI_API_KEY="").default_model == "anthropic:claude"
+
+
+def test_the_models_that_may_answer_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(
+        monkeypatch,
+        ANTHROPIC_API_KEY="k",
+        ALLOWED_MODELS="anthropic:claude, openai:gpt-4.1-mini",
+        LLM_FALLBACKS="openai:x:free,anthropic:claude",
+    )
+    assert settings.choosable_models == ("openai:gpt-4.1-mini", "anthropic:claude")
+    assert settings.every_model == ("openai:gpt-4.1-mini", "anthropic:claude", "openai:x:free")

@@ -82,6 +82,8 @@ def test_the_demo_servers_are_told_to_the_worker() -> None:
         ({"REDIS_URL": "redis://elsewhere:6379/0"}, "valkey"),
         ({"OPENAI_API_KEY": "sk-1"}, "demo-model"),
         ({"OPENAI_BASE_URL": "http://elsewhere/v1"}, "demo-model"),
+        ({"ANTHROPIC_API_KEY": "sk-1"}, "demo-model"),
+        ({"ANTHROPIC_BASE_URL": "http://elsewhere"}, "demo-model"),
         ({"MCP_CONFIG": "mine.json"}, "demo-mcp-server"),
         ({"MCP_SERVER_ENDPOINT": "http://elsewhere/mcp"}, "demo-mcp-server"),
     ],
@@ -99,6 +101,7 @@ def test_a_real_model_is_not_called_a_script() -> None:
 
     assert "MODEL_SCRIPTED" not in settings_of(plan, "dialog-engine")
     assert plan.facts["Model"] == "gpt-x at OpenAI"
+    assert planned(ANTHROPIC_API_KEY="sk-1", ANTHROPIC_MODEL="claude-x").facts["Model"] == "claude-x at Anthropic"
 
 
 def test_an_empty_variable_counts_as_unset() -> None:

@@ -102,10 +102,12 @@ async def test_names_that_a_model_makes_up_do_not_become_metrics() -> None:
 
 async def test_a_request_to_the_model_is_counted_with_its_tokens_and_its_first_one() -> None:
     metrics = Metrics()
-    llm = observed_llm(says(TextDelta("a"), TextDelta("b"), StreamEnd(FinishReason.STOP, Usage(7, 3))), metrics)
+    llm = observed_llm(
+        says(TextDelta("a"), TextDelta("b"), StreamEnd(FinishReason.STOP, Usage(7, 3))), metrics, "openai:x"
+    )
     async with aclosing(llm(REQUEST)) as events:
         assert len([event async for event in events]) == 3
-    assert value(metrics, "dialog_llm_requests_total", outcome="ok") == 1
+    assert value(metrics, "dialog_llm_requests_total", outcome="ok", model="openai:x") == 1
     assert value(metrics, "dialog_llm_first_token_seconds_count") == 1
     assert value(metrics, "dialog_llm_tokens_total", direction="input") == 7
     assert value(metrics, "dialog_llm_tokens_total", direction="output") == 3
@@ -113,13 +115,13 @@ async def test_a_request_to_the_model_is_counted_with_its_tokens_and_its_first_o
 
 async def test_a_request_that_fails_or_is_given_up_is_counted_so() -> None:
     metrics = Metrics()
-    llm = observed_llm(says(TextDelta("a"), error=LLMRateLimitedError("slow down")), metrics)
+    llm = observed_llm(says(TextDelta("a"), error=LLMRateLimitedError("slow down")), metrics, "openai:x")
     with pytest.raises(LLMRateLimitedError):
         _ = [event async for event in llm(REQUEST)]
     async with aclosing(llm(REQUEST)) as events:
         await anext(events)
-    assert value(metrics, "dialog_llm_requests_total", outcome="MODEL_RATE_LIMITED") == 1
-    assert value(metrics, "dialog_llm_requests_total", outcome="abandoned") == 1
+    assert value(metrics, "dialog_llm_requests_total", outcome="MODEL_RATE_LIMITED", model="openai:x") == 1
+    assert value(metrics, "dialog_llm_requests_total", outcome="abandoned", model="openai:x") == 1
 
 
 def test_the_text_can_be_read_and_every_metric_is_described() -> None:

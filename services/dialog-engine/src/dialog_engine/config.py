@@ -3,16 +3,17 @@
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from dialog_engine.errors import ConfigurationError
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.settings import RedisSettings, problems
 
+PROVIDERS = ("openai", "anthropic")
 SECRETS_DIR = Path("/run/secrets")
 
 DEFAULT_PROMPT = (
@@ -33,6 +34,19 @@ def _url(url: str, *schemes: str) -> str:
     return url
 
 
+def _models(value: object) -> object:
+    """Names of models in a text, between commas."""
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+def _model_name(name: str) -> str:
+    provider, _, model = name.partition(":")
+    if provider not in PROVIDERS or not model:
+        raise ValueError(f"{name!r} is not {' or '.join(f'{each}:model' for each in PROVIDERS)}")
+    return name
+
+
+ModelNames = Annotated[tuple[Annotated[str, AfterValidator(_model_name)], ...], NoDecode, BeforeValidator(_models)]
 HttpUrl = Annotated[str, AfterValidator(lambda url: _url(url, "http", "https"))]
 
 
@@ -62,6 +76,28 @@ class Settings(RedisSettings, BaseSettings):
     openai_api_key: SecretStr | None = Field(None, description="Key of the model's provider.")
     openai_base_url: HttpUrl | None = Field(None, description="Any OpenAI-compatible server; unset is OpenAI itself.")
     openai_model: str = Field("gpt-4.1-mini", min_length=1, description="The model's name.")
+    openai_extra_body: dict[str, Any] = Field(
+        default_factory=dict, description="JSON that is merged into every request to it, such as a temperature."
+    )
+    anthropic_api_key: SecretStr | None = Field(None, description="Key for Anthropic.")
+    anthropic_base_url: HttpUrl | None = Field(None, description="Any server with Anthropic's Messages API.")
+    anthropic_model: str = Field("claude-haiku-4-5", min_length=1, description="The model's name there.")
+    anthropic_extra_body: dict[str, Any] = Field(
+        default_factory=dict, description='The same for Anthropic, such as {"thinking": {"type": "adaptive"}}.'
+    )
+    llm_provider: Literal["openai", "anthropic"] | None = Field(
+        None, description="Who answers; unset: who is configured, OpenAI when both are."
+    )
+    llm_fallbacks: ModelNames = Field(
+        default_factory=tuple,
+        description="Models to ask, in this order, while the first cannot answer: openai:model,anthropic:model.",
+    )
+    llm_cooldown_seconds: float = Field(30, ge=0, description="How long a model that could not answer is asked last.")
+    llm_max_tokens: int | None = Field(None, ge=1, description="Longest answer in tokens.")
+    llm_profile: str | None = Field(None, description="How the provider wants to be spoken to; unset: by its address.")
+    allowed_models: ModelNames = Field(
+        default_factory=tuple, description="Models that a request may ask for: openai:model,anthropic:model."
+    )
     model_label: str | None = Field(None, description="How the chat page names the model; unset is its name.")
     model_scripted: bool = Field(False, description="Say on the chat page that the model is a script, not an AI.")
     model_connect_timeout_seconds: float = Field(
@@ -140,11 +176,49 @@ class Settings(RedisSettings, BaseSettings):
     def _be_safe(self) -> Self:
         if not self.api_keys and not is_loopback(self.host):
             raise ValueError(f"HOST {self.host} is open to others: set API_KEYS, or HOST=127.0.0.1")
-        if self.openai_api_key is None and self.openai_base_url is None:
-            raise ValueError("OPENAI_API_KEY or OPENAI_BASE_URL must be set: there is no model otherwise")
+        if not self._providers:
+            raise ValueError(
+                "OPENAI_API_KEY or OPENAI_BASE_URL, or ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL, must be set: there is"
+                " no model otherwise"
+            )
+        for setting, names in (("LLM_FALLBACKS", self.llm_fallbacks), ("ALLOWED_MODELS", self.allowed_models)):
+            for name in names:
+                self._check_configured(setting, name.partition(":")[0])
+        if self.llm_provider:
+            self._check_configured("LLM_PROVIDER", self.llm_provider)
         if TOOL_CALL_REQUESTED in self.outbox_routes:
             raise ValueError(f"OUTBOX_ROUTES cannot move {TOOL_CALL_REQUESTED}: workers read events.plugins only")
         return self
+
+    @property
+    def default_model(self) -> str:
+        """The model that answers where nothing else is asked for, as `provider:model`."""
+        provider = self.llm_provider or self._providers[0]
+        return f"{provider}:{self.anthropic_model if provider == 'anthropic' else self.openai_model}"
+
+    @property
+    def choosable_models(self) -> tuple[str, ...]:
+        """The models that a request may ask for, the default first."""
+        return tuple(dict.fromkeys([self.default_model, *self.allowed_models]))
+
+    @property
+    def every_model(self) -> tuple[str, ...]:
+        """The models that may come to answer."""
+        return tuple(dict.fromkeys([*self.choosable_models, *self.llm_fallbacks]))
+
+    @property
+    def _providers(self) -> tuple[str, ...]:
+        configured = {
+            "openai": self.openai_api_key or self.openai_base_url,
+            "anthropic": self.anthropic_api_key or self.anthropic_base_url,
+        }
+        return tuple(provider for provider in PROVIDERS if configured[provider])
+
+    def _check_configured(self, setting: str, provider: str) -> None:
+        if provider not in self._providers:
+            raise ValueError(
+                f"{setting} names {provider}: set {provider.upper()}_API_KEY or {provider.upper()}_BASE_URL"
+            )
 
 
 def is_loopback(host: str) -> bool:

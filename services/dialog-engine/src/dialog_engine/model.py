@@ -92,6 +92,17 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """What was asked for with a user's message; empty: what is configured.
+
+    `model` is the name of a configured model, `provider:model`; `tool_mode` how it is to call tools.
+    """
+
+    model: str = ""
+    tool_mode: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One exchange: a user's message and all that answers it.
 
@@ -106,6 +117,7 @@ class Turn:
     rounds: int = 0
     traceparent: str | None = None
     usage: Usage = Usage()
+    choice: Choice = Choice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +190,13 @@ class StreamEnd:
 
 
 LLMEvent = TextDelta | ReasoningDelta | ToolCallEvent | StreamEnd
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredBy:
+    """The model of this name has begun to answer."""
+
+    model: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,12 +310,13 @@ class TurnFailed:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Always last. `ttft_ms` is the time to the first token, None when no token came."""
+    """Always last. `ttft_ms` is the time to the first token, None when no token came; `model` spoke last."""
 
     turn_id: str
     reason: DoneReason
     usage: Usage
     ttft_ms: int | None
+    model: str | None = None
 
 
 TurnEvent = (
@@ -313,7 +333,7 @@ TurnEvent = (
 )
 """Everything a user is told about a turn."""
 
-ChatEvent = LLMEvent | TokensSpent | MessageFinished | ToolStep | ApprovalStep | RoundComplete
+ChatEvent = LLMEvent | AnsweredBy | TokensSpent | MessageFinished | ToolStep | ApprovalStep | RoundComplete
 """What a chat stream yields: a plain model the LLM events only, one enhanced with tools the steps of its calls too."""
 
 

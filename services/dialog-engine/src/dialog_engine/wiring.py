@@ -23,7 +23,7 @@ from dialog_engine.http.auth import Authenticator
 from dialog_engine.http.limits import MAX_BODY_BYTES
 from dialog_engine.http.services import About, Services
 from dialog_engine.http.sse import Streams
-from dialog_engine.llm.clients import open_llm
+from dialog_engine.llm.clients import Wrap, open_llm
 from dialog_engine.loops import kept_running, left_when
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm
@@ -151,10 +151,10 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             _desk(approvals, tools, executor, clock, settings, metrics),
             settings.result_max_chars,
         )
-        llm = await stack.enter_async_context(open_llm(settings))
+        llm = await stack.enter_async_context(open_llm(settings, _around_each(settings, metrics)))
         service = ChatService(
             _llm_with_tools(
-                quarantine.guard(observed_llm(llm, metrics)),
+                quarantine.guard(llm),
                 tools,
                 exposure,
                 rounds,
@@ -259,6 +259,14 @@ def _desk(
     )
 
 
+def _around_each(settings: Settings, metrics: Metrics) -> Wrap:
+    def around(llm: StreamChat, name: str) -> StreamChat:
+        counted = observed_llm(llm, metrics, name)
+        return in_tool_mode(counted, settings.tool_mode, stop=settings.tool_stop_sequence, model=name)
+
+    return around
+
+
 def _llm_with_tools(
     llm: StreamChat,
     tools: ToolDirectory,
@@ -275,8 +283,7 @@ def _llm_with_tools(
         max_rounds=settings.mcp_max_tool_rounds,
         reader=reader,
     )
-    model = in_tool_mode(llm, settings.tool_mode, stop=settings.tool_stop_sequence, model=settings.openai_model)
-    return enhance(model, pipeline)
+    return enhance(llm, pipeline)
 
 
 async def _connections(stack: contextlib.AsyncExitStack, address: RedisAddress) -> tuple[Redis, Redis, Redis, Redis]:
@@ -293,5 +300,5 @@ async def _connections(stack: contextlib.AsyncExitStack, address: RedisAddress) 
 
 
 def _about(settings: Settings) -> About:
-    label = settings.model_label or settings.openai_model
-    return About(VERSION, settings.openai_model, label, settings.model_scripted, settings.enable_mcp)
+    model = settings.default_model.partition(":")[2]
+    return About(VERSION, model, settings.model_label or model, settings.model_scripted, settings.enable_mcp)

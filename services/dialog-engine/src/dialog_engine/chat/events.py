@@ -48,8 +48,9 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
             }
         case TurnFailed(code, message):
             return "error", {"code": code, "message": message}
-        case Done(turn_id, reason, usage, ttft_ms):
-            return DONE, {"reason": reason, "usage": usage_view(usage), "ttftMs": ttft_ms, "turnId": turn_id}
+        case Done(turn_id, reason, usage, ttft_ms, model):
+            spent = {"usage": usage_view(usage), "ttftMs": ttft_ms}
+            return DONE, {"reason": reason, **spent, "turnId": turn_id} | ({"model": model} if model else {})
 
 
 def usage_view(usage: Usage) -> dict[str, int]:

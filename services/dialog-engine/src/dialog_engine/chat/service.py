@@ -10,6 +10,7 @@ from dialog_engine.chat.history import window
 from dialog_engine.chat.ports import History, TurnStore
 from dialog_engine.chat.story import story
 from dialog_engine.model import (
+    AnsweredBy,
     ApprovalStep,
     AssistantMessage,
     ChatEvent,
@@ -54,6 +55,8 @@ class Draft:
     """The round of tool calls that was begun last in this life of the turn."""
     reason: DoneReason = DoneReason.STOP
     """How the model ended."""
+    model: str | None = None
+    """Which model spoke last."""
 
     def follow(self, event: ChatEvent) -> None:
         """Take account of `event`."""
@@ -69,6 +72,8 @@ class Draft:
                 self.reasoning.clear()
             case ToolStep(round=number):
                 self.round = number
+            case AnsweredBy(model):
+                self.model = model
             case TokensSpent(usage):
                 self.usage = usage
             case StreamEnd(finish, usage):
@@ -138,7 +143,7 @@ class ChatService:
             async for event in events:
                 draft.follow(event)
                 match event:
-                    case TokensSpent() | StreamEnd() | ToolCallEvent():
+                    case AnsweredBy() | TokensSpent() | StreamEnd() | ToolCallEvent():
                         pass
                     case _:
                         yield event
@@ -159,7 +164,7 @@ class ChatService:
                 async for step in steps:
                     yield step
         message = draft.message(interrupted=cut)
-        done = Done(turn.turn_id, reason, draft.usage, draft.ttft_ms)
+        done = Done(turn.turn_id, reason, draft.usage, draft.ttft_ms, draft.model)
         message_id = await self._turns.finish(turn, message, done, failure)
         if message is not None and message_id is not None:
             yield MessageFinished(message_id, message)

@@ -205,7 +205,8 @@ class RunningTurns:
             except Exception:
                 log.exception("turn %s cannot be ended", running.turn.turn_id)
         running.log.append(failure)
-        running.log.append(Done(running.turn.turn_id, DoneReason.ERROR, running.draft.usage, running.draft.ttft_ms))
+        draft = running.draft
+        running.log.append(Done(running.turn.turn_id, DoneReason.ERROR, draft.usage, draft.ttft_ms, draft.model))
         running.told.set()
         while True:
             if await self._ended_quietly(running, failure):

@@ -1,19 +1,76 @@
 """The model's side of the engine, put together from its settings."""
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from dialog_engine.config import Settings
-from dialog_engine.llm.openai_client import OpenAIChatClient
+from dialog_engine.llm.openai_client import OPENAI_URL, OpenAIChatClient
+from dialog_engine.llm.profiles import profile_of
+from dialog_engine.llm.routing import Router
 from dialog_engine.llm.waits import Waits
 from dialog_engine.tool_calls.ports import StreamChat
 
+RETRIES = 2
+Wrap = Callable[[StreamChat, str], StreamChat]
+"""Puts something around one model; told its name, `provider:model`."""
+
+
+def as_it_is(llm: StreamChat, _: str) -> StreamChat:
+    """Put nothing around a model."""
+    return llm
+
 
 @contextlib.asynccontextmanager
-async def open_llm(settings: Settings) -> AsyncGenerator[StreamChat]:
-    """A chat model as it is configured, without tools; its connections are closed at the end of the block."""
-    key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else None
-    client = OpenAIChatClient(settings.openai_base_url, key, settings.openai_model, waits=waits_of(settings))
+async def open_llm(settings: Settings, wrap: Wrap = as_it_is) -> AsyncGenerator[StreamChat]:
+    """The chat models that are configured, as one, without tools; their connections are closed at the end of the block.
+
+    Raises:
+        ConfigurationError: a setting is wrong.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        models: dict[str, StreamChat] = {}
+        for name in settings.every_model:
+            # A model behind which stands another one is not asked again: the other one is.
+            last = not settings.llm_fallbacks or name == settings.llm_fallbacks[-1]
+            client = await stack.enter_async_context(_client(settings, name, RETRIES if last else 0))
+            models[name] = wrap(client, name)
+        router = Router(
+            models, settings.default_model, settings.llm_fallbacks, rest_seconds=settings.llm_cooldown_seconds
+        )
+        yield router.stream_chat
+
+
+@contextlib.asynccontextmanager
+async def _client(settings: Settings, name: str, retries: int) -> AsyncGenerator[StreamChat]:
+    provider, _, model = name.partition(":")
+    override = settings.llm_profile if settings.default_model.startswith(f"{provider}:") else None
+    if provider == "anthropic":
+        # Here, because it takes seconds to load.
+        from dialog_engine.llm.anthropic_client import ANTHROPIC_URL, AnthropicChatClient  # noqa: PLC0415
+
+        url = settings.anthropic_base_url
+        client = AnthropicChatClient(
+            url,
+            settings.anthropic_api_key.get_secret_value() if settings.anthropic_api_key else None,
+            model,
+            profile=profile_of(url or ANTHROPIC_URL, model, override),
+            max_tokens=settings.llm_max_tokens,
+            waits=waits_of(settings),
+            max_retries=retries,
+            extra_body=settings.anthropic_extra_body,
+        )
+    else:
+        url = settings.openai_base_url
+        client = OpenAIChatClient(
+            url,
+            settings.openai_api_key.get_secret_value() if settings.openai_api_key else None,
+            model,
+            profile=profile_of(url or OPENAI_URL, model, override),
+            max_tokens=settings.llm_max_tokens,
+            waits=waits_of(settings),
+            max_retries=retries,
+            extra_body=settings.openai_extra_body,
+        )
     async with contextlib.aclosing(client):
         yield client.stream_chat
 

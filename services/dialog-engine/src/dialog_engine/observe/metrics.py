@@ -48,8 +48,10 @@ class Metrics:
         self.tools_refused = Counter(
             "dialog_tools_refused", "Tools that the provider refuses.", ["tool"], registry=registry
         )
-        # Requests to the model: ok, or the code of the error.
-        self.llm_requests = Counter("dialog_llm_requests", "Requests to the model.", ["outcome"], registry=registry)
+        # Requests to each model: ok, or the code of the error.
+        self.llm_requests = Counter(
+            "dialog_llm_requests", "Requests to models.", ["outcome", "model"], registry=registry
+        )
         # From a request to the model to its first token.
         self.llm_first_token = Histogram(
             "dialog_llm_first_token_seconds",

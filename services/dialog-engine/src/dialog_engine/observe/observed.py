@@ -33,8 +33,8 @@ _LAST_STEPS = frozenset(ToolStatus) - {
 }
 
 
-def observed_llm(llm: StreamChat, metrics: Metrics) -> StreamChat:
-    """`llm`, counted."""
+def observed_llm(llm: StreamChat, metrics: Metrics, model: str) -> StreamChat:
+    """`llm`, counted as `model`."""
 
     async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
         started = time.monotonic()
@@ -55,7 +55,7 @@ def observed_llm(llm: StreamChat, metrics: Metrics) -> StreamChat:
             outcome = error.code
             raise
         finally:
-            metrics.llm_requests.labels(outcome).inc()
+            metrics.llm_requests.labels(outcome, model).inc()
 
     return stream_chat
 

@@ -1,0 +1,184 @@
+"""Which model answers, and when another one is asked."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import pytest
+
+from dialog_engine.errors import (
+    LLMAuthenticationError,
+    LLMContextLengthError,
+    LLMError,
+    LLMOverloadedError,
+    LLMQuotaError,
+    LLMRateLimitedError,
+    LLMRequestError,
+    LLMStreamBrokenError,
+    LLMUnavailableError,
+)
+from dialog_engine.llm.routing import MAX_REST_SECONDS, Router, in_order
+from dialog_engine.model import (
+    AnsweredBy,
+    ChatEvent,
+    ChatRequest,
+    Choice,
+    FinishReason,
+    ReasoningDelta,
+    StreamEnd,
+    TextDelta,
+    Turn,
+    UserMessage,
+)
+from dialog_engine.tool_calls.ports import StreamChat
+
+pytestmark = pytest.mark.anyio
+
+END = StreamEnd(FinishReason.STOP)
+
+
+def request(model: str = "") -> ChatRequest:
+    return ChatRequest((UserMessage("Hi"),), Turn("turn", "session", "subject", choice=Choice(model)))
+
+
+class World:
+    """Three models; what each does is `plan[name]`: its events, and the error that ends them, if any."""
+
+    def __init__(self, *fallbacks: str, rest_seconds: float = 30) -> None:
+        self.plan: dict[str, list[ChatEvent | LLMError]] = {name: [TextDelta(name), END] for name in "abc"}
+        self.asked: list[str] = []
+        self.closed: list[str] = []
+        self.time = 1_000.0
+        models = {name: self._model(name) for name in "abc"}
+        self.router = Router(models, "a", fallbacks, rest_seconds=rest_seconds, now=lambda: self.time)
+
+    async def ask(self, model: str = "") -> list[ChatEvent]:
+        return [event async for event in self.router.stream_chat(request(model))]
+
+    def _model(self, name: str) -> StreamChat:
+        async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+            self.asked.append(name)
+            assert request.messages
+            try:
+                for event in self.plan[name]:
+                    if isinstance(event, LLMError):
+                        raise event
+                    yield event
+            finally:
+                self.closed.append(name)
+
+        return stream_chat
+
+
+@pytest.mark.parametrize(
+    ("chosen", "fallbacks", "resting", "order"),
+    [
+        ("a", "", "", "a"),
+        ("a", "bc", "", "abc"),
+        ("c", "bc", "", "cb"),
+        ("a", "bc", "a", "bca"),
+        ("a", "bc", "ab", "cab"),
+        ("a", "bc", "abc", "abc"),
+        ("a", "", "a", "a"),
+    ],
+)
+def test_those_that_rest_are_asked_last(chosen: str, fallbacks: str, resting: str, order: str) -> None:
+    assert in_order(chosen, list(fallbacks), lambda name: name in resting) == list(order)
+
+
+async def test_the_first_answers_and_says_so_before_its_first_word() -> None:
+    world = World("b")
+    assert await world.ask() == [AnsweredBy("a"), TextDelta("a"), END]
+    assert world.asked == ["a"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LLMUnavailableError("x"),
+        LLMOverloadedError("x"),
+        LLMStreamBrokenError("x"),
+        LLMRateLimitedError("x"),
+        LLMQuotaError("x"),
+    ],
+)
+async def test_the_next_one_answers_for_a_model_that_cannot(error: LLMError) -> None:
+    world = World("b", "c")
+    world.plan["a"] = world.plan["b"] = [error]
+    assert await world.ask() == [AnsweredBy("c"), TextDelta("c"), END]
+    assert world.asked == world.closed == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("said", [TextDelta("He"), ReasoningDelta("Hm")])
+async def test_after_the_first_word_no_other_model_is_asked(said: ChatEvent) -> None:
+    world = World("b")
+    world.plan["a"] = [said, LLMOverloadedError("busy")]
+    async with aclosing(world.router.stream_chat(request())) as events:
+        assert [await anext(events), await anext(events)] == [AnsweredBy("a"), said]
+        with pytest.raises(LLMOverloadedError):
+            await anext(events)
+    assert world.asked == ["a"]
+
+
+@pytest.mark.parametrize(
+    "error", [LLMRequestError("x"), LLMContextLengthError("x"), LLMAuthenticationError("x"), LLMError("x")]
+)
+async def test_what_is_wrong_with_request_or_settings_is_told_and_no_other_model_is_asked(error: LLMError) -> None:
+    world = World("b")
+    world.plan["a"] = [error]
+    with pytest.raises(type(error)):
+        await world.ask()
+    assert world.asked == ["a"]
+
+
+async def test_when_none_can_the_failure_of_the_last_is_told() -> None:
+    world = World("b")
+    world.plan["a"], world.plan["b"] = [LLMUnavailableError("a is away")], [LLMOverloadedError("b is busy")]
+    with pytest.raises(LLMOverloadedError, match="b is busy"):
+        await world.ask()
+
+
+async def test_a_model_that_could_not_answer_rests_and_is_then_asked_first_again() -> None:
+    world = World("b")
+    world.plan["a"].insert(0, LLMOverloadedError("busy"))
+    await world.ask()
+    world.plan["a"].pop(0)
+    await world.ask()
+    assert world.asked == ["a", "b", "b"]
+    world.time += 31
+    assert (await world.ask())[0] == AnsweredBy("a")
+
+
+@pytest.mark.parametrize(("advised", "seconds"), [(100.0, 100), (1.0, 30), (9_999.0, MAX_REST_SECONDS)])
+async def test_it_rests_as_long_as_its_provider_advises(advised: float, seconds: float) -> None:
+    world = World("b")
+    world.plan["a"] = [LLMRateLimitedError("slow down", advised)]
+    await world.ask()
+    world.time += seconds - 0.1
+    await world.ask()
+    world.time += 0.2
+    await world.ask()
+    assert world.asked == ["a", "b", "b", "a", "b"]
+
+
+async def test_without_a_rest_the_first_is_asked_first_every_time() -> None:
+    world = World("b", rest_seconds=0)
+    world.plan["a"] = [LLMUnavailableError("away")]
+    await world.ask()
+    await world.ask()
+    assert world.asked == ["a", "b", "a", "b"]
+
+
+async def test_a_turns_own_choice_goes_first_and_one_that_is_not_configured_is_the_default() -> None:
+    world = World("b")
+    assert (await world.ask("c"))[0] == AnsweredBy("c")
+    assert (await world.ask("gone"))[0] == AnsweredBy("a")
+
+
+async def test_closing_the_stream_closes_that_of_the_model() -> None:
+    world = World("b")
+    async with aclosing(world.router.stream_chat(request())) as events:
+        await anext(events)
+        await anext(events)
+    await asyncio.sleep(0)
+    assert (world.asked, world.closed) == (["a"], ["a"])
