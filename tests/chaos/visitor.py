@@ -60,8 +60,9 @@ class Visitor:
         over = self.told.done is not None
         if not self.turn_id:
             (self._ask_again if others else self._find)(engine)
-        if self.question is not None:
+        if self.transition.tool is Tool.ASKED:
             # Who got no answer does it again.
+            wait_until_blocking(lambda: self._asked(engine), END_SECONDS, what="the question")
             wait_until_blocking(lambda: self._approve(engine) == OK, END_SECONDS, what="the approval to be taken")
         engine.read_to_the_end(self.turn_id, self.told, END_SECONDS)
         self.seconds = None if over else time.monotonic() - died_at
@@ -108,6 +109,13 @@ class Visitor:
             return bool(self.turn_id)
 
         wait_until_blocking(begun, END_SECONDS, what="the session to be free")
+
+    def _asked(self, engine: Replica) -> bool:
+        """Whether the question is known: its client may have lost the engine before it was told."""
+        calls = [call for message in engine.messages(self.session_id) for call in message["toolCalls"]]
+        if self.question is None and calls:
+            self.question = {"correlationId": calls[0]["correlationId"], "hash": calls[0]["approval"]["hash"]}
+        return self.question is not None
 
     def _approve(self, engine: Replica) -> int:
         assert self.question is not None
