@@ -412,6 +412,22 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_replicas.py::test_a_call_that_ended_while_its_engine_stood_still_is_not_run_again",
         "contract/test_runs.py::test_who_was_passed_over_writes_nothing_and_keeps_nothing",
     ),
+    "engines killed at any step of a turn, restarted or replaced: told is what is stored, tools run once": (
+        "chaos/test_scenarios.py::test_an_engine_is_killed_in_the_middle_of_turns_and_they_end_as_they_are_told",
+    ),
+    "the turns of an engine that is gone for good end elsewhere, and the model is shown the whole history": (
+        "chaos/test_scenarios.py::test_an_engine_is_gone_for_good_and_the_other_goes_on_with_its_sessions",
+    ),
+    "a turn that its engines die of is given up": (
+        "integration/test_replicas.py::test_a_turn_whose_engines_die_of_it_is_given_up",
+        "contract/test_runs.py::test_lives_that_are_cut_short_are_counted_until_the_turn_comes_further",
+    ),
+    "a question that nobody heard of is not answered when its session has gone on": (
+        "integration/test_replicas.py::test_a_turn_that_nobody_knew_of_is_not_answered_when_its_session_has_gone_on",
+    ),
+    "what earlier lives of a turn have cost is told with its end": (
+        "unit/test_turns.py::test_what_earlier_lives_have_cost_is_in_the_end",
+    ),
     "any replica serves the next turn of a session": (
         "integration/test_replicas.py::test_the_next_turn_of_a_session_can_be_asked_of_any_engine",
     ),

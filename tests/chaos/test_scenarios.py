@@ -8,6 +8,7 @@ from tests.chaos.report import Report, Size, UnableHereError
 from tests.chaos.scenarios import (
     clock_stepped,
     doubled,
+    engine_gone,
     engines_killed,
     redis_killed,
     redis_wiped,
@@ -56,3 +57,7 @@ def test_a_soak_with_rolling_restarts_leaves_nothing_behind(tmp_path: Path) -> N
 
 def test_an_engine_is_killed_in_the_middle_of_turns_and_they_end_as_they_are_told(tmp_path: Path) -> None:
     assert held(engines_killed.run(Size.SHORT, tmp_path))
+
+
+def test_an_engine_is_gone_for_good_and_the_other_goes_on_with_its_sessions(tmp_path: Path) -> None:
+    assert held(engine_gone.run(Size.SHORT, tmp_path))
