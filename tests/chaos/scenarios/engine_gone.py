@@ -151,7 +151,8 @@ def _as_the_model_sees(stored: Sequence[dict[str, Any]]) -> list[Shown]:
 
 def _plain(message: dict[str, Any]) -> Shown:
     answered = [message["tool_call_id"]] if message["role"] == "tool" else []
-    calls = [call["id"] for call in message.get("tool_calls") or []]
+    asked: list[dict[str, Any]] = message.get("tool_calls") or []
+    calls = [call["id"] for call in asked]
     return message["role"], message["content"] or "", [*answered, *calls]
 
 
