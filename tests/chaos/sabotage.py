@@ -200,7 +200,8 @@ SABOTAGES = {
         (
             Cut(
                 f"{ENGINE}/chat/service.py",
-                "            await self._rounds.store.add_result(turn, open_call.call, outcome)\n",
+                "await self._rounds.add_result(turn, open_call.call, outcomes[open_call.call.correlation_id])",
+                "outcomes[open_call.call.correlation_id]",
             ),
         ),
     ),
