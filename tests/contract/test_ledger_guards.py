@@ -308,6 +308,18 @@ GUARDS = [
         losses.test_what_a_group_will_deliver_is_told_by_the_whole_of_its_entry_ids,
     ),
     Guard(
+        "audit",
+        "if bytes >= max_bytes then",
+        "if false then",
+        losses.test_large_replies_are_told_in_several_answers_and_no_call_is_left_out,
+    ),
+    Guard(
+        "audit",
+        "return {n - 1, rows}",
+        "return {#KEYS - 1, rows}",
+        losses.test_large_replies_are_told_in_several_answers_and_no_call_is_left_out,
+    ),
+    Guard(
         "lose",
         "if known[4] then",
         "if false then",

@@ -7,12 +7,13 @@ States: `published → started → succeeded | failed | unknown | expired | canc
 Each delivery that starts or ends a call raises its fence; only the current fence may write.
 """
 
-from plugins_contract.ledger.engine import AUDIT_BATCH, SILENT_MS, EngineLedger
+from plugins_contract.ledger.engine import AUDIT_BATCH, AUDIT_BYTES, SILENT_MS, EngineLedger
 from plugins_contract.ledger.wire import decode_reply, encode_reply
 from plugins_contract.ledger.worker import LEASE_MS, Delivery, WorkerLedger, renew
 
 __all__ = [
     "AUDIT_BATCH",
+    "AUDIT_BYTES",
     "LEASE_MS",
     "SILENT_MS",
     "Delivery",

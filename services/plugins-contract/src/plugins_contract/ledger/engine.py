@@ -12,6 +12,8 @@ SILENT_MS = 8_000
 """A worker that was not heard of for longer has given its calls up by itself."""
 AUDIT_BATCH = 128
 """How many calls one AUDIT may look at: a script holds up everybody else for as long as it runs."""
+AUDIT_BYTES = 1024 * 1024
+"""An AUDIT whose replies have reached this size looks no further: the rest is for another one."""
 
 
 class EngineLedger:
@@ -104,14 +106,18 @@ class EngineLedger:
     ) -> list[tuple[str, bytes | replies.Loss]]:
         """What has become of up to AUDIT_BATCH calls, as far as there is something to say.
 
-        Of each the terminal reply, undecoded, or what Redis has lost of it.
+        Of each the terminal reply, undecoded, or what Redis has lost of it. Large replies are fetched in several
+        scripts, between which others have their turn.
         """
-        keys = [self._keys.call(correlation_id) for correlation_id in correlation_ids]
-        answer = await scripts.run(self._redis, "audit", [self._keys.requests, *keys], [GROUP, silent_ms])
         found: list[tuple[str, bytes | replies.Loss]] = []
-        for number, reply, *loss in answer:
-            correlation_id = correlation_ids[int(number) - 1]
-            found.append((correlation_id, replies.Loss(loss[0].decode()) if loss else reply))
+        left = correlation_ids
+        while left:
+            keys = [self._keys.call(correlation_id) for correlation_id in left]
+            arguments = [GROUP, silent_ms, AUDIT_BYTES]
+            looked, rows = await scripts.run(self._redis, "audit", [self._keys.requests, *keys], arguments)
+            for number, reply, *loss in rows:
+                found.append((left[int(number) - 1], replies.Loss(loss[0].decode()) if loss else reply))
+            left = left[int(looked) :]
         return found
 
     async def lose(
