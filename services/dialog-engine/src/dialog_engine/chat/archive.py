@@ -56,6 +56,7 @@ class TurnRecord:
     failure: TurnFailed | None
     created_at: int
     finished_at: int | None
+    model: str | None = None
 
 
 class Sessions(Protocol):

@@ -24,6 +24,7 @@ class TurnRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     traceparent: str | None
     created_at: int
     finished_at: int | None
+    model: str | None = None
 
 
 class CallRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):

@@ -91,7 +91,8 @@ def _retold(record: TurnRecord, messages: Sequence[MessageRecord], *, to_a_new_r
     )
     if record.failure is not None:
         anew.append(record.failure)
-    anew.append(Done(record.turn_id, DoneReason(record.reason or DoneReason.ERROR), record.usage, record.ttft_ms))
+    reason = DoneReason(record.reason or DoneReason.ERROR)
+    anew.append(Done(record.turn_id, reason, record.usage, record.ttft_ms, record.model))
     return [_frame(f"{RETOLD_EPOCH}-{number}", event) for number, event in enumerate(anew, 1)]
 
 

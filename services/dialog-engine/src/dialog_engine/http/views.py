@@ -86,6 +86,7 @@ def turn(record: TurnRecord) -> dict[str, Any]:
         "reason": record.reason,
         "usage": usage_view(record.usage),
         "ttftMs": record.ttft_ms,
+        "model": record.model,
         "createdAt": timestamp(record.created_at),
         "finishedAt": timestamp(record.finished_at),
     }

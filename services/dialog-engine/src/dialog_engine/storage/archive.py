@@ -37,7 +37,7 @@ _SESSION = (
 )
 _TURN = (
     "SELECT turn_id, session_id, status, reason, input_tokens, output_tokens, ttft_ms, error_code, error_message,"
-    " t.created_at, finished_at FROM turns t JOIN sessions s USING (session_id)"
+    " t.created_at, finished_at, t.model FROM turns t JOIN sessions s USING (session_id)"
 )
 _MESSAGES = (
     "SELECT m.number, m.turn_id, m.role, m.content, m.reasoning, m.interrupted, m.created_at,"
@@ -214,10 +214,11 @@ def _turn_record(
     error_message: str | None,
     created_at: int,
     finished_at: int | None,
+    model: str | None,
 ) -> TurnRecord:
     failure = TurnFailed(error_code, error_message or "") if error_code else None
     usage = Usage(input_tokens, output_tokens)
-    return TurnRecord(turn_id, session_id, status, reason, usage, ttft_ms, failure, created_at, finished_at)
+    return TurnRecord(turn_id, session_id, status, reason, usage, ttft_ms, failure, created_at, finished_at, model)
 
 
 def _message_record(head: Row, calls: list[CallRecord]) -> MessageRecord:

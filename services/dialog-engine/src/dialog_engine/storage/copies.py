@@ -26,7 +26,7 @@ from plugins_contract.messages import UnsupportedEventError, decode_request, enc
 
 _TURN = (
     "SELECT turn_id, status, rounds, reason, input_tokens, output_tokens, ttft_ms, error_code, error_message,"
-    " traceparent, created_at, finished_at FROM turns"
+    " traceparent, created_at, finished_at, model FROM turns"
 )
 _CALL = (
     "SELECT c.correlation_id, c.tool_call_id, c.name, c.server, c.arguments, c.tool, c.created_at, c.extra, o.payload,"
@@ -243,15 +243,15 @@ def _merge(tx: Transaction, copy: SessionCopy) -> None:
 def _merge_turn(tx: Transaction, session_id: str, row: TurnRow) -> None:
     tx.execute(
         "INSERT INTO turns (turn_id, session_id, status, rounds, reason, input_tokens, output_tokens, ttft_ms,"
-        " error_code, error_message, traceparent, created_at, finished_at, owned)"
+        " error_code, error_message, traceparent, created_at, finished_at, model, owned)"
         # Two may run for a moment, when an engine was away. One is enough to show; the other's end is told with it.
         " VALUES (?1, ?2, CASE WHEN ?3 = 'running' AND EXISTS (SELECT 1 FROM turns WHERE session_id = ?2"
         " AND status = 'running' AND turn_id != ?1) THEN 'failed' ELSE ?3 END,"
-        " ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 0)"
+        " ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 0)"
         " ON CONFLICT (turn_id) DO UPDATE SET status = excluded.status, rounds = excluded.rounds,"
         " reason = excluded.reason, input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens,"
         " ttft_ms = excluded.ttft_ms, error_code = excluded.error_code, error_message = excluded.error_message,"
-        " finished_at = excluded.finished_at WHERE NOT owned",
+        " finished_at = excluded.finished_at, model = excluded.model WHERE NOT owned",
         row.turn_id,
         session_id,
         row.status,
@@ -265,6 +265,7 @@ def _merge_turn(tx: Transaction, session_id: str, row: TurnRow) -> None:
         row.traceparent,
         row.created_at,
         row.finished_at,
+        row.model,
     )
 
 
@@ -318,7 +319,7 @@ def _merge_message(tx: Transaction, session_id: str, row: MessageRow) -> None:
 
 def _turn_row(row: Row) -> TurnRow:
     turn_id, status, rounds, reason, input_tokens, output_tokens, ttft_ms, code, message, traceparent, *times = row
-    created_at, finished_at = times
+    created_at, finished_at, model = times
     return TurnRow(
         turn_id=turn_id,
         status=status,
@@ -332,6 +333,7 @@ def _turn_row(row: Row) -> TurnRow:
         traceparent=traceparent,
         created_at=created_at,
         finished_at=finished_at,
+        model=model,
     )
 
 

@@ -261,6 +261,7 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP INDEX IF EXISTS messages_by_session",
     ),
     ("ALTER TABLE tool_calls ADD COLUMN tool TEXT NOT NULL DEFAULT ''",),
+    ("ALTER TABLE turns ADD COLUMN model TEXT",),
 )
 """What makes a file of version n (`PRAGMA user_version`) one of version n + 1. A new file is made by schema.sql."""
 

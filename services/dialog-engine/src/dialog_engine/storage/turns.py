@@ -64,7 +64,7 @@ class SqliteTurns(TurnStore, UnfinishedTurns):
     ) -> int | None:
         def unit(tx: Transaction) -> tuple[int, OutboxRow, JournalEntry] | None:
             ended = tx.execute(
-                "UPDATE turns SET status = ?, reason = ?, input_tokens = ?, output_tokens = ?, ttft_ms = ?,"
+                "UPDATE turns SET status = ?, reason = ?, input_tokens = ?, output_tokens = ?, ttft_ms = ?, model = ?,"
                 " error_code = ?, error_message = ?, finished_at = ?"
                 " WHERE turn_id = ? AND epoch = ? AND status = 'running' RETURNING 1",
                 _status(done.reason),
@@ -72,6 +72,7 @@ class SqliteTurns(TurnStore, UnfinishedTurns):
                 done.usage.input_tokens,
                 done.usage.output_tokens,
                 done.ttft_ms,
+                done.model,
                 failure.code if failure else None,
                 failure.message if failure else None,
                 now_ms(),

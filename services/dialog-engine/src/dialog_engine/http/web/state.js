@@ -27,7 +27,7 @@ export const initial = Object.freeze({
   items: [],
   turn: null, // {turnId, lastEventId, stopping} while one runs
   queued: null, // {text, turnId} of a message that waits for the running turn; turnId once its own has begun
-  outcome: null, // {reason, usage, ttftMs} of the turn that ended last
+  outcome: null, // {reason, usage, ttftMs, model} of the turn that ended last
   made: 0, // how many items were ever made: the source of keys
 });
 
@@ -168,9 +168,9 @@ function callFrom(call, { type, ...step }) {
 
 const callKey = ({ correlationId, round, toolCallId }) => correlationId ?? `${round}/${toolCallId}`;
 
-function onDone(state, { reason, usage, ttftMs }) {
+function onDone(state, { reason, usage, ttftMs, model }) {
   const items = state.items.map((item) => (item.kind === "tool" ? { ...item, call: settled(item.call) } : item));
-  const ended = { ...close({ ...state, items }), ...IDLE, outcome: { reason, usage, ttftMs } };
+  const ended = { ...close({ ...state, items }), ...IDLE, outcome: { reason, usage, ttftMs, model } };
   return endedEarly(reason) ? add(ended, { kind: "note", reason }) : ended;
 }
 
@@ -220,7 +220,8 @@ function endOf({ role, interrupted }, turn) {
 
 const endedEarly = (reason) => Boolean(reason) && reason !== "stop" && reason !== "error";
 
-const outcomeOf = (turn) => (turn?.reason ? { reason: turn.reason, usage: turn.usage, ttftMs: turn.ttftMs } : null);
+const outcomeOf = (turn) =>
+  turn?.reason ? { reason: turn.reason, usage: turn.usage, ttftMs: turn.ttftMs, model: turn.model } : null;
 
 function itemsOf({ role, content, turnId, messageId, toolCalls = [], interrupted }) {
   if (role === "user") return [{ kind: "user", text: content, turnId }];
