@@ -114,6 +114,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     ),
     "results of every content type are kept, and cut to head and tail": (
         "unit/test_mcp_content.py::test_each_kind_of_content_is_kept",
+        "integration/test_result_kinds.py::test_each_kind_of_content_comes_through_a_worker",
         "unit/test_mcp_content.py::test_long_text_keeps_its_head_and_its_tail",
     ),
     "progress reaches the user": ("e2e/test_stack_chat.py::test_a_slow_job_reports_its_progress",),
@@ -605,6 +606,11 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_shortening.py::test_every_character_is_shown_or_counted_at_its_offset",
         "unit/test_read_result.py::test_the_pages_of_a_text_are_the_text",
         "contract/ports/test_storage_ports.py::test_a_result_is_found_in_its_own_session_by_its_own_name_and_for_its_own_user",
+    ),
+    "a result that another engine keeps can be read on for as long as Redis has it, and then that is said": (
+        "integration/test_answers.py::test_the_outcome_of_a_finished_call_is_had_as_its_worker_sent_it",
+        "integration/test_results_elsewhere.py::test_a_model_reads_on_at_another_engine_in_a_result_of_300_kilobytes",
+        "integration/test_results_elsewhere.py::test_once_the_answer_has_left_redis_the_other_engine_says_so_and_the_first_still_has_it",
     ),
     "the user can see the whole of a result, as nothing but text": (
         "e2e/test_chat_page.py::test_a_long_result_is_shown_in_part_and_whole_when_that_is_asked_for",

@@ -78,6 +78,17 @@ async def test_a_reply_of_any_size_is_delivered_with_all_that_came_before_it(off
     ]  # fmt: skip
 
 
+async def test_one_look_delivers_all_replies_however_large_they_are_together(office: Office) -> None:
+    outcome = answered("x" * 600_000)
+    calls = [await office.bench.running() for _ in range(4)]
+    ids = [delivery.request.correlation_id for delivery, _ in calls]
+    with office.mailbox.subscribed(ids, office.note):
+        for delivery, fence in calls:
+            await office.bench.worker.complete(delivery, fence, outcome)
+        await office.mailbox.check(ids)
+        assert office.replies == {correlation_id: [CallFinished(outcome)] for correlation_id in ids}
+
+
 async def finished(office: Office, ring: bool = True) -> str:
     """A call that a worker has finished; without `ring` its doorbell is lost."""
     request = await office.bench.request()

@@ -15,6 +15,7 @@ from tests.support.processes import ROOT, Process, running
 from tests.support.waiting import wait_until
 
 DEMO = ROOT / "tests" / "integration" / "servers" / "demo.py"
+KINDS = DEMO.with_name("kinds.py")
 QUICK = Pace(first_delay=0.05, longest_delay=0.2, relist_gap=0.01, drain=1.0)
 
 
