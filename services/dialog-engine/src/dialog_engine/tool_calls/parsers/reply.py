@@ -26,10 +26,14 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The beginning of a block, as far as it takes to know that it is one; `all` when there is no more of it."""
+    """The beginning of a block, as far as it takes to know that it is one; `all` when there is no more of it.
+
+    What is not `whole` is one only if its name is that of a tool: something is missing.
+    """
 
     name: str
     all: Written | None = None
+    whole: bool = True
 
 
 class Grammar(Protocol):
@@ -52,8 +56,8 @@ class Grammar(Protocol):
 class ReplyReader:
     """Reads one reply. `feed` its text in order, then `finish`; text comes out at once, calls when they are complete.
 
-    A block is a call when it is not in code and names a tool that is `known`; of any other name, when it has a line of
-    its own, or follows a call: a misspelled call is for the model to hear of. All else is text.
+    A block is a call when it is not in code and names a tool that is `known`; of any other name, when it is whole and
+    has a line of its own, or follows a call: a misspelled call is for the model to hear of. All else is text.
     After a call only further blocks count. What else a model says then it says without having seen the result.
     """
 
@@ -140,7 +144,7 @@ class ReplyReader:
             if not self._cleanly:
                 self._source.rest()
                 return True
-        if head is None or not (standing or head.name in self._known):
+        if head is None or not (head.name in self._known or (standing and head.whole)):
             self._source.back()
             return False
         self._source.unmark()

@@ -114,6 +114,12 @@ class Source:
             yield
             self.take_space()
 
+    def peek(self) -> Reading[str]:
+        """The next character, which is not read; "" at the end."""
+        while self.empty and not self.ended:
+            yield
+        return self._text[self._at : self._at + 1]
+
     def one_of(self, *literals: str) -> Reading[str | None]:
         """Read the one of `literals` with which the text goes on; None, and nothing is read, if it is another text.
 

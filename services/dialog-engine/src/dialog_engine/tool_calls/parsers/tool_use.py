@@ -14,6 +14,10 @@ UNFINISHED = (
     "the call is not finished: its arguments are no complete JSON object, and </arguments></tool_use> is missing."
     " Write the whole call again."
 )
+NO_ARGUMENTS = (
+    "the call has no arguments: after </name> there must be <arguments>{JSON}</arguments></tool_use>, and nothing else."
+    " Write the whole call again."
+)
 
 
 class ToolUseGrammar:
@@ -22,7 +26,10 @@ class ToolUseGrammar:
     openers = (OPENER,)
 
     def head(self, source: Source, opener: str) -> Reading[Head | None]:
-        """Name, and the tag that opens the arguments, or closes a block that has none."""
+        """Name, and the tag that opens the arguments, or closes a block that has none.
+
+        Another tag, or an object, in their place: small models copy how a tool was described to them.
+        """
         yield from source.space()
         if (yield from source.one_of("<name>")) is None:
             return None
@@ -34,8 +41,10 @@ class ToolUseGrammar:
         except CutError:
             # A stop sequence eats the closing tag of a block without arguments.
             return Head(name, Written(name, "", UNFINISHED if source.rest() else "", closed=False)) if name else None
-        if tag is None or not name:
+        if not name:
             return None
+        if tag is None:
+            return Head(name, whole=False) if (yield from source.peek()) in ("<", "{") else None
         return Head(name, Written(name, "")) if tag == CLOSER else Head(name)
 
     def body(self, source: Source, head: Head) -> Reading[list[Written]]:
@@ -44,8 +53,8 @@ class ToolUseGrammar:
             return [replace(head.all, problem=head.all.problem or source.doubt)]
         text, closed = yield from json_until(source, ARGUMENTS_END, CLOSER)
         sound = as_object(text)
-        if sound is None and not closed:
-            return [Written(head.name, text, UNFINISHED)]
+        if sound is None and not (closed and head.whole):
+            return [Written(head.name, text, UNFINISHED if head.whole else NO_ARGUMENTS)]
         if closed == ARGUMENTS_END:
             closed = yield from _closed(source)
         empty = text.strip() in ("", "null")
