@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from dialog_engine.chat.frames import START, Cursor, Frame
 from dialog_engine.model import Done, DoneReason, ReasoningDelta, Reset, TextDelta, TurnEvent, Usage
-from dialog_engine.streams.log_entries import Entry, entry_from_fields, entry_of, merged
+from dialog_engine.streams.growing_log import batches_of
+from dialog_engine.streams.log_entries import Entry, entry_from_fields, entry_of, merged, run_of
 
 EVENTS: st.SearchStrategy[list[TurnEvent]] = st.lists(
     st.one_of(
@@ -66,6 +67,31 @@ def test_merging_again_changes_nothing(events: list[TurnEvent]) -> None:
     assert merged(once) == once
 
 
+@given(st.lists(st.text(max_size=3), min_size=2, max_size=20), st.data())
+def test_a_run_in_two_parts_is_the_same_run(pieces: list[str], data: st.DataObject) -> None:
+    run = run_of(3, 40, "text", pieces)
+    head, rest = run.parted(data.draw(st.integers(run.first, run.last - 1)))
+    assert (*head.pieces, *rest.pieces) == tuple(pieces)
+    assert [each.last - each.first + 1 for each in (head, rest)] == [len(head.pieces), len(rest.pieces)]
+    assert merged([head, rest]) == [run]
+
+
+def test_what_is_there_twice_is_not_joined_and_is_read_once() -> None:
+    # So they are in Redis when an append came there, its answer did not, and the log has grown until the next one.
+    stored, again = run_of(1, 2, "text", ["a", "b"]), run_of(1, 3, "text", ["a", "b", "c"])
+    assert merged([stored, again]) == [stored, again]
+    assert [(frame.id, frame.data) for [*batch] in batches_of([stored, again], START) for frame in batch] == [
+        ("1-2", '{"delta":"ab"}'),
+        ("1-3", '{"delta":"c"}'),
+    ]
+
+
+def test_runs_are_no_longer_than_wanted() -> None:
+    entries = numbered([TextDelta("abc")] * 5)
+    assert [entry.last for entry in merged(entries, 6)] == [2, 4, 5]
+    assert merged(merged(entries, 6), 6) == merged(entries, 6)
+
+
 def test_only_neighbours_of_one_kind_are_merged() -> None:
     done = Done("turn", DoneReason.STOP, Usage(), None)
     events = [TextDelta("a"), TextDelta("b"), ReasoningDelta("c"), TextDelta("d"), done]
@@ -78,7 +104,7 @@ def test_only_neighbours_of_one_kind_are_merged() -> None:
 
 
 def test_a_hole_is_seen_by_who_comes_from_before_it_and_a_new_epoch_is_none() -> None:
-    run = Entry(2, 5, 8, "text", pieces=("a", "b", "c", "d"))
+    run = Entry(2, 5, 8, "text", "abcd", (1, 2, 3))
     begins = Entry(2, 1, 1, "reset", "{}")
     assert [seq for seq in range(10) if run.goes_on_from(Cursor(2, seq))] == [4, 5, 6, 7, 8, 9]
     assert [run.goes_on_from(place) for place in (START, Cursor(1, 7), Cursor(3, 1))] == [False] * 3

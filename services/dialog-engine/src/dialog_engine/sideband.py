@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
 from dialog_engine.errors import LLMStreamBrokenError
@@ -56,18 +57,17 @@ class SideBand:
             LLMError: as the stream does.
             LLMStreamBrokenError: the stream stopped without its end.
         """
-        text: list[str] = []
-        reasoning: list[str] = []
+        text, reasoning = StringIO(), StringIO()
         calls: list[ToolCallEvent] = []
         end: StreamEnd | None = None
         async with aclosing(stream) as events:
             async for event in events:
                 match event:
                     case TextDelta(piece):
-                        text.append(piece)
+                        text.write(piece)
                         self.emit(event)
                     case ReasoningDelta(piece):
-                        reasoning.append(piece)
+                        reasoning.write(piece)
                         self.emit(event)
                     case ToolCallEvent():
                         calls.append(event)
@@ -77,7 +77,7 @@ class SideBand:
                         self.emit(event)
         if end is None:
             raise LLMStreamBrokenError("the model's stream stopped before its end")
-        return Reply("".join(text), "".join(reasoning), tuple(calls), end.finish_reason, end.usage)
+        return Reply(text.getvalue(), reasoning.getvalue(), tuple(calls), end.finish_reason, end.usage)
 
     async def carry(self, work: asyncio.Task[Any]) -> AsyncGenerator[ChatEvent]:
         """The events of `work`, which emits into this band, until it ends.

@@ -11,6 +11,8 @@ from dialog_engine.model import Turn, TurnEvent
 from dialog_engine.streams.growing_log import GrowingLog
 from dialog_engine.streams.log_entries import Entry, entry_of, merged
 
+RUN_CHARACTERS = 4_000
+"""How long a run of deltas becomes: a reader gets it as one event."""
 CLOSE_SECONDS = 2.0
 """How long the end of a turn waits for Redis; the log stays in memory for a while whatever happens."""
 
@@ -18,7 +20,7 @@ CLOSE_SECONDS = 2.0
 class LiveLog(GrowingLog, TurnLog):
     """Written by the turn's owner. It holds its whole epoch, so what Redis has lost can be stored again from here.
 
-    What Redis has is merged, so that a long answer does not stay here as thousands of small pieces.
+    What Redis has is merged here, so that a long answer does not stay as thousands of small pieces.
     """
 
     def __init__(self, turn: Turn, on_growth: Callable[["LiveLog"], None]) -> None:
@@ -28,8 +30,8 @@ class LiveLog(GrowingLog, TurnLog):
         self._on_growth = on_growth
         self._stored = 0  # how many entries, from the start, Redis has
         self._next = 1
-        self._all_stored = asyncio.Event()
-        self._all_stored.set()
+        self._all_stored: asyncio.Future[None] | None = None
+        """There is one while the end of the turn waits for it."""
 
     @property
     def newest(self) -> Cursor:
@@ -53,7 +55,6 @@ class LiveLog(GrowingLog, TurnLog):
     def append(self, event: TurnEvent) -> None:
         entry = entry_of(self.turn.epoch, self._next, event)
         self._next += 1
-        self._all_stored.clear()
         self._add([entry])
         if entry.name == DONE:
             self._end()
@@ -62,7 +63,9 @@ class LiveLog(GrowingLog, TurnLog):
     async def close(self) -> None:
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
-                await self._all_stored.wait()
+                if self._stored < len(self._entries):
+                    self._all_stored = asyncio.get_running_loop().create_future()
+                    await self._all_stored
         except TimeoutError:
             pass  # Redis is away: the entries stay here, and are stored when it is back
         if not self.ended:
@@ -80,14 +83,22 @@ class LiveLog(GrowingLog, TurnLog):
 
     def stored(self, number: int) -> None:
         """Redis has everything up to `number`, and nothing after it."""
-        self._stored = bisect_right(self._entries, number, key=lambda entry: entry.last)
-        if self._stored == len(self._entries):
-            self._all_stored.set()
-        else:
-            self._all_stored.clear()
+        at = bisect_right(self._entries, number, key=lambda entry: entry.last)
+        if at < len(self._entries) and self._entries[at].first <= number:
+            self._entries[at : at + 1] = self._entries[at].parted(number)
+            at += 1
+        since = max(0, min(self._stored, at) - 1)
+        runs = merged(self._entries[since:at], RUN_CHARACTERS)
+        self._entries[since:at] = runs
+        self._stored = since + len(runs)
+        self._note_stored()
 
     def give_up(self) -> None:
         """Another engine has taken the turn over: nothing of this is stored any more, and its readers go there."""
         self._stored = len(self._entries)
-        self._all_stored.set()
+        self._note_stored()
         self._end()
+
+    def _note_stored(self) -> None:
+        if self._stored == len(self._entries) and self._all_stored and not self._all_stored.done():
+            self._all_stored.set_result(None)
