@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from io import StringIO
 
 from dialog_engine.chat.history import window
 from dialog_engine.chat.ports import History, TurnStore
@@ -47,8 +48,8 @@ class Draft:
     """The message that is being made, and what is known of the turn so far. One turn writes it."""
 
     started: float = field(default_factory=time.monotonic)
-    text: list[str] = field(default_factory=list[str])
-    reasoning: list[str] = field(default_factory=list[str])
+    text: StringIO = field(default_factory=StringIO)
+    reasoning: StringIO = field(default_factory=StringIO)
     usage: Usage = Usage()
     ttft_ms: int | None = None
     round: int = 1
@@ -62,14 +63,13 @@ class Draft:
         """Take account of `event`."""
         match event:
             case TextDelta(piece):
-                self.text.append(piece)
+                self.text.write(piece)
                 self._first_token()
             case ReasoningDelta(piece):
-                self.reasoning.append(piece)
+                self.reasoning.write(piece)
                 self._first_token()
             case MessageFinished():
-                self.text.clear()
-                self.reasoning.clear()
+                self.text, self.reasoning = StringIO(), StringIO()
             case ToolStep(round=number):
                 self.round = number
             case AnsweredBy(model):
@@ -84,10 +84,10 @@ class Draft:
 
     def message(self, *, interrupted: bool) -> AssistantMessage | None:
         """The message as it stands; None when it was interrupted before anything was said."""
-        text = "".join(self.text)
+        text = self.text.getvalue()
         if interrupted and not text.strip():
             return None
-        return AssistantMessage(text, reasoning="".join(self.reasoning), interrupted=interrupted)
+        return AssistantMessage(text, reasoning=self.reasoning.getvalue(), interrupted=interrupted)
 
     def _first_token(self) -> None:
         if self.ttft_ms is None:
@@ -139,7 +139,8 @@ class ChatService:
             LLMError: the model could not be reached or refused.
             StorageUnavailableError: a round or a result could not be committed.
         """
-        async with aclosing(self._conversation(turn)) as events:
+        said = self._gone_on_with(turn) if turn.rounds else self._llm(await self._request(turn))
+        async with aclosing(said) as events:
             async for event in events:
                 draft.follow(event)
                 match event:
@@ -187,21 +188,24 @@ class ChatService:
             outcome = await self._rounds.add_result(turn, open_call.call, outcomes[open_call.call.correlation_id])
             yield steps.finished(open_call.call, outcome)
 
-    async def _conversation(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
+    async def _gone_on_with(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
         async with aclosing(self._calls_left_open(turn)) as events:
             async for event in events:
                 yield event
+        async with aclosing(self._llm(await self._request(turn))) as events:
+            async for event in events:
+                yield event
+
+    async def _request(self, turn: Turn) -> ChatRequest:
         said = await self._history.messages(turn.session_id)
         remembered = window(
             within_sight(said), max_messages=self._memory.max_messages, max_tokens=self._memory.max_tokens
         )
-        async with aclosing(self._llm(ChatRequest(remembered, turn))) as events:
-            async for event in events:
-                yield event
+        return ChatRequest(remembered, turn)
 
     async def _calls_left_open(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
-        open_calls = await self._history.open_calls(turn) if turn.rounds else ()
-        asked = await self._approvals.waiting(turn) if turn.rounds else ()
+        open_calls = await self._history.open_calls(turn)
+        asked = await self._approvals.waiting(turn)
         if not open_calls and not asked:
             return
         steps = Steps(turn, turn.rounds, _servers(open_calls, asked))

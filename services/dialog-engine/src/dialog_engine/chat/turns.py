@@ -18,13 +18,23 @@ FINISH_RETRY_SECONDS = 2.0
 _MISTAKE = "the engine made a mistake"
 
 
+def _not_yet() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 @dataclass(slots=True)
 class _Running:
     turn: Turn
     log: TurnLog
     draft: Draft
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    told: asyncio.Event = field(default_factory=asyncio.Event)
+    stop: asyncio.Future[None] = field(default_factory=_not_yet)
+    """Its user has stopped it."""
+    told: asyncio.Future[None] = field(default_factory=_not_yet)
     """Its last event is in the log, or it is left for the next life."""
     failure: EngineError | None = None
     """Why it is to be ended and not answered."""
@@ -89,14 +99,14 @@ class RunningTurns:
         running = self._running.get(turn_id)
         if running is None:
             return False
-        running.stop.set()
-        await running.told.wait()
+        _done(running.stop)
+        await asyncio.wait([running.told])
         return not running.dropped
 
     def stop(self, turn_id: str) -> None:
         """Stop a turn, if it runs here."""
         if running := self._running.get(turn_id):
-            running.stop.set()
+            _done(running.stop)
 
     def passed_over(self, turn_id: str) -> None:
         """Another engine runs the turn: nothing more is told of it here. `drop` it when there is time."""
@@ -133,14 +143,14 @@ class RunningTurns:
         not answered."""
         running = _Running(turn, self._logs.open(turn), Draft(usage=turn.usage), failure=failure)
         if stopped:
-            running.stop.set()
+            _done(running.stop)
         self._running[turn.turn_id] = running
         running.task = asyncio.create_task(self._run(running), name=f"turn {turn.turn_id}")
         running.task.add_done_callback(lambda _: self._forget(running))
 
     def _forget(self, running: _Running) -> None:
         del self._running[running.turn.turn_id]
-        running.told.set()
+        _done(running.told)
         self.on_end(running.turn)
 
     async def _run(self, running: _Running) -> None:
@@ -165,14 +175,12 @@ class RunningTurns:
         """Answer until the answer is there, or its user stops it: how it ended."""
         reply = self._service.stream_reply(running.turn, running.draft)
         answering = asyncio.create_task(self._tell(running, reply), name=f"answer of turn {running.turn.turn_id}")
-        stopped = asyncio.create_task(running.stop.wait(), name=f"stop of turn {running.turn.turn_id}")
         try:
-            await asyncio.wait({answering, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({answering, running.stop}, return_when=asyncio.FIRST_COMPLETED)
             cut = not answering.done()
         finally:
-            for task in (answering, stopped):
-                task.cancel()
-            await asyncio.wait({answering, stopped})
+            answering.cancel()
+            await asyncio.wait([answering])
         error = RuntimeError("cancelled by nobody") if answering.cancelled() else answering.exception()
         match error:
             case None:
@@ -192,7 +200,7 @@ class RunningTurns:
 
     async def _end(self, running: _Running, ending: _Ending) -> None:
         await self._tell(running, self._service.end(running.turn, running.draft, ending.reason, ending.failure))
-        running.told.set()
+        _done(running.told)
 
     async def _give_up(self, running: _Running, error: Exception) -> None:
         """End it as failed; with storage away the user is told at once, and the database as soon as it can be."""
@@ -207,7 +215,7 @@ class RunningTurns:
         running.log.append(failure)
         draft = running.draft
         running.log.append(Done(running.turn.turn_id, DoneReason.ERROR, draft.usage, draft.ttft_ms, draft.model))
-        running.told.set()
+        _done(running.told)
         while True:
             if await self._ended_quietly(running, failure):
                 return

@@ -56,7 +56,10 @@ class Quarantine:
     def guard(self, llm: StreamChat) -> StreamChat:
         """`llm`, asked again without a tool that it refuses by name, as long as it has said nothing yet."""
 
-        async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+        def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+            return guarded(request) if request.tools else llm(request)
+
+        async def guarded(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
             request = replace(request, tools=tuple(tool for tool in request.tools if self.reason(tool) is None))
             refused: list[tuple[ToolEntry, str]] = []
             while True:
