@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from io import StringIO
 from typing import Any
 
 from dialog_engine.errors import LLMStreamBrokenError
@@ -23,6 +22,7 @@ from dialog_engine.model import (
     ToolCallEvent,
     Usage,
 )
+from dialog_engine.pieces import Pieces
 
 log = logging.getLogger(__name__)
 
@@ -57,17 +57,17 @@ class SideBand:
             LLMError: as the stream does.
             LLMStreamBrokenError: the stream stopped without its end.
         """
-        text, reasoning = StringIO(), StringIO()
+        text, reasoning = Pieces(), Pieces()
         calls: list[ToolCallEvent] = []
         end: StreamEnd | None = None
         async with aclosing(stream) as events:
             async for event in events:
                 match event:
                     case TextDelta(piece):
-                        text.write(piece)
+                        text.add(piece)
                         self.emit(event)
                     case ReasoningDelta(piece):
-                        reasoning.write(piece)
+                        reasoning.add(piece)
                         self.emit(event)
                     case ToolCallEvent():
                         calls.append(event)
@@ -77,7 +77,7 @@ class SideBand:
                         self.emit(event)
         if end is None:
             raise LLMStreamBrokenError("the model's stream stopped before its end")
-        return Reply(text.getvalue(), reasoning.getvalue(), tuple(calls), end.finish_reason, end.usage)
+        return Reply(str(text), str(reasoning), tuple(calls), end.finish_reason, end.usage)
 
     async def carry(self, work: asyncio.Task[Any]) -> AsyncGenerator[ChatEvent]:
         """The events of `work`, which emits into this band, until it ends.
