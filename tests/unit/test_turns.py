@@ -21,6 +21,7 @@ from dialog_engine.model import (
     Done,
     DoneReason,
     FinishReason,
+    Message,
     MessageFinished,
     ReasoningDelta,
     StreamEnd,
@@ -33,6 +34,7 @@ from dialog_engine.model import (
     Turn,
     TurnFailed,
     Usage,
+    UserMessage,
 )
 from dialog_engine.tool_calls.normalise import UNKNOWN_OUTCOME
 from plugins_contract.errors import ErrorCode
@@ -97,6 +99,27 @@ async def test_a_session_has_one_turn_at_a_time() -> None:
 
         assert caught.value.turn_id == turn.turn_id
         assert len(stage.turns) == 1
+
+
+async def test_of_a_new_session_nothing_is_read_and_of_another_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    stored = MemoryStore.messages
+
+    async def messages(store: MemoryStore, session_id: str) -> Sequence[Message]:
+        read.append(session_id)
+        return await stored(store, session_id)
+
+    monkeypatch.setattr(MemoryStore, "messages", messages)
+    async with Stage(model := ScriptedModel(says("first"), says("second"))) as stage:
+        turn = await stage.turns.start("ada", None, "one")
+        await stage.seen(turn)
+        assert read == []
+        await stage.turn("two", turn.session_id, subject="ada")
+        assert read == [turn.session_id]
+    assert [request.messages for request in model.requests] == [
+        (UserMessage("one"),),
+        (UserMessage("one"), AssistantMessage("first"), UserMessage("two")),
+    ]
 
 
 async def test_somebody_elses_session_does_not_exist() -> None:

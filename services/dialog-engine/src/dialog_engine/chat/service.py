@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from io import StringIO
 
 from dialog_engine.chat.history import window
 from dialog_engine.chat.ports import History, TurnStore
@@ -19,6 +18,7 @@ from dialog_engine.model import (
     Done,
     DoneReason,
     FinishReason,
+    Message,
     MessageFinished,
     ReasoningDelta,
     Reset,
@@ -34,6 +34,7 @@ from dialog_engine.model import (
     TurnStarted,
     Usage,
 )
+from dialog_engine.pieces import Pieces
 from dialog_engine.sideband import SideBand
 from dialog_engine.tool_calls.approvals import stopped
 from dialog_engine.tool_calls.media import within_sight
@@ -48,8 +49,8 @@ class Draft:
     """The message that is being made, and what is known of the turn so far. One turn writes it."""
 
     started: float = field(default_factory=time.monotonic)
-    text: StringIO = field(default_factory=StringIO)
-    reasoning: StringIO = field(default_factory=StringIO)
+    text: Pieces = field(default_factory=Pieces)
+    reasoning: Pieces = field(default_factory=Pieces)
     usage: Usage = Usage()
     ttft_ms: int | None = None
     round: int = 1
@@ -63,13 +64,13 @@ class Draft:
         """Take account of `event`."""
         match event:
             case TextDelta(piece):
-                self.text.write(piece)
+                self.text.add(piece)
                 self._first_token()
             case ReasoningDelta(piece):
-                self.reasoning.write(piece)
+                self.reasoning.add(piece)
                 self._first_token()
             case MessageFinished():
-                self.text, self.reasoning = StringIO(), StringIO()
+                self.text, self.reasoning = Pieces(), Pieces()
             case ToolStep(round=number):
                 self.round = number
             case AnsweredBy(model):
@@ -84,10 +85,10 @@ class Draft:
 
     def message(self, *, interrupted: bool) -> AssistantMessage | None:
         """The message as it stands; None when it was interrupted before anything was said."""
-        text = self.text.getvalue()
+        text = str(self.text)
         if interrupted and not text.strip():
             return None
-        return AssistantMessage(text, reasoning=self.reasoning.getvalue(), interrupted=interrupted)
+        return AssistantMessage(text, reasoning=str(self.reasoning), interrupted=interrupted)
 
     def _first_token(self) -> None:
         if self.ttft_ms is None:
@@ -128,19 +129,22 @@ class ChatService:
         if turn.epoch > 1:
             yield Reset("the engine was restarted", story(turn.turn_id, await self._history.told(turn)))
 
-    async def stream_reply(self, turn: Turn, draft: Draft) -> AsyncGenerator[TurnEvent]:
+    async def stream_reply(
+        self, turn: Turn, draft: Draft, said: Sequence[Message] | None = None
+    ) -> AsyncGenerator[TurnEvent]:
         """What the user sees of `turn` between its opening and the model's last word; `end` comes after it, whatever
         happens.
 
         A turn that an earlier life left unfinished goes on where it was: finished tools are not run again, pending
-        ones are waited for, a message that was cut is made again.
+        ones are waited for, a message that was cut is made again. `said` is what was said in its session, where that is
+        known already.
 
         Raises:
             LLMError: the model could not be reached or refused.
             StorageUnavailableError: a round or a result could not be committed.
         """
-        said = self._gone_on_with(turn) if turn.rounds else self._llm(await self._request(turn))
-        async with aclosing(said) as events:
+        reply = self._gone_on_with(turn) if turn.rounds else self._llm(await self._request(turn, said))
+        async with aclosing(reply) as events:
             async for event in events:
                 draft.follow(event)
                 match event:
@@ -196,8 +200,9 @@ class ChatService:
             async for event in events:
                 yield event
 
-    async def _request(self, turn: Turn) -> ChatRequest:
-        said = await self._history.messages(turn.session_id)
+    async def _request(self, turn: Turn, said: Sequence[Message] | None = None) -> ChatRequest:
+        if said is None:
+            said = await self._history.messages(turn.session_id)
         remembered = window(
             within_sight(said), max_messages=self._memory.max_messages, max_tokens=self._memory.max_tokens
         )

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from dialog_engine.chat.ports import TurnLog, TurnLogs, TurnStore
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.errors import EngineError, LLMError, StorageUnavailableError
-from dialog_engine.model import Done, DoneReason, Turn, TurnEvent, TurnFailed
+from dialog_engine.model import Done, DoneReason, Message, Turn, TurnEvent, TurnFailed, UserMessage
 from dialog_engine.tool_calls.commits import to_its_end
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,8 @@ class _Running:
     """Its user has stopped it."""
     told: asyncio.Future[None] = field(default_factory=_not_yet)
     """Its last event is in the log, or it is left for the next life."""
+    said: Sequence[Message] | None = None
+    """All that was said in its session, where that is known without looking."""
     failure: EngineError | None = None
     """Why it is to be ended and not answered."""
     task: asyncio.Task[None] | None = None
@@ -89,7 +91,8 @@ class RunningTurns:
 
         async def begin() -> Turn:
             turn = await self._store.begin(subject, session_id, text, traceparent, turn_id=turn_id)
-            self.own(turn)
+            # Of a new session nothing is read: the model is asked that much sooner.
+            self.own(turn, said=[UserMessage(text)] if session_id is None else None)
             return turn
 
         return await to_its_end(begin())
@@ -138,10 +141,17 @@ class RunningTurns:
             await asyncio.wait(rest)
         return [tasks[task] for task in rest if task.cancelled()]
 
-    def own(self, turn: Turn, *, stopped: bool = False, failure: EngineError | None = None) -> None:
+    def own(
+        self,
+        turn: Turn,
+        *,
+        said: Sequence[Message] | None = None,
+        stopped: bool = False,
+        failure: EngineError | None = None,
+    ) -> None:
         """Run a turn that is committed; `stopped` when its user has stopped it already. With a `failure` it is ended,
-        not answered."""
-        running = _Running(turn, self._logs.open(turn), Draft(usage=turn.usage), failure=failure)
+        not answered. `said` is the whole of its session, if that is known; otherwise it is read."""
+        running = _Running(turn, self._logs.open(turn), Draft(usage=turn.usage), said=said, failure=failure)
         if stopped:
             _done(running.stop)
         self._running[turn.turn_id] = running
@@ -173,7 +183,7 @@ class RunningTurns:
 
     async def _answered_or_stopped(self, running: _Running) -> _Ending:
         """Answer until the answer is there, or its user stops it: how it ended."""
-        reply = self._service.stream_reply(running.turn, running.draft)
+        reply = self._service.stream_reply(running.turn, running.draft, running.said)
         answering = asyncio.create_task(self._tell(running, reply), name=f"answer of turn {running.turn.turn_id}")
         try:
             await asyncio.wait({answering, running.stop}, return_when=asyncio.FIRST_COMPLETED)
