@@ -1,14 +1,15 @@
 """Function calling where it works, and tags where the provider rejects tools."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 
 from dialog_engine.errors import LLMRequestError, LLMToolsRejectedError
 from dialog_engine.llm.failures import Failures
 from dialog_engine.llm.rejections import tools_rejected
-from dialog_engine.model import ChatEvent, ChatRequest, TextDelta, Turn, UserMessage
-from dialog_engine.tool_calls.modes import ToolMode, in_tool_mode
+from dialog_engine.model import ChatEvent, ChatRequest, Choice, TextDelta, Turn, UserMessage
+from dialog_engine.tool_calls.modes import ToolMode, in_tool_mode, in_tool_modes
 from dialog_engine.tool_calls.ports import StreamChat
 from tests.support.tags import TOOLS, calls_of, text_of
 from tests.support.twins.models import ScriptedModel, asks, says
@@ -45,6 +46,26 @@ async def test_a_dialect_is_used_from_the_start(tool_mode: ToolMode, block: str)
     model = ScriptedModel(says(block))
     [call] = calls_of(await ask(mode(model, tool_mode)))
     assert (call.name, model.requests[0].tools) == ("now", ())
+
+
+@pytest.mark.parametrize(
+    ("usual", "asked_for", "declared"),
+    [
+        ("native", "", True),
+        ("native", "tool_use", False),
+        ("function_calls", "native", True),
+        ("tool_use", "", False),
+        ("native", "of a later release", True),
+        ("tool_use", "of a later release", False),
+    ],
+)
+async def test_the_mode_that_the_turn_asks_for_goes_before_the_usual_one(
+    usual: ToolMode, asked_for: str, declared: bool
+) -> None:
+    model = ScriptedModel(says("Hello"))
+    turn = Turn("turn", "session", "subject", choice=Choice(tool_mode=asked_for))
+    await ask(in_tool_modes(model, usual, stop=True, model="tiny"), replace(REQUEST, turn=turn))
+    assert bool(model.requests[0].tools) == declared
 
 
 async def test_rejected_tools_are_described_in_the_prompt_from_then_on_and_it_is_logged_once(

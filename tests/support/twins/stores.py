@@ -13,6 +13,7 @@ from dialog_engine.chat.ports import History, TurnStore, UnfinishedTurns
 from dialog_engine.errors import SessionNotFoundError, TurnRunningError
 from dialog_engine.model import (
     AssistantMessage,
+    Choice,
     Done,
     Message,
     ToolCall,
@@ -93,9 +94,16 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, UnfinishedTu
         self._rows = 0
 
     async def begin(
-        self, subject: str, session_id: str | None, text: str, traceparent: str | None, *, turn_id: str | None = None
+        self,
+        subject: str,
+        session_id: str | None,
+        text: str,
+        traceparent: str | None,
+        *,
+        turn_id: str | None = None,
+        choice: Choice = Choice(),
     ) -> Turn:
-        turn = Turn(turn_id or new_id(), session_id or new_id(), subject, traceparent=traceparent)
+        turn = Turn(turn_id or new_id(), session_id or new_id(), subject, traceparent=traceparent, choice=choice)
 
         def unit() -> Turn:
             session = self._sessions.get(turn.session_id)

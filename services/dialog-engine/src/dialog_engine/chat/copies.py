@@ -25,6 +25,8 @@ class TurnRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     created_at: int
     finished_at: int | None
     model: str | None = None
+    chosen_model: str = ""
+    tool_mode: str = ""
 
 
 class CallRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from dialog_engine.chat.journal import Journal, NotSharedError
 from dialog_engine.chat.ports import TurnStore
-from dialog_engine.model import AssistantMessage, Done, Turn, TurnFailed
+from dialog_engine.model import AssistantMessage, Choice, Done, Turn, TurnFailed
 
 
 class SharedEnds(TurnStore):
@@ -16,9 +16,16 @@ class SharedEnds(TurnStore):
         self._journal = journal
 
     async def begin(
-        self, subject: str, session_id: str | None, text: str, traceparent: str | None, *, turn_id: str | None = None
+        self,
+        subject: str,
+        session_id: str | None,
+        text: str,
+        traceparent: str | None,
+        *,
+        turn_id: str | None = None,
+        choice: Choice = Choice(),
     ) -> Turn:
-        return await self._store.begin(subject, session_id, text, traceparent, turn_id=turn_id)
+        return await self._store.begin(subject, session_id, text, traceparent, turn_id=turn_id, choice=choice)
 
     async def finish(
         self, turn: Turn, message: AssistantMessage | None, done: Done, failure: TurnFailed | None

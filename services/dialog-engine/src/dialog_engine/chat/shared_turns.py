@@ -18,7 +18,7 @@ from dialog_engine.chat.runs import (
 )
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import SessionNotFoundError, StorageUnavailableError, TurnRunningError
-from dialog_engine.model import Turn
+from dialog_engine.model import Choice, Turn
 from plugins_contract.ids import new_id
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,7 @@ class SharedTurns:
         traceparent: str | None = None,
         *,
         queue: bool = False,
+        choice: Choice = Choice(),
     ) -> Turn:
         """Commit the user's message and run the turn here; in a new session when none is given. When this returns every
         engine knows the turn, unless Redis is away.
@@ -66,9 +67,9 @@ class SharedTurns:
             TurnRunningError: likewise; with `queue`, after having waited for QUEUE_SECONDS.
         """
         if session_id is None:
-            begun = await self._turns.start(subject, None, text, traceparent)
+            begun = await self._turns.start(subject, None, text, traceparent, choice=choice)
         else:
-            turn = Turn(new_id(), session_id, subject, traceparent=traceparent)
+            turn = Turn(new_id(), session_id, subject, traceparent=traceparent, choice=choice)
             begun = await (self._in_line(turn, text) if queue else self._now(turn, text))
         with suppress(NotSharedError):
             await self._journal.settled()
@@ -139,7 +140,9 @@ class SharedTurns:
                 return await self._begin_claimed(turn, text, version)
 
     async def _start(self, turn: Turn, text: str) -> Turn:
-        return await self._turns.start(turn.subject, turn.session_id, text, turn.traceparent, turn_id=turn.turn_id)
+        return await self._turns.start(
+            turn.subject, turn.session_id, text, turn.traceparent, turn_id=turn.turn_id, choice=turn.choice
+        )
 
     async def _begin_claimed(self, turn: Turn, text: str, version: int) -> Turn:
         try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from dialog_engine.chat.ports import TurnLog, TurnLogs, TurnStore
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.errors import EngineError, LLMError, StorageUnavailableError
-from dialog_engine.model import Done, DoneReason, Message, Turn, TurnEvent, TurnFailed, UserMessage
+from dialog_engine.model import Choice, Done, DoneReason, Message, Turn, TurnEvent, TurnFailed, UserMessage
 from dialog_engine.tool_calls.commits import to_its_end
 
 log = logging.getLogger(__name__)
@@ -80,6 +80,7 @@ class RunningTurns:
         traceparent: str | None = None,
         *,
         turn_id: str | None = None,
+        choice: Choice = Choice(),
     ) -> Turn:
         """Commit the user's message and run the turn; in a new session when none is given.
 
@@ -90,7 +91,7 @@ class RunningTurns:
         """
 
         async def begin() -> Turn:
-            turn = await self._store.begin(subject, session_id, text, traceparent, turn_id=turn_id)
+            turn = await self._store.begin(subject, session_id, text, traceparent, turn_id=turn_id, choice=choice)
             # Of a new session nothing is read: the model is asked that much sooner.
             self.own(turn, said=[UserMessage(text)] if session_id is None else None)
             return turn

@@ -18,7 +18,7 @@ from dialog_engine.chat.copies import (
 )
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.runs import LocalCopies
-from dialog_engine.model import Turn, Usage
+from dialog_engine.model import Choice, Turn, Usage
 from dialog_engine.storage.database import Database, Row, Transaction
 from dialog_engine.storage.outbox import add_event
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
@@ -26,7 +26,7 @@ from plugins_contract.messages import UnsupportedEventError, decode_request, enc
 
 _TURN = (
     "SELECT turn_id, status, rounds, reason, input_tokens, output_tokens, ttft_ms, error_code, error_message,"
-    " traceparent, created_at, finished_at, model FROM turns"
+    " traceparent, created_at, finished_at, model, chosen_model, tool_mode FROM turns"
 )
 _CALL = (
     "SELECT c.correlation_id, c.tool_call_id, c.name, c.server, c.arguments, c.tool, c.created_at, c.extra, o.payload,"
@@ -115,15 +115,16 @@ class SqliteCopies(LocalCopies):
             _merge(tx, copy)
             found = tx.execute(
                 "UPDATE turns SET epoch = ?, owned = 1 WHERE turn_id = ? AND status = 'running'"
-                " RETURNING rounds, traceparent, input_tokens, output_tokens",
+                " RETURNING rounds, traceparent, input_tokens, output_tokens, chosen_model, tool_mode",
                 epoch,
                 turn_id,
             )
             if not found:
                 return None
-            [(rounds, traceparent, *usage)] = found
+            [(rounds, traceparent, read, written, *choice)] = found
             head = copy.head
-            turn = Turn(turn_id, head.session_id, head.subject, epoch, rounds, traceparent, Usage(*usage))
+            usage = Usage(read, written)
+            turn = Turn(turn_id, head.session_id, head.subject, epoch, rounds, traceparent, usage, Choice(*choice))
             return turn, self._requests(tx, copy, turn_id)
 
         return await self._database.write(unit)
@@ -243,11 +244,12 @@ def _merge(tx: Transaction, copy: SessionCopy) -> None:
 def _merge_turn(tx: Transaction, session_id: str, row: TurnRow) -> None:
     tx.execute(
         "INSERT INTO turns (turn_id, session_id, status, rounds, reason, input_tokens, output_tokens, ttft_ms,"
-        " error_code, error_message, traceparent, created_at, finished_at, model, owned)"
+        " error_code, error_message, traceparent, created_at, finished_at, model, chosen_model, tool_mode,"
+        " owned)"
         # Two may run for a moment, when an engine was away. One is enough to show; the other's end is told with it.
         " VALUES (?1, ?2, CASE WHEN ?3 = 'running' AND EXISTS (SELECT 1 FROM turns WHERE session_id = ?2"
         " AND status = 'running' AND turn_id != ?1) THEN 'failed' ELSE ?3 END,"
-        " ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 0)"
+        " ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, 0)"
         " ON CONFLICT (turn_id) DO UPDATE SET status = excluded.status, rounds = excluded.rounds,"
         " reason = excluded.reason, input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens,"
         " ttft_ms = excluded.ttft_ms, error_code = excluded.error_code, error_message = excluded.error_message,"
@@ -266,6 +268,8 @@ def _merge_turn(tx: Transaction, session_id: str, row: TurnRow) -> None:
         row.created_at,
         row.finished_at,
         row.model,
+        row.chosen_model,
+        row.tool_mode,
     )
 
 
@@ -318,8 +322,8 @@ def _merge_message(tx: Transaction, session_id: str, row: MessageRow) -> None:
 
 
 def _turn_row(row: Row) -> TurnRow:
-    turn_id, status, rounds, reason, input_tokens, output_tokens, ttft_ms, code, message, traceparent, *times = row
-    created_at, finished_at, model = times
+    turn_id, status, rounds, reason, input_tokens, output_tokens, ttft_ms, code, message, traceparent, *rest = row
+    created_at, finished_at, model, chosen_model, tool_mode = rest
     return TurnRow(
         turn_id=turn_id,
         status=status,
@@ -334,6 +338,8 @@ def _turn_row(row: Row) -> TurnRow:
         created_at=created_at,
         finished_at=finished_at,
         model=model,
+        chosen_model=chosen_model,
+        tool_mode=tool_mode,
     )
 
 

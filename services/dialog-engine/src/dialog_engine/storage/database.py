@@ -262,6 +262,10 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     ("ALTER TABLE tool_calls ADD COLUMN tool TEXT NOT NULL DEFAULT ''",),
     ("ALTER TABLE turns ADD COLUMN model TEXT",),
+    (
+        "ALTER TABLE turns ADD COLUMN chosen_model TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE turns ADD COLUMN tool_mode TEXT NOT NULL DEFAULT ''",
+    ),
 )
 """What makes a file of version n (`PRAGMA user_version`) one of version n + 1. A new file is made by schema.sql."""
 

@@ -30,7 +30,9 @@ CREATE TABLE IF NOT EXISTS turns (
     created_at    INTEGER NOT NULL,
     finished_at   INTEGER,
     owned         INTEGER NOT NULL DEFAULT 1, -- whether this engine ran it last; a copy of another engine's turn: 0
-    model         TEXT -- which model spoke last
+    model         TEXT, -- which model spoke last
+    chosen_model  TEXT NOT NULL DEFAULT '', -- what was asked for with the message; empty: nothing
+    tool_mode     TEXT NOT NULL DEFAULT ''
 ) STRICT;
 -- One turn at a time per session: held by the database, not by a check before it.
 CREATE UNIQUE INDEX IF NOT EXISTS one_running_turn ON turns (session_id) WHERE status = 'running';

@@ -1,6 +1,7 @@
 """Turns: they begin with the user's message and end with their last one, each in one transaction."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -10,7 +11,7 @@ from dialog_engine.chat.journal import JournalEntry, Step
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.ports import TurnStore, UnfinishedTurns
 from dialog_engine.errors import SessionNotFoundError, TurnRunningError
-from dialog_engine.model import AssistantMessage, Done, DoneReason, Turn, TurnFailed, Usage
+from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage
 from dialog_engine.storage.calls import OfferRows, insert_message
 from dialog_engine.storage.copies import message_row
 from dialog_engine.storage.database import Database, Transaction, now_ms
@@ -30,9 +31,16 @@ class SqliteTurns(TurnStore, UnfinishedTurns):
         self._share = share
 
     async def begin(
-        self, subject: str, session_id: str | None, text: str, traceparent: str | None, *, turn_id: str | None = None
+        self,
+        subject: str,
+        session_id: str | None,
+        text: str,
+        traceparent: str | None,
+        *,
+        turn_id: str | None = None,
+        choice: Choice = Choice(),
     ) -> Turn:
-        turn = Turn(turn_id or new_id(), session_id or new_id(), subject, traceparent=traceparent)
+        turn = Turn(turn_id or new_id(), session_id or new_id(), subject, traceparent=traceparent, choice=choice)
 
         def unit(tx: Transaction) -> JournalEntry:
             if session_id is None:
@@ -40,11 +48,13 @@ class SqliteTurns(TurnStore, UnfinishedTurns):
             else:
                 _touch_session(tx, session_id, subject, text)
             begun = tx.execute(
-                "INSERT INTO turns (turn_id, session_id, status, traceparent, created_at)"
-                " VALUES (?, ?, 'running', ?, ?) ON CONFLICT DO NOTHING RETURNING 1",
+                "INSERT INTO turns (turn_id, session_id, status, traceparent, chosen_model, tool_mode, created_at)"
+                " VALUES (?, ?, 'running', ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1",
                 turn.turn_id,
                 turn.session_id,
                 traceparent,
+                choice.model,
+                choice.tool_mode,
                 now_ms(),
             )
             if not begun:
@@ -100,10 +110,11 @@ class SqliteTurns(TurnStore, UnfinishedTurns):
 
     async def unfinished(self) -> list[Turn]:
         rows = await self._database.read(
-            "SELECT turn_id, session_id, subject, epoch, rounds, traceparent, input_tokens, output_tokens"
+            "SELECT turn_id, session_id, subject, epoch, rounds, traceparent, input_tokens, output_tokens,"
+            " chosen_model, tool_mode"
             " FROM turns JOIN sessions USING (session_id) WHERE status = 'running' AND owned ORDER BY turns.created_at"
         )
-        return [Turn(*turn, usage=Usage(read, written)) for *turn, read, written in rows]
+        return [_turn(*row) for row in rows]
 
     async def go_on(self, turn: Turn, epoch: int) -> Turn:
         def unit(tx: Transaction) -> None:
@@ -111,6 +122,19 @@ class SqliteTurns(TurnStore, UnfinishedTurns):
 
         await self._database.write(unit)
         return replace(turn, epoch=epoch)
+
+
+def _turn(
+    turn_id: str,
+    session_id: str,
+    subject: str,
+    epoch: int,
+    rounds: int,
+    traceparent: str | None,
+    *usage_and_choice: Any,
+) -> Turn:
+    read, written, *choice = usage_and_choice
+    return Turn(turn_id, session_id, subject, epoch, rounds, traceparent, Usage(read, written), Choice(*choice))
 
 
 def add_session(tx: Transaction, session_id: str, subject: str, first_message: str) -> None:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Literal
+from typing import Literal, get_args
 
 from dialog_engine.errors import LLMToolsRejectedError
 from dialog_engine.model import ChatEvent, ChatRequest
@@ -15,6 +15,7 @@ from dialog_engine.tool_calls.prompt_mode import in_prompt_mode
 log = logging.getLogger(__name__)
 
 ToolMode = Literal["auto", "native", "tool_use", "function_calls"]
+TOOL_MODES: tuple[ToolMode, ...] = get_args(ToolMode)
 
 
 def in_tool_mode(llm: StreamChat, mode: ToolMode, *, stop: bool, model: str) -> StreamChat:
@@ -28,6 +29,19 @@ def in_tool_mode(llm: StreamChat, mode: ToolMode, *, stop: bool, model: str) -> 
             return in_prompt_mode(llm, FUNCTION_CALLS, stop=stop)
         case "auto":
             return native_if_possible(llm, in_prompt_mode(llm, TOOL_USE, stop=stop), model)
+
+
+def in_tool_modes(llm: StreamChat, usual: ToolMode, *, stop: bool, model: str) -> StreamChat:
+    """`llm` with tools offered in the mode that the turn asks for, or else in the `usual` one.
+
+    One that this release does not know, from an engine of another, counts as not asked for.
+    """
+    modes = {mode: in_tool_mode(llm, mode, stop=stop, model=model) for mode in TOOL_MODES}
+
+    def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+        return modes.get(request.turn.choice.tool_mode, modes[usual])(request)
+
+    return stream_chat
 
 
 def native_if_possible(native: StreamChat, prompted: StreamChat, model: str) -> StreamChat:
