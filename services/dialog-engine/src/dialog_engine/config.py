@@ -123,6 +123,7 @@ class Settings(RedisSettings, BaseSettings):
         description="How the model calls tools: native is function calling, tool_use and function_calls are tags in its"
         " text, auto is native until the provider rejects tools.",
     )
+    allow_tool_mode: bool = Field(False, description="Whether a request may ask for another one.")
     tool_stop_sequence: bool = Field(
         True, description="With tags: have the model stop after its first block, so that it cannot invent results."
     )

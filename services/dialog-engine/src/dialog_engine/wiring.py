@@ -20,6 +20,7 @@ from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
 from dialog_engine.http.app import State, create_app
 from dialog_engine.http.auth import Authenticator
+from dialog_engine.http.choices import Choices
 from dialog_engine.http.limits import MAX_BODY_BYTES
 from dialog_engine.http.services import About, Services
 from dialog_engine.http.sse import Streams
@@ -54,7 +55,7 @@ from dialog_engine.tool_calls.desk import ApprovalDesk
 from dialog_engine.tool_calls.directory import ToolDirectory
 from dialog_engine.tool_calls.enhance import enhance
 from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
-from dialog_engine.tool_calls.modes import in_tool_mode
+from dialog_engine.tool_calls.modes import TOOL_MODES, in_tool_modes
 from dialog_engine.tool_calls.pipeline import standard_pipeline
 from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat, ToolCalls
 from dialog_engine.tool_calls.quarantine import OfferedTools, Quarantine
@@ -220,6 +221,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         )
         yield Services(
             about=_about(settings),
+            choices=_choices(settings),
             turns=shared_turns,
             sessions=SharedSessions(SqliteSessions(database, journal.offer), runs, journal),
             archive=(shared := SharedArchive(archive, imports, LedgerAnswers(ledger))),
@@ -262,7 +264,7 @@ def _desk(
 def _around_each(settings: Settings, metrics: Metrics) -> Wrap:
     def around(llm: StreamChat, name: str) -> StreamChat:
         counted = observed_llm(llm, metrics, name)
-        return in_tool_mode(counted, settings.tool_mode, stop=settings.tool_stop_sequence, model=name)
+        return in_tool_modes(counted, settings.tool_mode, stop=settings.tool_stop_sequence, model=name)
 
     return around
 
@@ -302,3 +304,12 @@ async def _connections(stack: contextlib.AsyncExitStack, address: RedisAddress) 
 def _about(settings: Settings) -> About:
     model = settings.default_model.partition(":")[2]
     return About(VERSION, model, settings.model_label or model, settings.model_scripted, settings.enable_mcp)
+
+
+def _choices(settings: Settings) -> Choices:
+    return Choices(
+        default=settings.default_model,
+        models=settings.choosable_models,
+        tool_modes=TOOL_MODES if settings.allow_tool_mode else (),
+        default_label=settings.model_label,
+    )

@@ -56,6 +56,10 @@ class TurnRequest(Body):
     on_busy: Annotated[
         Literal["refuse", "queue"], Field(description="While another turn of the session runs: 409, or wait.")
     ] = "refuse"
+    model: Annotated[_Text, Field(description="Which model answers: a name from `GET /v1/models`.")] | None = None
+    tool_mode: (
+        Annotated[_Text, Field(description="How it calls tools: one of `toolModes` from there, if any.")] | None
+    ) = None
 
 
 class ChatRequest(TurnRequest):
@@ -154,9 +158,10 @@ async def text(turn_id: str, correlation_id: str, engine: Engine, subject: Subje
 async def _begun(body: TurnRequest, session_id: str | None, engine: Services, subject: str, request: Request) -> Turn:
     """Begin the turn. A message that waits for another turn is withdrawn when its client goes away."""
     traceparent = _traceparent(request)
+    choice = engine.choices.made(body.model, body.tool_mode)
     if body.on_busy == "refuse":
-        return await engine.turns.start(subject, session_id, body.message, traceparent)
-    work = engine.turns.start(subject, session_id, body.message, traceparent, queue=True)
+        return await engine.turns.start(subject, session_id, body.message, traceparent, choice=choice)
+    work = engine.turns.start(subject, session_id, body.message, traceparent, queue=True, choice=choice)
     waiting = asyncio.create_task(work, name="a message that waits")
     client = asyncio.create_task(_gone(request), name="the client of a message that waits")
     try:

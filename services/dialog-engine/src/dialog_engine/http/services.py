@@ -10,6 +10,7 @@ from dialog_engine.chat.approvals import SharedApprovals
 from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.frames import TurnFrames
 from dialog_engine.chat.shared_turns import SharedTurns
+from dialog_engine.http.choices import Choices
 from dialog_engine.http.sse import Streams
 from dialog_engine.tool_calls.directory import ToolDirectory
 from dialog_engine.tool_calls.exposure import Exposure
@@ -40,6 +41,7 @@ class Services:
     """Everything that routes use."""
 
     about: About
+    choices: Choices
     turns: SharedTurns
     sessions: Sessions
     archive: Archive

@@ -57,6 +57,19 @@ async def tools(engine: Engine, _: Subject) -> dict[str, Any]:
     }
 
 
+@router.get("/models")
+async def models(engine: Engine, _: Subject) -> dict[str, Any]:
+    """What a message may ask for."""
+    choices = engine.choices
+    return {
+        "models": [
+            {"name": name, "label": label, "default": name == choices.default}
+            for name, label in choices.labels().items()
+        ],
+        "toolModes": choices.tool_modes,
+    }
+
+
 @router.get("/about")
 async def about(engine: Engine, _: Subject) -> dict[str, Any]:
     """What this engine is."""

@@ -1,0 +1,134 @@
+"""What a message asked for: which model answers and how it calls tools, for all of its turn, wherever that goes on."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis as SyncRedis
+
+from dialog_engine.config import Settings
+from plugins_contract.keys import Keys
+from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.integration.test_engine_and_providers import offers, publish
+from tests.support.twins import tool
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+CHOSEN = {"model": "openai:other", "toolMode": "tool_use"}
+
+
+@pytest.fixture
+async def model() -> AsyncGenerator[Model]:
+    async with Model().serving() as model:
+        yield model
+
+
+def allowing(folder: Path, redis_url: str, model: Model) -> Settings:
+    return settings(
+        folder, redis_url, model.url, openai_model="usual", allowed_models="openai:other", allow_tool_mode=True
+    )
+
+
+def asked_for(model: Model) -> list[str]:
+    return [request["model"] for request in model.asked]
+
+
+def described(request: dict[str, Any]) -> bool:
+    """Whether tools are described in its prompt and not declared."""
+    return "tools" not in request and "<tool_use>" in request["messages"][0]["content"]
+
+
+async def begun(engine: Engine, session_id: str | None = None, **fields: str) -> dict[str, str]:
+    session_id = session_id or (await engine.client.post("/v1/sessions")).json()["sessionId"]
+    answer = await engine.client.post(f"/v1/sessions/{session_id}/turns", json={"message": "Hi", **fields})
+    assert answer.status_code == 202, answer.text
+    return answer.json()
+
+
+async def test_the_chosen_model_answers_in_the_chosen_way_and_the_next_message_chooses_anew(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    publish(redis_url, tool("a__good"))
+    async with running_engine(allowing(tmp_path, redis_url, model)) as engine:
+        await wait_until(lambda: offers(engine, 1), what="the tool")
+        listed = (await engine.client.get("/v1/models")).json()
+        events = await engine.chat(**CHOSEN)
+        await engine.chat(sessionId=events[0].data["sessionId"])
+
+    assert listed == {
+        "models": [
+            {"name": "openai:usual", "label": "usual", "default": True},
+            {"name": "openai:other", "label": "other", "default": False},
+        ],
+        "toolModes": ["auto", "native", "tool_use", "function_calls"],
+    }
+    assert asked_for(model) == ["other", "usual"]
+    assert [described(request) for request in model.asked] == [True, False]
+    assert events[-1].data["model"] == "openai:other"
+
+
+async def test_what_is_not_allowed_is_refused_before_anything_begins(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    async with running_engine(settings(tmp_path, redis_url, model.url, openai_model="usual")) as engine:
+        for path in ("/v1/chat", "/v1/sessions/any/turns"):
+            for field, value in CHOSEN.items():
+                answer = await engine.client.post(path, json={"message": "Hi", field: value})
+                assert (answer.status_code, answer.json()["code"]) == (422, "CHOICE_NOT_ALLOWED")
+                assert [error["field"] for error in answer.json()["errors"]] == [field]
+        assert "openai:usual" in (await engine.client.post("/v1/chat", json={"message": "Hi", **CHOSEN})).text
+        assert (await engine.client.get("/v1/sessions")).json()["sessions"] == []
+        models = (await engine.client.get("/v1/models")).json()
+        assert ([each["name"] for each in models["models"]], models["toolModes"]) == (["openai:usual"], [])
+        assert (await engine.chat(model="openai:usual"))[-1].data["reason"] == "stop"
+
+
+async def test_a_message_that_waits_keeps_its_choice(tmp_path: Path, redis_url: str, model: Model) -> None:
+    async with running_engine(allowing(tmp_path, redis_url, model)) as engine:
+        model.held.clear()
+        first = await begun(engine)
+        await wait_until(lambda: model.open == 1, what="the model's stream")
+        waiting = asyncio.create_task(begun(engine, first["sessionId"], onBusy="queue", **CHOSEN))
+        with SyncRedis.from_url(redis_url) as redis:
+            await wait_until(lambda: redis.hlen(Keys().waiting(first["sessionId"])) == 1, what="its place")
+        model.held.set()
+        second = await waiting
+        assert (await engine.events("GET", second["eventsUrl"]))[-1].data["model"] == "openai:other"
+
+
+async def test_after_a_restart_the_same_choice_holds(tmp_path: Path, redis_url: str, model: Model) -> None:
+    publish(redis_url, tool("a__good"))
+    model.held.clear()
+    async with running_engine(allowing(tmp_path, redis_url, model)) as engine:
+        await wait_until(lambda: offers(engine, 1), what="the tool")
+        turn = await begun(engine, **CHOSEN)
+        await wait_until(lambda: model.open == 1, what="the model's stream")
+    await wait_until(lambda: model.open == 0, what="the end of its request")
+    model.held.set()
+    async with running_engine(allowing(tmp_path, redis_url, model)) as engine:
+        events = await engine.events("GET", turn["eventsUrl"])
+    assert (events[-1].data["reason"], events[-1].data["model"]) == ("stop", "openai:other")
+    assert asked_for(model) == ["other", "other"]
+    assert [described(request) for request in model.asked] == [True, True]
+
+
+async def test_the_engine_that_takes_a_turn_over_goes_on_with_its_choice(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    publish(redis_url, tool("a__good"))
+    model.held.clear()
+    async with running_engine(allowing(tmp_path / "there", redis_url, model)) as there:
+        await wait_until(lambda: offers(there, 1), what="the tool")
+        async with running_engine(allowing(tmp_path / "here", redis_url, model)) as here:
+            await wait_until(lambda: offers(here, 1), what="the tool")
+            turn = await begun(here, **CHOSEN)
+            await wait_until(lambda: model.open == 1, what="the model's stream")
+        await wait_until(lambda: len(model.asked) == 2, what="the other engine's request")
+        model.held.set()
+        events = await there.events("GET", turn["eventsUrl"])
+    assert (events[-1].id.partition("-")[0], events[-1].data["model"]) == ("2", "openai:other")
+    assert asked_for(model) == ["other", "other"]
+    assert [described(request) for request in model.asked] == [True, True]

@@ -1,0 +1,55 @@
+"""What a request may choose."""
+
+import pytest
+
+from dialog_engine.http.choices import Choices
+from dialog_engine.http.problems import ProblemError
+from dialog_engine.model import Choice
+
+CHOICES = Choices("openai:a", ("openai:a", "anthropic:b"), ("auto", "native"))
+ALONE = Choices("openai:a", ("openai:a",))
+
+
+@pytest.mark.parametrize(
+    ("choices", "model", "tool_mode", "made"),
+    [
+        (CHOICES, None, None, Choice()),
+        (CHOICES, "openai:a", None, Choice("openai:a")),
+        (CHOICES, "anthropic:b", "native", Choice("anthropic:b", "native")),
+        (ALONE, "openai:a", None, Choice("openai:a")),
+    ],
+)
+def test_what_is_allowed_is_chosen(choices: Choices, model: str | None, tool_mode: str | None, made: Choice) -> None:
+    assert choices.made(model, tool_mode) == made
+
+
+@pytest.mark.parametrize(
+    ("choices", "model", "tool_mode", "field", "detail"),
+    [
+        (CHOICES, "b", None, "model", "model must be one of openai:a, anthropic:b"),
+        (CHOICES, "", None, "model", "model must be one of openai:a, anthropic:b"),
+        (ALONE, "anthropic:b", None, "model", "model must be one of openai:a"),
+        (CHOICES, None, "xml", "toolMode", "toolMode must be one of auto, native"),
+        (CHOICES, None, "", "toolMode", "toolMode must be one of auto, native"),
+        (ALONE, None, "auto", "toolMode", "toolMode cannot be chosen: leave it out"),
+    ],
+)
+def test_anything_else_is_refused_and_says_what_is_allowed(
+    choices: Choices, model: str | None, tool_mode: str | None, field: str, detail: str
+) -> None:
+    with pytest.raises(ProblemError) as refused:
+        choices.made(model, tool_mode)
+    assert (refused.value.status, refused.value.code, refused.value.detail) == (422, "CHOICE_NOT_ALLOWED", detail)
+    assert refused.value.extra == {"errors": [{"field": field, "message": detail}]}
+
+
+def test_models_are_called_by_their_names_with_the_provider_where_two_would_be_the_same() -> None:
+    assert CHOICES.labels() == {"openai:a": "a", "anthropic:b": "b"}
+    assert Choices("openai:a", ("openai:a", "anthropic:a")).labels() == {
+        "openai:a": "openai:a",
+        "anthropic:a": "anthropic:a",
+    }
+    assert Choices("openai:a", ("openai:a", "anthropic:b"), (), "Ours").labels() == {
+        "openai:a": "Ours",
+        "anthropic:b": "b",
+    }
