@@ -588,6 +588,21 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     ),
     "one gateway tool can stand for all": NOT_YET,
     "tools are searched when the catalogue outgrows its budget": NOT_YET,
+    "a message may ask for a model and a tool mode that are allowed, and for no other": (
+        "unit/test_choices.py::test_anything_else_is_refused_and_says_what_is_allowed",
+        "integration/test_choices.py::test_the_chosen_model_answers_in_the_chosen_way_and_the_next_message_chooses_anew",
+        "integration/test_choices.py::test_what_is_not_allowed_is_refused_before_anything_begins",
+        "integration/test_choices.py::test_a_message_that_waits_keeps_its_choice",
+    ),
+    "the choice holds for all of the turn, also after a restart and at another engine": (
+        "integration/test_choices.py::test_after_a_restart_the_same_choice_holds",
+        "integration/test_choices.py::test_the_engine_that_takes_a_turn_over_goes_on_with_its_choice",
+    ),
+    "the page lets the model be picked where there is more than one": (
+        "e2e/test_chat_page.py::test_with_one_model_there_is_nothing_to_pick",
+        "e2e/test_chat_page.py::"
+        "test_with_several_models_the_picked_one_is_asked_also_by_a_message_that_waits_and_after_a_reload",
+    ),
     "Anthropic messages": NOT_YET,
     "another model is asked before any text reached the user": NOT_YET,
     "a provider that says nothing does not hold a turn for ever": (

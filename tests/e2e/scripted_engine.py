@@ -88,6 +88,9 @@ class ScriptedEngine:
         self.unavailable = False
         self.forget_logs = False
         self.model = {"id": "scripted", "label": "Scripted", "scripted": True}
+        self.models: list[Json] = [{"name": "demo:scripted", "label": "Scripted", "default": True}]
+        self.chosen: list[str | None] = []
+        """The models that messages asked for."""
         self.reconnects: list[str | None] = []
         self.cancels: list[str] = []
         self.media: bytes = PIXEL
@@ -321,6 +324,7 @@ class ChatRequest(BaseModel):
     message: Annotated[str, Field(max_length=2000)]
     sessionId: str | None = None  # noqa: N815 - the wire's name
     onBusy: str = "refuse"  # noqa: N815 - likewise
+    model: str | None = None
 
 
 def scripted_app(engine: ScriptedEngine) -> FastAPI:
@@ -368,6 +372,9 @@ def _sessions(engine: ScriptedEngine) -> APIRouter:
     async def about() -> Json:
         return {"name": "callstream", "version": "0.1.0", "model": engine.model, "mcp": {"enabled": True}}
 
+    async def models() -> Json:
+        return {"models": engine.models, "toolModes": []}
+
     async def sessions(before: str = "9999", limit: int = 50) -> Json:
         newest_first = sorted(engine.sessions.values(), key=lambda session: session.created_at, reverse=True)
         described = [engine.describe(session) for session in newest_first]
@@ -384,6 +391,7 @@ def _sessions(engine: ScriptedEngine) -> APIRouter:
         del engine.sessions[engine.find(session_id).session_id]
 
     router.add_api_route("/about", about)
+    router.add_api_route("/models", models)
     router.add_api_route("/sessions", sessions)
     router.add_api_route("/sessions", create, methods=["POST"], status_code=201)
     router.add_api_route("/sessions/{session_id}/messages", messages)
@@ -395,6 +403,7 @@ def _turns(engine: ScriptedEngine) -> APIRouter:
     router = APIRouter()
 
     async def chat(request: ChatRequest, client: Request) -> Response:
+        engine.chosen.append(request.model)
         session = engine.find(request.sessionId) if request.sessionId else engine.new_session()
         if request.onBusy == "queue" and not await engine.free(session, client):
             return Response(status_code=499)

@@ -30,6 +30,44 @@ def test_a_real_model_is_called_by_its_name(chat: ChatPage, engine: ScriptedEngi
     expect(chat.page.get_by_test_id("scripted-banner")).to_be_hidden()
 
 
+def test_with_one_model_there_is_nothing_to_pick(chat: ChatPage, engine: ScriptedEngine) -> None:
+    chat.open()
+    expect(chat.page.get_by_test_id("model-label")).to_be_visible()
+    expect(chat.page.get_by_label("Model", exact=True)).to_be_hidden()
+    chat.suggestions.first.click()
+    chat.expect_idle()
+    assert engine.chosen == [None]
+
+
+def test_with_several_models_the_picked_one_is_asked_also_by_a_message_that_waits_and_after_a_reload(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    engine.model = {"id": "gpt-9", "label": "GPT 9", "scripted": False}
+    engine.models = [
+        {"name": "openai:gpt-9", "label": "GPT 9", "default": True},
+        {"name": "anthropic:claude", "label": "claude", "default": False},
+    ]
+    engine.scripts["go"] = [*text("Some words"), Wait("more"), message("Some words"), done()]
+    chat.open()
+    picker = chat.page.get_by_label("Model", exact=True)
+    expect(picker.locator("option")).to_have_text(["GPT 9", "claude"])
+    expect(chat.page.get_by_test_id("model-label")).to_be_hidden()
+    chat.ask("go")
+    expect(chat.answers).to_have_text("Some words")
+    picker.select_option("claude")
+    chat.ask("and this")
+    expect(chat.queued).to_be_visible()
+    engine.open_gate("more")
+    expect(chat.questions).to_have_count(2)
+    chat.expect_idle()
+    chat.page.reload()
+    expect(picker).to_have_value("anthropic:claude")
+    chat.ask("and that")
+    expect(chat.questions).to_have_count(3)
+    chat.expect_idle()
+    assert engine.chosen == [None, "anthropic:claude", "anthropic:claude"]
+
+
 def test_a_suggestion_is_asked_and_its_tool_calls_are_shown_with_their_results(chat: ChatPage) -> None:
     chat.open()
     chat.suggestions.filter(has_text="Tokyo").click()

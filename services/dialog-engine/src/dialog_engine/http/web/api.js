@@ -26,6 +26,7 @@ export class Api {
   }
 
   about = (signal) => this.#json("/v1/about", { signal });
+  models = (signal) => this.#json("/v1/models", { signal });
   sessions = (before, signal) =>
     this.#json(before ? `/v1/sessions?before=${encodeURIComponent(before)}` : "/v1/sessions", { signal });
   createSession = (signal) => this.#json("/v1/sessions", { method: "POST", signal });
@@ -39,11 +40,14 @@ export class Api {
     });
   markdown = async (texts) => (await this.#json("/ui/markdown", { method: "POST", body: { texts } })).html;
 
-  /** Starts a turn; the response is its event stream. While another one runs: `onBusy` "refuse" or "queue". */
-  chat = (sessionId, message, signal, onBusy = "refuse") =>
+  /**
+   * Starts a turn; the response is its event stream. `model` null: the usual one answers. While another turn runs:
+   * `onBusy` "refuse" or "queue".
+   */
+  chat = (sessionId, message, model, signal, onBusy = "refuse") =>
     this.#request("/v1/chat", {
       method: "POST",
-      body: { sessionId, message, onBusy },
+      body: { sessionId, message, onBusy, ...(model && { model }) },
       signal,
       accept: "text/event-stream",
     });

@@ -45,11 +45,11 @@ export class Chat {
   }
 
   /**
-   * Sends a message and follows its answer to the end; while a turn runs the message waits for it. Calls `onRejected`
-   * when the message was not accepted.
+   * Sends a message for `model` (null: the usual one) and follows its answer to the end; while a turn runs the message
+   * waits for it. Calls `onRejected` when the message was not accepted.
    */
-  async send(text, onRejected) {
-    if (this.#store.state.phase === "running") return this.#queue(text, onRejected);
+  async send(text, model, onRejected) {
+    if (this.#store.state.phase === "running") return this.#queue(text, model, onRejected);
     const signal = this.#leave();
     const reject = () => {
       this.#store.dispatch({ type: "rejected" });
@@ -59,9 +59,11 @@ export class Chat {
     await this.#attempt(signal, async () => {
       const queue = () => {
         this.#store.dispatch({ type: "rejected" });
-        this.#queue(text, onRejected);
+        this.#queue(text, model, onRejected);
       };
-      const turn = await this.#begin(text, signal).catch((error) => this.#explain(error, { reject, queue }, signal));
+      const turn = await this.#begin(text, model, signal).catch((error) =>
+        this.#explain(error, { reject, queue }, signal),
+      );
       this.#onSessions();
       await this.#watch(this.#store.state.sessionId, turn, signal);
     });
@@ -103,13 +105,13 @@ export class Chat {
   }
 
   /** Has a message wait for the turn that runs in the conversation. It goes on waiting when the user looks elsewhere. */
-  async #queue(text, onRejected) {
+  async #queue(text, model, onRejected) {
     const { sessionId } = this.#store.state;
     const here = () => this.#store.state.sessionId === sessionId;
     this.#waiting = new AbortController();
     this.#store.dispatch({ type: "queued", text });
     try {
-      const response = await this.#api.chat(sessionId, text, this.#waiting.signal, "queue");
+      const response = await this.#api.chat(sessionId, text, model, this.#waiting.signal, "queue");
       response.body?.cancel(); // the conversation has more that is new than this turn: it is loaded as a whole
       if (!here()) return;
       this.#store.dispatch({ type: "accepted", turnId: response.headers.get("X-Turn-Id") });
@@ -137,13 +139,13 @@ export class Chat {
   }
 
   /** Starts a turn. The conversation is made first, so that its id is known even if the stream never opens. */
-  async #begin(text, signal) {
+  async #begin(text, model, signal) {
     const { sessionId } = this.#store.state;
     if (!sessionId) {
       const made = await this.#api.createSession(signal);
       this.#store.dispatch({ type: "named", sessionId: made.sessionId });
     }
-    const response = await this.#api.chat(this.#store.state.sessionId, text, signal);
+    const response = await this.#api.chat(this.#store.state.sessionId, text, model, signal);
     return { turnId: response.headers.get("X-Turn-Id"), response };
   }
 
