@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-import httpx2
-
 from tests.chaos.transitions import Transition
 from tests.chaos.visitor import END_SECONDS, Visitor
 from tests.support.replicas import Replica
@@ -73,8 +71,8 @@ class Kill:
                 self._try(visitor, asked.result)
             engine = self.victim if self.ending is Ending.RESTART else self.survivor
             engine.live_again()
-            for visitor in self.visitors:
-                pool.submit(self._see_through, visitor, engine, died_at)
+            for seen in [pool.submit(self._see_through, visitor, engine, died_at) for visitor in self.visitors]:
+                seen.result()
         self.victim.live_again()
 
     def _see_through(self, visitor: Visitor, engine: Replica, died_at: float) -> None:
@@ -89,7 +87,7 @@ class Kill:
     def _try(self, visitor: Visitor, do: Callable[[], None]) -> None:
         try:
             do()
-        except (AssertionError, TimeoutError, httpx2.HTTPError) as error:
+        except Exception as error:  # whatever it is, it is what became of this turn: the others go on
             self._find(f"turn {visitor.turn_id}: {type(error).__name__} {error}")
 
     def _find(self, what: str) -> None:

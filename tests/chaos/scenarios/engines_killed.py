@@ -9,11 +9,12 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
-from typing import Any
+
+import httpx2
 
 from tests.chaos.kill import Ending, Kill, Victim
 from tests.chaos.report import Report, Size
@@ -25,6 +26,7 @@ from tests.support.stack import Stack
 from tests.support.waiting import wait_until_blocking
 
 SAME_SECONDS = 30.0
+LOOKED_AT_ONCE = 8
 Job = tuple[Transition, Ending]
 
 
@@ -83,32 +85,49 @@ def _kill_all(form: Form, victims: Sequence[Victim], survivor: Replica) -> list[
                 transition, ending = jobs.get_nowait()
             except Empty:
                 return kills
-            kills.append(Kill(victim, survivor, transition, ending, form.turns))
-            kills[-1].run()
+            kill = Kill(victim, survivor, transition, ending, form.turns)
+            kills.append(kill)
+            kill.run()
+            print(f"{ending}, {transition.name}: {kill.findings or 'held'}; {jobs.qsize()} kills are left", flush=True)
 
     with ThreadPoolExecutor(len(victims)) as pool:
         return [kill for kills in pool.map(lane, victims) for kill in kills]
 
 
 def _in_the_end(kills: Sequence[Kill], engines: Sequence[Replica]) -> Iterator[str]:
-    """All engines are there. What they tell differently of a session, what has no end even now, what ran twice."""
-    for kill in kills:
-        for visitor in kill.visitors:
-            told: list[Any] = []
+    """All engines are there. What they tell differently of a session, what has no end even now, what ran twice.
 
-            def settled(visitor: Visitor = visitor, told: list[Any] = told) -> bool:
-                path = f"/v1/sessions/{visitor.session_id}/messages"
-                told[:] = [engine.http.get(path).json() for engine in engines]
-                ends = [turn["status"] for turn in told[0].get("turns", [])]
-                return all(each == told[0] for each in told) and ends == visitor.ends
+    It is over SAME_SECONDS after every session was looked at, whatever is missing then.
+    """
+    everyone = [(kill, visitor) for kill in kills for visitor in kill.visitors]
+    unlike = [(kill, visitor, "") for kill, visitor in everyone]
 
-            try:
-                wait_until_blocking(settled, SAME_SECONDS)
-            except TimeoutError:
-                yield f"{kill.ending}, {kill.transition.name}: in the end the engines tell {told}"
-            runs = [len(engines[0].stack.effects(token)) for token in visitor.tokens]
-            if runs != [end == "done" for end in visitor.ends]:
-                yield f"{kill.ending}, {kill.transition.name}: the tool ran {runs} times"
+    def look() -> bool:
+        """Look again at the sessions that were not as they should be. Whether all are."""
+        found = list(pool.map(lambda each: _unlike(each[1], engines), unlike))
+        unlike[:] = [(kill, visitor, told) for (kill, visitor, _), told in zip(unlike, found, strict=True) if told]
+        return not unlike
+
+    with ThreadPoolExecutor(LOOKED_AT_ONCE) as pool, suppress(TimeoutError):
+        if not look():
+            wait_until_blocking(look, SAME_SECONDS)
+    for kill, _, told in unlike:
+        yield f"{kill.ending}, {kill.transition.name}: in the end the engines tell {told}"
+    for kill, visitor in everyone:
+        runs = [len(engines[0].stack.effects(token)) for token in visitor.tokens]
+        if runs != [end == "done" for end in visitor.ends]:
+            yield f"{kill.ending}, {kill.transition.name}: turn {visitor.turn_id}: the tool ran {runs} times"
+
+
+def _unlike(visitor: Visitor, engines: Sequence[Replica]) -> str:
+    """What the engines tell of the session, unless all tell the same and its turns have ended as they should."""
+    path = f"/v1/sessions/{visitor.session_id}/messages"
+    try:
+        told = [engine.http.get(path).json() for engine in engines]
+    except (httpx2.HTTPError, ValueError) as error:
+        return f"nothing of session {visitor.session_id}: {type(error).__name__} {error}"
+    ends = [turn["status"] for turn in told[0].get("turns", [])]
+    return "" if ends == visitor.ends and all(each == told[0] for each in told) else f"{told}"
 
 
 def _figures(kills: Sequence[Kill]) -> dict[str, float | int | str]:
