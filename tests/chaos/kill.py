@@ -87,7 +87,7 @@ class Kill:
     def _try(self, visitor: Visitor, do: Callable[[], None]) -> None:
         try:
             do()
-        except Exception as error:  # whatever it is, it is what became of this turn: the others go on
+        except Exception as error:  # noqa: BLE001 -- whatever it is became of this turn: the others go on
             self._find(f"turn {visitor.turn_id}: {type(error).__name__} {error}")
 
     def _find(self, what: str) -> None:
