@@ -1,7 +1,7 @@
 """`python -m tests.chaos.doomed_engine FILE`: the engine, which ends as by `kill -9` where and when FILE says.
 
 FILE holds a number and a step. Turns that come to the step stand still there; when so many stand there, the engine
-dies. It is looked at again at every step, and there need not be one.
+dies. It is looked at again at every step, and there need not be one. What other engines leave is left to others.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from dialog_engine.storage.database import Database
 from dialog_engine.storage.outbox import SqliteOutbox
 from dialog_engine.streams.journal import SharedJournal
 from dialog_engine.streams.relay import Relay
+from dialog_engine.streams.runs import RedisRuns
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 
@@ -66,6 +67,7 @@ def arm(doom: Doom) -> None:
     _sharing(doom)
     _model(doom)
     _what_is_told(doom)
+    _no_turns_of_others()
 
 
 def _commits(doom: Doom) -> None:
@@ -154,6 +156,15 @@ def _what_is_told(doom: Doom) -> None:
     ChatService.opening = told(ChatService.opening)
     ChatService.stream_reply = told(ChatService.stream_reply)
     ChatService.end = told(ChatService.end)
+
+
+def _no_turns_of_others() -> None:
+    """They would be counted among those that are to come to the step, which then would not be where the others are."""
+
+    async def nothing(self: RedisRuns) -> list[str]:
+        return []
+
+    RedisRuns.run_out = RedisRuns.given_up = nothing
 
 
 if __name__ == "__main__":

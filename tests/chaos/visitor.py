@@ -59,7 +59,10 @@ class Visitor:
         """Go on to the end with this engine; `others`: it is not the one that was asked before."""
         over = self.told.done is not None
         if not self.turn_id:
-            (self._ask_again if others else self._find)(engine)
+            # Nobody said that the question was heard. An engine may hear of it only now, as it takes the turn over.
+            wait_until_blocking(
+                lambda: self._find(engine) or (others and self._ask_again(engine)), END_SECONDS, what="the turn"
+            )
         if self.transition.tool is Tool.ASKED:
             # Who got no answer does it again.
             wait_until_blocking(lambda: self._asked(engine), END_SECONDS, what="the question")
@@ -90,25 +93,23 @@ class Visitor:
             arguments["answer_after_seconds"] = WORK_SECONDS
         return f"call demo__{self.transition.tool} {json.dumps(arguments)}"
 
-    def _find(self, engine: Replica) -> None:
-        """Nobody said that the question was heard: look whether it was."""
-        turns = engine.http.get(f"/v1/sessions/{self.session_id}/messages").json()["turns"]
-        assert len(turns) == 1, f"the turns of the session: {turns}"
-        self.turn_id = turns[0]["turnId"]
+    def _find(self, engine: Replica) -> bool:
+        """Whether this engine knows the question."""
+        turns = engine.http.get(f"/v1/sessions/{self.session_id}/messages").json().get("turns")
+        if turns:
+            self.turn_id = turns[0]["turnId"]
+        return bool(turns)
 
-    def _ask_again(self, engine: Replica) -> None:
-        """No engine that lives has heard the question."""
+    def _ask_again(self, engine: Replica) -> bool:
+        """Whether the question is heard now. It is not while the session is taken by what may be the first one."""
         self.tokens.append(new_id())
-
-        def begun() -> bool:
-            path = f"/v1/sessions/{self.session_id}/turns"
-            answer = engine.http.post(path, json={"message": self._message()})
-            assert answer.status_code in (ACCEPTED, CONFLICT), answer.text
-            if answer.status_code == ACCEPTED:
-                self.turn_id = answer.json()["turnId"]
-            return bool(self.turn_id)
-
-        wait_until_blocking(begun, END_SECONDS, what="the session to be free")
+        answer = engine.http.post(f"/v1/sessions/{self.session_id}/turns", json={"message": self._message()})
+        if answer.status_code == ACCEPTED:
+            self.turn_id = answer.json()["turnId"]
+            return True
+        self.tokens.pop()
+        assert answer.status_code == CONFLICT, answer.text
+        return False
 
     def _asked(self, engine: Replica) -> bool:
         """Whether the question is known: its client may have lost the engine before it was told."""

@@ -1,9 +1,11 @@
 """Several engines of one stack, each with a file of its own, and a client that goes from one to the other."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +49,20 @@ class Replica:
         assert answer.status_code == 202, answer.text
         return session, answer.json()["turnId"]
 
-    def read(self, turn_id: str, transcript: Transcript, until: "Callable[[Event], bool] | None" = None) -> None:
-        """Read on where the transcript ends: to such an event, or to the end of this connection."""
+    def read(
+        self,
+        turn_id: str,
+        transcript: Transcript,
+        until: "Callable[[Event], bool] | None" = None,
+        give_up_at: float = math.inf,
+    ) -> None:
+        """Read on where the transcript ends: to such an event, to the end of this connection, or to that time."""
         headers = {"Last-Event-ID": transcript.last_id} if transcript.last_id else {}
         with self.http.stream("GET", f"/v1/turns/{turn_id}/events", headers=headers) as response:
             assert response.status_code in (200, 204), response.read()
-            events: Iterator[Event] = events_of(response.iter_lines())
+            # A turn of which nothing is told keeps its connection, with a comment every few seconds.
+            lines = takewhile(lambda _: time.monotonic() < give_up_at, response.iter_lines())
+            events: Iterator[Event] = events_of(lines)
             for event in events:
                 transcript.take(event.id, event.name, event.data)
                 if until is not None and until(event):
@@ -64,7 +74,7 @@ class Replica:
         while transcript.done is None:
             assert time.monotonic() < give_up_at, f"turn {turn_id} has not ended: {transcript}"
             with suppress(httpx2.TransportError):
-                self.read(turn_id, transcript)
+                self.read(turn_id, transcript, give_up_at=give_up_at)
             time.sleep(0.05)  # as a browser waits before it reconnects
 
     def messages(self, session_id: str) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Which call is meant, and who takes the decision: the part that is the same at every engine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -53,6 +53,20 @@ class Told(Archive):
 
     async def whole(self, subject: str, turn_id: str, correlation_id: str) -> WholeResult | None:
         return None
+
+
+class GivenAway(Told):
+    """Its first readings are of a decision that does not count; then the call is as its new owner has it."""
+
+    def __init__(self, readings: int) -> None:
+        super().__init__(a_call("call_1", "one", REFUSED))
+        self._readings = readings
+
+    async def turn(self, subject: str, turn_id: str) -> TurnRecord:
+        if self._readings == 0:
+            self.calls = (a_call("call_1", "one"),)
+        self._readings -= 1
+        return await super().turn(subject, turn_id)
 
 
 class Elsewhere(Handover):
@@ -113,10 +127,11 @@ def shared(
     *calls: CallRecord,
     desk: ApprovalDesk | None = None,
     elsewhere: Handover | None = None,
-    journal: Journal | None = None,
+    archive: Archive | None = None,
+    in_doubt: Callable[[str], bool] = lambda _: False,
 ) -> SharedApprovals:
-    own = OwnDecisions(desk or Nobody(), journal or Shared())
-    return SharedApprovals(Told(*calls), own, elsewhere or Elsewhere())
+    own = OwnDecisions(desk or Nobody(), Shared(), in_doubt)
+    return SharedApprovals(archive or Told(*calls), own, elsewhere or Elsewhere())
 
 
 async def decided_on(calls: Sequence[CallRecord], call_id: str) -> str:
@@ -180,3 +195,34 @@ async def test_what_was_decided_here_counts_only_if_the_turn_is_still_ours() -> 
     with pytest.raises(NotWaitingHereError):
         await own.take("turn", "one", NO)
     assert await OwnDecisions(Here(), Shared(NotSharedError("Redis is away"))).take("turn", "one", NO) == REFUSED
+
+
+async def test_a_decision_that_was_committed_here_does_not_count_while_another_engine_may_have_the_turn() -> None:
+    doubts, elsewhere = [False, True, True], Elsewhere()
+    shown = shared(archive=GivenAway(2), elsewhere=elsewhere, in_doubt=lambda _: doubts.pop())
+    await shown.decide("ada", "turn", "one", NO)
+
+    assert elsewhere.handed_over == ["one"]
+    assert doubts == [False]  # once it is given away, it is not asked about
+
+
+async def test_a_decision_that_was_given_away_while_it_was_looked_at_does_not_count_either() -> None:
+    elsewhere = Elsewhere()
+    await shared(archive=GivenAway(1), elsewhere=elsewhere).decide("ada", "turn", "one", NO)
+
+    assert elsewhere.handed_over == ["one"]
+
+
+async def test_a_decision_whose_turn_stays_in_doubt_is_not_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(approvals, "OWNER_SECONDS", 0.1)
+
+    with pytest.raises(TurnElsewhereError, match="try again"):
+        await shared(a_call("call_1", "one", REFUSED), in_doubt=lambda _: True).decide("ada", "turn", "one", NO)
+
+
+async def test_a_decision_that_counts_is_given_again() -> None:
+    elsewhere = Elsewhere()
+    _, decision = await shared(a_call("call_1", "one", REFUSED), elsewhere=elsewhere).decide("ada", "turn", "one", NO)
+
+    assert decision == REFUSED
+    assert elsewhere.handed_over == []

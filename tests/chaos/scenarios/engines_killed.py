@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import Empty, Queue
 
@@ -104,7 +105,7 @@ def _in_the_end(kills: Sequence[Kill], engines: Sequence[Replica]) -> Iterator[s
 
     def look() -> bool:
         """Look again at the sessions that were not as they should be. Whether all are."""
-        found = list(pool.map(lambda each: _unlike(each[1], engines), unlike))
+        found = list(pool.map(partial(_unlike, engines), [visitor for _, visitor, _ in unlike]))
         unlike[:] = [(kill, visitor, told) for (kill, visitor, _), told in zip(unlike, found, strict=True) if told]
         return not unlike
 
@@ -119,7 +120,7 @@ def _in_the_end(kills: Sequence[Kill], engines: Sequence[Replica]) -> Iterator[s
             yield f"{kill.ending}, {kill.transition.name}: turn {visitor.turn_id}: the tool ran {runs} times"
 
 
-def _unlike(visitor: Visitor, engines: Sequence[Replica]) -> str:
+def _unlike(engines: Sequence[Replica], visitor: Visitor) -> str:
     """What the engines tell of the session, unless all tell the same and its turns have ended as they should."""
     path = f"/v1/sessions/{visitor.session_id}/messages"
     try:

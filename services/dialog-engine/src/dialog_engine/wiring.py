@@ -186,7 +186,8 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         )
         journal.on_moved, journal.on_forgotten = takeover.moved, takeover.forgotten
         shared_turns = SharedTurns(turns, runs, local, journal, imports)
-        handover = RedisHandover(redis, keys, this_engine, OwnDecisions(rounds.desk, journal), turns.runs)
+        decisions = OwnDecisions(rounds.desk, journal, takeover.in_doubt)
+        handover = RedisHandover(redis, keys, this_engine, decisions, turns.runs)
         loops = [
             watch.run,
             mailbox.run,
@@ -225,7 +226,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             turns=shared_turns,
             sessions=SharedSessions(SqliteSessions(database, journal.offer), runs, journal),
             archive=(shared := SharedArchive(archive, imports, LedgerAnswers(ledger))),
-            approvals=SharedApprovals(shared, OwnDecisions(rounds.desk, journal), handover),
+            approvals=SharedApprovals(shared, decisions, handover),
             frames=logs,
             streams=streams,
             tools=tools,

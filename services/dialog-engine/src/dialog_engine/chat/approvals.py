@@ -1,7 +1,7 @@
 """Decisions on tool calls that wait for approval, whichever engine is asked."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -25,9 +25,11 @@ LOOK_SECONDS = 0.05
 class OwnDecisions:
     """Takes decisions on calls of turns that run here."""
 
-    def __init__(self, desk: ApprovalDesk, journal: Journal) -> None:
+    def __init__(self, desk: ApprovalDesk, journal: Journal, in_doubt: Callable[[str], bool] = lambda _: False) -> None:
+        """`in_doubt` says of a turn that what is committed of it here may not be what happened."""
         self._desk = desk
         self._journal = journal
+        self._in_doubt = in_doubt
 
     async def take(self, turn_id: str, correlation_id: str, given: Given) -> Decision:
         """Have the turn decide. Returns when every engine knows the decision, unless Redis is away.
@@ -43,6 +45,13 @@ class OwnDecisions:
             if not await self._journal.settled(turn_id):
                 raise NotWaitingHereError
         return decision
+
+    async def stand(self, turn_id: str) -> bool:
+        """Whether the decisions that are found here now count. One that was committed and not shared is gone with
+        this engine's turn: if another engine runs that, it asks again."""
+        with suppress(NotSharedError):
+            await self._journal.settled()
+        return not self._in_doubt(turn_id)
 
     def expects(self, correlation_id: str) -> bool:
         """Whether that call waits here."""
@@ -82,12 +91,14 @@ class SharedApprovals:
         ends_at = asyncio.get_running_loop().time() + OWNER_SECONDS
         while True:
             record = await self._find(subject, turn_id, call_id)
-            if decision := _decided(record, given):
-                return record, decision
-            try:
-                return record, await self._hand_in(turn_id, record.call.correlation_id, given)
-            except NotWaitingHereError:
-                pass  # it is about to be asked, or was just decided on, or nobody runs the turn just now
+            if _is_open(record):
+                with suppress(NotWaitingHereError):
+                    # Else it is about to be asked, or was just decided on, or nobody runs the turn just now.
+                    return record, await self._hand_in(turn_id, record.call.correlation_id, given)
+            elif await self._own.stand(turn_id):
+                record = await self._find(subject, turn_id, call_id)  # what did not count may be gone by now
+                if decision := _decided(record, given):
+                    return record, decision
             if asyncio.get_running_loop().time() > ends_at:
                 raise TurnElsewhereError("no engine takes decisions on this call just now: try again")
             await asyncio.sleep(LOOK_SECONDS)
@@ -116,6 +127,10 @@ def _named(call_id: str, calls: Sequence[CallRecord]) -> CallRecord:
             f"{len(waiting)} calls have the id {call_id}: use the correlationId of the one you mean"
         )
     return (waiting or found)[-1]
+
+
+def _is_open(record: CallRecord) -> bool:
+    return record.outcome is None and (record.approval is None or record.approval.decision is None)
 
 
 def _decided(record: CallRecord, given: Given) -> Decision | None:

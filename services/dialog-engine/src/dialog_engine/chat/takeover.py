@@ -81,6 +81,10 @@ class Takeover:
         self._wake.set()
         return True
 
+    def in_doubt(self, turn_id: str) -> bool:
+        """Whether the turn is in this engine's file as its own, and another engine has it, or may have."""
+        return turn_id in self._left or turn_id in self._moved
+
     def forgotten(self, session_id: str) -> None:
         """The session was deleted by another engine."""
         self._forgotten[session_id] = None
