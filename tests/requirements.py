@@ -491,6 +491,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_approvals.py::test_a_decision_is_given_once_and_another_one_is_told_the_first",
         "integration/test_approvals.py::test_an_approval_expires_and_who_comes_too_late_is_told",
         "integration/test_approvals.py::test_any_engine_takes_a_decision_to_the_one_that_runs_the_turn",
+        "integration/test_approvals.py::test_a_decision_that_died_with_its_engine_is_not_confirmed_to_who_gives_it_again",
     ),
     "a frozen client is dropped and harms nobody": (
         "chaos/test_frozen_clients.py::"

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,17 @@ import msgspec
 import pytest
 from redis import Redis as SyncRedis
 
+from dialog_engine.model import ApprovalStatus
+from dialog_engine.storage.approvals import SqliteApprovals
+from dialog_engine.storage.copies import SqliteCopies
+from dialog_engine.storage.database import open_database
+from dialog_engine.storage.turns import SqliteTurns
+from dialog_engine.tool_calls.questions import Decision
 from plugins_contract.catalogue import ApprovalPolicy, ServerCatalogue, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Event, Model, running_engine, settings
 from tests.support.servers import LocalServer
-from tests.support.twins import tool
+from tests.support.twins import Workshop, tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -366,6 +372,44 @@ async def test_a_turn_that_waits_is_taken_over_with_its_question(
         assert status == 200
         await wait_until(lambda: requested(redis_url), what="the request")
         await there.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
+
+
+async def test_a_decision_that_died_with_its_engine_is_not_confirmed_to_who_gives_it_again(
+    tmp_path: Path, redis_url: str, model: Model, waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(redis_url, DELETE)
+    async with engine_in(tmp_path / "there", redis_url, model) as there:
+        async with engine_in(tmp_path / "here", redis_url, model) as here:
+            question = await waiting.begin(here)
+        await approved_unheard(tmp_path / "here" / "engine.sqlite3")
+        await wait_until(lambda: running_there(there, waiting.turn_id), what="the takeover")
+
+        answered, give_away = asyncio.Event(), SqliteCopies.give_away
+
+        async def give_away_late(copies: SqliteCopies, turn_id: str) -> None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(answered.wait(), 1)
+            await give_away(copies, turn_id)
+
+        monkeypatch.setattr(SqliteCopies, "give_away", give_away_late)
+        async with running_engine(settings(tmp_path / "here", redis_url, model.url)) as here:
+            call_id, hash_ = question["correlationId"], question["hash"]
+            status, _ = await waiting.decide(here, call_id, decision="approve", hash=hash_)
+            answered.set()
+            assert status == 200
+            [call] = await calls_of(there, question)
+            assert call["approval"]["status"] == "approved", "the engine that runs the turn has it"
+        await there.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
+
+
+async def approved_unheard(file: Path) -> None:
+    """The last commit of an engine that died: an approval of which no other engine has heard."""
+    async with open_database(file) as database:
+        [turn] = await SqliteTurns(database, lambda _: None).unfinished()
+        store = SqliteApprovals(database, lambda _: None)
+        [asked] = await store.waiting(turn)
+        decision = Decision(status=ApprovalStatus.APPROVED, at=asked.question.asked_at)
+        assert await store.decide(turn, asked, decision, Workshop().request(turn, asked.call, DELETE, {}), None)
 
 
 async def test_an_approved_call_is_taken_over_with_the_arguments_that_were_approved(
