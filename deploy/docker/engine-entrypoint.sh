@@ -1,8 +1,11 @@
 #!/bin/sh
 # Where no model is configured, use the scripted one at DEMO_MODEL_URL, and say so on the chat page.
 set -eu
-if [ -n "${DEMO_MODEL_URL:-}" ] && [ -z "${OPENAI_API_KEY:-}${OPENAI_BASE_URL:-}${ANTHROPIC_API_KEY:-}${ANTHROPIC_BASE_URL:-}" ] &&
-    [ ! -e /run/secrets/openai_api_key ] && [ ! -e /run/secrets/openai_base_url ]; then
+model="${OPENAI_API_KEY:-}${OPENAI_BASE_URL:-}${ANTHROPIC_API_KEY:-}${ANTHROPIC_BASE_URL:-}"
+for name in openai_api_key openai_base_url anthropic_api_key anthropic_base_url; do
+    [ ! -e "/run/secrets/$name" ] || model="$name"
+done
+if [ -n "${DEMO_MODEL_URL:-}" ] && [ -z "$model" ]; then
     export OPENAI_BASE_URL="$DEMO_MODEL_URL" OPENAI_MODEL=demo-scripted MODEL_SCRIPTED=true
     export MODEL_LABEL="Demo model (scripted, not an AI)"
 fi
