@@ -604,8 +604,29 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_chat_page.py::"
         "test_with_several_models_the_picked_one_is_asked_also_by_a_message_that_waits_and_after_a_reload",
     ),
-    "Anthropic messages": NOT_YET,
-    "another model is asked before any text reached the user": NOT_YET,
+    "Anthropic messages": (
+        "unit/test_llm_anthropic_assembly.py::test_an_answer_is_understood",
+        "unit/test_llm_anthropic_assembly.py::test_wherever_the_network_cuts_a_stream_the_events_are_the_same",
+        "integration/test_llm_anthropic_client.py::test_the_request_carries_the_key_the_model_and_the_history",
+        "e2e/test_stack_others.py::test_anthropic_messages_have_tools_called",
+    ),
+    "another model is asked before any text reached the user": (
+        "unit/test_llm_routing.py::test_the_next_one_answers_for_a_model_that_cannot",
+        "unit/test_llm_routing.py::test_after_the_first_word_no_other_model_is_asked",
+        "unit/test_llm_routing.py::test_what_is_wrong_with_request_or_settings_is_told_and_no_other_model_is_asked",
+        "integration/test_fallbacks.py::test_after_a_word_was_told_nothing_falls_back",
+        "integration/test_fallbacks.py::"
+        "test_while_the_first_cannot_answer_the_next_one_does_and_the_first_is_left_in_peace",
+    ),
+    "a model that could not answer is asked last for a while": (
+        "unit/test_llm_routing.py::test_those_that_rest_are_asked_last",
+        "unit/test_llm_routing.py::test_a_model_that_could_not_answer_rests_and_is_then_asked_first_again",
+        "unit/test_llm_routing.py::test_it_rests_as_long_as_its_provider_advises",
+    ),
+    "the scripted model is used only where no real one is configured": (
+        "repo/test_entrypoint.py::test_without_a_model_the_scripted_one_answers",
+        "repo/test_entrypoint.py::test_a_model_that_is_configured_in_a_file_answers",
+    ),
     "a provider that says nothing does not hold a turn for ever": (
         "integration/test_engine_and_providers.py::test_a_provider_that_accepts_and_says_nothing_does_not_hold_the_turn",
         "integration/test_llm_openai_client.py::test_what_only_keeps_the_connection_open_is_no_beginning",

@@ -101,3 +101,24 @@ def test_a_provider_that_rejects_tools_has_them_called_by_tags(stop: str, sums: 
         assert each.statuses("demo__add") == [RUN] * len(sums)
         assert each.text == f"I would write `<tool_use>`, so:\n\nThe sums: {', '.join(sums)}"
         assert each.reason == "stop"
+
+
+@pytest.mark.parametrize("models", ["claude", "busy,claude"], ids=["at once", "after an overloaded one"])
+def test_anthropic_messages_have_tools_called(models: str) -> None:
+    """A strict server with Anthropic's API, through engine, Redis, worker and MCP server, also as the fallback."""
+    with provider("anthropic_provider") as url:
+        first, *others = models.split(",")
+        env = {
+            "LLM_PROVIDER": "anthropic",
+            "ANTHROPIC_BASE_URL": url.removesuffix("/v1"),
+            "ANTHROPIC_MODEL": first,
+            "LLM_FALLBACKS": ",".join(f"anthropic:{each}" for each in others),
+        }
+        with running_stack(config=DEMO, engine_env=env) as stack:
+            said = stack.ask("Add something")
+            session_id = said.events[0].data["sessionId"]
+            again = stack.ask("Add something else", session_id)
+    for each in (said, again):
+        assert each.statuses("demo__add") == [RUN, RUN]
+        assert each.text == "Let me add.The sums: 3, 42"
+        assert (each.reason, each.events[-1].data["model"]) == ("stop", "anthropic:claude")

@@ -1,0 +1,128 @@
+"""A whole engine with a model that cannot answer, and another one behind it: what its users are told."""
+
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dialog_engine.config import Settings
+from tests.integration.engines import Engine, Event, running_engine, settings
+from tests.support.scripted_provider import Provider, Script, answer, refusal, serving
+
+pytestmark = pytest.mark.anyio
+
+
+def anthropic(*words: str, end: bool = True) -> bytes:
+    """The reply of an Anthropic server, or its beginning."""
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": {"usage": {"input_tokens": 5, "output_tokens": 1}}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        *[{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": word}} for word in words],
+    ]
+    if end:
+        events += [
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}},
+            {"type": "message_stop"},
+        ]
+    return b"".join(b"event: %b\ndata: %b\n\n" % (each["type"].encode(), json.dumps(each).encode()) for each in events)
+
+
+OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+OPENAI = (
+    b'data: {"choices":[{"delta":{"content":"The second answers."},"finish_reason":"stop"}]}\n\n'
+    b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3}}\n\ndata: [DONE]\n\n'
+)
+
+
+@pytest.fixture
+async def first() -> AsyncGenerator[Provider]:
+    async with serving(Provider(answer(anthropic("The first answers."))), path="") as provider:
+        yield provider
+
+
+@pytest.fixture
+async def second() -> AsyncGenerator[Provider]:
+    async with serving(Provider(answer(OPENAI))) as provider:
+        yield provider
+
+
+@pytest.fixture
+async def engine(tmp_path: Path, redis_url: str, first: Provider, second: Provider) -> AsyncGenerator[Engine]:
+    async with running_engine(configured(tmp_path, redis_url, first, second)) as engine:
+        yield engine
+
+
+def configured(folder: Path, redis_url: str, first: Provider, second: Provider) -> Settings:
+    return settings(
+        folder,
+        redis_url,
+        second.url,
+        llm_provider="anthropic",
+        anthropic_base_url=first.url,
+        anthropic_model="claude",
+        llm_fallbacks="openai:gpt",
+    )
+
+
+def told(events: list[Event]) -> tuple[str, str, str | None]:
+    """The text, why the turn ended, and which model spoke last."""
+    text = "".join(event.data["delta"] for event in events if event.name == "text")
+    return text, events[-1].data["reason"], events[-1].data.get("model")
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        refusal(529, OVERLOADED),
+        refusal(503),
+        refusal(429, OVERLOADED),
+        answer(cut=True),
+        answer(b": nothing\n\n", cut=True),
+    ],
+    ids=["529", "503", "429", "broken", "broken after a comment"],
+)
+async def test_while_the_first_cannot_answer_the_next_one_does_and_the_first_is_left_in_peace(
+    engine: Engine, first: Provider, second: Provider, fails: Script
+) -> None:
+    first.scripts = [fails]
+    events = await engine.chat()
+
+    assert told(events) == ("The second answers.", "stop", "openai:gpt")
+    assert not [event for event in events if event.name in ("error", "reset")]
+    turn = (await engine.client.get(f"/v1/turns/{events[-1].data['turnId']}")).json()
+    assert (turn["status"], turn["model"]) == ("done", "openai:gpt")
+    assert told(await engine.chat()) == ("The second answers.", "stop", "openai:gpt")
+    assert (len(first.requests), len(second.requests)) == (1, 2)
+
+
+async def test_after_a_word_was_told_nothing_falls_back(engine: Engine, first: Provider, second: Provider) -> None:
+    first.scripts = [answer(anthropic("The first", end=False), cut=True)]
+    events = await engine.chat()
+
+    assert told(events)[:2] == ("The first", "error")
+    assert [event.data["code"] for event in events if event.name == "error"] == ["MODEL_STREAM_BROKEN"]
+    assert (len(first.requests), second.requests) == (1, [])
+
+
+async def test_what_another_model_would_not_help_with_is_told(
+    engine: Engine, first: Provider, second: Provider
+) -> None:
+    first.scripts = [refusal(400, {"type": "error", "error": {"type": "invalid_request_error", "message": "no"}})]
+    events = await engine.chat()
+
+    assert events[-1].data["reason"] == "error"
+    assert second.requests == []
+
+
+async def test_when_none_can_answer_the_failure_is_told_once(engine: Engine, first: Provider, second: Provider) -> None:
+    first.scripts = [refusal(529, OVERLOADED)]
+    second.scripts = [refusal(503)]
+    events = await engine.chat()
+
+    assert len([event for event in events if event.name == "error"]) == 1
+    assert events[-1].data["reason"] == "error"
+    second.scripts = [answer(OPENAI)]
+    assert told(await engine.chat()) == ("The second answers.", "stop", "openai:gpt")
