@@ -154,4 +154,5 @@ def test_without_tools_every_call_is_disabled_and_the_turn_goes_on(stack: Stack)
     stack.start_engine()
     said = stack.ask('call demo__add {"a": 1, "b": 2}')
     assert said.reason == "stop"
-    assert stack.http.get("/v1/tools").json() == {"mcp": "disabled", "servers": []}
+    tools = stack.http.get("/v1/tools").json()
+    assert (tools["mcp"], tools["servers"]) == ("disabled", [])
