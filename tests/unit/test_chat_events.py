@@ -127,7 +127,10 @@ def test_a_step_of_a_tool_call_has_the_fields_that_the_protocol_page_gives_it(ev
     [adds] = [row[1] for row in table("| status | adds |") if f"`{data['status']}`" in row[0]]
     sent = set(data) - COMMON
 
-    assert sent == {re.split(r"[\s{]", code)[0] for code in re.findall(r"`(\w[^`]*)`", adds) if "." not in code}
+    optional = set(re.findall(r"`(\w+)`\?", adds))
+    named = {re.split(r"[\s{]", code)[0] for code in re.findall(r"`(\w[^`]*)`", adds) if "." not in code}
+
+    assert named - optional <= sent <= named
     assert set(data) >= COMMON
 
 

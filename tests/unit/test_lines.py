@@ -23,7 +23,7 @@ class Alone:
         self.begun: list[str] = []
         self.on_end: Callable[[Turn], None] = lambda _: None
 
-    async def start(self, subject: str, session_id: str, text: str, traceparent: str | None, *, turn_id: str) -> Turn:
+    async def start(self, subject: str, session_id: str, text: str, *_: Any, turn_id: str, **__: Any) -> Turn:
         if self.busy:
             raise TurnRunningError("running")
         self.busy = True
