@@ -21,6 +21,7 @@ from tests.chaos.trial import quantile
 from tests.support.replicas import Replica
 from tests.support.stack import Stack
 from tests.support.transcript import Transcript
+from tests.support.waiting import wait_until_blocking
 
 TAKEOVER_SECONDS = 20.0
 END_SECONDS = 90.0
@@ -113,6 +114,7 @@ def run(size: Size, folder: Path) -> Report:
                 now = [Talk(dice.uniform(0, LONGEST_SECONDS)) for _ in range(form.turns)]
                 for talk in now:
                     pool.submit(talk.begin, here)
+                wait_until_blocking(lambda now=now: all(talk.turn_id for talk in now), END_SECONDS, what="the turns")
                 time.sleep(dice.uniform(0.5, KILLED_WITHIN_SECONDS))  # anywhere in the turns
                 here.process.kill()
                 died_at = time.monotonic()
