@@ -288,6 +288,8 @@ async def test_who_came_first_is_next_and_who_does_not_wait_passes_nobody(engine
     assert await engines.one.claim(Turn("turn-4", "session-1", "ada"), known=True) == Busy("turn-3")
     assert isinstance(await engines.two.claim(LATER, known=True, wait_seconds=KEPT), Claimed)
     assert await engines.one.claim(NEXT, known=True, wait_seconds=KEPT) == Busy("turn-3")
+    # Asked again, because the answer was lost, with somebody else in the line.
+    assert isinstance(await engines.two.claim(LATER, known=True, wait_seconds=KEPT), Claimed)
     await engines.two.withdraw(LATER)
     assert isinstance(await engines.one.claim(NEXT, known=True, wait_seconds=KEPT), Claimed)
     assert not await engines.redis.exists(KEYS.waiting("session-1"))
@@ -350,8 +352,14 @@ GUARDS = [
     Guard("claim", "came < since", "came > since", test_who_came_first_is_next_and_who_does_not_wait_passes_nobody),
     Guard(
         "claim",
-        "if first and first ~= turn",
-        "if false",
+        "first and first ~= turn",
+        "false",
+        test_who_came_first_is_next_and_who_does_not_wait_passes_nobody,
+    ),
+    Guard(
+        "claim",
+        "if not found[2] and first",
+        "if first",
         test_who_came_first_is_next_and_who_does_not_wait_passes_nobody,
     ),
     Guard(

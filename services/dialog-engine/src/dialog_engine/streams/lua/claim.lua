@@ -36,7 +36,8 @@ if wait_ms > 0 then
 end
 
 if found[2] and found[2] ~= turn then return {'BUSY', found[2]} end
-if first and first ~= turn then return {'BUSY', first} end
+-- A claim whose answer was lost is asked for again: the session is this turn's already, whoever waits.
+if not found[2] and first and first ~= turn then return {'BUSY', first} end
 
 redis.call('HDEL', waiting, turn)
 redis.call('HSET', session, 'running', turn)
