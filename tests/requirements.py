@@ -587,8 +587,14 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_tool_modes.py::test_rejected_tools_are_described_in_the_prompt_from_then_on_and_it_is_logged_once",
         "e2e/test_stack_others.py::test_a_provider_that_rejects_tools_has_them_called_by_tags",
     ),
-    "one gateway tool can stand for all": NOT_YET,
-    "tools are searched when the catalogue outgrows its budget": NOT_YET,
+    "one gateway tool can stand for all": (
+        "story/test_11_many_tools.py::test_a_gateway_is_one_tool_for_all_and_its_calls_are_those_of_the_tool_that_is_meant",
+        "unit/test_exposure_turns.py::test_users_and_workers_are_told_of_the_real_tool_and_the_model_of_its_own_call",
+    ),
+    "tools are searched when the catalogue outgrows its budget": (
+        "story/test_11_many_tools.py::test_a_search_offers_what_it_finds_from_the_next_request_on",
+        "unit/test_exposure_turns.py::test_of_five_hundred_tools_auto_offers_those_that_were_found_for_the_whole_session",
+    ),
     "a message may ask for a model and a tool mode that are allowed, and for no other": (
         "unit/test_choices.py::test_anything_else_is_refused_and_says_what_is_allowed",
         "integration/test_choices.py::test_the_chosen_model_answers_in_the_chosen_way_and_the_next_message_chooses_anew",
