@@ -555,7 +555,7 @@ async def test_silence_after_the_finish_reason_does_no_harm(provider: Provider) 
 
 
 async def test_retries_do_not_prolong_the_wait_for_the_first_token(provider: Provider) -> None:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=100, waits=Waits(first_token=0.3))
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=1_000_000, waits=Waits(first_token=0.3))
     provider.scripts = [refusal(503)]
     with pytest.raises(LLMUnavailableError, match="in time"):
         await ask(client)
