@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from dialog_engine.errors import LLMError, LLMStreamBrokenError, LLMStreamEmptyError
+from dialog_engine.errors import LLMError, LLMStreamBrokenError
 from dialog_engine.llm.anthropic_assembly import AnthropicAssembler
 from dialog_engine.llm.anthropic_wire import Event, decode_event
-from dialog_engine.llm.decoding import merged
+from dialog_engine.llm.decoding import merged, not_empty
 from dialog_engine.llm.failures import Failures
 from dialog_engine.llm.reading import Decoder
 from dialog_engine.llm.sse import SSEParser
-from dialog_engine.model import FinishReason, LLMEvent, StreamEnd
+from dialog_engine.model import LLMEvent
 
 
 class AnthropicDecoder(Decoder):
@@ -60,12 +60,7 @@ class AnthropicDecoder(Decoder):
             raise self._failure
         if not self.complete:
             raise LLMStreamBrokenError("the model's stream broke off before its end")
-        ending = self._assembler.finish()
-        match ending:
-            case [StreamEnd(FinishReason.STOP)] if not self._assembler.spoke:
-                raise LLMStreamEmptyError("the model's answer holds neither text nor a tool call")
-            case _:
-                return events + ending
+        return events + not_empty(self._assembler.finish(), spoke=self._assembler.spoke)
 
     def _events(self, payloads: Iterable[bytes]) -> list[LLMEvent]:
         events: list[LLMEvent] = []

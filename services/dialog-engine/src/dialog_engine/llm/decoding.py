@@ -61,12 +61,7 @@ class AnswerDecoder:
             raise LLMStreamBrokenError("the model's stream broke off before its end")
         if (self._assembler.finish_reason or "").lower() in _BROKEN_REASONS:
             raise LLMStreamBrokenError("the model's provider gave up before the end of the answer")
-        ending = self._assembler.finish()
-        match ending:
-            case [StreamEnd(FinishReason.STOP)] if not self._assembler.spoke:
-                raise LLMStreamEmptyError("the model's answer holds neither text nor a tool call")
-            case _:
-                return events + ending
+        return events + not_empty(self._assembler.finish(), spoke=self._assembler.spoke)
 
     def _events(self, payloads: Iterable[bytes]) -> list[LLMEvent]:
         events: list[LLMEvent] = []
@@ -94,6 +89,19 @@ class AnswerDecoder:
         events += self._assembler.feed(chunk)
         if events or self.heard or self._assembler.calls:
             self.heard += 1
+
+
+def not_empty(ending: list[LLMEvent], *, spoke: bool) -> list[LLMEvent]:
+    """The end of an answer that did, or did not, say anything.
+
+    Raises:
+        LLMStreamEmptyError: it holds neither text nor calls, and no limit or filter explains that.
+    """
+    match ending:
+        case [StreamEnd(FinishReason.STOP)] if not spoke:
+            raise LLMStreamEmptyError("the model's answer holds neither text nor a tool call")
+        case _:
+            return ending
 
 
 def merged(events: list[LLMEvent]) -> list[LLMEvent]:
