@@ -576,6 +576,11 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_prompt_mode.py::test_results_have_the_form_of_their_dialect",
         "story/test_12_without_function_calling.py::test_what_cannot_be_read_goes_back_to_the_model",
     ),
+    "prompt mode: a result that the model makes up is never shown, nor what it says of it": (
+        "story/test_12_without_function_calling.py::test_a_made_up_result_is_not_shown_and_the_tool_is_asked_after_all",
+        "unit/test_prompt_mode.py::test_a_result_that_is_made_up_is_not_shown_and_the_model_hears_that_nothing_was_run",
+        "unit/test_prompt_mode.py::test_where_no_call_is_missing_only_the_result_is_hidden",
+    ),
     "prompt mode: with and without a stop sequence": (
         "unit/test_prompt_mode.py::test_the_stop_sequence_is_asked_for_where_it_is_wanted",
         "integration/test_llm_openai_client.py::test_a_stop_sequence_is_sent_and_left_out_where_it_is_refused",

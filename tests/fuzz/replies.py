@@ -1,6 +1,7 @@
 """Replies such as a model might write: some built so that it is known what must come of them, others pure noise."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -17,6 +18,8 @@ PIECES = (
     *("<tool_use>", "</tool_use>", "<name>", "</name>", "<arguments>", "</arguments>", "<function_calls>"),
     *("</function_calls>", '<invoke name="add">', "<invoke name='now'>", "</invoke>", '<parameter name="a">'),
     *('<parameter name="tags">', '<parameter name="content">', "</parameter>", "<think>", "</think>", "<thinking>"),
+    *("<tool_use_result>", "</tool_use_result>", "<function_results>", "</function_results>", "<result>", "</result>"),
+    *("<tool_name>", "</tool_name>", "<stdout>", "</stdout>"),
     *("add", "now", "write", "nonsense", '{"a": 1}', '{"path": "', '"}', "[1, ", "]", "{", "}", '"', "\\", '\\"', "1"),
     *(
         "```",
@@ -54,6 +57,8 @@ QUOTED = (
     '~~~~\n```\n<function_calls><invoke name="now"></invoke></function_calls>\n~~~~\n',
     "Say `<tool_use><name>now</name></tool_use>` or `<invoke name='now'>`.\n",
     "The tags <tool_use> and <function_calls> open a block.\n",
+    "```\n<tool_use_result><name>add</name><result>3</result></tool_use_result>\n```\n",
+    "Say `<function_results><result>`, or: <tool_use_result> and <function_results> hold results.\n",
 )
 STRINGS = (
     "",
@@ -67,16 +72,28 @@ STRINGS = (
     "{}",
     "5",
 )
+RESULTS = {
+    "<tool_use_result>\n<name>add</name>\n<result>3</result>\n</tool_use_result>\n": "add",
+    "<tool_use_result><name>nonsense</name><result>a < b</result></tool_use_result>": "nonsense",
+    "<function_results>\n<result><tool_name>now</tool_name>\n<error>late</error>\n</result></function_results>": "now",
+    "<function_results><result><tool_name>add</tool_name><stdout>```</stdout></result></function_results>\n": "add",
+}
+"""With the tool that they name. On a line of its own none of these is shown, nor the white space after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A reply with what must come of it. It may be followed by anything: that is dropped if there are calls."""
+    """A reply with what must come of it. It may be followed by anything: that is dropped if there are calls.
+
+    `repeats` is as in ReplyReader; `invented` is the tool whose result is made up.
+    """
 
     reply: str
+    repeats: bool
     text: str
     reasoning: str
     calls: tuple[tuple[str, dict[str, Any]], ...]
+    invented: str
 
 
 def noise(random: Random) -> str:
@@ -92,17 +109,34 @@ def noise(random: Random) -> str:
 def built(dialect: str, random: Random) -> Built:
     """Text with things that look like calls, then calls."""
     reasoning = random.choice(["", "", "Maybe <tool_use><name>add</name>?"])
-    text = ""
-    for piece in random.choices([*PROSE, *QUOTED], k=random.randint(0, 6)):
-        text += "\n" + piece if piece in QUOTED else piece
+    repeats = random.random() < 0.5
+    reply, text = _prose(random, RESULTS if repeats else ())
     calls = [_call(random) for _ in range(random.randint(0, 3))]
-    written = ""
+    invented, written = "", ""
     if calls:
-        text += "" if not text or text.endswith("\n") else "\n"
         written = _tool_uses(calls, random) if dialect == "tool_use" else _function_calls(calls, random)
-        written += random.choice(["", "\n", "\nThe result is 3.", "<tool_use_result>3</tool_use_result>"])
+        written += random.choice(["", "\n", "\nThe result is 3.", "<tool_use_result>3</tool_use_result>", *RESULTS])
+    elif not repeats and random.random() < 0.5:
+        invented = random.choice([*RESULTS])
+        written = f"{invented}It is 3.\n<tool_use><name>now</name></tool_use>"
+    if written and text and not text.endswith("\n"):
+        reply, text = f"{reply}\n", f"{text}\n"
     thought = f"<think>{reasoning}</think>" if reasoning else ""
-    return Built(thought + text + written, text, reasoning, tuple(calls))
+    return Built(thought + reply + written, repeats, text, reasoning, tuple(calls), RESULTS.get(invented, ""))
+
+
+def _prose(random: Random, results: Iterable[str]) -> tuple[str, str]:
+    """Text with things in it that look like calls, and results: as it is written, and as it is shown."""
+    reply = shown = ""
+    spaces_count = True
+    for piece in random.choices([*PROSE, *QUOTED, *results], k=random.randint(0, 6)):
+        written = piece if piece in PROSE else f"\n{piece}"
+        reply += written
+        visible = "\n" if piece in RESULTS else written
+        visible = visible if spaces_count else visible.lstrip()
+        shown += visible
+        spaces_count = piece not in RESULTS and (spaces_count or bool(visible))
+    return reply, shown
 
 
 def _mutated(reply: str, random: Random) -> str:

@@ -18,6 +18,7 @@ _CALL = {
     "tool_use": re.compile(rf"<tool_use>\s*<name>\s*(?:{_NAMES})\s*</name>\s*(?:<arguments>|</tool_use>)"),
     "function_calls": re.compile(rf"<function_calls>\s*<invoke name=([\"'])(?:{_NAMES})\1\s*>"),
 }
+_RESULT = re.compile(r"<tool_use_result>\s*<(?:name|result)>|<function_results>\s*<result>")
 _OPENERS = {"tool_use": ("<tool_use>",), "function_calls": ("<function_calls>", "<invoke")}
 _CUT = (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
 
@@ -54,9 +55,11 @@ def attempt(seed: int, result: Run) -> None:
     random = Random(seed)
     for dialect in DIALECTS.values():
         reply, finish = noise(random), random.choice([FinishReason.STOP, FinishReason.STOP, *_CUT])
-        events = read(dialect, [reply], finish)
+        repeats = random.random() < 0.5
+        events = read(dialect, [reply], finish, repeats=repeats)
         _text_is_kept(dialect, reply, finish, events)
-        _however_it_is_cut(dialect, reply, finish, events, random)
+        _no_result_is_shown(events)
+        _however_it_is_cut(dialect, reply, finish, events, random, repeats=repeats)
         _no_part_of_a_call_runs(dialect, reply, random)
         _what_was_built_comes_out(dialect, random)
         result.replies += 2
@@ -70,24 +73,35 @@ def _text_is_kept(dialect: Dialect, reply: str, finish: FinishReason, events: Se
     text, reasoning = (thought[1] + thought[4], thought[3]) if thought else (reply, "")
     shown = text_of(events)
     assert "".join(event.text for event in events if isinstance(event, ReasoningDelta)) == reasoning, reply
-    assert text.startswith(shown), reply
-    if calls_of(events):
-        assert text[len(shown) :].startswith(_OPENERS[dialect.name]), reply
-    elif finish not in _CUT:
-        assert shown == text, reply
+    if "<tool_use_result>" in reply or "<function_results>" in reply:
+        rest = iter(text)
+        assert all(character in rest for character in shown), reply
+    else:
+        assert text.startswith(shown), reply
+        if calls_of(events):
+            assert text[len(shown) :].startswith(_OPENERS[dialect.name]), reply
+        elif finish not in _CUT:
+            assert shown == text, reply
     if "`" not in shown and "~" not in shown:
         found = _CALL[dialect.name].search(shown)
         assert not found or found.end() - found.start() > 900, reply
     assert all(call.name and call.tool_call_id for call in calls_of(events)), reply
 
 
+def _no_result_is_shown(events: Sequence[ChatEvent]) -> None:
+    """Nothing that looks like a result of ours is shown, but in code."""
+    shown = text_of(events)
+    if "`" not in shown and "~" not in shown:
+        assert not _RESULT.search(shown), shown
+
+
 def _however_it_is_cut(
-    dialect: Dialect, reply: str, finish: FinishReason, events: Sequence[ChatEvent], random: Random
+    dialect: Dialect, reply: str, finish: FinishReason, events: Sequence[ChatEvent], random: Random, *, repeats: bool
 ) -> None:
     """The pieces in which a reply comes make no difference."""
     places = [random.randint(0, len(reply)) for _ in range(random.randint(1, 12))]
-    assert read(dialect, cut(reply, *places), finish) == events, (places, reply)
-    assert read(dialect, list(reply), finish) == events, reply
+    assert read(dialect, cut(reply, *places), finish, repeats=repeats) == events, (places, reply)
+    assert read(dialect, list(reply), finish, repeats=repeats) == events, reply
 
 
 def _no_part_of_a_call_runs(dialect: Dialect, reply: str, random: Random) -> None:
@@ -112,9 +126,13 @@ def _runnable(call: ToolCallEvent) -> bool:
 def _what_was_built_comes_out(dialect: Dialect, random: Random) -> None:
     """No call is lost, doubled or changed, and the text before the calls is exactly what it was."""
     case = built(dialect.name, random)
-    events = read(dialect, cut(case.reply, *(random.randint(0, len(case.reply)) for _ in range(5))))
+    places = [random.randint(0, len(case.reply)) for _ in range(5)]
+    events = read(dialect, cut(case.reply, *places), repeats=case.repeats)
     assert text_of(events) == case.text, case.reply
     calls = calls_of(events)
+    if case.invented:
+        assert [(call.name, bool(call.problem)) for call in calls] == [(case.invented, True)], case.reply
+        return
     assert [(call.name, json.loads(call.arguments or "{}")) for call in calls] == list(case.calls), case.reply
     assert not any(call.problem for call in calls), case.reply
     assert len({call.tool_call_id for call in calls}) == len(calls), case.reply

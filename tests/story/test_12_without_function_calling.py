@@ -56,6 +56,18 @@ async def test_what_cannot_be_read_goes_back_to_the_model() -> None:
     assert text_of(events) == "I give up."
 
 
+async def test_a_made_up_result_is_not_shown_and_the_tool_is_asked_after_all() -> None:
+    made_up = "<tool_use_result>\n<name>files__read</name>\n<result>42</result>\n</tool_use_result>\nIt says 42."
+    model = ScriptedModel(says(f"Let me look.\n{made_up}"), says(CALL), says("It says hello."))
+    workshop = Workshop({"files__read": gives(succeeded("hello"))})
+    async with Stage(in_prompt_mode(model, TOOL_USE), tools=Shelf(tool("files__read")), workshop=workshop) as stage:
+        events = await stage.turn("Read a.")
+
+    assert text_of(events) == "Let me look.\nIt says hello."
+    assert "nothing was run" in model.requests[1].messages[-1].content
+    assert len(workshop.executed) == 1
+
+
 async def test_a_session_goes_on_in_another_mode() -> None:
     """What is stored is the calls, not the tags: each model reads them in its own form."""
     tags, native = ScriptedModel(says(CALL), says("Hello.")), ScriptedModel(asks(("files__read", "{}")), says("Again."))

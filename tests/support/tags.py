@@ -37,10 +37,12 @@ TOOLS: tuple[ToolEntry, ...] = (tool("add", NUMBERS), tool("write", FILE), tool(
 KNOWN = {entry.name for entry in TOOLS}
 
 
-def read(dialect: Dialect, pieces: Iterable[str], finish: FinishReason = FinishReason.STOP) -> list[ChatEvent]:
+def read(
+    dialect: Dialect, pieces: Iterable[str], finish: FinishReason = FinishReason.STOP, *, repeats: bool = False
+) -> list[ChatEvent]:
     """The events of a reply that comes in these pieces; neighbouring deltas are one, ids are numbers."""
     ids = itertools.count(1)
-    reply = TaggedReply(dialect.grammar(TOOLS), KNOWN, lambda: str(next(ids)))
+    reply = TaggedReply(dialect.grammar(TOOLS), KNOWN, lambda: str(next(ids)), repeats=repeats)
     events: list[ChatEvent] = []
     for piece in pieces:
         events += reply.read(TextDelta(piece))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
 from dialog_engine.tool_calls.tagged_reply import TaggedReply
-from tests.support.tags import DIALECTS, KNOWN, TOOLS, calls_of, cut, read, text_of
+from tests.support.tags import DIALECTS, KNOWN, TOOLS, cut, read, text_of
 
 CORPUS = sorted((Path(__file__).parent.parent / "corpus" / "prompt").glob("*.json"))
 SHORT = 120
@@ -27,14 +27,18 @@ class Case:
         self.dialect = DIALECTS[fields["dialect"]]
         self.reply = "\n".join(fields["reply"])
         self.finish = FinishReason(fields["finish"])
+        self.repeats: bool = fields.get("repeats", False)
         self.events: list[dict[str, Any]] = fields["events"]
 
     def read(self, *places: int) -> list[ChatEvent]:
-        return read(self.dialect, cut(self.reply, *places), self.finish)
+        return self.read_as(cut(self.reply, *places))
+
+    def read_as(self, pieces: list[str], finish: FinishReason | None = None) -> list[ChatEvent]:
+        return read(self.dialect, pieces, finish or self.finish, repeats=self.repeats)
 
 
 CASES = [pytest.param(Case(path), id=path.stem) for path in CORPUS]
-CALLING = [pytest.param(case, id=path.stem) for path in CORPUS if calls_of((case := Case(path)).read())]
+TAGGED = [pytest.param(case, id=path.stem) for path in CORPUS if text_of((case := Case(path)).read()) != case.reply]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -79,15 +83,15 @@ def test_any_two_replies_in_a_row_cut_anyhow_give_the_same(data: st.DataObject) 
     case = cases[0]
     reply = "".join(each.reply for each in cases)
     places = data.draw(st.sets(st.integers(1, max(1, len(reply) - 1)), max_size=12))
-    assert read(case.dialect, cut(reply, *places), case.finish) == read(case.dialect, [reply], case.finish)
+    assert case.read_as(cut(reply, *places)) == case.read_as([reply])
 
 
-@pytest.mark.parametrize("case", CALLING)
+@pytest.mark.parametrize("case", TAGGED)
 def test_wherever_a_limit_cuts_a_reply_no_part_of_a_tag_is_shown(case: Case) -> None:
     shown = text_of(case.read())
     for length in range(len(case.reply)):
-        so_far = text_of(read(case.dialect, [case.reply[:length]], FinishReason.LENGTH))
-        assert shown.startswith(so_far) or "<think".startswith(so_far), length
+        so_far = text_of(case.read_as([case.reply[:length]], FinishReason.LENGTH))
+        assert shown.startswith(so_far) or "<thinking".startswith(so_far.lstrip()), length
 
 
 # --- What reading costs ----------------------------------------------------------------------------------------------
@@ -99,6 +103,9 @@ COSTLY = {
     "arguments": ("tool_use", "<tool_use><name>write</name><arguments>", '"a", '),
     "quotes missing": ("tool_use", "", '<tool_use><name>now</name><arguments>{"a: 1}</arguments></tool_use>\n'),
     "closers in text": ("function_calls", '<invoke name="write"><parameter name="path">', "a </parameter> b "),
+    "results": ("tool_use", "", "<tool_use_result><name>now</name><result>a < b</result>"),
+    "result": ("tool_use", "<tool_use_result><result>", "a < b </"),
+    "openers of results": ("tool_use", "", "<tool_use_result>\n"),
     "white space": ("function_calls", '<invoke name="write"><parameter name="path">a</parameter>', "          "),
 }
 
@@ -110,7 +117,7 @@ def test_the_cost_of_reading_grows_with_the_length_of_a_reply_and_no_faster(kind
     def seconds(length: int) -> float:
         reply = start + text * (length // len(text))
         pieces = [TextDelta(reply[at : at + 4]) for at in range(0, len(reply), 4)]
-        tagged = TaggedReply(DIALECTS[dialect].grammar(TOOLS), KNOWN, lambda: "id")
+        tagged = TaggedReply(DIALECTS[dialect].grammar(TOOLS), KNOWN, lambda: "id", repeats=True)
         began = time.process_time()
         for piece in [*pieces, StreamEnd(FinishReason.STOP)]:
             tagged.read(piece)

@@ -25,6 +25,7 @@ from dialog_engine.model import (
     UserMessage,
 )
 from dialog_engine.tool_calls.dialects.dialect import Dialect
+from dialog_engine.tool_calls.parsers.imitations import INVENTED
 from dialog_engine.tool_calls.prompt_mode import in_prompt_mode
 from dialog_engine.tool_calls.tagged_reply import MAX_DROPPED
 from plugins_contract.catalogue import ToolEntry
@@ -193,6 +194,33 @@ async def test_in_a_last_answer_calls_are_forbidden_and_tags_hidden_all_the_same
 
 
 # --- What comes out --------------------------------------------------------------------------------------------------
+
+
+IMITATIONS = {
+    "tool_use": "<tool_use_result><name>add</name><result>3</result></tool_use_result>",
+    "function_calls": "<function_results><result><tool_name>add</tool_name></result></function_results>",
+}
+
+
+@dialects
+async def test_a_result_that_is_made_up_is_not_shown_and_the_model_hears_that_nothing_was_run(dialect: Dialect) -> None:
+    events, _ = await ask(dialect, says(f"Let me see.\n{IMITATIONS[dialect.name]}\nIt is 3."), *HISTORY)
+    assert text_of(events) == "Let me see.\n"
+    assert [(call.name, call.problem) for call in calls_of(events)] == [("add", INVENTED)]
+
+
+@dialects
+@pytest.mark.parametrize(
+    ("history", "tools", "answer_only"),
+    [(HISTORY[:4], TOOLS, False), (HISTORY, TOOLS, True), (HISTORY, (), False)],
+    ids=["after results", "in a last answer", "without tools"],
+)
+async def test_where_no_call_is_missing_only_the_result_is_hidden(
+    dialect: Dialect, history: tuple[Message, ...], tools: tuple[ToolEntry, ...], answer_only: bool
+) -> None:
+    said = says(f"{IMITATIONS[dialect.name]}\nIt is 3.")
+    events, _ = await ask(dialect, said, *history, tools=tools, answer_only=answer_only)
+    assert (text_of(events), calls_of(events)) == ("It is 3.", [])
 
 
 @dialects

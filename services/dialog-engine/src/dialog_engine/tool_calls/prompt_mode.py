@@ -39,7 +39,7 @@ def in_prompt_mode(
                 async for event in events:
                     yield event
             return
-        reply = TaggedReply(dialect.grammar(request.tools), known, mint)
+        reply = TaggedReply(dialect.grammar(request.tools), known, mint, repeats=_has_results(request))
         async with aclosing(llm(_in_words(request, dialect, stop=stop))) as events:
             async for event in events:
                 for told in reply.read(event):
@@ -56,6 +56,12 @@ def _called(messages: Sequence[Message]) -> set[str]:
     """The names of the tools that were ever called: the model may imitate itself when none is offered any more."""
     calls = (call for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls)
     return {call.name for call in calls}
+
+
+def _has_results(request: ChatRequest) -> bool:
+    """The model has results, or can have none: one that it writes itself then does not stand in the place of a call."""
+    said = (message for message in reversed(request.messages) if isinstance(message, UserMessage | ToolMessage))
+    return request.answer_only or not request.tools or isinstance(next(said, None), ToolMessage)
 
 
 def _in_words(request: ChatRequest, dialect: Dialect, *, stop: bool) -> ChatRequest:

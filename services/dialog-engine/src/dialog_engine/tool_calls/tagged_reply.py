@@ -13,9 +13,11 @@ MAX_DROPPED = 1_000
 class TaggedReply:
     """One reply. `read` its events in order, then take the `end`."""
 
-    def __init__(self, grammar: Grammar, known: Collection[str], mint: Callable[[], str]) -> None:
+    def __init__(
+        self, grammar: Grammar, known: Collection[str], mint: Callable[[], str], *, repeats: bool = False
+    ) -> None:
         """As ReplyReader."""
-        self._reader = ReplyReader(grammar, known, mint)
+        self._reader = ReplyReader(grammar, known, mint, repeats=repeats)
         self._thoughts = Thoughts()
         self._end: StreamEnd | None = None
         self._called = False

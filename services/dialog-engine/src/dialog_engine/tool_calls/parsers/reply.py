@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from dialog_engine.model import TextDelta, ToolCallEvent
+from dialog_engine.tool_calls.parsers import imitations
 from dialog_engine.tool_calls.parsers.page import Page
 from dialog_engine.tool_calls.parsers.source import CutError, Reading, Source
+
+T = TypeVar("T")
 
 MAX_HEAD = 1_000
 """Characters after its opening tag in which a block must have named its tool; with more it is none."""
@@ -59,13 +62,18 @@ class ReplyReader:
     A block is a call when it is not in code and names a tool that is `known`; of any other name, when it is whole and
     has a line of its own, or follows a call: a misspelled call is for the model to hear of. All else is text.
     After a call only further blocks count. What else a model says then it says without having seen the result.
+    A result that it writes itself is never shown: see `_imitation`.
     """
 
-    def __init__(self, grammar: Grammar, known: Collection[str], mint: Callable[[], str]) -> None:
-        """`mint` makes ids for calls."""
+    def __init__(
+        self, grammar: Grammar, known: Collection[str], mint: Callable[[], str], *, repeats: bool = False
+    ) -> None:
+        """`mint` makes ids for calls. `repeats`: a result in the reply may be one that the model was given."""
         self._grammar = grammar
+        self._openers = (*grammar.openers, *imitations.OPENERS)
         self._known = known
         self._mint = mint
+        self._repeats = repeats
         self._source = Source()
         self._page = Page()
         self._shown: list[str] = []
@@ -105,10 +113,13 @@ class ReplyReader:
 
     def _reply(self) -> Reading[None]:
         while (opener := (yield from self._text())) is not None:
-            if (yield from self._block(opener)):
+            if opener in imitations.OPENERS:
+                over = yield from self._imitation(opener)
+            else:
+                over = yield from self._block(opener)
+            if over:
                 yield from self._after_call()
                 return
-            self._show(opener)
 
     def _text(self) -> Reading[str | None]:
         """Show text up to the opening tag of what may be a block; None at the end."""
@@ -121,7 +132,7 @@ class ReplyReader:
                 yield
                 continue
             try:
-                opener = yield from self._source.one_of(*self._grammar.openers)
+                opener = yield from self._source.one_of(*self._openers)
             except CutError:
                 begun = self._source.rest()
                 if self._cleanly or self._page.in_code:
@@ -133,11 +144,11 @@ class ReplyReader:
             self._show(opener or self._source.take(1))
 
     def _block(self, opener: str, *, follows: bool = False) -> Reading[bool]:
-        """Read a block whose opening tag is read; False, and the rest is not read, if it is none."""
+        """Read a block whose opening tag is read; False if it is none: then it is shown, and the rest is not read."""
         self._source.mark()
         standing = follows or self._page.at_line_start
         try:
-            head = yield from self._head(opener)
+            head = yield from self._head(self._grammar.head(self._source, opener))
         except CutError:
             # Cut off by a limit before it named its tool: nobody can make use of it, and it is no text.
             head = None
@@ -146,6 +157,8 @@ class ReplyReader:
                 return True
         if head is None or not (head.name in self._known or (standing and head.whole)):
             self._source.back()
+            if not follows:
+                self._show(opener)
             return False
         self._source.unmark()
         for call in (yield from self._grammar.body(self._source, head)):
@@ -153,13 +166,44 @@ class ReplyReader:
             self._calls.append(ToolCallEvent(self._mint(), call.name, call.arguments, problem=problem))
         return True
 
-    def _head(self, opener: str) -> Reading[Head | None]:
-        reading = self._grammar.head(self._source, opener)
+    def _imitation(self, opener: str) -> Reading[bool]:
+        """Read a result of the model's own, whose opening tag is read, and show nothing of it; if it is none, the tag
+        is shown.
+
+        True if nothing after it counts: the tool it names was not asked, so the model has to hear of that, and what it
+        goes on to say is made up as well. Where it may have repeated what it was given, its answer follows.
+        """
+        self._source.mark()
+        standing = self._page.at_line_start
+        try:
+            tag = yield from self._head(imitations.head(self._source, opener))
+        except CutError:
+            tag = None
+            if not self._cleanly:
+                self._source.rest()
+                return True
+        if tag is None or not (tag or standing):
+            self._source.back()
+            self._show(opener)
+            return False
+        self._source.unmark()
+        if tag:
+            name, tag = yield from imitations.named(self._source, opener, tag)
+            if name and not self._repeats:
+                self._calls.append(ToolCallEvent(self._mint(), name, "", problem=imitations.INVENTED))
+                return True
+            yield from imitations.rest(self._source, opener, tag)
+        if standing:
+            yield from self._source.space()
+        return False
+
+    def _head(self, reading: Reading[T]) -> Reading[T | None]:
+        """What `reading` reads of the beginning of a block, None if that is too long for one."""
         while True:
             try:
                 next(reading)
             except StopIteration as end:
-                head: Head | None = end.value
+                head: T = end.value
                 return head if self._source.since_mark <= MAX_HEAD else None
             if self._source.available_since_mark > MAX_HEAD:
                 return None
