@@ -566,6 +566,12 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_llm_assembly.py::test_cutting_and_interleaving_changes_no_call",
         "unit/test_llm_assembly.py::test_wherever_the_network_cuts_a_stream_the_events_are_the_same",
     ),
+    "a call of what does not exist is answered with the names that come nearest": (
+        "unit/test_nearest.py::test_what_is_meant_comes_first",
+        "unit/test_nearest.py::test_of_very_many_names_those_that_come_nearest_are_told",
+        "unit/test_gateway.py::test_what_does_not_exist_is_answered_with_what_does",
+        "integration/test_catalogue_reader.py::test_a_misspelled_name_is_answered_with_the_nearest",
+    ),
     "prompt mode: both dialects, safe at every split, no tag ever shown": (
         "unit/test_prompt_corpus.py::test_a_habit_is_understood",
         "unit/test_prompt_corpus.py::test_every_place_to_cut_it_gives_the_same",

@@ -122,6 +122,15 @@ async def test_a_tool_that_is_not_there_is_answered_with_those_that_are(hall: Ha
     assert (unknown.code, "demo__add" in unknown.message) == (ErrorCode.TOOL_NOT_FOUND, True)
 
 
+async def test_a_misspelled_name_is_answered_with_the_nearest(hall: Hall) -> None:
+    await hall.publish("demo", *(f"tool_{number}" for number in range(100)), "wait")
+    await hall.reader.refresh()
+    unknown = hall.reader.find("demo__wiat")
+    assert isinstance(unknown, ToolError)
+    assert "Did you mean demo__wait? Tools: demo__wait, demo__tool_0, " in unknown.message
+    assert len(unknown.message) < 500
+
+
 async def test_a_server_is_ready_as_long_as_one_worker_says_so(hall: Hall) -> None:
     await hall.publish("demo", "add", worker="a", state=ServerState.FAILED, error="no route")
     await hall.reader.refresh()

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from dialog_engine.tool_calls.directory import ServerView, ToolDirectory
+from dialog_engine.tool_calls.nearest import instead
 from plugins_contract.announcements import announcements
 from plugins_contract.catalogue import (
     HEARTBEAT_SECONDS,
@@ -55,8 +56,8 @@ class CatalogueReader(ToolDirectory):
         tool = self._tools.get(name)
         if tool is not None:
             return tool
-        known = ", ".join(sorted(self._tools)[:50]) or "none at the moment"
-        return ToolError(ErrorCode.TOOL_NOT_FOUND, f"there is no tool {name[:100]!r}. Tools: {known}")
+        there = instead(name, sorted(self._tools), "Tools")
+        return ToolError(ErrorCode.TOOL_NOT_FOUND, f"there is no tool {name[:100]!r}. {there}")
 
     async def run(self) -> None:
         """Follow the catalogue, for ever: at every change that is announced, and every few seconds without."""

@@ -5,7 +5,6 @@ Here is found what such a call stands for. Pure.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, cast
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from dialog_engine.tool_calls.arguments import read_arguments
 from dialog_engine.tool_calls.costs import tokens_of_text
 from dialog_engine.tool_calls.gateway_entry import HELP, Level, Resources, by_server, operations
+from dialog_engine.tool_calls.nearest import MAX_LISTED, instead
 from dialog_engine.tool_calls.signatures import signature
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.errors import ErrorCode
@@ -20,8 +20,8 @@ from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 
 HELP_TOKENS = 2_000
 """The longest list of a server's operations that an answer holds."""
-MAX_LISTED = 50
-"""How many names are told to a model that asked for one that does not exist."""
+MAX_NAMES = 50
+"""Operations of a server that are named where a list of them would be too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def _help(resource: str, params: Mapping[str, Any], resources: Resources) -> Too
         return _in_full(tool) if tool else _no_operation(str(operation), resource, resources)
     told = (operations(resource, tools, level) for level in (Level.PURPOSES, Level.SIGNATURES, Level.NAMES))
     fitting = next((text for text in told if tokens_of_text(text) <= HELP_TOKENS), None)
-    return _says(fitting or f"{resource}: {_listed([tool.tool for tool in tools])}")
+    return _says(fitting or f"{resource}: {_named_some([tool.tool for tool in tools])}")
 
 
 def _in_full(tool: ToolEntry) -> ToolOutcome:
@@ -81,28 +81,21 @@ def _in_full(tool: ToolEntry) -> ToolOutcome:
     return _says(f"{signature(tool)}\n{tool.description}\nparams as JSON schema: {schema}")
 
 
+def _named_some(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f", and {more} more" if more > 0 else "")
+
+
 def _no_resource(resource: str, resources: Resources) -> ToolOutcome:
-    names = [*resources]
-    said = f"there is no resource {resource[:100]!r}.{_close(resource, names)} Resources: {_listed(names)}."
+    said = f"there is no resource {resource[:100]!r}. {instead(resource, resources, 'Resources')}"
     return _fails(ErrorCode.RESOURCE_NOT_FOUND, said)
 
 
 def _no_operation(operation: str, resource: str, resources: Resources) -> ToolOutcome:
-    elsewhere = [server for server, tools in resources.items() if _named(operation, tools)]
-    names = [tool.tool for tool in resources[resource]]
-    hint = f" It is one of {_listed(elsewhere)}." if elsewhere else _close(operation, names)
-    said = f"{resource} has no operation {operation[:100]!r}.{hint} Its operations: {_listed(names)}."
-    return _fails(ErrorCode.TOOL_NOT_FOUND, said)
-
-
-def _close(name: str, names: Sequence[str]) -> str:
-    close = get_close_matches(name[:100], names)
-    return f" Did you mean {' or '.join(close)}?" if close else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - MAX_LISTED
-    return ", ".join(names[:MAX_LISTED]) + (f", and {more} more" if more > 0 else "")
+    elsewhere = [server for server, tools in resources.items() if _named(operation, tools)][:MAX_LISTED]
+    there = instead(operation, (tool.tool for tool in resources[resource]), "Its operations", guess=not elsewhere)
+    hint = f"It is one of {', '.join(elsewhere)}. " if elsewhere else ""
+    return _fails(ErrorCode.TOOL_NOT_FOUND, f"{resource} has no operation {operation[:100]!r}. {hint}{there}")
 
 
 def _says(text: str) -> ToolOutcome:
