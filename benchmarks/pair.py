@@ -29,6 +29,7 @@ from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from tests.support.beginnings import begin
 from tests.support.processes import ROOT, Process, answers, free_port
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
@@ -98,7 +99,7 @@ class Engine:
 
     async def prepare(self, turns: int) -> Self:
         """Begin as many turns as calls will be in flight: a turn makes one call after the other."""
-        self._idle = [await self._turns.begin("benchmark", None, "echo", None) for _ in range(turns)]
+        self._idle = [await begin(self._turns, "benchmark", None, "echo") for _ in range(turns)]
         return self
 
     async def call(self, text: str) -> str:

@@ -49,6 +49,12 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_llm_openai_client.py::test_an_answer_of_calls_alone_is_no_error",
         "integration/test_llm_openai_client.py::test_an_answer_of_nothing_is_an_error",
     ),
+    "nothing is told, and nothing is run, of a question that is not committed": (
+        "unit/test_turns.py::test_the_model_is_asked_beside_the_commit_of_a_new_session_and_heard_after_it",
+        "unit/test_turns.py::test_what_cannot_be_committed_is_not_begun_and_the_model_is_left",
+        "unit/test_turns.py::test_no_tool_runs_for_a_question_that_cannot_be_committed",
+        "contract/ports/test_storage_ports.py::test_a_turn_that_was_not_committed_has_no_rounds",
+    ),
     "an enhanced client has the interface of the client it wraps": (
         "unit/test_pipeline.py::test_an_enhanced_client_can_be_enhanced_again",
     ),

@@ -12,6 +12,7 @@ from plugins_contract.catalogue import ToolEntry
 from plugins_contract.ids import new_id
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
+from tests.support.beginnings import begin
 
 
 @dataclass(frozen=True)
@@ -60,4 +61,4 @@ class Caller:
 
 async def caller(parts: Parts, subject: str) -> Caller:
     """A caller with a turn of its own."""
-    return Caller(parts, await parts.turns.begin(subject, None, "a question", None))
+    return Caller(parts, await begin(parts.turns, subject, None, "a question"))

@@ -19,6 +19,7 @@ from dialog_engine.streams.watch import RedisWatch
 from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.support.beginnings import begin
 from tests.support.servers import LocalServer
 from tests.support.twins import Workshop, tool
 from tests.support.waiting import wait_until
@@ -330,7 +331,7 @@ async def test_a_turn_that_nobody_knew_of_is_not_answered_when_its_session_has_g
     # Its engine died behind the commit of the question, and nobody was told of it.
     async with open_database(tmp_path / "here" / "engine.sqlite3") as database:
         [(subject,)] = await database.read("SELECT subject FROM sessions")
-        lost = await SqliteTurns(database, lambda _: None).begin(subject, session_id, "first", None)
+        lost = await begin(SqliteTurns(database, lambda _: None), subject, session_id, "first")
 
     model.held.clear()
     async with engine_in(tmp_path / "there", redis_url, model) as there:

@@ -26,6 +26,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.ids import new_id
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from tests.support.beginnings import begin
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -215,7 +216,7 @@ async def test_a_close_answers_everything_that_was_taken_and_takes_nothing_more(
 
 
 async def test_a_full_disk_refuses_and_heals(storage: Storage) -> None:
-    turn = await storage.turns.begin("ann", None, "Hi", None)
+    turn = await begin(storage.turns, "ann", None, "Hi")
     await storage.end(turn)
 
     def limit(tx: Transaction) -> None:
@@ -227,13 +228,13 @@ async def test_a_full_disk_refuses_and_heals(storage: Storage) -> None:
 
     await storage.database.write(limit)
     with pytest.raises(StorageUnavailableError, match="full"):
-        await storage.turns.begin("ann", turn.session_id, "x" * 100_000, None)
+        await begin(storage.turns, "ann", turn.session_id, "x" * 100_000)
     _, messages = await storage.archive.transcript("ann", turn.session_id)
     assert [message.content for message in messages] == ["Hi", "Bye"]
     assert (await storage.sessions.list("ann", limit=9, before=None))[0].running_turn_id is None
 
     await storage.database.write(unlimited)
-    await storage.turns.begin("ann", turn.session_id, "x" * 100_000, None)
+    await begin(storage.turns, "ann", turn.session_id, "x" * 100_000)
 
 
 async def test_a_file_that_refused_a_write_is_asked_again_before_it_counts_as_well(
@@ -306,11 +307,12 @@ import asyncio, os, signal
 from pathlib import Path
 from dialog_engine.storage.database import open_database
 from dialog_engine.storage.turns import SqliteTurns
+from tests.support.beginnings import begin
 
 async def main():
     async with open_database(Path({str(path)!r})) as database:
         turns = SqliteTurns(database, lambda rows: None)
-        turn = await turns.begin("ann", None, "Hi", None)
+        turn = await begin(turns, "ann", None, "Hi")
         print(turn.turn_id, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -332,11 +334,11 @@ async def test_a_restart_finds_everything(path: Path) -> None:
     async with open_database(path) as database:
         first = Storage(database)
         identity = await engine_id(database)
-        done = await first.turns.begin("ann", None, "Hi", "trace")
+        done = await begin(first.turns, "ann", None, "Hi", "trace")
         await add_round(first, done, call)
         await first.calls.add_result(done, call, OUTCOME)
         await first.end(done)
-        open_turn = await first.turns.begin("ann", done.session_id, "More", None)
+        open_turn = await begin(first.turns, "ann", done.session_id, "More")
         await add_round(first, open_turn, tool_call())
 
     async with open_database(path) as database:
@@ -361,7 +363,7 @@ async def test_a_restart_finds_everything(path: Path) -> None:
 async def test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for(storage: Storage) -> None:
     session = await storage.sessions.create("ann")
     begun = await asyncio.gather(
-        *(storage.turns.begin("ann", session, f"Hi {n}", None) for n in range(50)), return_exceptions=True
+        *(begin(storage.turns, "ann", session, f"Hi {n}") for n in range(50)), return_exceptions=True
     )
 
     [turn] = [each for each in begun if isinstance(each, Turn)]
@@ -372,7 +374,7 @@ async def test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for(s
 
 
 async def test_a_turn_ends_once_and_by_its_present_owner_only(storage: Storage) -> None:
-    stale = await storage.turns.begin("ann", None, "Hi", None)
+    stale = await begin(storage.turns, "ann", None, "Hi")
     owner = await storage.turns.go_on(stale, 2)
 
     assert await storage.end(stale, "From the past") is None
@@ -383,7 +385,7 @@ async def test_a_turn_ends_once_and_by_its_present_owner_only(storage: Storage) 
 
 
 async def test_how_a_turn_failed_is_kept(storage: Storage) -> None:
-    turn = await storage.turns.begin("ann", None, "Hi", None)
+    turn = await begin(storage.turns, "ann", None, "Hi")
     failure = TurnFailed("MODEL_UNAVAILABLE", "no connection")
     await storage.turns.finish(turn, None, Done(turn.turn_id, DoneReason.ERROR, Usage(), None), failure)
 
@@ -392,12 +394,12 @@ async def test_how_a_turn_failed_is_kept(storage: Storage) -> None:
 
 
 async def test_a_session_of_somebody_else_does_not_exist(storage: Storage) -> None:
-    turn = await storage.turns.begin("ann", None, "Hi", None)
+    turn = await begin(storage.turns, "ann", None, "Hi")
     call = tool_call()
     await add_round(storage, turn, call)
 
     for attempt in (
-        storage.turns.begin("bob", turn.session_id, "Hi", None),
+        begin(storage.turns, "bob", turn.session_id, "Hi"),
         storage.archive.transcript("bob", turn.session_id),
         storage.sessions.delete("bob", turn.session_id),
     ):
@@ -413,7 +415,7 @@ async def test_a_session_of_somebody_else_does_not_exist(storage: Storage) -> No
 
 
 async def test_a_deleted_session_takes_everything_with_it(storage: Storage) -> None:
-    turn = await storage.turns.begin("ann", None, "Hi", None)
+    turn = await begin(storage.turns, "ann", None, "Hi")
     await add_round(storage, turn, tool_call())
     with pytest.raises(TurnRunningError):
         await storage.sessions.delete("ann", turn.session_id)
@@ -439,10 +441,10 @@ async def test_a_deleted_session_takes_everything_with_it(storage: Storage) -> N
 )
 async def test_a_session_is_titled_after_its_first_message(storage: Storage, text: str, title: str) -> None:
     made = await storage.sessions.create("ann")
-    turn = await storage.turns.begin("ann", made, text, None)
+    turn = await begin(storage.turns, "ann", made, text)
     await storage.end(turn)
-    await storage.turns.begin("ann", made, "Another", None)
-    await storage.turns.begin("ann", None, text, None)
+    await begin(storage.turns, "ann", made, "Another")
+    await begin(storage.turns, "ann", None, text)
 
     assert {session.title for session in await storage.sessions.list("ann", limit=9, before=None)} == {title}
 
@@ -465,7 +467,7 @@ async def test_sessions_are_listed_newest_first_and_page_by_page(storage: Storag
 
 
 async def test_a_round_is_committed_with_its_outbox_rows_or_not_at_all(storage: Storage) -> None:
-    turn = await storage.turns.begin("ann", None, "Hi", None)
+    turn = await begin(storage.turns, "ann", None, "Hi")
     call = tool_call()
     with pytest.raises(sqlite3.IntegrityError):
         await add_round(storage, turn, call, call)
@@ -479,7 +481,7 @@ async def test_a_round_is_committed_with_its_outbox_rows_or_not_at_all(storage: 
 
 
 async def test_the_row_of_a_call_lives_until_the_call_is_answered(storage: Storage) -> None:
-    turn = await storage.turns.begin("ann", None, "Hi", None)
+    turn = await begin(storage.turns, "ann", None, "Hi")
     call = tool_call()
     await add_round(storage, turn, call)
 
@@ -498,7 +500,7 @@ async def test_the_row_of_a_call_lives_until_the_call_is_answered(storage: Stora
 
 
 async def test_a_row_that_is_put_off_waits_behind_the_others_until_its_time(storage: Storage) -> None:
-    turn = await storage.turns.begin("ann", None, "Hi", None)
+    turn = await begin(storage.turns, "ann", None, "Hi")
     await add_round(storage, turn, tool_call(), tool_call())
     first, second = await storage.outbox.waiting(9)
 
@@ -512,7 +514,7 @@ async def test_a_row_that_is_put_off_waits_behind_the_others_until_its_time(stor
 
 
 async def test_a_request_that_this_release_cannot_read_is_answered_so_and_holds_up_no_turn(storage: Storage) -> None:
-    turn = await storage.turns.begin("ann", None, "Hi", None)
+    turn = await begin(storage.turns, "ann", None, "Hi")
     good, bad = tool_call(), tool_call()
     await add_round(storage, turn, good, bad)
 

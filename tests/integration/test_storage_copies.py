@@ -17,6 +17,7 @@ from dialog_engine.storage.outbox import SqliteOutbox
 from dialog_engine.storage.turns import SqliteTurns
 from dialog_engine.tool_calls.approvals import question_for
 from plugins_contract.catalogue import ApprovalPolicy
+from tests.support.beginnings import begin
 from tests.support.twins import Workshop, succeeded, tool
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +29,7 @@ ASKED = ToolCall("call_2", "c2", "mcp_query", "{}", tool="a__b")
 
 async def test_who_takes_a_turn_over_knows_the_tools_that_its_calls_mean(tmp_path: Path) -> None:
     async with open_database(tmp_path / "here.db") as here, open_database(tmp_path / "there.db") as there:
-        turn = await SqliteTurns(here, lambda _: None).begin("ada", None, "Hi", None)
+        turn = await begin(SqliteTurns(here, lambda _: None), "ada", None, "Hi")
         request = Workshop().request(turn, OPEN, TOOL, {})
         question = question_for(TOOL, {}, 0, 60_000)
         assert question is not None

@@ -39,6 +39,7 @@ from dialog_engine.tool_calls.steps import Steps
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.clock import RedisClock
 from plugins_contract.outcomes import CallState, MediaBlock, ToolOutcome
+from tests.support.beginnings import begin
 from tests.support.twins import (
     SPENT,
     Execution,
@@ -85,7 +86,7 @@ class World:
         )
 
     async def request(self, text: str = "Hello!") -> ChatRequest:
-        turn = await self.store.begin("someone", None, text, None)
+        turn = await begin(self.store, "someone", None, text)
         return ChatRequest((UserMessage(text),), turn)
 
     async def run(self, *replies: Sequence[Line]) -> tuple[ScriptedModel, list[ChatEvent]]:

@@ -131,15 +131,59 @@ async def test_somebody_elses_session_does_not_exist() -> None:
             await stage.turns.start("eve", turn.session_id, "two")
 
 
-async def test_what_cannot_be_committed_is_not_begun() -> None:
+async def test_the_model_is_asked_beside_the_commit_of_a_new_session_and_heard_after_it() -> None:
+    store = MemoryStore()
+    commit = store.hold["begin"] = asyncio.Event()
+    async with Stage(model := ScriptedModel(says("Here I am.")), store=store) as stage:
+        caller = asyncio.create_task(stage.turns.start("ada", None, "Where are you?"))
+        await wait_until(lambda: model.requests and not model.open, what="all that the model says")
+        assert not caller.done()
+        assert stage.logs.lives == {}
+        assert len(stage.turns) == 0
+
+        commit.set()
+        assert text_of(await stage.seen(await caller)) == "Here I am."
+
+
+@pytest.mark.parametrize("model", [ScriptedModel([asyncio.Event()]), ScriptedModel(says("x")), ScriptedModel([FULL])])
+async def test_what_cannot_be_committed_is_not_begun_and_the_model_is_left(model: ScriptedModel) -> None:
     store = MemoryStore()
     store.refuse["begin"] = FULL
-    async with Stage(ScriptedModel(), store=store) as stage:
+    commit = store.hold["begin"] = asyncio.Event()
+    async with Stage(model, store=store) as stage:
+        caller = asyncio.create_task(stage.turns.start("ada", None, "one"))
+        await wait_until(lambda: model.requests)
+        commit.set()
         with pytest.raises(StorageUnavailableError):
-            await stage.turns.start("ada", None, "one")
+            await caller
 
+        assert model.open == 0
         assert len(stage.turns) == 0
         assert stage.logs.lives == {}
+
+
+async def test_no_tool_runs_for_a_question_that_cannot_be_committed() -> None:
+    store = MemoryStore()
+    store.refuse["begin"] = FULL
+    commit = store.hold["begin"] = asyncio.Event()
+    async with Stage(ScriptedModel(asks(("a__b", "{}"))), tools=SHELF, store=store) as stage:
+        caller = asyncio.create_task(stage.turns.start("ada", None, "one"))
+        await wait_until(lambda: "add_round" in store.begun)
+        commit.set()
+        with pytest.raises(StorageUnavailableError):
+            await caller
+
+        assert store.outbox == {}
+        assert stage.workshop.executed == []
+
+
+async def test_a_turn_that_is_stopped_as_it_begins_leaves_the_model() -> None:
+    async with Stage(model := ScriptedModel([asyncio.Event()])) as stage:
+        turn = await stage.turns.start("ada", None, "one")
+        stage.turns.stop(turn.turn_id)
+
+        assert done_of(await stage.seen(turn)).reason is DoneReason.CANCELLED
+        assert model.open == 0
 
 
 async def test_a_turn_whose_caller_leaves_while_it_is_committed_runs_all_the_same() -> None:

@@ -13,6 +13,7 @@ from plugins_contract.catalogue import ApprovalPolicy
 from plugins_contract.ids import new_id
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested
 from tests.contract.ports.conftest import Storage
+from tests.support.beginnings import begin
 from tests.support.twins import Workshop, failed, tool
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +31,7 @@ def question(**arguments: Any) -> Question:
 
 async def waiting(storage: Storage, calls: int = 1) -> tuple[Turn, list[Asked]]:
     """A turn whose calls wait for approval."""
-    turn = await storage.turns.begin("ada", None, "Hello!", None)
+    turn = await begin(storage.turns, "ada", None, "Hello!")
     asked = [
         Asked(ToolCall(f"call_{n}", new_id(), "mcp_query", '{"x": 1}', tool="a__b"), question(x=n))
         for n in range(calls)

@@ -1,6 +1,7 @@
 """TurnStore, CallStore, History and Outbox: one suite for the SQLite file and for its twin."""
 
 import asyncio
+import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -25,6 +26,7 @@ from plugins_contract.ids import new_id
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
 from tests.contract.ports.conftest import Storage
+from tests.support.beginnings import begin
 from tests.support.twins import Workshop, breathe, failed, succeeded, tool
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +47,7 @@ def asked(turn: Turn, *calls: ToolCall) -> list[ToolCallRequested]:
 
 
 async def begun(storage: Storage, text: str = "Hello!", session_id: str | None = None) -> Turn:
-    return await storage.turns.begin("ada", session_id, text, "00-trace")
+    return await begin(storage.turns, "ada", session_id, text, "00-trace")
 
 
 async def test_a_turn_begins_with_its_question_in_a_new_session(storage: Storage) -> None:
@@ -53,6 +55,15 @@ async def test_a_turn_begins_with_its_question_in_a_new_session(storage: Storage
 
     assert (turn.subject, turn.epoch, turn.rounds, turn.traceparent) == ("ada", 1, 0, "00-trace")
     assert [*await storage.history.messages(turn.session_id)] == [UserMessage("Hello!")]
+
+
+async def test_a_turn_that_was_not_committed_has_no_rounds(storage: Storage) -> None:
+    turn, mine = Turn(new_id(), new_id(), "ada"), call(1)
+
+    with pytest.raises((sqlite3.IntegrityError, KeyError)):
+        await storage.calls.add_round(turn, AssistantMessage("", (mine,)), asked(turn, mine), {})
+
+    assert [*await storage.outbox.waiting(9)] == []
 
 
 async def test_a_session_has_one_running_turn(storage: Storage) -> None:
@@ -77,7 +88,7 @@ async def test_a_session_that_is_not_there_or_somebody_elses_does_not_exist(stor
 
     for subject, session_id in (("ada", "nowhere"), ("eve", turn.session_id)):
         with pytest.raises(SessionNotFoundError):
-            await storage.turns.begin(subject, session_id, "Hello!", None)
+            await begin(storage.turns, subject, session_id, "Hello!")
 
 
 async def test_a_turn_ends_with_its_answer_and_the_session_is_free_again(storage: Storage) -> None:

@@ -13,7 +13,6 @@ from dialog_engine.chat.ports import History, TurnStore, UnfinishedTurns
 from dialog_engine.errors import SessionNotFoundError, TurnRunningError
 from dialog_engine.model import (
     AssistantMessage,
-    Choice,
     Done,
     Message,
     ToolCall,
@@ -28,7 +27,6 @@ from dialog_engine.tool_calls.results import KeptResult, ResultStore
 from dialog_engine.tool_calls.rounds import OpenCall
 from dialog_engine.tool_calls.texts import WholeResult
 from dialog_engine.tool_calls.views import tool_message
-from plugins_contract.ids import new_id
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, encode_request
 from plugins_contract.outcomes import ToolOutcome
 
@@ -93,31 +91,19 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, UnfinishedTu
         self._writer = asyncio.Lock()
         self._rows = 0
 
-    async def begin(
-        self,
-        subject: str,
-        session_id: str | None,
-        text: str,
-        traceparent: str | None,
-        *,
-        turn_id: str | None = None,
-        choice: Choice = Choice(),
-    ) -> Turn:
-        turn = Turn(turn_id or new_id(), session_id or new_id(), subject, traceparent=traceparent, choice=choice)
-
-        def unit() -> Turn:
+    async def begin(self, turn: Turn, text: str, *, new_session: bool = False) -> None:
+        def unit() -> None:
             session = self._sessions.get(turn.session_id)
-            if session_id is None:
-                session = self._sessions[turn.session_id] = _Session(subject)
-            if session is None or session.subject != subject:
-                raise SessionNotFoundError(f"there is no session {session_id}")
+            if new_session:
+                session = self._sessions[turn.session_id] = _Session(turn.subject)
+            if session is None or session.subject != turn.subject:
+                raise SessionNotFoundError(f"there is no session {turn.session_id}")
             if running := [t for t in self._running() if t.turn.session_id == turn.session_id]:
                 raise TurnRunningError(running[0].turn.turn_id)
             self.turns[turn.turn_id] = StoredTurn(turn)
             self._add(turn, UserMessage(text))
-            return turn
 
-        return await self._commit("begin", unit)
+        await self._commit("begin", unit)
 
     async def finish(
         self, turn: Turn, message: AssistantMessage | None, done: Done, failure: TurnFailed | None

@@ -4,25 +4,15 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from dialog_engine.chat.archive import MessageRecord
-from dialog_engine.model import AssistantMessage, Choice, Done, Message, Turn, TurnEvent, TurnFailed
+from dialog_engine.model import AssistantMessage, Done, Message, Turn, TurnEvent, TurnFailed
 from dialog_engine.tool_calls.rounds import OpenCall
 
 
 class TurnStore(Protocol):
     """Where turns begin and end, durably."""
 
-    async def begin(
-        self,
-        subject: str,
-        session_id: str | None,
-        text: str,
-        traceparent: str | None,
-        *,
-        turn_id: str | None = None,
-        choice: Choice = Choice(),
-    ) -> Turn:
-        """Commit the user's message and a running turn; without a session, in a new one. `turn_id` is its id, if it
-        has one already; `choice` is kept with it, for whoever goes on with it.
+    async def begin(self, turn: Turn, text: str, *, new_session: bool = False) -> None:
+        """Commit the user's message and a running turn, in its session or, with `new_session`, with it.
 
         Raises:
             SessionNotFoundError: there is no such session for this subject.

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from dialog_engine.chat.journal import Journal, NotSharedError
 from dialog_engine.chat.ports import TurnStore
-from dialog_engine.model import AssistantMessage, Choice, Done, Turn, TurnFailed
+from dialog_engine.model import AssistantMessage, Done, Turn, TurnFailed
 
 
 class SharedEnds(TurnStore):
@@ -15,17 +15,8 @@ class SharedEnds(TurnStore):
         self._store = store
         self._journal = journal
 
-    async def begin(
-        self,
-        subject: str,
-        session_id: str | None,
-        text: str,
-        traceparent: str | None,
-        *,
-        turn_id: str | None = None,
-        choice: Choice = Choice(),
-    ) -> Turn:
-        return await self._store.begin(subject, session_id, text, traceparent, turn_id=turn_id, choice=choice)
+    async def begin(self, turn: Turn, text: str, *, new_session: bool = False) -> None:
+        await self._store.begin(turn, text, new_session=new_session)
 
     async def finish(
         self, turn: Turn, message: AssistantMessage | None, done: Done, failure: TurnFailed | None

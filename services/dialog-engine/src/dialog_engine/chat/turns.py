@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from dialog_engine.chat.head_start import HeadStart
 from dialog_engine.chat.ports import TurnLog, TurnLogs, TurnStore
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.errors import EngineError, LLMError, StorageUnavailableError
-from dialog_engine.model import Choice, Done, DoneReason, Message, Turn, TurnEvent, TurnFailed, UserMessage
+from dialog_engine.model import Choice, Done, DoneReason, Turn, TurnEvent, TurnFailed, UserMessage
 from dialog_engine.tool_calls.commits import to_its_end
+from plugins_contract.ids import new_id
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +38,8 @@ class _Running:
     """Its user has stopped it."""
     told: asyncio.Future[None] = field(default_factory=_not_yet)
     """Its last event is in the log, or it is left for the next life."""
-    said: Sequence[Message] | None = None
-    """All that was said in its session, where that is known without looking."""
+    answer: HeadStart[TurnEvent] | None = None
+    """Its answer, where that has been begun already."""
     failure: EngineError | None = None
     """Why it is to be ended and not answered."""
     task: asyncio.Task[None] | None = None
@@ -89,14 +91,27 @@ class RunningTurns:
         Raises:
             SessionNotFoundError, TurnRunningError, StorageUnavailableError: nothing was begun.
         """
+        turn = Turn(turn_id or new_id(), session_id or new_id(), subject, traceparent=traceparent, choice=choice)
+        if session_id is None:
+            await to_its_end(self._begin_session(turn, text))
+        else:
+            await to_its_end(self._begin(turn, text))
+        return turn
 
-        async def begin() -> Turn:
-            turn = await self._store.begin(subject, session_id, text, traceparent, turn_id=turn_id, choice=choice)
-            # Of a new session nothing is read: the model is asked that much sooner.
-            self.own(turn, said=[UserMessage(text)] if session_id is None else None)
-            return turn
+    async def _begin(self, turn: Turn, text: str) -> None:
+        await self._store.begin(turn, text)
+        self.own(turn)
 
-        return await to_its_end(begin())
+    async def _begin_session(self, turn: Turn, text: str) -> None:
+        """Nothing need be read, so the model is asked beside the commit; what it says is heard only after it."""
+        draft = Draft()
+        answer = HeadStart(self._service.stream_reply(turn, draft, [UserMessage(text)]))
+        try:
+            await self._store.begin(turn, text, new_session=True)
+        except BaseException:
+            await answer.drop()
+            raise
+        self._own(_Running(turn, self._logs.open(turn), draft, answer=answer))
 
     async def cancel(self, turn_id: str) -> bool:
         """Stop a turn and wait until its last event is told. False when it does not run here, or not to its end."""
@@ -142,21 +157,17 @@ class RunningTurns:
             await asyncio.wait(rest)
         return [tasks[task] for task in rest if task.cancelled()]
 
-    def own(
-        self,
-        turn: Turn,
-        *,
-        said: Sequence[Message] | None = None,
-        stopped: bool = False,
-        failure: EngineError | None = None,
-    ) -> None:
+    def own(self, turn: Turn, *, stopped: bool = False, failure: EngineError | None = None) -> None:
         """Run a turn that is committed; `stopped` when its user has stopped it already. With a `failure` it is ended,
-        not answered. `said` is the whole of its session, if that is known; otherwise it is read."""
-        running = _Running(turn, self._logs.open(turn), Draft(usage=turn.usage), said=said, failure=failure)
+        not answered."""
+        running = _Running(turn, self._logs.open(turn), Draft(usage=turn.usage), failure=failure)
         if stopped:
             _done(running.stop)
-        self._running[turn.turn_id] = running
-        running.task = asyncio.create_task(self._run(running), name=f"turn {turn.turn_id}")
+        self._own(running)
+
+    def _own(self, running: _Running) -> None:
+        self._running[running.turn.turn_id] = running
+        running.task = asyncio.create_task(self._run(running), name=f"turn {running.turn.turn_id}")
         running.task.add_done_callback(lambda _: self._forget(running))
 
     def _forget(self, running: _Running) -> None:
@@ -184,8 +195,9 @@ class RunningTurns:
 
     async def _answered_or_stopped(self, running: _Running) -> _Ending:
         """Answer until the answer is there, or its user stops it: how it ended."""
-        reply = self._service.stream_reply(running.turn, running.draft, running.said)
-        answering = asyncio.create_task(self._tell(running, reply), name=f"answer of turn {running.turn.turn_id}")
+        begun, turn = running.answer, running.turn
+        reply = begun.all() if begun else self._service.stream_reply(turn, running.draft)
+        answering = asyncio.create_task(self._tell(running, reply), name=f"answer of turn {turn.turn_id}")
         try:
             await asyncio.wait({answering, running.stop}, return_when=asyncio.FIRST_COMPLETED)
             cut = not answering.done()

@@ -17,7 +17,6 @@ from dialog_engine.storage.copies import message_row
 from dialog_engine.storage.database import Database, Transaction, now_ms
 from dialog_engine.storage.journal import OfferEntries, add_turn_entry, nobody
 from dialog_engine.storage.outbox import add_event
-from plugins_contract.ids import new_id
 
 TITLE_LENGTH = 80
 
@@ -30,31 +29,20 @@ class SqliteTurns(TurnStore, UnfinishedTurns):
         self._offer = offer
         self._share = share
 
-    async def begin(
-        self,
-        subject: str,
-        session_id: str | None,
-        text: str,
-        traceparent: str | None,
-        *,
-        turn_id: str | None = None,
-        choice: Choice = Choice(),
-    ) -> Turn:
-        turn = Turn(turn_id or new_id(), session_id or new_id(), subject, traceparent=traceparent, choice=choice)
-
+    async def begin(self, turn: Turn, text: str, *, new_session: bool = False) -> None:
         def unit(tx: Transaction) -> JournalEntry:
-            if session_id is None:
-                add_session(tx, turn.session_id, subject, text)
+            if new_session:
+                add_session(tx, turn.session_id, turn.subject, text)
             else:
-                _touch_session(tx, session_id, subject, text)
+                _touch_session(tx, turn.session_id, turn.subject, text)
             begun = tx.execute(
                 "INSERT INTO turns (turn_id, session_id, status, traceparent, chosen_model, tool_mode, created_at)"
                 " VALUES (?, ?, 'running', ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1",
                 turn.turn_id,
                 turn.session_id,
-                traceparent,
-                choice.model,
-                choice.tool_mode,
+                turn.traceparent,
+                turn.choice.model,
+                turn.choice.tool_mode,
                 now_ms(),
             )
             if not begun:
@@ -67,7 +55,6 @@ class SqliteTurns(TurnStore, UnfinishedTurns):
             return add_turn_entry(tx, turn, Step.BEGINS, [message_row(tx, message_id)])
 
         self._share([await self._database.write(unit)])
-        return turn
 
     async def finish(
         self, turn: Turn, message: AssistantMessage | None, done: Done, failure: TurnFailed | None
