@@ -21,6 +21,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 KEYS = Keys()
+MODEL = "openai:gpt-4.1-mini"
 DONE = (
     b'data: {"choices":[{"delta":{"content":"All is said."},"finish_reason":"stop"}]}\n\n'
     b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3}}\n\ndata: [DONE]\n\n'
@@ -184,10 +185,34 @@ async def test_one_tool_that_the_provider_refuses_fails_no_request_and_is_report
     assert [len(request["tools"]) for request in provider.asked] == [2, 1]
     [server] = (await engine.client.get("/v1/tools")).json()["servers"]
     assert [each["name"] for each in server["tools"]] == ["a__good"]
-    assert [(each["tool"], "missing items" in each["reason"]) for each in server["quarantined"]] == [("bad", True)]
-    assert 'dialog_tools_refused_total{tool="a__bad"} 1.0' in (await engine.client.get("/metrics")).text
+    [aside] = server["quarantined"]
+    assert (aside["tool"], aside["model"], "missing items" in aside["reason"]) == ("bad", MODEL, True)
+    metrics = (await engine.client.get("/metrics")).text
+    assert f'dialog_tools_refused_total{{model="{MODEL}",tool="a__bad"}} 1.0' in metrics
     await engine.chat()
     assert len(provider.asked) == 3
+
+
+async def test_what_one_model_refuses_another_is_offered_all_the_same(
+    tmp_path: Path, redis_url: str, provider: Provider
+) -> None:
+    publish(redis_url, tool("a__good"), tool("a__bad"))
+
+    def refuses(request: dict[str, Any]) -> str | None:
+        bad = request["model"] == "usual" and len(request["tools"]) == 2
+        return "Invalid schema for function 'a__bad': array schema missing items." if bad else None
+
+    provider.refuses = refuses
+    configured = settings(tmp_path, redis_url, provider.url, openai_model="usual", allowed_models="openai:other")
+    async with running_engine(configured) as engine:
+        await wait_until(lambda: offers(engine, 2), what="the tools")
+        await engine.chat()
+        await engine.chat(model="openai:other")
+        [server] = (await engine.client.get("/v1/tools")).json()["servers"]
+
+    assert [len(request["tools"]) for request in provider.asked] == [2, 1, 2]
+    assert [each["name"] for each in server["tools"]] == ["a__good", "a__bad"]
+    assert [(each["tool"], each["model"]) for each in server["quarantined"]] == [("bad", "openai:usual")]
 
 
 def publish(redis_url: str, *tools: ToolEntry) -> None:

@@ -9,6 +9,7 @@ import pytest
 from dialog_engine.errors import LLMRateLimitedError, LLMRequestError
 from dialog_engine.model import ChatEvent, ChatRequest, TextDelta, Turn, UserMessage
 from dialog_engine.tool_calls.directory import ServerView, ToolDirectory
+from dialog_engine.tool_calls.ports import StreamChat
 from dialog_engine.tool_calls.quarantine import MAX_REFUSED, OfferedTools, Quarantine, refused_tool
 from plugins_contract.catalogue import ServerCatalogue, ServerState, ToolEntry
 from tests.support.twins import Line, ScriptedModel, Shelf, says, tool
@@ -45,7 +46,11 @@ def complaint(name: str) -> list[Line]:
 
 
 async def ask(quarantine: Quarantine, model: ScriptedModel, request: ChatRequest = REQUEST) -> list[ChatEvent]:
-    async with aclosing(quarantine.guard(model)(request)) as events:
+    return await answered(quarantine.guard(model, "one"), request)
+
+
+async def answered(llm: StreamChat, request: ChatRequest = REQUEST) -> list[ChatEvent]:
+    async with aclosing(llm(request)) as events:
         return [event async for event in events]
 
 
@@ -54,16 +59,29 @@ def offered(model: ScriptedModel) -> list[list[str]]:
 
 
 async def test_the_request_is_made_again_without_the_tool_and_later_ones_do_not_offer_it() -> None:
-    noted: list[ToolEntry] = []
-    quarantine = Quarantine(noted.append)
+    noted: list[tuple[ToolEntry, str]] = []
+    quarantine = Quarantine(lambda tool, model: noted.append((tool, model)))
     model = ScriptedModel(complaint("a__bad"), says("Hello"), says("Hello"))
+    llm = quarantine.guard(model, "one")
 
-    assert (await ask(quarantine, model))[0] == TextDelta("Hello")
-    await ask(quarantine, model)
+    assert (await answered(llm))[0] == TextDelta("Hello")
+    await answered(llm)
 
     assert offered(model) == [["a__good", "a__bad", "b__fine"], ["a__good", "b__fine"], ["a__good", "b__fine"]]
-    assert noted == [BAD]
-    assert "Invalid schema for function 'a__bad'" in (quarantine.reason(BAD) or "")
+    assert noted == [(BAD, "one")]
+    assert "Invalid schema for function 'a__bad'" in (quarantine.reason(BAD, "one") or "")
+
+
+async def test_what_one_model_refuses_another_is_offered_all_the_same() -> None:
+    quarantine = Quarantine()
+    fussy, easy = ScriptedModel(complaint("a__bad"), says("Hello"), says("Hello")), ScriptedModel(says("Hello"))
+    one, other = quarantine.guard(fussy, "one"), quarantine.guard(easy, "other")
+
+    for llm in (one, other, one):
+        await answered(llm)
+
+    assert offered(fussy)[1:] == [["a__good", "b__fine"]] * 2
+    assert offered(easy) == [["a__good", "a__bad", "b__fine"]]
 
 
 async def test_several_are_found_one_after_the_other() -> None:
@@ -77,13 +95,12 @@ async def test_several_are_found_one_after_the_other() -> None:
 
 async def test_a_tool_that_has_changed_is_offered_again() -> None:
     quarantine = Quarantine()
-    await ask(quarantine, ScriptedModel(complaint("a__bad"), says("Hello")))
-    mended = tool("a__bad", {"type": "object"})
+    model = ScriptedModel(complaint("a__bad"), says("Hello"), says("Hello"))
+    llm = quarantine.guard(model, "one")
+    await answered(llm)
+    await answered(llm, replace(REQUEST, tools=(GOOD, tool("a__bad", {"type": "object"}))))
 
-    model = ScriptedModel(says("Hello"))
-    await ask(quarantine, model, replace(REQUEST, tools=(GOOD, mended)))
-
-    assert offered(model) == [["a__good", "a__bad"]]
+    assert offered(model)[-1] == ["a__good", "a__bad"]
 
 
 async def test_a_tool_is_kept_if_doing_without_it_does_not_help() -> None:
@@ -91,7 +108,7 @@ async def test_a_tool_is_kept_if_doing_without_it_does_not_help() -> None:
     with pytest.raises(LLMRequestError, match="too long"):
         await ask(quarantine, ScriptedModel(complaint("a__bad"), [LLMRequestError("the prompt is too long")]))
 
-    assert quarantine.reason(BAD) is None
+    assert quarantine.reason(BAD, "one") is None
 
 
 @pytest.mark.parametrize(
@@ -121,21 +138,24 @@ async def test_a_provider_that_refuses_one_after_the_other_is_not_asked_for_ever
         yield
 
     with pytest.raises(LLMRequestError):
-        async for _ in Quarantine().guard(fussy)(replace(REQUEST, tools=many)):
+        async for _ in Quarantine().guard(fussy, "one")(replace(REQUEST, tools=many)):
             pass
     assert asked == MAX_REFUSED + 1
 
 
-async def test_people_are_told_which_tool_is_left_out_and_why() -> None:
-    class Directory(Shelf, ToolDirectory):
-        @property
-        def servers(self) -> tuple[ServerView, ...]:
-            return (ServerView(ServerCatalogue(server="a", tools=(GOOD, BAD)), ServerState.READY, None, 1),)
+class Directory(Shelf, ToolDirectory):
+    """One server."""
 
-        @property
-        def workers(self) -> int:
-            return 1
+    @property
+    def servers(self) -> tuple[ServerView, ...]:
+        return (ServerView(ServerCatalogue(server="a", tools=(GOOD, BAD)), ServerState.READY, None, 1),)
 
+    @property
+    def workers(self) -> int:
+        return 1
+
+
+async def test_people_are_told_which_tool_is_left_out_for_which_model_and_why() -> None:
     quarantine = Quarantine()
     directory = OfferedTools(Directory(*TOOLS), quarantine)
     assert directory.tools() == TOOLS
@@ -144,8 +164,25 @@ async def test_people_are_told_which_tool_is_left_out_and_why() -> None:
 
     [view] = directory.servers
     assert [entry.name for entry in view.catalogue.tools] == ["a__good"]
-    [aside] = view.catalogue.quarantined
-    assert aside.tool == "bad"
-    assert "Invalid schema for function 'a__bad'" in aside.reason
+    [refused] = view.refused
+    assert (refused.tool, refused.model) == ("bad", "one")
+    assert "Invalid schema for function 'a__bad'" in refused.reason
     assert directory.tools() == (GOOD, FINE)
     assert directory.find("a__bad") == BAD
+
+
+async def test_a_tool_that_one_of_several_models_takes_is_still_there() -> None:
+    quarantine = Quarantine()
+    directory = OfferedTools(Directory(*TOOLS), quarantine)
+    quarantine.guard(ScriptedModel(), "other")
+
+    await ask(quarantine, ScriptedModel(complaint("a__bad"), says("Hello")))
+
+    [view] = directory.servers
+    assert [entry.name for entry in view.catalogue.tools] == ["a__good", "a__bad"]
+    assert [(refused.tool, refused.model) for refused in view.refused] == [("bad", "one")]
+    assert directory.tools() == TOOLS
+
+
+async def test_where_no_model_is_asked_nothing_is_refused() -> None:
+    assert OfferedTools(Directory(*TOOLS), Quarantine()).tools() == TOOLS

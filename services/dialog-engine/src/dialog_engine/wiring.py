@@ -138,7 +138,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         mailbox.on_ring, mailbox.auditor.unmarked = relay.begun, relay.unmarked
         logs = RedisTurnLogs(redis, keys)
         catalogue = CatalogueReader(redis, announcements, keys, clock)
-        quarantine = Quarantine(lambda tool: metrics.tools_refused.labels(tool.name).inc())
+        quarantine = Quarantine(lambda tool, model: metrics.tools_refused.labels(tool.name, model).inc())
         tools = OfferedTools(catalogue if settings.enable_mcp else DisabledTools(), quarantine)
         exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
 
@@ -152,10 +152,10 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             _desk(approvals, tools, executor, clock, settings, metrics),
             settings.result_max_chars,
         )
-        llm = await stack.enter_async_context(open_llm(settings, _around_each(settings, metrics)))
+        llm = await stack.enter_async_context(open_llm(settings, _around_each(settings, metrics, quarantine)))
         service = ChatService(
             _llm_with_tools(
-                quarantine.guard(llm),
+                llm,
                 tools,
                 exposure,
                 rounds,
@@ -262,10 +262,10 @@ def _desk(
     )
 
 
-def _around_each(settings: Settings, metrics: Metrics) -> Wrap:
+def _around_each(settings: Settings, metrics: Metrics, quarantine: Quarantine) -> Wrap:
     def around(llm: StreamChat, name: str) -> StreamChat:
-        counted = observed_llm(llm, metrics, name)
-        return in_tool_modes(counted, settings.tool_mode, stop=settings.tool_stop_sequence, model=name)
+        guarded = quarantine.guard(observed_llm(llm, metrics, name), name)
+        return in_tool_modes(guarded, settings.tool_mode, stop=settings.tool_stop_sequence, model=name)
 
     return around
 

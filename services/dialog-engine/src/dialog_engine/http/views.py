@@ -120,7 +120,10 @@ def server(view: ServerView) -> dict[str, Any]:
             }
             for tool in catalogue.tools
         ],
-        "quarantined": [{"tool": each.tool, "reason": each.reason} for each in catalogue.quarantined],
+        "quarantined": [
+            *({"tool": each.tool, "reason": each.reason} for each in catalogue.quarantined),
+            *({"tool": each.tool, "reason": each.reason, "model": each.model} for each in view.refused),
+        ],
         "resources": [{"uri": each.uri, "name": each.name, "template": each.template} for each in catalogue.resources],
         "prompts": [{"name": each.name, "description": each.description} for each in catalogue.prompts],
     }

@@ -46,7 +46,7 @@ class Metrics:
         self.approvals = Counter("dialog_approvals", "Decisions on tool calls.", ["decision"], registry=registry)
         # Tools that the model's provider refused by name: left out until they change. /v1/tools says why.
         self.tools_refused = Counter(
-            "dialog_tools_refused", "Tools that the provider refuses.", ["tool"], registry=registry
+            "dialog_tools_refused", "Tools that the provider of a model refuses.", ["tool", "model"], registry=registry
         )
         # Requests to each model: ok, or the code of the error.
         self.llm_requests = Counter(

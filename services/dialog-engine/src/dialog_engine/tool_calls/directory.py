@@ -8,10 +8,20 @@ from plugins_contract.catalogue import BreakerState, ServerCatalogue, ServerStat
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A tool of a server, by its own name, that one model is not offered: its provider refuses it, and says why."""
+
+    tool: str
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServerView:
     """One MCP server as the engine knows it. `workers` is how many workers have it in their configuration now.
 
-    `breaker` and `retry_at` (Unix milliseconds) are of the worker that is best off with it.
+    `breaker` and `retry_at` (Unix milliseconds) are of the worker that is best off with it. Of the tools that are
+    `refused` those that no model is offered are not in the catalogue.
     """
 
     catalogue: ServerCatalogue
@@ -20,6 +30,7 @@ class ServerView:
     workers: int
     breaker: BreakerState = BreakerState.CLOSED
     retry_at: int | None = None
+    refused: tuple[Refused, ...] = ()
 
 
 class ToolDirectory(ToolSource, Protocol):

@@ -1,4 +1,7 @@
-"""Tools whose schema the model's provider refuses: left out and reported, so that one of them fails no request."""
+"""Tools whose schema a model's provider refuses: left out and reported, so that one of them fails no request.
+
+What one provider refuses may be fine for another: each model has its own.
+"""
 
 import logging
 import re
@@ -10,9 +13,9 @@ import msgspec
 
 from dialog_engine.errors import LLMRequestError
 from dialog_engine.model import ChatEvent, ChatRequest
-from dialog_engine.tool_calls.directory import ServerView, ToolDirectory
+from dialog_engine.tool_calls.directory import Refused, ServerView, ToolDirectory
 from dialog_engine.tool_calls.ports import StreamChat
-from plugins_contract.catalogue import Quarantined, ToolEntry
+from plugins_contract.catalogue import ToolEntry
 from plugins_contract.outcomes import ToolError
 
 log = logging.getLogger(__name__)
@@ -41,26 +44,36 @@ def refused_tool(words: str, tools: Sequence[ToolEntry]) -> ToolEntry | None:
 
 
 class Quarantine:
-    """The tools that are refused, for as long as they stay as they are. Kept in memory: a restart asks anew."""
+    """The tools that models refuse, for as long as they stay as they are. Kept in memory: a restart asks anew."""
 
-    def __init__(self, note: Callable[[ToolEntry], None] = lambda _: None) -> None:
-        """`note` is told of each tool that is put in."""
+    def __init__(self, note: Callable[[ToolEntry, str], None] = lambda _, __: None) -> None:
+        """`note` is told of each tool that is put in, and of the model that refuses it."""
         self._note = note
-        self._refused: dict[str, tuple[ToolEntry, str]] = {}
+        self._refused: dict[str, dict[str, tuple[ToolEntry, str]]] = {}
 
-    def reason(self, tool: ToolEntry) -> str | None:
-        """Why the tool is left out; None when it is not, or is not the tool any more that was refused."""
-        refused, reason = self._refused.get(tool.name, (None, None))
+    def reason(self, tool: ToolEntry, model: str) -> str | None:
+        """Why that model is not offered the tool; None when it is, or it is not the tool any more that was refused."""
+        refused, reason = self._refused.get(model, {}).get(tool.name, (None, None))
         return reason if refused == tool else None
 
-    def guard(self, llm: StreamChat) -> StreamChat:
-        """`llm`, asked again without a tool that it refuses by name, as long as it has said nothing yet."""
+    def reasons(self, tool: ToolEntry) -> dict[str, str]:
+        """Why, by the name of each model that is not offered the tool."""
+        return {model: reason for model in self._refused if (reason := self.reason(tool, model))}
+
+    def by_all(self, tool: ToolEntry) -> bool:
+        """No model is offered the tool."""
+        return bool(self._refused) and len(self.reasons(tool)) == len(self._refused)
+
+    def guard(self, llm: StreamChat, model: str) -> StreamChat:
+        """`llm`, which is called `model`, asked again without a tool that it refuses by name, as long as it has said
+        nothing yet."""
+        self._refused[model] = {}
 
         def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
             return guarded(request) if request.tools else llm(request)
 
         async def guarded(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
-            request = replace(request, tools=tuple(tool for tool in request.tools if self.reason(tool) is None))
+            request = replace(request, tools=tuple(tool for tool in request.tools if not self.reason(tool, model)))
             refused: list[tuple[ToolEntry, str]] = []
             while True:
                 silent = True
@@ -68,7 +81,7 @@ class Quarantine:
                     async with aclosing(llm(request)) as events:
                         async for event in events:
                             if silent:
-                                self._keep(refused)  # only now is it certain that these were what it was about
+                                self._keep(refused, model)  # only now is it certain that these were what it was about
                                 silent = False
                             yield event
                     return
@@ -81,15 +94,15 @@ class Quarantine:
 
         return stream_chat
 
-    def _keep(self, refused: Sequence[tuple[ToolEntry, str]]) -> None:
+    def _keep(self, refused: Sequence[tuple[ToolEntry, str]], model: str) -> None:
         for tool, reason in refused:
-            log.warning("tool %s is left out, because the model's provider refuses it: %s", tool.name, reason)
-            self._refused[tool.name] = tool, reason
-            self._note(tool)
+            log.warning("%s is not offered the tool %s, because its provider refuses it: %s", model, tool.name, reason)
+            self._refused[model][tool.name] = tool, reason
+            self._note(tool, model)
 
 
 class OfferedTools(ToolDirectory):
-    """The tools of another directory; those in quarantine are told of as such."""
+    """The tools of another directory; those in quarantine are told of as such, with the models they are kept from."""
 
     def __init__(self, directory: ToolDirectory, quarantine: Quarantine) -> None:
         self._directory = directory
@@ -104,19 +117,19 @@ class OfferedTools(ToolDirectory):
         return self._directory.workers
 
     def tools(self) -> tuple[ToolEntry, ...]:
-        return tuple(tool for tool in self._directory.tools() if self._quarantine.reason(tool) is None)
+        return tuple(tool for tool in self._directory.tools() if not self._quarantine.by_all(tool))
 
     def find(self, name: str) -> ToolEntry | ToolError:
         return self._directory.find(name)
 
     def _seen(self, view: ServerView) -> ServerView:
-        catalogue = view.catalogue
-        reasons = {tool.name: reason for tool in catalogue.tools if (reason := self._quarantine.reason(tool))}
-        if not reasons:
-            return view
-        aside = (
-            Quarantined(tool=tool.tool, reason=reasons[tool.name]) for tool in catalogue.tools if tool.name in reasons
+        tools = view.catalogue.tools
+        refused = tuple(
+            Refused(tool.tool, model, reason)
+            for tool in tools
+            for model, reason in self._quarantine.reasons(tool).items()
         )
-        kept = tuple(tool for tool in catalogue.tools if tool.name not in reasons)
-        changed = msgspec.structs.replace(catalogue, tools=kept, quarantined=(*catalogue.quarantined, *aside))
-        return replace(view, catalogue=changed)
+        if not refused:
+            return view
+        kept = tuple(tool for tool in tools if not self._quarantine.by_all(tool))
+        return replace(view, catalogue=msgspec.structs.replace(view.catalogue, tools=kept), refused=refused)
