@@ -573,6 +573,11 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_llm_assembly.py::test_cutting_and_interleaving_changes_no_call",
         "unit/test_llm_assembly.py::test_wherever_the_network_cuts_a_stream_the_events_are_the_same",
     ),
+    "a call that a limit cuts off is tried once more, and then the turn ends as cut": (
+        "unit/test_pipeline.py::test_a_call_that_is_cut_off_twice_is_not_tried_a_third_time",
+        "unit/test_pipeline.py::test_a_reply_that_is_cut_off_after_a_whole_call_gets_on",
+        "story/test_05_rounds.py::test_a_call_that_does_not_fit_into_a_reply_is_tried_once_more_and_that_is_that",
+    ),
     "a call of what does not exist is answered with the names that come nearest": (
         "unit/test_nearest.py::test_what_is_meant_comes_first",
         "unit/test_nearest.py::test_of_very_many_names_those_that_come_nearest_are_told",

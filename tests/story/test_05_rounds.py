@@ -2,7 +2,7 @@
 
 import pytest
 
-from dialog_engine.model import DoneReason, RoundComplete, Usage
+from dialog_engine.model import DoneReason, FinishReason, RoundComplete, StreamEnd, ToolCallEvent, Usage
 from tests.support.twins import ScriptedModel, Shelf, Stage, asks, done_of, says, text_of, tool
 
 pytestmark = pytest.mark.anyio
@@ -39,3 +39,14 @@ async def test_a_model_that_asks_for_tools_even_then_is_not_obeyed_and_the_user_
     assert [bool(request.tools) for request in model.requests] == [True, True, False]
     assert "used up the tool calls" in text_of(events)
     assert done_of(events).reason is DoneReason.MAX_ROUNDS
+
+
+async def test_a_call_that_does_not_fit_into_a_reply_is_tried_once_more_and_that_is_that() -> None:
+    cut = ToolCallEvent("call_1", "web__search", '{"for": "a very', problem="your reply reached its length limit")
+    model = ScriptedModel([cut, StreamEnd(FinishReason.LENGTH)], [cut, StreamEnd(FinishReason.LENGTH)])
+    async with Stage(model, tools=SHELF) as stage:
+        events = await stage.turn("Search!")
+
+    assert "your reply reached its length limit" in model.requests[1].messages[-1].content
+    assert "limit of my reply cut off" in text_of(events)
+    assert done_of(events).reason is DoneReason.LENGTH

@@ -34,6 +34,7 @@ from dialog_engine.tool_calls.limits import LAST_NOTE
 from dialog_engine.tool_calls.media import MAX_BLOCKS
 from dialog_engine.tool_calls.pipeline import Pipeline, standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
+from dialog_engine.tool_calls.processors.tool_call_extractor import TOO_LONG
 from dialog_engine.tool_calls.rounds import OpenCall, Rounds
 from dialog_engine.tool_calls.steps import Steps
 from plugins_contract.catalogue import ToolEntry
@@ -209,6 +210,35 @@ async def test_a_call_with_a_problem_is_answered_with_it_and_not_run() -> None:
     *_, result = model.requests[1].messages
     assert isinstance(result, ToolMessage)
     assert result.content == "Error INVALID_ARGUMENTS: the reply was cut off inside this call"
+
+
+CUT_CALL = ToolCallEvent("call_1", "a__b", '{"x": "unfin', problem="the reply was cut off inside this call")
+CUT: list[Line] = [CUT_CALL, StreamEnd(FinishReason.LENGTH, SPENT)]
+WHOLE_AND_CUT: list[Line] = [ToolCallEvent("call_2", "a__b", "{}"), *CUT]
+
+
+@pytest.mark.parametrize("finish", [FinishReason.LENGTH, FinishReason.CONTENT_FILTER])
+@pytest.mark.parametrize(("text", "told"), [("", TOO_LONG), ("Let me write it.", "Let me write it.")])
+async def test_a_call_that_is_cut_off_twice_is_not_tried_a_third_time(
+    finish: FinishReason, text: str, told: str
+) -> None:
+    again: list[Line] = [*([TextDelta(text)] if text else ()), CUT_CALL, StreamEnd(finish, SPENT)]
+    world = World(max_rounds=9)
+    model, events = await world.run(CUT, again, says("never"))
+
+    assert len(model.requests) == 2
+    assert [event.text for event in events if isinstance(event, TextDelta)] == [told]
+    assert events[-1] == StreamEnd(finish, SPENT + SPENT)
+    assert world.workshop.executed == []
+
+
+async def test_a_reply_that_is_cut_off_after_a_whole_call_gets_on() -> None:
+    world = World(max_rounds=9)
+    model, events = await world.run(CUT, WHOLE_AND_CUT, CUT, WHOLE_AND_CUT, CUT, says("Done."))
+
+    assert len(model.requests) == 6
+    assert len(world.workshop.executed) == 2
+    assert events[-1] == StreamEnd(FinishReason.STOP, sum([SPENT] * 5, SPENT))
 
 
 async def test_a_last_reply_of_tool_calls_and_text_keeps_its_text_only() -> None:

@@ -34,7 +34,8 @@ class TurnContext:
 
     `depth` counts the rounds of tool calls that are behind it. `last` is set when no more calls may be made, and says
     why: this reply is the answer. `catalogue` is all the tools there are, `tools` those that the model is offered.
-    `problems` says, by correlation id, why calls of the reply cannot be run as written.
+    `problems` says, by correlation id, why calls of the reply cannot be run as written. `cut`: the reply was cut off
+    before any of its calls was complete. Nothing of that is stored: the next life of a turn tries once more.
     """
 
     turn: Turn
@@ -48,6 +49,7 @@ class TurnContext:
     reply: Reply = Reply()
     calls: tuple[ToolCall, ...] = ()
     problems: Mapping[str, str] = field(default_factory=dict[str, str])
+    cut: bool = False
     results: tuple[CallResult, ...] = ()
     usage: Usage = Usage()
     answer: Answer | None = None
