@@ -55,6 +55,25 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "unit/test_turns.py::test_no_tool_runs_for_a_question_that_cannot_be_committed",
         "contract/ports/test_storage_ports.py::test_a_turn_that_was_not_committed_has_no_rounds",
     ),
+    "a provider is asked as its official SDK would ask it, and again when that would": (
+        "integration/test_llm_like_the_sdks.py::test_the_same_arrives_at_whatever_address",
+        "integration/test_llm_like_the_sdks.py::test_the_same_question_arrives",
+        "integration/test_llm_like_the_sdks.py::test_the_same_statuses_are_tried_again",
+        "integration/test_llm_like_the_sdks.py::test_a_connection_that_breaks_without_an_answer_is_tried_again",
+    ),
+    "keys go to the provider's own origin only, and into no log and no error": (
+        "unit/test_llm_endpoint.py::test_secrets_are_for_the_providers_own_origin",
+        "integration/test_llm_connections.py::test_what_is_secret_does_not_go_to_another_server",
+        "integration/test_llm_connections.py::test_no_secret_is_logged_or_told",
+    ),
+    "a kept connection that the provider just closed is no failure": (
+        "integration/test_llm_connections.py::test_a_kept_connection_that_the_server_just_closed_is_no_failure",
+    ),
+    "proxies of the environment and the system's certificates are used": (
+        "integration/test_llm_connections.py::test_a_tunnel_through_a_proxy_hides_everything_from_it",
+        "integration/test_llm_connections.py::test_a_proxy_of_the_environment_is_asked_and_given_its_password",
+        "integration/test_llm_connections.py::test_certificates_are_checked_against_the_systems_store",
+    ),
     "an enhanced client has the interface of the client it wraps": (
         "unit/test_pipeline.py::test_an_enhanced_client_can_be_enhanced_again",
     ),

@@ -2,13 +2,9 @@
 
 import asyncio
 import json
-import shutil
-import ssl
-import subprocess
 from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -575,39 +571,6 @@ async def test_credentials_in_the_url_go_into_the_header(provider: Provider) -> 
     assert await ask(client) == HELLO_EVENTS
     assert f"authorization: basic {b64encode(b'user:hunter2').decode()}".lower() in provider.heads[0]
     await client.aclose()
-
-
-async def test_certificates_are_checked_against_the_systems_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, server_context = own_authority(tmp_path)
-    provider = Provider(answer(HELLO))
-    async with await asyncio.start_server(provider.connected, "127.0.0.1", 0, ssl=server_context) as server:
-        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        stranger = OpenAIChatClient(url, KEY, "model", max_retries=0)
-        with pytest.raises(LLMUnavailableError):
-            await ask(stranger)
-        await stranger.aclose()
-
-        monkeypatch.setenv("SSL_CERT_FILE", str(store))
-        member = OpenAIChatClient(url, KEY, "model", max_retries=0)
-        assert await ask(member) == HELLO_EVENTS
-        await member.aclose()
-
-
-def own_authority(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """A store with a certificate for 127.0.0.1 that no one else trusts, and a server's side of it."""
-    if (openssl := shutil.which("openssl")) is None:
-        pytest.skip("needs openssl to make a certificate")
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    command = (
-        f"{openssl} req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=callstream"
-    )
-    options = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*command.split(), *options], check=True, capture_output=True, timeout=30)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
-    return certificate, context
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 SSE = "text/event-stream; charset=utf-8"
@@ -20,6 +21,11 @@ class Exchange:
         fields = {"content-type": content_type, "transfer-encoding": "chunked"} | headers
         lines = [f"HTTP/1.1 {status} -", *(f"{name.replace('_', '-')}: {value}" for name, value in fields.items())]
         self._writer.write("\r\n".join([*lines, "", ""]).encode())
+        await self._writer.drain()
+
+    async def raw(self, data: bytes) -> None:
+        """Bytes as they are, in the place of an answer."""
+        self._writer.write(data)
         await self._writer.drain()
 
     async def send(self, data: bytes) -> None:
@@ -44,6 +50,16 @@ class Exchange:
 Script = Callable[[Exchange], Awaitable[None]]
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A request as it came. `target` is what stands in its first line; names of `fields` are in lower case."""
+
+    method: str
+    target: str
+    fields: dict[str, str]
+    body: dict[str, Any]
+
+
 class Provider:
     """Answers requests by `scripts`, one after the other; the last one for all that follow."""
 
@@ -51,22 +67,33 @@ class Provider:
         self.scripts: list[Script] = list(scripts)
         self.requests: list[dict[str, Any]] = []
         self.heads: list[str] = []
+        self.asked: list[Asked] = []
         self.connections = 0
+        self.open = 0
         self.url = ""
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.open += 1
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-                length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
-                self.heads.append(head)
-                self.requests.append(json.loads(await reader.readexactly(length)))
+                await self._read(reader)
                 script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
                 await script(Exchange(reader, writer))
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
+        self.open -= 1
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        first, *lines = head.strip().split("\r\n")
+        fields = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        body = json.loads(await reader.readexactly(int(fields["content-length"])))
+        method, target, _ = first.split(" ")
+        self.asked.append(Asked(method, target, fields, body))
+        self.heads.append(head.lower())
+        self.requests.append(body)
 
 
 class CutError(ConnectionError):
@@ -90,8 +117,9 @@ def refusal(status: int, body: object = None) -> Script:
 
 
 @asynccontextmanager
-async def serving(provider: Provider, path: str = "/v1") -> AsyncGenerator[Provider]:
+async def serving(provider: Provider, path: str = "/v1", host: str = "127.0.0.1") -> AsyncGenerator[Provider]:
     """The provider at its `url`."""
-    async with await asyncio.start_server(provider.connected, "127.0.0.1", 0) as server:
-        provider.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}"
+    async with await asyncio.start_server(provider.connected, host, 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        provider.url = f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
         yield provider

@@ -31,8 +31,7 @@ def main() -> None:
     except EngineError as error:
         _give_up(error)
     logging.basicConfig(level=settings.log_level, format=LOG_FORMAT)
-    for chatty in ("httpx2", "httpcore2", "openai"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.getLogger("aiohttp").setLevel(logging.WARNING)
     closing = asyncio.Event()
     start = PlainStart(build_app(settings, closing))
     with listener:

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 
 from dialog_engine.config import Settings
+from dialog_engine.llm.anthropic_client import ANTHROPIC_URL, AnthropicChatClient
 from dialog_engine.llm.openai_client import OPENAI_URL, OpenAIChatClient
 from dialog_engine.llm.profiles import profile_of
 from dialog_engine.llm.routing import Router
@@ -45,9 +46,6 @@ async def _client(settings: Settings, name: str, retries: int) -> AsyncGenerator
     provider, _, model = name.partition(":")
     override = settings.llm_profile if settings.default_model.startswith(f"{provider}:") else None
     if provider == "anthropic":
-        # Here, because it takes seconds to load.
-        from dialog_engine.llm.anthropic_client import ANTHROPIC_URL, AnthropicChatClient  # noqa: PLC0415
-
         url = settings.anthropic_base_url
         client = AnthropicChatClient(
             url,

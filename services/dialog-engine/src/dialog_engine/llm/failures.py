@@ -3,10 +3,9 @@
 import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-import httpx2
+from aiohttp import ClientError, ServerTimeoutError
 
 from dialog_engine.errors import (
     LLMAuthenticationError,
@@ -57,22 +56,14 @@ _OWN_WORDS: dict[type[LLMError], str] = {
 _REPORTED = "the model's provider reported an error"
 
 
-class _StatusError(Protocol):
-    """What the SDKs' errors of a status have in common."""
+class RefusedError(Exception):
+    """The provider answered with a status that is no success. `body` is JSON as objects, or text."""
 
-    status_code: int
-    body: object | None
-    response: httpx2.Response
-
-
-@dataclass(frozen=True, slots=True)
-class SdkErrors:
-    """The exceptions of one SDK: for an answer with a status, for a time-out, for a connection, and for all of them."""
-
-    status: type[Exception]
-    timeout: type[Exception]
-    connection: type[Exception]
-    any: type[Exception]
+    def __init__(self, status: int, body: object, headers: Mapping[str, str]) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status = status
+        self.body = body
+        self.headers = headers
 
 
 class Failures:
@@ -82,22 +73,28 @@ class Failures:
         self._secrets = tuple(secret for secret in secrets if secret)
 
     @contextmanager
-    def translated(self, sdk: SdkErrors) -> Generator[None]:
-        """Turns what the SDK and its transport raise inside into LLMError."""
+    def translated(self) -> Generator[None]:
+        """Turns what is raised inside, while an answer is asked for, into LLMError.
+
+        The causes are left out: aiohttp's tell addresses, and keys may be in them.
+        """
         try:
             yield
-        except sdk.status as error:
-            answer = cast("_StatusError", error)
-            raise self.of_status(answer.status_code, answer.body, answer.response.headers) from error
-        except (sdk.timeout, httpx2.TimeoutException) as error:
-            raise LLMUnavailableError("the model's provider did not answer in time") from error
-        except (sdk.connection, httpx2.HTTPError) as error:
-            raise LLMUnavailableError("the connection to the model's provider failed") from error
-        except sdk.any as error:
-            raise LLMUnavailableError(f"the client for the model's provider failed: {type(error).__name__}") from error
+        except RefusedError as error:
+            raise self.of_status(error.status, error.body, error.headers) from None
+        except ServerTimeoutError:
+            raise LLMUnavailableError("the model's provider did not answer in time") from None
+        except ClientError as error:
+            raise LLMUnavailableError(
+                f"the connection to the model's provider failed ({type(error).__name__})"
+            ) from None
 
     def of_status(self, status: int, body: object, headers: Mapping[str, str]) -> LLMError:
         """The failure that a provider answers instead of a stream."""
+        if 300 <= status < 400:
+            return LLMRequestError(
+                f"the model's provider redirects to elsewhere (HTTP {status}): is its base URL right?"
+            )
         words = _message(body)
         kind = tools_rejected(status, words)
         kind = kind or (_first(_MESSAGES, words) if status in (400, 403, 413, 422, 429) else None)

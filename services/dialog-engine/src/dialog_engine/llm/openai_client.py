@@ -1,29 +1,19 @@
 """The client for OpenAI and for every provider that speaks its chat completions."""
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from openai import (
-    APIConnectionError,
-    APIStatusError,
-    APITimeoutError,
-    AsyncAPIResponse,
-    AsyncOpenAI,
-    AsyncStream,
-    OpenAIError,
-    Timeout,
-    omit,
-)
-from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam, ChatCompletionToolUnionParam
+import msgspec
+from aiohttp import ClientResponse
 
 from dialog_engine.errors import ConfigurationError
-from dialog_engine.llm.connections import provider_connections
+from dialog_engine.llm.asking import Asker
 from dialog_engine.llm.decoding import AnswerDecoder
-from dialog_engine.llm.encoding import SIGNATURE, encode_messages, encode_tools
-from dialog_engine.llm.failures import Failures, SdkErrors
+from dialog_engine.llm.encoding import SIGNATURE, Json, encode_messages, encode_tools
+from dialog_engine.llm.endpoint import Endpoint
+from dialog_engine.llm.failures import Failures, RefusedError
 from dialog_engine.llm.profiles import Images, Profile, profile_of
 from dialog_engine.llm.reading import stream_answer
 from dialog_engine.llm.waits import DEFAULT_WAITS, Waits
@@ -38,15 +28,11 @@ _CHOICE = "tool_choice"
 _IMAGES = "image_url"
 _STOP = "stop"
 
-_ERRORS = SdkErrors(APIStatusError, APITimeoutError, APIConnectionError, OpenAIError)
-_Response = AsyncAPIResponse[AsyncStream[ChatCompletionChunk]]
-
 
 class OpenAIChatClient:
     """A chat model behind an OpenAI-compatible endpoint.
 
-    The SDK does transport, keys, retries and errors; the answer's bytes are decoded here, which is many times faster
-    than its models. Certificates are checked against the operating system's store. Owns its connections: `aclose` it.
+    Owns its connections: `aclose` it. To be made where an event loop runs.
 
     `api_key` may be None with a `base_url` (local servers). `profile` is how it wants to be spoken to, by default what
     its address suggests. `max_tokens` bounds the answer; None leaves that to the provider. `waits` says how long for
@@ -75,23 +61,21 @@ class OpenAIChatClient:
         url = base_url or OPENAI_URL
         self._model = model
         self._waits = waits
-        self._extra_body = extra_body
+        self._extra_body = dict(extra_body or {})
         self._failures = Failures(api_key or "")
         self._profile = profile or profile_of(url, model)
         self._max_tokens = max_tokens
         self._options = _wanted(self._profile)
-        self._client = AsyncOpenAI(
-            api_key=api_key or _NO_KEY,
-            base_url=url,
-            timeout=Timeout(max(waits.first_token, waits.silence), connect=waits.connect),
+        private = {"Authorization": f"Bearer {api_key or _NO_KEY}", **(extra_headers or {})}
+        self._asker = Asker(
+            Endpoint(url, "/chat/completions", public={}, private=private),
+            connect_seconds=waits.connect,
             max_retries=max_retries,
-            default_headers=extra_headers,
-            http_client=provider_connections(),
         )
 
     async def aclose(self) -> None:
         """Close the connections; streams that are still open break off."""
-        await self._client.close()
+        await self._asker.aclose()
 
     def stream_chat(self, request: ChatRequest) -> AsyncGenerator[LLMEvent]:
         """Stream the model's answer: text and reasoning as they come, tool calls at the end, StreamEnd last.
@@ -101,43 +85,38 @@ class OpenAIChatClient:
         Raises:
             LLMError: the provider cannot be reached, refuses, breaks off, or answers nothing.
         """
-        return stream_answer(
-            partial(self._open, request), AnswerDecoder(self._failures), self._failures, _ERRORS, self._waits
-        )
+        return stream_answer(partial(self._open, request), AnswerDecoder(self._failures), self._failures, self._waits)
 
-    async def _open(self, request: ChatRequest, stack: AsyncExitStack) -> _Response:
+    async def _open(self, request: ChatRequest) -> ClientResponse:
         """Send the request, again without those of its options that the provider says it does not know."""
         options = self._options
         while True:
             try:
-                response = await self._send(stack, request, options)
+                answer = await self._asker.ask(msgspec.json.encode(self._question(request, options)))
                 break
-            except APIStatusError as error:
+            except RefusedError as error:
                 refused = _refused(options, error, request)
                 if not refused:
                     raise
                 options -= refused
         self._options &= options
-        return response
+        return answer
 
-    async def _send(self, stack: AsyncExitStack, request: ChatRequest, options: frozenset[str]) -> _Response:
+    def _question(self, request: ChatRequest, options: frozenset[str]) -> Json:
         profile = _without_refused(self._profile, options)
-        limit = {} if self._max_tokens is None else {profile.length_field: self._max_tokens}
+        question: Json = {"model": self._model, "messages": encode_messages(request.messages, profile), "stream": True}
         # Where calls cannot be forbidden nothing is declared that could be called.
-        tools = () if request.answer_only and _CHOICE not in options else encode_tools(request.tools)
-        messages = encode_messages(request.messages, profile)
-        return await stack.enter_async_context(
-            self._client.chat.completions.with_streaming_response.create(
-                model=self._model,
-                messages=cast("list[ChatCompletionMessageParam]", messages),
-                tools=cast("list[ChatCompletionToolUnionParam]", tools) or omit,
-                tool_choice="none" if tools and request.answer_only else omit,
-                stop=list(request.stop) if request.stop and _STOP in options else omit,
-                stream=True,
-                stream_options={"include_usage": True} if _USAGE in options else omit,
-                extra_body={**limit, **(self._extra_body or {})} or None,
-            )
-        )
+        if request.tools and (_CHOICE in options or not request.answer_only):
+            question["tools"] = encode_tools(request.tools)
+            if request.answer_only:
+                question["tool_choice"] = "none"
+        if request.stop and _STOP in options:
+            question["stop"] = request.stop
+        if _USAGE in options:
+            question["stream_options"] = {"include_usage": True}
+        if self._max_tokens is not None:
+            question[profile.length_field] = self._max_tokens
+        return question | self._extra_body
 
 
 def _wanted(profile: Profile) -> frozenset[str]:
@@ -161,9 +140,9 @@ def _without_refused(profile: Profile, options: frozenset[str]) -> Profile:
     )
 
 
-def _refused(options: frozenset[str], error: APIStatusError, request: ChatRequest) -> set[str]:
+def _refused(options: frozenset[str], error: RefusedError, request: ChatRequest) -> set[str]:
     """The options that the provider's complaint is about."""
-    if error.status_code not in (400, 422):
+    if error.status not in (400, 422):
         return set()
     words = str(error.body).lower()
     sent = options - (set() if request.answer_only else {_CHOICE}) - (set() if request.stop else {_STOP})

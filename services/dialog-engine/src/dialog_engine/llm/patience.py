@@ -1,20 +1,40 @@
-"""How long a provider's advice to come back later is followed by waiting for it."""
+"""Whether and when a provider that did not answer is asked again. Pure."""
 
 import math
+import random
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 
-import httpx2
-
 MAX_ADVICE_SECONDS = 20.0
 """A user waits so long at most for the next try; who is advised to wait longer is told so."""
+FIRST_PAUSE_SECONDS = 0.5
+MAX_PAUSE_SECONDS = 8.0
+JITTER = 0.25
+"""So much of a pause is left to chance: not all who were refused together come back together."""
+
+_NO_HEADERS: Mapping[str, str] = {}
 
 
-async def not_for_ever(response: httpx2.Response) -> None:
-    """A response hook for the SDKs' HTTP clients: left to themselves they wait as long as they are advised to."""
-    if (advised_seconds(response.headers) or 0) > MAX_ADVICE_SECONDS:
-        response.headers["x-should-retry"] = "false"
+def may_be_asked_again(status: int, headers: Mapping[str, str]) -> bool:
+    """Whether an answer with this status may be another one next time, as the official SDKs see it."""
+    if (advised_seconds(headers) or 0) > MAX_ADVICE_SECONDS:
+        return False
+    match headers.get("x-should-retry"):
+        case "true":
+            return True
+        case "false":
+            return False
+        case _:
+            return status in (408, 409, 429) or status >= 500
+
+
+def pause_seconds(retries: int, headers: Mapping[str, str] = _NO_HEADERS) -> float:
+    """How long to wait before the next try: as advised, or longer each time. `retries`: how many there were."""
+    if 0 < (advised := advised_seconds(headers) or 0) <= MAX_ADVICE_SECONDS:
+        return advised
+    longest = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(retries, 10))
+    return longest * (1 - JITTER * random.random())
 
 
 def advised_seconds(headers: Mapping[str, str]) -> float | None:

@@ -1,35 +1,18 @@
 """How one answer of a provider is read, whatever protocol it speaks: its bytes as they come, decoded here."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol
 
-import httpx2
+from aiohttp import ClientError, ClientResponse, StreamReader
 
 from dialog_engine.errors import LLMRequestError, LLMStreamBrokenError
-from dialog_engine.llm.failures import Failures, SdkErrors
+from dialog_engine.llm.failures import Failures
 from dialog_engine.llm.waits import Patience, Waits
 from dialog_engine.model import LLMEvent
 
 _DRAIN_SECONDS = 0.1
-
-
-class Answer(Protocol):
-    """What the SDKs' streaming responses have in common."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The header fields."""
-        ...
-
-    async def read(self) -> bytes:
-        """The whole body."""
-        ...
-
-    def iter_bytes(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
-        """The body as it comes."""
-        ...
 
 
 class Decoder(Protocol):
@@ -64,64 +47,68 @@ class Decoder(Protocol):
 
 
 async def stream_answer(
-    open_answer: Callable[[AsyncExitStack], Awaitable[Answer]],
-    decoder: Decoder,
-    failures: Failures,
-    errors: SdkErrors,
-    waits: Waits,
+    open_answer: Callable[[], Awaitable[ClientResponse]], decoder: Decoder, failures: Failures, waits: Waits
 ) -> AsyncGenerator[LLMEvent]:
-    """The events of the answer that `open_answer` gets; what it enters into the stack is closed with this generator.
+    """The events of the answer that `open_answer` gets; closing this generator closes it.
 
     Raises:
         LLMError: the provider cannot be reached, refuses, breaks off, falls silent, or answers nothing.
     """
     patience = Patience(waits)
-    async with AsyncExitStack() as stack:
-        try:
-            async with patience.limit():
-                with failures.translated(errors):
-                    answer = await open_answer(stack)
-                    kind = _media_type(answer)
-                    whole = await answer.read() if kind == "application/json" else None
-        except TimeoutError as error:
-            raise patience.at_an_end() from error
+    try:
+        async with patience.limit():
+            with failures.translated():
+                answer = await open_answer()
+    except TimeoutError as error:
+        raise patience.at_an_end() from error
+    # The question, which may be long, need not live as long as its answer is read.
+    del open_answer
+    try:
+        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/html":
             raise LLMRequestError("the model's provider answered with a web page: is its base URL right?")
-        if whole is not None:
-            for event in decoder.feed_whole(whole):
+        if kind == "application/json":
+            for event in decoder.feed_whole(await _whole(answer, failures, patience)):
                 yield event
-        reads = answer.iter_bytes()
-        while not decoder.done and (read := await _read(reads, decoder, patience)) is not None:
+        content = answer.content
+        while not decoder.done and (read := await _read(content, decoder, patience)):
             events = decoder.feed(read)
             patience.heard(decoder.heard)
             for event in events:
                 yield event
         for event in decoder.finish():
             yield event
-        if whole is None:
-            await _drain(reads)
+        await _drain(content)
+    finally:
+        answer.close()
 
 
-async def _read(reads: AsyncIterator[bytes], decoder: Decoder, patience: Patience) -> bytes | None:
-    """The next bytes, None at the end. A connection that breaks once the message is whole has simply ended."""
+async def _whole(answer: ClientResponse, failures: Failures, patience: Patience) -> bytes:
+    """All of an answer that does not come as a stream."""
     try:
         async with patience.limit():
-            return await anext(reads, None)
-    except (httpx2.HTTPError, TimeoutError) as error:
+            with failures.translated():
+                return await answer.read()
+    except TimeoutError as error:
+        raise patience.at_an_end() from error
+
+
+async def _read(content: StreamReader, decoder: Decoder, patience: Patience) -> bytes:
+    """As much as has come, nothing at the end. A connection that breaks once the message is whole has simply ended."""
+    try:
+        async with patience.limit():
+            return await content.readany()
+    except (ClientError, TimeoutError) as error:
         if decoder.complete:
-            return None
-        if isinstance(error, httpx2.TimeoutException | TimeoutError):
+            return b""
+        if isinstance(error, TimeoutError):
             raise patience.at_an_end() from error
         raise LLMStreamBrokenError("the model's stream broke off before its end") from error
 
 
-async def _drain(reads: AsyncIterator[bytes]) -> None:
-    """Read to the end of the response, if it is near: only then can the connection be used again."""
-    with suppress(TimeoutError, httpx2.HTTPError):
+async def _drain(content: StreamReader) -> None:
+    """Read to the end of the answer, if it is near: only then can the connection be used again."""
+    with suppress(TimeoutError, ClientError):
         async with asyncio.timeout(_DRAIN_SECONDS):
-            async for _ in reads:
+            while await content.readany():
                 pass
-
-
-def _media_type(answer: Answer) -> str:
-    return answer.headers.get("content-type", "").partition(";")[0].strip().lower()

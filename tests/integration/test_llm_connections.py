@@ -1,0 +1,402 @@
+"""How providers are reached: what connections are for, where redirects and proxies lead, and what is left behind."""
+
+import asyncio
+import gc
+import json
+import logging
+import shutil
+import ssl
+import subprocess
+import traceback
+import tracemalloc
+import zlib
+from base64 import b64encode
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing, suppress
+from pathlib import Path
+
+import pytest
+
+from dialog_engine.errors import (
+    LLMAuthenticationError,
+    LLMError,
+    LLMRequestError,
+    LLMStreamBrokenError,
+    LLMUnavailableError,
+)
+from dialog_engine.llm import asking
+from dialog_engine.llm.anthropic_client import AnthropicChatClient
+from dialog_engine.llm.openai_client import OpenAIChatClient
+from dialog_engine.model import ChatRequest, FinishReason, LLMEvent, StreamEnd, TextDelta, Turn, UserMessage
+from tests.support.scripted_provider import CutError, Exchange, Provider, Script, answer, refusal, serving
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+KEY = "hunter2hunter2"
+TURN = Turn("turn", "session", "subject")
+REQUEST = ChatRequest((UserMessage("Hi"),), TURN)
+HELLO = [
+    b'data: {"choices":[{"delta":{"content":"Hel"}}]}\n\n',
+    b'data: {"choices":[{"delta":{"content":"lo"},"finish_reason":"stop"}]}\n\n',
+    b"data: [DONE]\n\n",
+]
+HELLO_EVENTS = [TextDelta("Hello"), StreamEnd(FinishReason.STOP)]
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.fixture
+async def provider() -> AsyncGenerator[Provider]:
+    async with serving(Provider(answer(b"".join(HELLO)))) as provider:
+        yield provider
+
+
+@pytest.fixture
+async def other() -> AsyncGenerator[Provider]:
+    async with serving(Provider(answer(b"".join(HELLO)))) as provider:
+        yield provider
+
+
+@pytest.fixture
+async def client(provider: Provider) -> AsyncGenerator[OpenAIChatClient]:
+    async with aclosing(OpenAIChatClient(provider.url, KEY, "model", max_retries=0)) as client:
+        yield client
+
+
+async def ask(client: OpenAIChatClient | AnthropicChatClient) -> list[LLMEvent]:
+    return [event async for event in client.stream_chat(REQUEST)]
+
+
+async def hangs_up(_: Exchange) -> None:
+    raise CutError
+
+
+# --- Connections that are used again ---------------------------------------------------------------------------------
+
+
+async def test_a_kept_connection_that_the_server_just_closed_is_no_failure(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    provider.scripts = [answer(*HELLO), hangs_up, answer(*HELLO)]
+    assert [await ask(client) for _ in range(2)] == [HELLO_EVENTS, HELLO_EVENTS]
+    assert (len(provider.asked), provider.connections) == (3, 2)
+
+
+async def test_a_new_connection_that_is_closed_is_a_failure(provider: Provider, client: OpenAIChatClient) -> None:
+    provider.scripts = [hangs_up, answer(*HELLO)]
+    with pytest.raises(LLMUnavailableError, match="connection"):
+        await ask(client)
+    assert len(provider.asked) == 1
+
+
+async def test_only_once_is_it_sent_again_at_no_charge(provider: Provider, client: OpenAIChatClient) -> None:
+    provider.scripts = [answer(*HELLO), hangs_up]
+    assert await ask(client) == HELLO_EVENTS
+    with pytest.raises(LLMUnavailableError, match="connection"):
+        await ask(client)
+    assert len(provider.asked) == 3
+
+
+async def test_a_kept_connection_that_broke_in_an_answer_is_a_failure(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    async def begins(exchange: Exchange) -> None:
+        await exchange.raw(b"HTTP/1.1 200 ")
+        raise CutError
+
+    provider.scripts = [answer(*HELLO), begins, answer(*HELLO)]
+    assert await ask(client) == HELLO_EVENTS
+    with pytest.raises(LLMUnavailableError, match="connection"):
+        await ask(client)
+    assert len(provider.asked) == 2
+
+
+async def test_a_refusal_leaves_the_connection_for_the_next_question(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    provider.scripts = [refusal(400), answer(*HELLO)]
+    with pytest.raises(LLMRequestError):
+        await ask(client)
+    assert await ask(client) == HELLO_EVENTS
+    assert provider.connections == 1
+
+
+# --- Redirects -------------------------------------------------------------------------------------------------------
+
+
+def redirect(location: str, status: int = 307) -> Script:
+    return answer(status=status, location=location)
+
+
+@pytest.mark.parametrize("status", [307, 308])
+async def test_a_redirect_that_keeps_the_request_is_followed(
+    provider: Provider, client: OpenAIChatClient, status: int
+) -> None:
+    provider.scripts.insert(0, redirect("/elsewhere?a=b", status))
+    assert await ask(client) == HELLO_EVENTS
+    first, second = provider.asked
+    assert (second.method, second.target, second.body) == ("POST", "/elsewhere?a=b", first.body)
+    assert second.fields == first.fields
+
+
+async def test_what_is_secret_does_not_go_to_another_server(provider: Provider, other: Provider) -> None:
+    provider.scripts = [redirect(f"{other.url}/x")]
+    url = provider.url.replace("://", "://user:hunter2hunter2@")
+    openai = OpenAIChatClient(url, KEY, "model", extra_headers={"x-mine": KEY})
+    anthropic = AnthropicChatClient(url, KEY, "model")
+    for client in (openai, anthropic):
+        async with aclosing(client):
+            with suppress(LLMError):
+                await ask(client)
+    assert [asked.body for asked in other.asked] == [asked.body for asked in provider.asked]
+    assert not any("hunter2" in value.lower() for asked in other.asked for value in asked.fields.values())
+    assert not any("authorization" in asked.fields for asked in other.asked)
+    assert "anthropic-version" in other.asked[1].fields
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 303])
+async def test_a_redirect_that_would_ask_something_else_is_told(
+    provider: Provider, client: OpenAIChatClient, other: Provider, status: int
+) -> None:
+    provider.scripts = [redirect(other.url, status)]
+    with pytest.raises(LLMRequestError, match="base URL"):
+        await ask(client)
+    assert not other.asked
+
+
+async def test_redirects_without_end_are_told(provider: Provider, client: OpenAIChatClient) -> None:
+    provider.scripts = [redirect("/v1/chat/completions")]
+    with pytest.raises(LLMRequestError, match="redirects"):
+        await ask(client)
+    assert len(provider.asked) == asking.MAX_REDIRECTS + 1
+
+
+# --- Ways to the provider --------------------------------------------------------------------------------------------
+
+
+async def test_a_provider_has_an_address_of_either_kind() -> None:
+    try:
+        async with AsyncExitStack() as stack:
+            provider = await stack.enter_async_context(serving(Provider(answer(*HELLO)), host="::1"))
+            async with aclosing(OpenAIChatClient(provider.url, KEY, "model")) as client:
+                assert await ask(client) == HELLO_EVENTS
+    except OSError:
+        pytest.skip("no IPv6 here")
+
+
+async def test_a_proxy_of_the_environment_is_asked_and_given_its_password(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", provider.url.removesuffix("/v1").replace("://", "://user:secret@"))
+    async with aclosing(OpenAIChatClient("http://model.invalid/v1", KEY, "model")) as client:
+        assert [await ask(client) for _ in range(2)] == [HELLO_EVENTS, HELLO_EVENTS]
+    for asked in provider.asked:
+        assert asked.target == "http://model.invalid/v1/chat/completions"
+        assert asked.fields["proxy-authorization"] == f"Basic {b64encode(b'user:secret').decode()}"
+        assert asked.fields["authorization"] == f"Bearer {KEY}"
+    assert provider.connections == 1
+
+
+async def test_a_tunnel_through_a_proxy_hides_everything_from_it(
+    provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, tls = own_authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    heads: list[str] = []
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        host, _, port = heads[-1].split(" ")[1].partition(":")
+        there, back = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 Connected\r\n\r\n")
+        await asyncio.gather(carry(reader, back), carry(there, writer))
+
+    async with (
+        await asyncio.start_server(provider.connected, "127.0.0.1", 0, ssl=tls) as server,
+        await asyncio.start_server(connect, "127.0.0.1", 0) as proxy,
+    ):
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setenv("HTTPS_PROXY", f"http://user:secret@127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
+        async with aclosing(OpenAIChatClient(f"https://127.0.0.1:{port}/v1", KEY, "model")) as client:
+            assert await ask(client) == HELLO_EVENTS
+    assert [head.split("\r\n")[0] for head in heads] == [f"CONNECT 127.0.0.1:{port} HTTP/1.1"]
+    assert f"Proxy-Authorization: Basic {b64encode(b'user:secret').decode()}" in heads[0]
+    assert KEY not in heads[0]
+    assert "proxy-authorization" not in provider.asked[0].fields
+
+
+async def carry(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while read := await source.read(65536):
+            to.write(read)
+            await to.drain()
+    to.close()
+
+
+def own_authority(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """A store with a certificate for 127.0.0.1 that no one else trusts, and a server's side of it."""
+    if (openssl := shutil.which("openssl")) is None:
+        pytest.skip("needs openssl to make a certificate")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    command = (
+        f"{openssl} req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=callstream"
+    )
+    options = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*command.split(), *options], check=True, capture_output=True, timeout=30)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    return certificate, context
+
+
+async def test_certificates_are_checked_against_the_systems_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, server_context = own_authority(tmp_path)
+    provider = Provider(answer(*HELLO))
+    async with await asyncio.start_server(provider.connected, "127.0.0.1", 0, ssl=server_context) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with aclosing(OpenAIChatClient(url, KEY, "model", max_retries=0)) as stranger:
+            with pytest.raises(LLMUnavailableError):
+                await ask(stranger)
+
+        monkeypatch.setenv("SSL_CERT_FILE", str(store))
+        async with aclosing(OpenAIChatClient(url, KEY, "model", max_retries=0)) as member:
+            assert await ask(member) == HELLO_EVENTS
+
+
+async def test_a_compressed_answer_is_read_as_it_comes(provider: Provider, client: OpenAIChatClient) -> None:
+    seen = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        packer = zlib.compressobj(wbits=31)
+        await exchange.start(content_encoding="gzip")
+        await exchange.send(packer.compress(HELLO[0]) + packer.flush(zlib.Z_SYNC_FLUSH))
+        await seen.wait()
+        await exchange.send(packer.compress(b"".join(HELLO[1:])) + packer.flush())
+        await exchange.end()
+
+    provider.scripts = [script]
+    async with aclosing(client.stream_chat(REQUEST)) as events:
+        assert await anext(events) == TextDelta("Hel")
+        seen.set()
+        assert [event async for event in events] == [TextDelta("lo"), StreamEnd(FinishReason.STOP)]
+    assert "gzip" in provider.asked[0].fields["accept-encoding"]
+
+
+async def test_what_is_not_compressed_as_it_says_breaks_off(provider: Provider, client: OpenAIChatClient) -> None:
+    provider.scripts = [answer(b"not gzip", content_encoding="gzip")]
+    with pytest.raises(LLMStreamBrokenError):
+        await ask(client)
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 two hundred\r\n\r\n", b"220 mail.example ESMTP\r\n"])
+async def test_what_is_no_http_is_a_failed_connection(
+    provider: Provider, client: OpenAIChatClient, head: bytes
+) -> None:
+    async def script(exchange: Exchange) -> None:
+        await exchange.raw(head)
+        await exchange.until_closed()
+
+    provider.scripts = [script]
+    with pytest.raises(LLMUnavailableError, match="connection"):
+        await ask(client)
+
+
+# --- Refusals --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_refusal_without_end_is_read_in_part(provider: Provider, client: OpenAIChatClient) -> None:
+    async def script(exchange: Exchange) -> None:
+        await exchange.start(400, "text/plain")
+        while True:
+            await exchange.send(b"too bad " * 1000)
+
+    provider.scripts = [script]
+    with pytest.raises(LLMRequestError, match="too bad"):
+        await asyncio.wait_for(ask(client), 5)
+
+
+async def test_a_refusal_that_is_never_finished_is_told(
+    provider: Provider, client: OpenAIChatClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "REFUSAL_SECONDS", 0.1)
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.start(401)
+        await exchange.until_closed()
+
+    provider.scripts = [script]
+    with pytest.raises(LLMAuthenticationError):
+        await asyncio.wait_for(ask(client), 5)
+
+
+# --- What is left behind ---------------------------------------------------------------------------------------------
+
+
+async def test_whenever_it_is_cancelled_no_connection_is_left(provider: Provider, client: OpenAIChatClient) -> None:
+    async def endless(exchange: Exchange) -> None:
+        await exchange.start()
+        await exchange.send(HELLO[0])
+        await exchange.until_closed()
+
+    provider.scripts = [endless]
+    for steps in range(60):
+        task = asyncio.create_task(ask(client))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await wait_until(lambda: not provider.open)
+    assert provider.connections > 10
+
+
+async def test_a_long_question_is_forgotten_as_soon_as_its_answer_begins(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    closed = asyncio.Event()
+
+    async def endless(exchange: Exchange) -> None:
+        provider.asked.clear()
+        provider.requests.clear()
+        await exchange.start()
+        await exchange.send(HELLO[0])
+        await exchange.until_closed()
+        closed.set()
+
+    assert await ask(client) == HELLO_EVENTS
+    provider.scripts = [endless]
+    size = 900_000
+    gc.collect()
+    tracemalloc.start()
+    try:
+        async with aclosing(client.stream_chat(ChatRequest((UserMessage("x" * size),), TURN))) as events:
+            assert await anext(events) == TextDelta("Hel")
+            gc.collect()
+            assert tracemalloc.get_traced_memory()[0] < size / 2
+    finally:
+        tracemalloc.stop()
+    await asyncio.wait_for(closed.wait(), 5)
+
+
+@pytest.mark.parametrize("base", ["nobody", "stranger", "mumbler"])
+async def test_no_secret_is_logged_or_told(provider: Provider, caplog: pytest.LogCaptureFixture, base: str) -> None:
+    async def script(exchange: Exchange) -> None:
+        await exchange.raw(b"HTTP/1.1 200 OK\r\nset-cookie: a b=c; path\r\nno field\r\n\r\n")
+
+    provider.scripts = [script if base == "mumbler" else refusal(401, {"error": {"message": f"no {KEY}"}})]
+    address = "127.0.0.1:1" if base == "nobody" else provider.url.removeprefix("http://")
+    url = f"http://user:{KEY}@{address}?key={KEY}"
+    with caplog.at_level(logging.DEBUG):
+        async with aclosing(OpenAIChatClient(url, KEY, "model", max_retries=0)) as client:
+            with pytest.raises(LLMError) as caught:
+                await ask(client)
+    assert KEY not in "".join(traceback.format_exception(caught.value, chain=True))
+    assert KEY not in caplog.text
+    assert json.dumps(KEY) not in caplog.text
