@@ -21,7 +21,10 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The ledger's entry of a call. Times are Unix milliseconds on the clock of Redis, 0 when it is not so far."""
+    """The ledger's entry of a call. Times are Unix milliseconds on the clock of Redis, 0 when it is not so far.
+
+    `put_back` is how often RENEW has put back a fence that was not the ledger's.
+    """
 
     state: str
     execution_class: str
@@ -29,6 +32,7 @@ class Entry:
     deadline: int
     started_at: int
     finished_at: int
+    put_back: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,8 @@ def _entry(fields: dict[str, str]) -> Entry | None:
     if not fields:
         return None
     times = (int(fields.get(name, 0)) for name in ("starts", "deadline", "startedAt", "finishedAt"))
-    return Entry(fields["state"], fields.get("class", ""), *times)
+    put_back = fields.get("history", "").count(" put back ")
+    return Entry(fields["state"], fields.get("class", ""), *times, put_back=put_back)
 
 
 def _ends(channel: Iterable[Any]) -> Iterable[str]:

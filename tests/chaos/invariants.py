@@ -1,7 +1,7 @@
 """What must hold of a history, whatever died meanwhile. Pure: a history made up by a test is judged as well."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from plugins_contract.errors import ErrorCode
@@ -38,6 +38,11 @@ def check(history: History, *, redis_lost_data: bool = False) -> list[Finding]:
     return found
 
 
+def not_struck(times: Mapping[str, int]) -> list[Finding]:
+    """A finding for each thing that a fault was meant to strike and never did: such a run shows nothing about it."""
+    return [Finding("fault", f"it never struck: {what}", "-") for what, count in times.items() if not count]
+
+
 def told(findings: list[Finding]) -> tuple[str, ...]:
     """Findings as sentences, the same ones counted together."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -61,7 +66,7 @@ def _of_redis(call: Call, *, lossy: bool) -> Iterator[tuple[str, str]]:
     if call.error in NEVER_ASKED_FOR and call.entry is None:
         return
     if call.entry is not None:
-        yield from _of_the_ledger(call, call.entry)
+        yield from _of_the_ledger(call, call.entry, lossy=lossy)
     elif not lossy:
         yield "I1", "the ledger does not know a committed call"
     if len(call.finished) > 1:
@@ -73,13 +78,15 @@ def _of_redis(call: Call, *, lossy: bool) -> Iterator[tuple[str, str]]:
             yield "I1", f"the engine has stored {call.outcome}, the channel says {state}"
 
 
-def _of_the_ledger(call: Call, entry: Entry) -> Iterator[tuple[str, str]]:
+def _of_the_ledger(call: Call, entry: Entry, *, lossy: bool) -> Iterator[tuple[str, str]]:
     if not CallState(entry.state).terminal:
         yield "I1", f"the ledger still has {entry.state}"
     elif entry.state != call.outcome and not _late(call):
         yield "I1", f"the engine has stored {call.outcome}, the ledger says {entry.state}"
     if entry.execution_class and entry.execution_class != call.execution_class:
         yield "I10", f"a {call.execution_class} call is {entry.execution_class} in the ledger"
+    if entry.put_back and not lossy:
+        yield "I2", "a call was put back though Redis had lost nothing of it"
     if 0 < call.attempts < entry.starts:
         yield "I2", "a call was ended by an attempt that was not the last one"
     if call.execution_class == ExecutionClass.ONCE and entry.starts > 1:

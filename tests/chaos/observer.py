@@ -144,10 +144,9 @@ class Observer:
         with self._rig.client() as redis:
             return sample(redis, list(open_calls(self._rig.database)))
 
-    def begun_by(self, pid: int) -> tuple[str, ...]:
-        """The calls that a worker has begun and not ended. Raises what redis raises."""
-        begun = ((call, seen) for call, seen in self.look().items() if seen.state == CallState.STARTED)
-        return tuple(call for call, seen in begun if seen.holder and pid_of(seen.holder) == pid)
+    def running(self) -> Sample:
+        """The calls that workers have begun and not ended. Raises what redis raises."""
+        return {call: seen for call, seen in self.look().items() if seen.state == CallState.STARTED and seen.holder}
 
     def _run(self) -> None:
         while not self._stop.wait(PERIOD_SECONDS):

@@ -7,7 +7,7 @@ import pytest
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
 from tests.chaos.history import Call, Entry, History
-from tests.chaos.invariants import check, told
+from tests.chaos.invariants import check, not_struck, told
 
 ENDED = Entry("succeeded", ExecutionClass.ONCE, starts=1, deadline=9_000, started_at=1_000, finished_at=2_000)
 GOOD = Call(
@@ -68,6 +68,7 @@ def test_what_is_allowed_is_not_complained_about(call: Call) -> None:
             "I2",
             replace(AGAIN, entry=replace(ENDED, execution_class="repeatable", starts=2)),
         ),
+        "put back by a stale owner": ("I2", replace(GOOD, entry=replace(ENDED, put_back=1))),
         "no end in the channel": ("I3", replace(GOOD, finished=())),
         "two effects": ("I4", replace(GOOD, effects=2)),
         "unknown, and run again": ("I4", ended_as(GOOD, CallState.UNKNOWN, starts=2)),
@@ -95,6 +96,16 @@ def test_a_ledger_that_was_wiped_need_not_know_a_call_but_the_engine_must() -> N
     assert rules(wiped, lossy=True) == set()
     assert rules(replace(wiped, outcome=None, has_outbox_row=True), lossy=True) == {"I1"}
     assert rules(replace(wiped, effects=2), lossy=True) == {"I4"}
+
+
+def test_what_a_wiped_server_lost_may_be_put_back() -> None:
+    assert rules(replace(GOOD, entry=replace(ENDED, put_back=1)), lossy=True) == set()
+
+
+def test_a_fault_that_struck_nothing_is_found() -> None:
+    assert told(not_struck({"once calls hit": 0, "repeatable calls hit": 3})) == (
+        "fault: it never struck: once calls hit: 1 times, such as -",
+    )
 
 
 def test_findings_of_a_kind_are_told_together() -> None:

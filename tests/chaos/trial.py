@@ -3,7 +3,7 @@
 import signal
 import statistics
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,15 +13,17 @@ from plugins_contract.keys import Keys
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
 from tests.chaos.history import Call, History, backlog, collect
-from tests.chaos.invariants import NOT_RUN, Finding, check, told
+from tests.chaos.invariants import NOT_RUN, Finding, check, not_struck, told
 from tests.chaos.load import Load, Work
-from tests.chaos.observer import Away, Observer, from_the_living
+from tests.chaos.observer import Away, Observer, from_the_living, pid_of
 from tests.chaos.report import Report
 from tests.chaos.rig import Rig, running_rig
+from tests.chaos.sample import Sample
 from tests.support.leaks import leaked_keys
 from tests.support.waiting import wait_until_blocking
 
 SETTLE_SECONDS = 60.0
+RUNNING_SECONDS = 20.0
 WAKING_SECONDS = 3.0
 """How long after it goes on a worker may still be taken for one that is gone."""
 Figures = dict[str, float | int | str]
@@ -32,7 +34,7 @@ class Hit:
     """A worker was struck at this Unix time in milliseconds, and these calls had been begun there."""
 
     at_ms: float
-    calls: tuple[str, ...]
+    calls: Sample
 
 
 @dataclass
@@ -55,12 +57,33 @@ class Trial:
         """The calls whose worker was struck while it ran them."""
         return {call for hit in self.hits for call in hit.calls}
 
+    def busy_workers(self, execution_class: ExecutionClass) -> list[int]:
+        """The ports of the workers that run a call of this class. Raises what redis raises."""
+        running = self.observer.running().values()
+        busy = {pid_of(seen.holder) for seen in running if seen.execution_class == execution_class}
+        return [port for port, worker in self.rig.workers.items() if worker.pid in busy]
+
+    def wait_for_running_calls(self) -> int:
+        """Wait until calls run, so that what is broken next breaks them; how many.
+
+        Raises:
+            TimeoutError: none did.
+        """
+        return len(wait_until_blocking(self.observer.running, RUNNING_SECONDS, what="a call that runs"))
+
+    def must_have_struck(self, times: Mapping[str, int]) -> None:
+        """Note how often each of these was struck, which is what the scenario is about."""
+        self.figures |= times
+        self.findings += not_struck(times)
+
     def stop_worker(self, port: int) -> Hit:
         """Stop a worker (SIGSTOP), and look what it has begun: nothing can begin between the two."""
         worker = self.rig.workers[port]
         stopped_at = time.monotonic()
-        worker.send(signal.SIGSTOP)
-        hit = Hit(time.time() * 1000, self.observer.begun_by(worker.pid))
+        worker.freeze()
+        running = self.observer.running().items()
+        calls = {call: seen for call, seen in running if pid_of(seen.holder) == worker.pid}
+        hit = Hit(time.time() * 1000, calls)
         self.hits.append(hit)
         self.away.append(Away(worker.pid, stopped_at))
         return hit

@@ -72,6 +72,12 @@ class Process:
         if self.returncode is None:
             os.kill(self.pid, number)
 
+    def freeze(self) -> None:
+        """Stop it (SIGSTOP), and return when none of its threads moves any more."""
+        self.send(signal.SIGSTOP)
+        if self.returncode is None:
+            os.waitpid(self.pid, os.WUNTRACED)
+
     def kill(self) -> None:
         """End it as `kill -9` does, and collect it."""
         self.send(signal.SIGKILL)

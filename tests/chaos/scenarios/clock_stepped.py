@@ -56,8 +56,10 @@ def run(size: Size, folder: Path, *, source: str = "") -> Report:
         redis_env=clock.environment,
         engine_env={"MCP_REQUEST_TIMEOUT_MS": str(DEADLINE_MS)},
     ) as under_fire:
+        running: list[int] = []
         under_fire.load.wait(form.pause_seconds)
         for offset in form.offsets:
+            running.append(under_fire.wait_for_running_calls())
             clock.set(offset)
             under_fire.load.wait(form.pause_seconds)
         history = under_fire.judge()
@@ -69,6 +71,7 @@ def run(size: Size, folder: Path, *, source: str = "") -> Report:
         under_fire.figures |= {
             "steps": len(form.offsets),
             "seconds of each step": STEP_SECONDS,
+            "calls that ran then, at least": min(running),
             "calls taken from living workers": len(under_fire.observer.told.handovers),
         }
         return under_fire.report("clock_stepped")

@@ -16,6 +16,7 @@ from typing import Any
 import httpx2
 
 from plugins_contract.ids import new_id
+from tests.chaos.invariants import not_struck, told
 from tests.chaos.report import Report, Size
 from tests.chaos.trial import quantile
 from tests.support.replicas import Replica
@@ -124,6 +125,7 @@ def run(size: Size, folder: Path) -> Report:
         here.close()
     finally:
         stack.close()
+    findings += told(not_struck({"turns that ran then": sum(talk.took is not None for talk in talks)}))
     return Report("engine_gone", _figures(talks, form), tuple(finding for finding in findings if finding))
 
 

@@ -78,7 +78,7 @@ def run(size: Size, folder: Path, *, source: str = "", redis_options: tuple[str,
     ) as under_fire:
         under_fire.load.wait(form.pause_seconds)
         first_ms = time.time() * 1000
-        returns = _break_and_mend(under_fire, form)
+        fewest, returns = _break_and_mend(under_fire, form)
         history = under_fire.judge()
         _judge_waits(under_fire, history, first_ms, returns)
         lost = sum(call.error == ErrorCode.LOST for call in history.calls.values())
@@ -88,17 +88,20 @@ def run(size: Size, folder: Path, *, source: str = "", redis_options: tuple[str,
             "times Redis was killed": sum(not outage.graceful for outage in form.outages),
             "times it was restarted": sum(outage.graceful for outage in form.outages),
             "outages longer than a lease": sum(outage.seconds > form.lease for outage in form.outages),
+            "calls that ran when Redis went away, at least": fewest,
             "calls answered LOST": lost,
             "calls taken from living workers": len(under_fire.observer.told.handovers),
         }
         return under_fire.report("redis_killed")
 
 
-def _break_and_mend(under_fire: Trial, form: Form) -> list[Return]:
-    redis, back, returns = under_fire.rig.redis, math.nan, list[Return]()
+def _break_and_mend(under_fire: Trial, form: Form) -> tuple[int, list[Return]]:
+    """The fewest calls that ran when Redis went away, and its returns."""
+    redis, back, running, returns = under_fire.rig.redis, math.nan, list[int](), list[Return]()
     for outage in form.outages:
         if returns or not math.isnan(back):
             returns.append(Return(back, time.time() * 1000))
+        running.append(under_fire.wait_for_running_calls())
         if outage.graceful:
             redis.stop()
         else:
@@ -107,7 +110,7 @@ def _break_and_mend(under_fire: Trial, form: Form) -> list[Return]:
         redis.start()
         back = time.time() * 1000
         under_fire.load.wait(form.pause_seconds)
-    return [*returns, Return(back, time.time() * 1000)]
+    return min(running), [*returns, Return(back, time.time() * 1000)]
 
 
 def _judge_waits(under_fire: Trial, history: History, first_ms: float, returns: list[Return]) -> None:

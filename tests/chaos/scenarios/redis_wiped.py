@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from plugins_contract.keys import GROUP, Keys
+from plugins_contract.outcomes import CallState
 from tests.chaos.history import History
 from tests.chaos.invariants import Finding
 from tests.chaos.load import Work
@@ -73,6 +74,7 @@ def run(size: Size, folder: Path, *, source: str = "") -> Report:
 
 def _wipe(under_fire: Trial, how: Callable[[Any], None], pause_seconds: float) -> Wipe:
     rig = under_fire.rig
+    under_fire.wait_for_running_calls()
     seen = under_fire.observer.look()
     with rig.client() as redis:
         how(redis)
@@ -98,5 +100,9 @@ def _judge_wipes(under_fire: Trial, wipes: list[Wipe], history: History) -> None
         "times Redis lost everything": len(wipes),
         "calls open then": sum(len(wipe.open) for wipe in wipes),
         **{f"of these {state}": count for state, count in sorted(states.items())},
+    }
+    open_states = (CallState.PUBLISHED, CallState.STARTED)
+    under_fire.must_have_struck({f"of these {state}": states[state] for state in open_states})
+    under_fire.figures |= {
         "seconds to the end of the last of them": round(max(took, default=0.0), 1),
     }

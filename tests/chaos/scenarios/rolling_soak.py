@@ -50,7 +50,8 @@ def run(size: Size, folder: Path, *, source: str = "") -> Report:
         counts, restarts, earlier = _roll(under_fire, form)
         history = under_fire.judge(earlier=earlier)
         _judge_growth(under_fire, counts, history, flat=size is Size.FULL)
-        under_fire.figures = {"seconds": form.seconds, **restarts, **under_fire.figures}
+        under_fire.must_have_struck(restarts)
+        under_fire.figures = {"seconds": form.seconds, **under_fire.figures}
         return under_fire.report("rolling_soak")
 
 
