@@ -34,9 +34,14 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How much is done in one size. Between outages Redis is left alone for `pause_seconds`."""
+    """How much is done in one size.
+
+    Redis is left alone for `first_seconds`, and after each outage for `pause_seconds`: in both there must be time for
+    calls whose waits are compared.
+    """
 
     outages: Sequence[Outage]
+    first_seconds: float
     pause_seconds: float
     workers: int
     work: Work
@@ -50,10 +55,11 @@ class Form:
 
 FORMS = {
     Size.SHORT: Form(
-        (Outage(0.3), Outage(4.5)), 6.0, 2, Work(calls_per_turn=10, open_calls=30, longest_ms=2_000), quick=True
+        (Outage(0.3), Outage(4.5)), 5.0, 9.0, 2, Work(calls_per_turn=10, open_calls=30, longest_ms=2_000), quick=True
     ),
     Size.FULL: Form(
         [Outage(15.0 if number % 6 == 5 else 0.5 * (number % 6), graceful=number % 10 == 9) for number in range(33)],
+        15.0,
         15.0,
         4,
         Work(calls_per_turn=10, open_calls=60, longest_ms=4_000),
@@ -76,7 +82,7 @@ def run(size: Size, folder: Path, *, source: str = "", redis_options: tuple[str,
     with trial(
         folder, form.work, workers=form.workers, quick=form.quick, source=source, redis_options=redis_options
     ) as under_fire:
-        under_fire.load.wait(form.pause_seconds)
+        under_fire.load.wait(form.first_seconds)
         first_ms = time.time() * 1000
         fewest, returns = _break_and_mend(under_fire, form)
         history = under_fire.judge()
@@ -116,8 +122,10 @@ def _break_and_mend(under_fire: Trial, form: Form) -> tuple[int, list[Return]]:
 def _judge_waits(under_fire: Trial, history: History, first_ms: float, returns: list[Return]) -> None:
     """How long calls waited beyond their own work: before all this, and from a while after each return on."""
     calls = history.calls.values()
-    before = quantile(_waits(calls, 0, first_ms - 2_000), 0.99)
-    after = [quantile(_waits(calls, back.at_ms + NORMAL_SECONDS * 1000, back.until_ms), 0.99) for back in returns]
+    first = _waits(calls, 0, first_ms)
+    later = [_waits(calls, back.at_ms + NORMAL_SECONDS * 1000, back.until_ms) for back in returns]
+    before, after = quantile(first, 0.99), [quantile(waits, 0.99) for waits in later]
+    under_fire.must_have_struck({"calls compared before": len(first), "and after a return": min(map(len, later))})
     limit = max(2 * before, FLOOR_MS)
     under_fire.findings += (
         Finding(
