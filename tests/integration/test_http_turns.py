@@ -1,6 +1,7 @@
 """Turns over HTTP, through a whole engine: real sockets, a real file, a real Redis."""
 
 import asyncio
+import gc
 import re
 import time
 from collections.abc import AsyncGenerator
@@ -9,10 +10,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from redis import Redis as SyncRedis
+from starlette.requests import Request
 
-from dialog_engine.chat.frames import Cursor
+from dialog_engine.chat.frames import Batch, Cursor
+from dialog_engine.errors import StorageUnavailableError
+from dialog_engine.http import snapshot
 from plugins_contract.catalogue import ServerCatalogue, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
@@ -72,6 +77,31 @@ async def test_a_turn_is_streamed_from_its_start_to_done(engine: Engine) -> None
     assert "server" not in headers
     cursors = [Cursor.parse(event.id) for event in events]
     assert cursors == sorted(set(cursors))
+
+
+async def test_an_open_stream_keeps_nothing_of_its_request(engine: Engine, model: Model) -> None:
+    model.held.clear()
+    async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
+        await stream.until("text")
+        kept = [each.url.path for each in gc.get_objects() if isinstance(each, Request)]
+
+        model.held.set()
+    assert "/v1/chat" not in kept
+
+
+async def test_a_stream_that_fails_on_its_way_is_logged_and_breaks_off(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def failing(*_: object) -> AsyncGenerator[Batch]:
+        yield ()
+        raise StorageUnavailableError("no more")
+
+    monkeypatch.setattr(snapshot, "of_running", failing)
+    with pytest.raises(httpx2.RemoteProtocolError):
+        async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
+            [_ async for _ in stream]
+
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [StorageUnavailableError]
 
 
 async def test_a_turn_can_be_begun_without_an_open_connection(engine: Engine) -> None:

@@ -9,6 +9,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from dialog_engine.http.afterwards import Afterwards
+
 log = logging.getLogger(__name__)
 
 FROZEN_SECONDS = 20.0
@@ -79,9 +81,15 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+class _Config(uvicorn.Config):
+    def load(self) -> None:
+        super().load()
+        self.loaded_app = Afterwards(self.loaded_app)  # around what Uvicorn itself puts around the application, too
+
+
 def server_of(app: ASGIApp, closing: asyncio.Event, *, grace_seconds: float) -> Server:
     """A server for `app`. When it shuts down turns may go on for `grace_seconds`, and their streams a little longer."""
-    config = uvicorn.Config(
+    config = _Config(
         app,
         http=Connection,
         ws="none",

@@ -4,13 +4,15 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from dialog_engine.chat.events import DONE
 from dialog_engine.chat.frames import Batch, Frame
+from dialog_engine.http.afterwards import afterwards
 
 RETRY_MS = 1000
 """How long a browser waits before it reconnects."""
@@ -49,7 +51,7 @@ class Streams:
 
 
 class EventStream(Response):
-    """A response that goes on for as long as there are batches. It ends well whatever ends it, but for the client."""
+    """A response that goes on for as long as there are batches, when its request is done with: see `Afterwards`."""
 
     def __init__(
         self, streams: Streams, batches: AsyncGenerator[Batch], headers: Mapping[str, str] | None = None
@@ -60,41 +62,48 @@ class EventStream(Response):
         self._batches = batches
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve it."""
-        telling: Any = asyncio.current_task()
-        gone = False
+        """Leave it to be told."""
+        start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        afterwards(scope, partial(tell, self._streams, start, self._batches))
 
-        async def watch() -> None:
-            nonlocal gone
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            gone = True
-            telling.cancel()
 
-        watching = asyncio.create_task(watch(), name="an event stream's client")
-        self._streams.open += 1
-        try:
-            await self._tell(send)
-        except asyncio.CancelledError:
-            if not gone or telling.uncancel():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(CUT_SECONDS):
-                        await send(_body(farewell(), last=True))
-                raise
-        finally:
-            self._streams.open -= 1
-            watching.cancel()
+async def tell(streams: Streams, start: Message, batches: AsyncGenerator[Batch], receive: Receive, send: Send) -> None:
+    """Tell a client everything. It ends well whatever ends it, but for the client."""
+    telling: Any = asyncio.current_task()
+    gone = False
 
-    async def _tell(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await send(_body(f"retry: {RETRY_MS}\n\n".encode()))
-        last = ""
-        async with aclosing(self._batches) as batches:
-            async for batch in batches:
-                for data in writes(batch):
-                    await send(_body(data))
-                last = batch[-1].name if batch else last
-        await send(_body(b"" if last == DONE else farewell(), last=True))
+    async def watch() -> None:
+        nonlocal gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone = True
+        telling.cancel()
+
+    watching = asyncio.create_task(watch(), name="an event stream's client")
+    streams.open += 1
+    try:
+        await _tell(start, batches, send)
+    except asyncio.CancelledError:
+        if not gone or telling.uncancel():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CUT_SECONDS):
+                    await send(_body(farewell(), last=True))
+            raise
+    finally:
+        streams.open -= 1
+        watching.cancel()
+
+
+async def _tell(start: Message, batches: AsyncGenerator[Batch], send: Send) -> None:
+    await send(start)
+    await send(_body(f"retry: {RETRY_MS}\n\n".encode()))
+    last = ""
+    async with aclosing(batches):
+        async for batch in batches:
+            for data in writes(batch):
+                await send(_body(data))
+            last = batch[-1].name if batch else last
+    await send(_body(b"" if last == DONE else farewell(), last=True))
 
 
 def writes(batch: Batch) -> Iterator[bytes]:
