@@ -597,6 +597,10 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_pipeline.py::test_a_reply_that_is_cut_off_after_a_whole_call_gets_on",
         "story/test_05_rounds.py::test_a_call_that_does_not_fit_into_a_reply_is_tried_once_more_and_that_is_that",
     ),
+    "very many tools hold up nobody's turn: what is made of all of them is made in slices, and once": (
+        "unit/test_slices.py::test_what_is_made_of_many_tools_lets_others_have_their_turns",
+        "unit/test_slices.py::test_it_is_made_once_however_many_turns_want_it",
+    ),
     "a call of what does not exist is answered with the names that come nearest": (
         "unit/test_nearest.py::test_what_is_meant_comes_first",
         "unit/test_nearest.py::test_of_very_many_names_those_that_come_nearest_are_told",

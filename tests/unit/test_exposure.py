@@ -1,5 +1,6 @@
 """How a catalogue is offered: which mode is in force, what a search finds, and what stays on offer. Pure."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
@@ -11,6 +12,7 @@ from dialog_engine.tool_calls.costs import tokens_of_tool
 from dialog_engine.tool_calls.exposure import Exposure, ExposureMode, found
 from dialog_engine.tool_calls.local_tools import local_entry
 from dialog_engine.tool_calls.ranking import Ranking, words
+from dialog_engine.tool_calls.slices import at_once
 from plugins_contract.catalogue import ToolEntry
 from tests.support.twins import tool
 
@@ -25,6 +27,10 @@ CATALOGUE = (
 )
 OWN = local_entry("read_book", "", {})
 COST = sum(map(tokens_of_tool, CATALOGUE))
+
+
+def indexed(tools: Sequence[ToolEntry]) -> Ranking:
+    return at_once(Ranking.of(tools))
 
 
 def names(tools: tuple[ToolEntry, ...] | list[ToolEntry]) -> list[str]:
@@ -150,33 +156,33 @@ def test_of_one_search_the_best_are_kept() -> None:
     ],
 )
 def test_the_best_come_first(query: str, best: list[str]) -> None:
-    hits = names(Ranking(CATALOGUE).best(query, 10))
+    hits = names(indexed(CATALOGUE).best(query, 10))
 
     assert hits[: len(best)] == best
     assert bool(hits) == bool(best)
 
 
 def test_a_word_in_the_name_is_worth_more_than_one_in_the_description() -> None:
-    assert names(Ranking(CATALOGUE).best("note mail", 2))[0] == "notes__add_note"
-    assert names(Ranking(CATALOGUE).best("send mail", 3))[0] == "mail__send_message"
+    assert names(indexed(CATALOGUE).best("note mail", 2))[0] == "notes__add_note"
+    assert names(indexed(CATALOGUE).best("send mail", 3))[0] == "mail__send_message"
 
 
 def test_an_exact_name_comes_before_all() -> None:
     longer = [tool(f"a__get_get_get_{n}", description="get get get") for n in range(5)]
 
-    assert names(Ranking([*longer, tool("z__get", description="x " * 200)]).best("get", 1)) == ["z__get"]
+    assert names(indexed([*longer, tool("z__get", description="x " * 200)]).best("get", 1)) == ["z__get"]
 
 
 def test_equals_are_in_alphabetical_order_whatever_that_of_the_catalogue() -> None:
     tools = [tool(f"a__same_{letter}", description="the same") for letter in "dbca"]
 
-    assert names(Ranking(tools).best("same", 3)) == ["a__same_a", "a__same_b", "a__same_c"]
+    assert names(indexed(tools).best("same", 3)) == ["a__same_a", "a__same_b", "a__same_c"]
 
 
 def test_broken_schemas_do_not_break_the_search() -> None:
     tools = [tool("a__one", {"properties": properties}) for properties in ([1], "x", None, {"one": 1})]
 
-    assert len(Ranking(tools).best("one", 10)) == 4
+    assert len(indexed(tools).best("one", 10)) == 4
 
 
 def test_words_are_told_apart_in_every_way_of_writing() -> None:
@@ -188,30 +194,30 @@ def test_words_are_told_apart_in_every_way_of_writing() -> None:
 def test_an_answer_has_names_and_schemas_and_is_bounded() -> None:
     large = {"type": "object", "properties": {f"field_{n}": {"type": "string"} for n in range(150)}}
     tools = [tool(f"a__tool_{n}", large, description="x" * 5_000) for n in range(20)]
-    answer = tool_search.answer(Ranking(tools), tools, "tool", 20)
+    answer = tool_search.answer(indexed(tools), tools, "tool", 20)
 
-    assert [each.name for each in answer.tools] == names(Ranking(tools).best("tool", 20))
+    assert [each.name for each in answer.tools] == names(indexed(tools).best("tool", 20))
     assert answer.tools[0].input_schema == large
     assert answer.tools[-1].input_schema is None
     assert len(msgspec.json.encode(answer)) < 4 * tool_search.ANSWER_TOKENS + 20 * 400
 
 
 def test_the_names_in_an_answer_can_be_read_back() -> None:
-    answer = tool_search.answer(Ranking(CATALOGUE), CATALOGUE, "forecast", 5)
+    answer = tool_search.answer(indexed(CATALOGUE), CATALOGUE, "forecast", 5)
 
     said = msgspec.json.encode(answer).decode() + "\n\n(You have asked this before.)"
     assert [*tool_search.names_in(said)] == [each.name for each in answer.tools]
 
 
 def test_of_an_answer_that_was_cut_the_names_that_are_left_are_read_back() -> None:
-    said = msgspec.json.encode(tool_search.answer(Ranking(CATALOGUE), CATALOGUE, "forecast", 5)).decode()
+    said = msgspec.json.encode(tool_search.answer(indexed(CATALOGUE), CATALOGUE, "forecast", 5)).decode()
 
     assert [*tool_search.names_in(said[:-5])] == ["weather__forecast", "weather__forecast_hourly"]
     assert [*tool_search.names_in(said[: said.index("hourly")])] == ["weather__forecast"]
 
 
 def test_nothing_found_says_what_servers_there_are() -> None:
-    answer = tool_search.answer(Ranking(CATALOGUE), CATALOGUE, "zebra", 5)
+    answer = tool_search.answer(indexed(CATALOGUE), CATALOGUE, "zebra", 5)
 
     assert answer.tools == ()
     assert answer.note.endswith("mail, notes, weather.")

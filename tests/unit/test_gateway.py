@@ -6,11 +6,12 @@ import msgspec
 import pytest
 
 from dialog_engine.model import ToolCall
-from dialog_engine.tool_calls import gateway, views
+from dialog_engine.tool_calls import gateway, gateway_entry, views
 from dialog_engine.tool_calls.costs import tokens_of_tool
 from dialog_engine.tool_calls.gateway import Meant, resolve
-from dialog_engine.tool_calls.gateway_entry import NAME, entry
+from dialog_engine.tool_calls.gateway_entry import NAME
 from dialog_engine.tool_calls.planning import Runnable, Unrunnable, plan
+from dialog_engine.tool_calls.slices import at_once
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
@@ -29,6 +30,10 @@ def many(servers: int, tools: int) -> tuple[ToolEntry, ...]:
         for s in range(servers)
         for n in range(tools)
     )
+
+
+def entry(catalogue: tuple[ToolEntry, ...], budget_tokens: int) -> ToolEntry:
+    return at_once(gateway_entry.entry(catalogue, budget_tokens))
 
 
 def planned(arguments: object) -> Runnable | Unrunnable:

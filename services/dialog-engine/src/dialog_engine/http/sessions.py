@@ -50,9 +50,11 @@ async def delete(session_id: str, engine: Engine, subject: Subject) -> Response:
 @router.get("/tools")
 async def tools(engine: Engine, _: Subject) -> dict[str, Any]:
     """What the model is offered, and what was left out and why."""
+    catalogue = engine.tools.tools()
+    await engine.exposure.prepare(catalogue)
     return {
         "mcp": "enabled" if engine.about.mcp_enabled else "disabled",
-        "exposure": views.exposure(engine.exposure, engine.tools.tools()),
+        "exposure": views.exposure(engine.exposure, catalogue),
         "servers": [views.server(view) for view in engine.tools.servers],
     }
 
@@ -75,6 +77,7 @@ async def about(engine: Engine, _: Subject) -> dict[str, Any]:
     """What this engine is."""
     about = engine.about
     catalogue = engine.tools.tools()
+    await engine.exposure.prepare(catalogue)
     return {
         "name": "Callstream",
         "version": about.version,

@@ -6,6 +6,7 @@
 - auto: direct while all the schemas fit the budget, else search.
 """
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +15,7 @@ from itertools import chain
 from dialog_engine.model import AssistantMessage, Message, ToolMessage
 from dialog_engine.tool_calls import gateway_entry, tool_search
 from dialog_engine.tool_calls.costs import tokens_of_tool
+from dialog_engine.tool_calls.slices import Slices, at_once, in_slices
 from plugins_contract.catalogue import ToolEntry
 
 
@@ -43,14 +45,21 @@ class Exposure:
         self.mode = mode
         self.budget_tokens = budget_tokens
         self._last: tuple[tuple[ToolEntry, ...], InForce] | None = None
+        self._preparing = asyncio.Lock()
+
+    async def prepare(self, catalogue: tuple[ToolEntry, ...]) -> None:
+        """Decide how this catalogue is offered without holding up the event loop: `in_force` then knows it at once."""
+        async with self._preparing:
+            if not self._knows(catalogue):
+                self._last = catalogue, await in_slices(self._decided(catalogue))
 
     def in_force(self, catalogue: tuple[ToolEntry, ...]) -> InForce:
         """How this catalogue is offered. Pure; the last answer is kept, because catalogues seldom change."""
-        if self._last is None or self._last[0] != catalogue:
-            self._last = catalogue, self._decided(catalogue)
-        else:
-            self._last = catalogue, self._last[1]  # the same content as new objects is compared once
-        return self._last[1]
+        if self._last is not None and self._knows(catalogue):
+            return self._last[1]
+        rule = at_once(self._decided(catalogue))
+        self._last = catalogue, rule
+        return rule
 
     def offered(
         self, catalogue: tuple[ToolEntry, ...], messages: Sequence[Message], own: Sequence[ToolEntry] = ()
@@ -63,17 +72,23 @@ class Exposure:
         searched = rule.mode is ExposureMode.SEARCH
         return (*rule.offered, *own, *(found(catalogue, messages, self.budget_tokens) if searched else ()))
 
-    def _decided(self, catalogue: tuple[ToolEntry, ...]) -> InForce:
+    def _knows(self, catalogue: tuple[ToolEntry, ...]) -> bool:
+        if self._last is None or self._last[0] != catalogue:
+            return False
+        self._last = catalogue, self._last[1]  # the same content as new objects is compared once
+        return True
+
+    def _decided(self, catalogue: tuple[ToolEntry, ...]) -> Slices[InForce]:
         tokens = sum(map(tokens_of_tool, catalogue))
         mode = self.mode
         if mode is ExposureMode.AUTO:
             mode = ExposureMode.DIRECT if tokens <= self.budget_tokens else ExposureMode.SEARCH
-        return InForce(mode, tokens, self._standing(mode, catalogue) if catalogue else ())
+        return InForce(mode, tokens, (yield from self._standing(mode, catalogue)) if catalogue else ())
 
-    def _standing(self, mode: ExposureMode, catalogue: tuple[ToolEntry, ...]) -> tuple[ToolEntry, ...]:
+    def _standing(self, mode: ExposureMode, catalogue: tuple[ToolEntry, ...]) -> Slices[tuple[ToolEntry, ...]]:
         match mode:
             case ExposureMode.GATEWAY:
-                return (gateway_entry.entry(catalogue, self.budget_tokens),)
+                return ((yield from gateway_entry.entry(catalogue, self.budget_tokens)),)
             case ExposureMode.SEARCH:
                 return (tool_search.entry(catalogue),)
             case ExposureMode.DIRECT | ExposureMode.AUTO:

@@ -11,7 +11,7 @@ import msgspec
 
 from dialog_engine.tool_calls.arguments import read_arguments
 from dialog_engine.tool_calls.costs import tokens_of_text
-from dialog_engine.tool_calls.gateway_entry import HELP, Level, Resources, by_server, operations
+from dialog_engine.tool_calls.gateway_entry import HELP, Level, Resources, by_server, operation, operations
 from dialog_engine.tool_calls.nearest import MAX_LISTED, instead
 from dialog_engine.tool_calls.signatures import signature
 from plugins_contract.catalogue import ToolEntry
@@ -35,7 +35,7 @@ class Meant:
 def resolve(arguments: Mapping[str, Any], catalogue: Sequence[ToolEntry]) -> Meant | ToolOutcome:
     """What arguments that fit the gateway's schema stand for; or the outcome of the call, where that is no tool: help,
     or what exists in the place of what does not."""
-    resource, operation = str(arguments["resource"]), str(arguments["operation"])
+    resource, name = str(arguments["resource"]), str(arguments["operation"])
     resources = by_server(catalogue)
     tools = resources.get(resource)
     if tools is None:
@@ -43,11 +43,11 @@ def resolve(arguments: Mapping[str, Any], catalogue: Sequence[ToolEntry]) -> Mea
     params = params_of(arguments)
     if isinstance(params, str):
         return _fails(ErrorCode.INVALID_ARGUMENTS, params)
-    if tool := _named(operation, tools):
+    if tool := _named(name, tools):
         return Meant(tool, params)
-    if operation == HELP:
+    if name == HELP:
         return _help(resource, params, resources)
-    return _no_operation(operation, resource, resources)
+    return _no_operation(name, resource, resources)
 
 
 def params_of(arguments: Mapping[str, Any]) -> dict[str, Any] | str:
@@ -68,10 +68,11 @@ def _named(name: str, tools: Iterable[ToolEntry]) -> ToolEntry | None:
 
 def _help(resource: str, params: Mapping[str, Any], resources: Resources) -> ToolOutcome:
     tools = resources[resource]
-    if operation := params.get("operation"):
-        tool = _named(str(operation), tools)
-        return _in_full(tool) if tool else _no_operation(str(operation), resource, resources)
-    told = (operations(resource, tools, level) for level in (Level.PURPOSES, Level.SIGNATURES, Level.NAMES))
+    if asked := params.get("operation"):
+        tool = _named(str(asked), tools)
+        return _in_full(tool) if tool else _no_operation(str(asked), resource, resources)
+    known = [operation(tool) for tool in tools]
+    told = (operations(resource, known, level) for level in (Level.PURPOSES, Level.SIGNATURES, Level.NAMES))
     fitting = next((text for text in told if tokens_of_text(text) <= HELP_TOKENS), None)
     return _says(fitting or f"{resource}: {_named_some([tool.tool for tool in tools])}")
 
@@ -91,11 +92,11 @@ def _no_resource(resource: str, resources: Resources) -> ToolOutcome:
     return _fails(ErrorCode.RESOURCE_NOT_FOUND, said)
 
 
-def _no_operation(operation: str, resource: str, resources: Resources) -> ToolOutcome:
-    elsewhere = [server for server, tools in resources.items() if _named(operation, tools)][:MAX_LISTED]
-    there = instead(operation, (tool.tool for tool in resources[resource]), "Its operations", guess=not elsewhere)
+def _no_operation(name: str, resource: str, resources: Resources) -> ToolOutcome:
+    elsewhere = [server for server, tools in resources.items() if _named(name, tools)][:MAX_LISTED]
+    there = instead(name, (tool.tool for tool in resources[resource]), "Its operations", guess=not elsewhere)
     hint = f"It is one of {', '.join(elsewhere)}. " if elsewhere else ""
-    return _fails(ErrorCode.TOOL_NOT_FOUND, f"{resource} has no operation {operation[:100]!r}. {hint}{there}")
+    return _fails(ErrorCode.TOOL_NOT_FOUND, f"{resource} has no operation {name[:100]!r}. {hint}{there}")
 
 
 def _says(text: str) -> ToolOutcome:

@@ -1,6 +1,7 @@
 """What a model is told of the gateway: which servers there are, their operations, what those take. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from dialog_engine.tool_calls.costs import tokens_of_tool
 from dialog_engine.tool_calls.ports import OWN_SERVER
 from dialog_engine.tool_calls.signatures import purpose, signature
+from dialog_engine.tool_calls.slices import Slices
 from plugins_contract.catalogue import ToolEntry
 
 NAME = "mcp_query"
@@ -23,6 +25,19 @@ _HEAD = (
 
 Resources = Mapping[str, Sequence[ToolEntry]]
 """The tools by their servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What can be told of a tool."""
+
+    name: str
+    signature: str
+    purpose: str
+
+
+Operations = Mapping[str, Sequence[Operation]]
+"""By their servers."""
 
 
 class Level(Enum):
@@ -42,14 +57,23 @@ def by_server(catalogue: Iterable[ToolEntry]) -> Resources:
     return resources
 
 
-def entry(catalogue: Sequence[ToolEntry], budget_tokens: int) -> ToolEntry:
+def operation(tool: ToolEntry) -> Operation:
+    """What can be told of `tool`."""
+    return Operation(tool.tool, signature(tool), purpose(tool))
+
+
+def entry(catalogue: Sequence[ToolEntry], budget_tokens: int) -> Slices[ToolEntry]:
     """What the model is offered. To keep within the budget descriptions are left out first, then parameters, then
     operations; where there are very many servers, some of those. Something is told in any case."""
-    resources = by_server(catalogue)
+    resources: dict[str, list[Operation]] = {}
+    for tool in catalogue:
+        resources.setdefault(tool.server, []).append(operation(tool))
+        yield
     for level in Level:
         told = _entry(resources, level)
         if tokens_of_tool(told) <= budget_tokens:
             return told
+        yield
     shown, told = len(resources), _entry(resources, Level.COUNTS)
     while shown > 1:
         shown = shown * 3 // 4
@@ -57,25 +81,26 @@ def entry(catalogue: Sequence[ToolEntry], budget_tokens: int) -> ToolEntry:
         told = _entry(first, Level.COUNTS, left_out=len(resources) - shown)
         if tokens_of_tool(told) <= budget_tokens:
             break
+        yield
     return told
 
 
-def operations(server: str, tools: Sequence[ToolEntry], level: Level) -> str:
+def operations(server: str, known: Sequence[Operation], level: Level) -> str:
     """A server with its operations."""
     match level:
         case Level.COUNTS:
-            return f"{server}: {len(tools)} operations"
+            return f"{server}: {len(known)} operations"
         case Level.NAMES:
-            return f"{server}: {', '.join(tool.tool for tool in tools)}"
+            return f"{server}: {', '.join(each.name for each in known)}"
         case Level.SIGNATURES:
-            lines = [signature(tool) for tool in tools]
+            lines = [each.signature for each in known]
         case Level.PURPOSES:
-            lines = [f"{signature(tool)} - {purpose(tool)}".removesuffix(" - ") for tool in tools]
+            lines = [f"{each.signature} - {each.purpose}".removesuffix(" - ") for each in known]
     return "\n".join([f"{server}:", *(f"  {line}" for line in lines)])
 
 
-def _entry(resources: Resources, level: Level, *, left_out: int = 0) -> ToolEntry:
-    told = [operations(server, tools, level) for server, tools in resources.items()]
+def _entry(resources: Operations, level: Level, *, left_out: int = 0) -> ToolEntry:
+    told = [operations(server, known, level) for server, known in resources.items()]
     if left_out:
         told.append(f"and {left_out} more: ask for a resource by its name")
     complete = not left_out and len(resources) <= MAX_CHOICES

@@ -5,8 +5,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import cast
+from typing import Self, cast
 
+from dialog_engine.tool_calls.slices import Slices
 from plugins_contract.catalogue import ToolEntry
 
 _K1, _B = 1.2, 0.75
@@ -28,12 +29,29 @@ def words(text: str) -> list[str]:
 class Ranking:
     """The tools of one catalogue, ready to be searched."""
 
-    def __init__(self, tools: Sequence[ToolEntry]) -> None:
-        self._tools = tools
-        self._counts = [Counter(_words_of(tool)) for tool in tools]
-        self._lengths = [counts.total() for counts in self._counts]
-        self._mean = sum(self._lengths) / max(1, len(tools)) or 1.0
-        self._having = Counter(word for counts in self._counts for word in counts)
+    def __init__(self) -> None:
+        self._tools: list[ToolEntry] = []
+        self._counts: list[Counter[str]] = []
+        self._lengths: list[int] = []
+        self._words = 0
+        self._having: Counter[str] = Counter()
+
+    @classmethod
+    def of(cls, tools: Sequence[ToolEntry]) -> Slices[Self]:
+        """An index of these tools."""
+        ranking = cls()
+        for tool in tools:
+            ranking._add(tool)
+            yield
+        return ranking
+
+    def _add(self, tool: ToolEntry) -> None:
+        counts = Counter(_words_of(tool))
+        self._tools.append(tool)
+        self._counts.append(counts)
+        self._lengths.append(counts.total())
+        self._words += counts.total()
+        self._having.update(counts.keys())
 
     def best(self, query: str, limit: int) -> list[ToolEntry]:
         """At most `limit` tools that share a word with the query, best first. A tool's exact name comes before all.
@@ -58,7 +76,8 @@ class Ranking:
 
     def _score(self, number: int, wanted: set[str]) -> float:
         counts = self._counts[number]
-        long = 1 - _B + _B * self._lengths[number] / self._mean
+        mean = self._words / len(self._tools) or 1.0
+        long = 1 - _B + _B * self._lengths[number] / mean
         return sum(
             self._rarity(word) * counts[word] * (_K1 + 1) / (counts[word] + _K1 * long)
             for word in sorted(wanted)  # in one order: sums of floats depend on it

@@ -1,5 +1,6 @@
 """`tool_search {query}`: finds tools of the catalogue for a model that is not offered all of them."""
 
+import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from dialog_engine.tool_calls.gateway_entry import by_server
 from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
 from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.ranking import Ranking
+from dialog_engine.tool_calls.slices import in_slices
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.outcomes import CallState, TextBlock, ToolError, ToolOutcome
 
@@ -93,6 +95,7 @@ class ToolSearch(LocalTool):
     def __init__(self, source: ToolSource) -> None:
         self._source = source
         self._last: tuple[tuple[ToolEntry, ...], Ranking] | None = None
+        self._indexing = asyncio.Lock()
 
     @property
     def entry(self) -> ToolEntry:
@@ -102,11 +105,13 @@ class ToolSearch(LocalTool):
         catalogue = self._source.tools()
         if not catalogue and isinstance(why := self._source.find(NAME), ToolError):
             return ToolOutcome(CallState.FAILED, error=why)
-        found = answer(self._ranking(catalogue), catalogue, arguments["query"], arguments.get("limit", DEFAULT_LIMIT))
+        ranking = await self._ranking(catalogue)
+        found = answer(ranking, catalogue, arguments["query"], arguments.get("limit", DEFAULT_LIMIT))
         return ToolOutcome(CallState.SUCCEEDED, (TextBlock(msgspec.json.encode(found).decode()),))
 
-    def _ranking(self, catalogue: tuple[ToolEntry, ...]) -> Ranking:
+    async def _ranking(self, catalogue: tuple[ToolEntry, ...]) -> Ranking:
         """That of the last search, while the catalogue is the same."""
-        if self._last is None or self._last[0] != catalogue:
-            self._last = catalogue, Ranking(catalogue)
-        return self._last[1]
+        async with self._indexing:
+            if self._last is None or self._last[0] != catalogue:
+                self._last = catalogue, await in_slices(Ranking.of(catalogue))
+            return self._last[1]

@@ -21,5 +21,6 @@ class ToolPreparation:
         """Sets the tools. The catalogue stays the same for the whole turn, so that a model never loses a tool between
         rounds; it may find more of them."""
         catalogue = self._source.tools() if ctx.catalogue is None else ctx.catalogue
+        await self._exposure.prepare(catalogue)
         tools = self._exposure.offered(catalogue, ctx.messages, self._own)
         return replace(ctx, catalogue=catalogue, tools=tools)
