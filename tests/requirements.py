@@ -622,6 +622,11 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_prompt_mode.py::test_a_result_that_is_made_up_is_not_shown_and_the_model_hears_that_nothing_was_run",
         "unit/test_prompt_mode.py::test_where_no_call_is_missing_only_the_result_is_hidden",
     ),
+    "prompt mode: in both dialects, behind a gateway and with a search": (
+        "integration/test_tags_and_many_tools.py::test_a_call_of_the_gateway_runs_the_tool_that_it_means",
+        "integration/test_tags_and_many_tools.py::test_what_a_search_finds_is_described_from_the_next_request_on_and_can_be_called",
+        "integration/test_tags_and_many_tools.py::test_the_settings_go_together",
+    ),
     "prompt mode: with and without a stop sequence": (
         "unit/test_prompt_mode.py::test_the_stop_sequence_is_asked_for_where_it_is_wanted",
         "integration/test_llm_openai_client.py::test_a_stop_sequence_is_sent_and_left_out_where_it_is_refused",

@@ -1,0 +1,170 @@
+"""Models without function calling before many tools: each dialect, behind a gateway and with a search."""
+
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from dialog_engine.model import SystemMessage, ToolCall
+from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
+from dialog_engine.tool_calls.prompt_mode import in_prompt_mode
+from plugins_contract.outcomes import ToolOutcome
+from tests.integration.engines import Event, Model, running_engine, settings
+from tests.integration.test_engine_and_providers import offers, publish
+from tests.support.tags import DIALECTS
+from tests.support.twins import (
+    Execution,
+    ScriptedModel,
+    Shelf,
+    Stage,
+    Workshop,
+    says,
+    steps_of,
+    succeeded,
+    text_of,
+    tool,
+)
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+FORECAST = tool("weather__forecast", CITY, description="Tells what the days will be like.")
+TOOLS = (FORECAST, *(tool(f"mail__folder_{number}", description="A folder of mail.") for number in range(30)))
+
+dialects = pytest.mark.parametrize("dialect", DIALECTS)
+stops = pytest.mark.parametrize("stop", [True, False], ids=["with a stop sequence", "without"])
+
+
+def written(dialect: str, name: str, **arguments: object) -> str:
+    """A call as a model of that dialect writes it."""
+    return f"Let me see.\n{DIALECTS[dialect].calls([ToolCall('', '', name, json.dumps(arguments))])}"
+
+
+def described(content: str) -> list[str]:
+    """The tools that a system message describes."""
+    return [part.partition("</name>")[0] for part in content.split("<tool>\n<name>")[1:]]
+
+
+# --- A turn with a tool that runs ------------------------------------------------------------------------------------
+
+
+async def rain(execution: Execution) -> ToolOutcome:
+    return succeeded(f"Rain in {execution.arguments['city']}.")
+
+
+def stage(model: ScriptedModel, dialect: str, mode: ExposureMode, *, stop: bool) -> Stage:
+    llm = in_prompt_mode(model, DIALECTS[dialect], stop=stop)
+    workshop = Workshop({FORECAST.name: rain})
+    return Stage(llm, tools=Shelf(*TOOLS), workshop=workshop, exposure=Exposure(mode))
+
+
+def cut_at(stop: str, reply: str) -> str:
+    """The reply as a provider ends it that is told to stop there."""
+    return reply.partition(stop)[0]
+
+
+def offered(model: ScriptedModel) -> list[list[str]]:
+    """What each request described."""
+    systems = [request.messages[0] for request in model.requests]
+    return [described(system.content) for system in systems if isinstance(system, SystemMessage)]
+
+
+@dialects
+@stops
+async def test_a_call_of_the_gateway_runs_the_tool_that_it_means(dialect: str, stop: bool) -> None:
+    call = written(dialect, "mcp_query", resource="weather", operation="forecast", params={"city": "Oslo"})
+    model = ScriptedModel(says(cut_at(DIALECTS[dialect].stop, call) if stop else call), says("It rains."))
+    async with stage(model, dialect, ExposureMode.GATEWAY, stop=stop) as there:
+        events = await there.turn("Weather?")
+        assert len(there.workshop.executed) == 1
+
+    assert steps_of(events, FORECAST.name)[-1] == "succeeded"
+    assert text_of(events) == "Let me see.\nIt rains."
+    assert offered(model) == [["mcp_query"]] * 2
+    *_, asked, result = model.requests[1].messages
+    assert "mcp_query" in asked.content
+    assert "mcp_query" in result.content
+    assert "Rain in Oslo." in result.content
+
+
+@dialects
+@stops
+async def test_what_a_search_finds_is_described_from_the_next_request_on_and_can_be_called(
+    dialect: str, stop: bool
+) -> None:
+    calls = [
+        written(dialect, "tool_search", query="what will the days be like", limit=1),
+        written(dialect, FORECAST.name, city="Oslo"),
+    ]
+    cut = [cut_at(DIALECTS[dialect].stop, call) if stop else call for call in calls]
+    model = ScriptedModel(*map(says, cut), says("It rains."))
+    async with stage(model, dialect, ExposureMode.SEARCH, stop=stop) as there:
+        events = await there.turn("Weather?")
+        assert len(there.workshop.executed) == 1
+
+    assert (steps_of(events, "tool_search")[-1], steps_of(events, FORECAST.name)[-1]) == ("succeeded", "succeeded")
+    assert text_of(events) == "Let me see.\nLet me see.\nIt rains."
+    assert offered(model) == [["tool_search"], *[["tool_search", FORECAST.name]] * 2]
+    assert "Rain in Oslo." in model.requests[2].messages[-1].content
+
+
+@dialects
+@pytest.mark.parametrize("mode", [ExposureMode.GATEWAY, ExposureMode.SEARCH])
+async def test_a_tool_that_was_never_offered_can_be_called_by_its_name(dialect: str, mode: ExposureMode) -> None:
+    model = ScriptedModel(says(written(dialect, FORECAST.name, city="Oslo")), says("It rains."))
+    async with stage(model, dialect, mode, stop=False) as there:
+        events = await there.turn("Weather?")
+
+    assert steps_of(events, FORECAST.name)[-1] == "succeeded"
+    assert text_of(events) == "Let me see.\nIt rains."
+
+
+# --- A whole engine, by its settings ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def model() -> AsyncGenerator[Model]:
+    async with Model().serving() as model:
+        yield model
+
+
+@dialects
+@pytest.mark.parametrize(
+    ("exposure", "name", "arguments", "answer"),
+    [
+        ("gateway", "mcp_query", {"resource": "weather", "operation": "help"}, "forecast(city: string)"),
+        ("search", "tool_search", {"query": "the days", "limit": 1}, FORECAST.name),
+    ],
+)
+async def test_the_settings_go_together(
+    dialect: str,
+    exposure: str,
+    name: str,
+    arguments: dict[str, object],
+    answer: str,
+    tmp_path: Path,
+    redis_url: str,
+    model: Model,
+) -> None:
+    model.will_say(written(dialect, name, **arguments))
+    model.will_say("That is what there is.")
+    publish(redis_url, *TOOLS)
+    configured = settings(tmp_path, redis_url, model.url, tool_mode=dialect, tool_exposure=exposure)
+    async with running_engine(configured) as engine:
+        await wait_until(lambda: offers(engine, len(TOOLS)), what="the tools")
+        events = await engine.chat("What can you do?")
+
+    first, second = model.asked
+    assert all("tools" not in request for request in (first, second))
+    assert described(first["messages"][0]["content"]) == [name]
+    assert first["stop"] == [DIALECTS[dialect].stop]
+    assert answer in second["messages"][-1]["content"]
+    assert second["messages"][-1]["role"] == "user"
+    assert said(events) == "Let me see.\nThat is what there is."
+    assert [event.data["status"] for event in events if event.data.get("toolName") == name] == ["pending", "succeeded"]
+
+
+def said(events: list[Event]) -> str:
+    return "".join(event.data["delta"] for event in events if event.name == "text")
