@@ -24,7 +24,7 @@ from dialog_engine.errors import (
     LLMStreamBrokenError,
     LLMUnavailableError,
 )
-from dialog_engine.llm import asking
+from dialog_engine.llm import asking, reading
 from dialog_engine.llm.anthropic_client import AnthropicChatClient
 from dialog_engine.llm.openai_client import OpenAIChatClient
 from dialog_engine.model import ChatRequest, FinishReason, LLMEvent, StreamEnd, TextDelta, Turn, UserMessage
@@ -86,6 +86,26 @@ async def test_a_kept_connection_that_the_server_just_closed_is_no_failure(
     provider.scripts = [answer(*HELLO), hangs_up, answer(*HELLO)]
     assert [await ask(client) for _ in range(2)] == [HELLO_EVENTS, HELLO_EVENTS]
     assert (len(provider.asked), provider.connections) == (3, 2)
+
+
+async def test_the_end_of_an_answer_is_waited_for_so_that_its_connection_can_be_used_again(
+    provider: Provider, client: OpenAIChatClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "DRAIN_SECONDS", 10)
+    told = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.start()
+        await exchange.send(b"".join(HELLO))
+        await told.wait()
+        await exchange.end()
+
+    provider.scripts = [script, answer(*HELLO)]
+    async for event in client.stream_chat(REQUEST):
+        if isinstance(event, StreamEnd):
+            told.set()
+    assert await ask(client) == HELLO_EVENTS
+    assert provider.connections == 1
 
 
 async def test_a_new_connection_that_is_closed_is_a_failure(provider: Provider, client: OpenAIChatClient) -> None:

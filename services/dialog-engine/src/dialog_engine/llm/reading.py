@@ -12,7 +12,8 @@ from dialog_engine.llm.failures import Failures
 from dialog_engine.llm.waits import Patience, Waits
 from dialog_engine.model import LLMEvent
 
-_DRAIN_SECONDS = 0.1
+DRAIN_SECONDS = 0.1
+"""So long the end of an answer is waited for once it is whole."""
 
 
 class Decoder(Protocol):
@@ -109,6 +110,6 @@ async def _read(content: StreamReader, decoder: Decoder, patience: Patience) -> 
 async def _drain(content: StreamReader) -> None:
     """Read to the end of the answer, if it is near: only then can the connection be used again."""
     with suppress(TimeoutError, ClientError):
-        async with asyncio.timeout(_DRAIN_SECONDS):
+        async with asyncio.timeout(DRAIN_SECONDS):
             while await content.readany():
                 pass
