@@ -63,7 +63,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     ),
     "keys go to the provider's own origin only, and into no log and no error": (
         "unit/test_llm_endpoint.py::test_secrets_are_for_the_providers_own_origin",
-        "integration/test_llm_connections.py::test_what_is_secret_does_not_go_to_another_server",
+        "integration/test_llm_refusals.py::test_what_is_secret_does_not_go_to_another_server",
         "integration/test_llm_connections.py::test_no_secret_is_logged_or_told",
     ),
     "a kept connection that the provider just closed is no failure": (

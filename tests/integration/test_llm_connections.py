@@ -1,4 +1,4 @@
-"""How providers are reached: what connections are for, where redirects and proxies lead, and what is left behind."""
+"""How providers are reached: what connections are for, where proxies lead, and what is left behind."""
 
 import asyncio
 import gc
@@ -18,17 +18,16 @@ from pathlib import Path
 import pytest
 
 from dialog_engine.errors import (
-    LLMAuthenticationError,
     LLMError,
     LLMRequestError,
     LLMStreamBrokenError,
     LLMUnavailableError,
 )
-from dialog_engine.llm import asking, reading
-from dialog_engine.llm.anthropic_client import AnthropicChatClient
+from dialog_engine.llm import reading
 from dialog_engine.llm.openai_client import OpenAIChatClient
+from dialog_engine.llm.waits import Waits
 from dialog_engine.model import ChatRequest, FinishReason, LLMEvent, StreamEnd, TextDelta, Turn, UserMessage
-from tests.support.scripted_provider import CutError, Exchange, Provider, Script, answer, refusal, serving
+from tests.support.scripted_provider import CutError, Exchange, Provider, answer, refusal, serving
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -58,18 +57,12 @@ async def provider() -> AsyncGenerator[Provider]:
 
 
 @pytest.fixture
-async def other() -> AsyncGenerator[Provider]:
-    async with serving(Provider(answer(b"".join(HELLO)))) as provider:
-        yield provider
-
-
-@pytest.fixture
 async def client(provider: Provider) -> AsyncGenerator[OpenAIChatClient]:
     async with aclosing(OpenAIChatClient(provider.url, KEY, "model", max_retries=0)) as client:
         yield client
 
 
-async def ask(client: OpenAIChatClient | AnthropicChatClient) -> list[LLMEvent]:
+async def ask(client: OpenAIChatClient) -> list[LLMEvent]:
     return [event async for event in client.stream_chat(REQUEST)]
 
 
@@ -147,54 +140,20 @@ async def test_a_refusal_leaves_the_connection_for_the_next_question(
     assert provider.connections == 1
 
 
-# --- Redirects -------------------------------------------------------------------------------------------------------
+async def test_an_attempt_to_connect_has_its_limit_and_is_made_again() -> None:
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        attempts.append(await reader.read(1))
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
 
-
-def redirect(location: str, status: int = 307) -> Script:
-    return answer(status=status, location=location)
-
-
-@pytest.mark.parametrize("status", [307, 308])
-async def test_a_redirect_that_keeps_the_request_is_followed(
-    provider: Provider, client: OpenAIChatClient, status: int
-) -> None:
-    provider.scripts.insert(0, redirect("/elsewhere?a=b", status))
-    assert await ask(client) == HELLO_EVENTS
-    first, second = provider.asked
-    assert (second.method, second.target, second.body) == ("POST", "/elsewhere?a=b", first.body)
-    assert second.fields == first.fields
-
-
-async def test_what_is_secret_does_not_go_to_another_server(provider: Provider, other: Provider) -> None:
-    provider.scripts = [redirect(f"{other.url}/x")]
-    url = provider.url.replace("://", "://user:hunter2hunter2@")
-    openai = OpenAIChatClient(url, KEY, "model", extra_headers={"x-mine": KEY})
-    anthropic = AnthropicChatClient(url, KEY, "model")
-    for client in (openai, anthropic):
-        async with aclosing(client):
-            with suppress(LLMError):
-                await ask(client)
-    assert [asked.body for asked in other.asked] == [asked.body for asked in provider.asked]
-    assert not any("hunter2" in value.lower() for asked in other.asked for value in asked.fields.values())
-    assert not any("authorization" in asked.fields for asked in other.asked)
-    assert "anthropic-version" in other.asked[1].fields
-
-
-@pytest.mark.parametrize("status", [300, 301, 302, 303])
-async def test_a_redirect_that_would_ask_something_else_is_told(
-    provider: Provider, client: OpenAIChatClient, other: Provider, status: int
-) -> None:
-    provider.scripts = [redirect(other.url, status)]
-    with pytest.raises(LLMRequestError, match="base URL"):
-        await ask(client)
-    assert not other.asked
-
-
-async def test_redirects_without_end_are_told(provider: Provider, client: OpenAIChatClient) -> None:
-    provider.scripts = [redirect("/v1/chat/completions")]
-    with pytest.raises(LLMRequestError, match="redirects"):
-        await ask(client)
-    assert len(provider.asked) == asking.MAX_REDIRECTS + 1
+    attempts: list[bytes] = []
+    async with await asyncio.start_server(mute, "127.0.0.1", 0) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"  # nobody answers its handshake
+        async with aclosing(OpenAIChatClient(url, KEY, "model", max_retries=1, waits=Waits(connect=0.1))) as client:
+            with pytest.raises(LLMUnavailableError, match="in time"):
+                await asyncio.wait_for(ask(client), 10)
+    assert len(attempts) == 2
 
 
 # --- Ways to the provider --------------------------------------------------------------------------------------------
@@ -328,40 +287,15 @@ async def test_what_is_no_http_is_a_failed_connection(
         await ask(client)
 
 
-# --- Refusals --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_refusal_without_end_is_read_in_part(provider: Provider, client: OpenAIChatClient) -> None:
-    async def script(exchange: Exchange) -> None:
-        await exchange.start(400, "text/plain")
-        while True:
-            await exchange.send(b"too bad " * 1000)
-
-    provider.scripts = [script]
-    with pytest.raises(LLMRequestError, match="too bad"):
-        await asyncio.wait_for(ask(client), 5)
-
-
-async def test_a_refusal_that_is_never_finished_is_told(
-    provider: Provider, client: OpenAIChatClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(asking, "REFUSAL_SECONDS", 0.1)
-
-    async def script(exchange: Exchange) -> None:
-        await exchange.start(401)
-        await exchange.until_closed()
-
-    provider.scripts = [script]
-    with pytest.raises(LLMAuthenticationError):
-        await asyncio.wait_for(ask(client), 5)
-
-
 # --- What is left behind ---------------------------------------------------------------------------------------------
 
 
-async def test_whenever_it_is_cancelled_no_connection_is_left(provider: Provider, client: OpenAIChatClient) -> None:
+@pytest.mark.parametrize("status", [200, 401])
+async def test_whenever_it_is_cancelled_no_connection_is_left(
+    provider: Provider, client: OpenAIChatClient, status: int
+) -> None:
     async def endless(exchange: Exchange) -> None:
-        await exchange.start()
+        await exchange.start(status)
         await exchange.send(HELLO[0])
         await exchange.until_closed()
 

@@ -8,7 +8,7 @@ import anthropic
 import openai
 import pytest
 
-from dialog_engine.llm import patience
+from dialog_engine.llm import anthropic_client, openai_client, patience
 from dialog_engine.model import (
     AssistantMessage,
     ChatRequest,
@@ -101,6 +101,19 @@ async def test_the_same_arrives_at_whatever_address(
     assert (own.method, own.target) == (theirs.method, theirs.target)
     assert telling(own) == telling(theirs)
     assert own.body == theirs.body
+
+
+async def test_the_same_arrives_at_the_official_address(
+    provider: Provider, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai_client, "OPENAI_URL", provider.url)
+    monkeypatch.setattr(anthropic_client, "ANTHROPIC_URL", provider.url)
+    async with ours(protocol, None, KEY, 0, {}) as ask:
+        await ask(HI)
+    async with sdk(protocol, provider.url, KEY, 0, {}, official=True) as ask:
+        await ask(HI)
+    own, theirs = provider.asked
+    assert telling(own) == telling(theirs)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,9 @@ class Ask(Protocol):
 
 
 @asynccontextmanager
-async def ours(protocol: str, url: str, key: str | None, retries: int, body: Mapping[str, Any]) -> AsyncGenerator[Ask]:
+async def ours(
+    protocol: str, url: str | None, key: str | None, retries: int, body: Mapping[str, Any]
+) -> AsyncGenerator[Ask]:
     """Ask as the engine does."""
     kind = OpenAIChatClient if protocol == "openai" else AnthropicChatClient
     client = kind(url, key, MODEL, max_retries=retries, extra_body=body)
@@ -43,10 +45,13 @@ async def ours(protocol: str, url: str, key: str | None, retries: int, body: Map
 
 
 @asynccontextmanager
-async def sdk(protocol: str, url: str, key: str | None, retries: int, body: Mapping[str, Any]) -> AsyncGenerator[Ask]:
-    """Ask through the SDK, its own way."""
-    by_sdk = _by_openai if protocol == "openai" else _by_anthropic
-    async with by_sdk(url, key, retries, body) as ask:
+async def sdk(
+    protocol: str, url: str, key: str | None, retries: int, body: Mapping[str, Any], *, official: bool = False
+) -> AsyncGenerator[Ask]:
+    """Ask through the SDK, its own way. Who is not `official` is shown the key in `x-api-key` too."""
+    shown = {"x-api-key": key} if key and not official else {}
+    by_openai, by_anthropic = _by_openai(url, key, retries, body), _by_anthropic(url, key, retries, body, shown)
+    async with by_openai if protocol == "openai" else by_anthropic as ask:
         yield ask
 
 
@@ -76,13 +81,15 @@ async def _by_openai(url: str, key: str | None, retries: int, body: Mapping[str,
 
 
 @asynccontextmanager
-async def _by_anthropic(url: str, key: str | None, retries: int, body: Mapping[str, Any]) -> AsyncGenerator[Ask]:
+async def _by_anthropic(
+    url: str, key: str | None, retries: int, body: Mapping[str, Any], headers: Mapping[str, str]
+) -> AsyncGenerator[Ask]:
     profile = profile_of(url, MODEL)
     async with anthropic.AsyncAnthropic(
         api_key=key or "no-key",
         base_url=url,
         max_retries=retries,
-        default_headers={"x-api-key": key} if key else None,
+        default_headers=headers,
         open_telemetry=False,
     ) as client:
 

@@ -1,7 +1,6 @@
 """How a provider is asked, whatever protocol it speaks: one POST, sent again for as long as no answer has begun."""
 
 import asyncio
-from contextlib import suppress
 
 from aiohttp import ClientConnectionError, ClientError, ClientResponse, ServerDisconnectedError
 from yarl import URL
@@ -36,7 +35,7 @@ class Asker:
         self._connections = open_connections(connect_seconds)
 
     async def aclose(self) -> None:
-        """Close the connections; answers that are still read break off."""
+        """Close the connections, when no answer is read any more."""
         await self._connections.close()
 
     async def ask(self, question: bytes) -> ClientResponse:
@@ -106,11 +105,14 @@ def _was_silent(error: ClientConnectionError) -> bool:
 async def _refusal(answer: ClientResponse) -> RefusedError:
     """What the answer says, as JSON if it is, as far as it came and was read."""
     read = b""
-    with suppress(ClientError, TimeoutError):
+    try:
         async with asyncio.timeout(REFUSAL_SECONDS):
             while len(read) < MAX_REFUSAL_BYTES and (more := await answer.content.readany()):
                 read += more
-    answer.close()
+    except (ClientError, TimeoutError):
+        pass
+    finally:
+        answer.close()
     try:
         body = read_json(read)
     except ValueError:

@@ -74,7 +74,7 @@ class OpenAIChatClient:
         )
 
     async def aclose(self) -> None:
-        """Close the connections; streams that are still open break off."""
+        """Close the connections, when no answer is read any more."""
         await self._asker.aclose()
 
     def stream_chat(self, request: ChatRequest) -> AsyncGenerator[LLMEvent]:
