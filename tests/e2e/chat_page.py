@@ -80,6 +80,8 @@ class ChatPage:
 
     def expect_idle(self) -> None:
         """No turn runs, and everything is drawn."""
+        # The page draws once per frame: what was done last is not to be seen before that, and it looks idle still.
+        self.page.evaluate("() => new Promise(requestAnimationFrame)")
         expect(self.stop).to_be_hidden()
         expect(self.status).to_be_empty()
 

@@ -20,19 +20,24 @@ def stack() -> Generator[Stack]:
         yield stack
 
 
-def step(status: str) -> Callable[[Event], bool]:
-    return lambda event: event.data.get("type") == "tool" and event.data["status"] == status
+Moment = Callable[[Event, Transcript], bool]
+"""Whether it has come, by the event that was told last and all that was told so far."""
 
 
-def message(event: Event) -> bool:
+def step(status: str) -> Moment:
+    return lambda event, _: event.data.get("type") == "tool" and event.data["status"] == status
+
+
+def message(event: Event, _: Transcript) -> bool:
     return event.name == "message"
 
 
-def second_text(event: Event) -> bool:
-    return event.name == "text" and event.data["delta"].strip() == "counter"
+def second_text(event: Event, told: Transcript) -> bool:
+    # Not by what is in one piece: on a machine that is busy pieces come together.
+    return event.name == "text" and bool(told.messages)
 
 
-MOMENTS: dict[str, Callable[[Event], bool]] = {
+MOMENTS: dict[str, Moment] = {
     "message": message,
     "pending": step("pending"),
     "running": step("running"),
@@ -41,10 +46,10 @@ MOMENTS: dict[str, Callable[[Event], bool]] = {
 }
 
 
-def take(transcript: Transcript, events: Any, until: Callable[[Event], bool] = lambda _: False) -> None:
+def take(transcript: Transcript, events: Any, until: Moment | None = None) -> None:
     for event in events:
         transcript.take(event.id, event.name, event.data)
-        if until(event):
+        if until and until(event, transcript):
             return
 
 

@@ -234,7 +234,7 @@ async def test_a_redis_that_does_not_answer_delays_many_calls_no_longer_than_one
     finally:
         await desk.redis.execute_command("CLIENT", "UNPAUSE")
     assert {truth(outcome) for outcome in outcomes} == {(CallState.UNKNOWN, ErrorCode.TIMEOUT)}
-    assert took < 2.0  # one after the other it would be six seconds
+    assert took < 4.0  # one after the other it would be six seconds
 
 
 # --- Cancelling ---

@@ -405,7 +405,7 @@ async def test_redis_comes_back_empty_and_the_lease_is_there_at_once(own_redis: 
             own_redis.start()
             back_at = time.monotonic()
             await wait_until(lambda: known(desk, delivery.request))
-            assert time.monotonic() - back_at < 0.8
+            assert time.monotonic() - back_at < 5  # not with the next renewal, which is a minute away
         assert told == []
 
 

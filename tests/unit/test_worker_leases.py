@@ -16,6 +16,7 @@ from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
+from plugins_mcp.consumer import SETTLE_SECONDS
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from tests.support.waiting import wait_until
 
@@ -255,3 +256,7 @@ async def test_the_thread_ends_with_the_keeper() -> None:
     async with keeping(Scripts()):
         await wait_until(lambda: "lease renewal" in {thread.name for thread in threading.enumerate()})
     assert "lease renewal" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_after_an_outage_all_leases_are_renewed_before_anything_new_is_taken() -> None:
+    assert 2 * LeaseTimes().renew_again < SETTLE_SECONDS
