@@ -607,6 +607,11 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_gateway.py::test_what_does_not_exist_is_answered_with_what_does",
         "integration/test_catalogue_reader.py::test_a_misspelled_name_is_answered_with_the_nearest",
     ),
+    "reasoning that comes in blocks goes back with the calls, to the model that made it": (
+        "unit/test_llm_encoding.py::test_reasoning_in_blocks_goes_back_as_it_came_and_not_as_text_as_well",
+        "unit/test_llm_encoding.py::test_blocks_that_another_model_has_signed_do_not_go_back",
+        "integration/test_llm_openai_client.py::test_reasoning_in_blocks_goes_back_to_the_model_that_made_it",
+    ),
     "prompt mode: both dialects, safe at every split, no tag ever shown": (
         "unit/test_prompt_corpus.py::test_a_habit_is_understood",
         "unit/test_prompt_corpus.py::test_every_place_to_cut_it_gives_the_same",

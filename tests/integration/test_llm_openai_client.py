@@ -22,6 +22,7 @@ from dialog_engine.errors import (
     LLMUnavailableError,
 )
 from dialog_engine.llm.openai_client import OpenAIChatClient
+from dialog_engine.llm.profiles import PROFILES
 from dialog_engine.llm.waits import Waits
 from dialog_engine.model import (
     AssistantMessage,
@@ -163,6 +164,29 @@ async def test_a_provider_that_does_not_take_its_reasoning_back_is_asked_without
     sent = [request["messages"][1] for request in provider.requests]
     assert ["reasoning_content" in message for message in sent] == [True, False, False]
     assert all("stream_options" in request for request in provider.requests)
+
+
+async def test_reasoning_in_blocks_goes_back_to_the_model_that_made_it(provider: Provider) -> None:
+    block = {"type": "reasoning.encrypted", "data": "c2ln", "index": 0}
+    call = {"index": 0, "id": "a", "function": {"name": "clock__now", "arguments": "{}"}}
+    provider.scripts.insert(
+        0, answer(sse({"choices": [{"delta": {"reasoning_details": [block], "tool_calls": [call]}}]}) + DONE)
+    )
+    one, another = (
+        OpenAIChatClient(provider.url, KEY, model, max_retries=0, profile=PROFILES["openrouter"])
+        for model in ("one", "another")
+    )
+    async with aclosing(one), aclosing(another):
+        [asked, _] = await ask(one)
+        assert isinstance(asked, ToolCallEvent)
+        calls = (ToolCall("a", "correlation", asked.name, asked.arguments, asked.extra),)
+        history = (*REQUEST.messages, AssistantMessage("", calls), ToolMessage("a", "clock__now", "noon"))
+        for client in (one, another):
+            await ask(client, ChatRequest(history, TURN))
+
+    _, same, other = (request["messages"] for request in provider.requests)
+    assert same[1]["reasoning_details"] == [block]
+    assert "reasoning_details" not in other[1]
 
 
 async def test_a_stop_sequence_is_sent_and_left_out_where_it_is_refused(

@@ -27,6 +27,8 @@ from dialog_engine.model import (
 )
 
 CORPUS = Path(__file__).parent.parent / "corpus"
+MODEL = "model"
+"""What the model is called that answers in the corpus."""
 
 Json = dict[str, Any]
 
@@ -88,7 +90,7 @@ def anthropic_bytes(path: Path) -> bytes:
 
 def decoded(reads: Sequence[bytes], decoder: Decoder | None = None) -> list[LLMEvent | LLMError]:
     """What becomes of an answer that arrives in these reads; an error is the last."""
-    decoder = decoder or AnswerDecoder(Failures())
+    decoder = decoder or AnswerDecoder(Failures(), MODEL)
     events: list[LLMEvent] = []
     try:
         for read in reads:

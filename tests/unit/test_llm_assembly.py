@@ -36,6 +36,7 @@ QUIRKS = {
     "ids missing or not unique",
     "reasoning under several names",
     "provider extras",
+    "reasoning in blocks that go back",
     "fields of the wrong type",
     "a refusal instead of content",
     "no finish_reason before [DONE]",

@@ -102,6 +102,36 @@ def test_a_thought_signature_goes_back_where_it_is_wanted_only() -> None:
     assert "anthropic" not in gemini["tool_calls"][0]
 
 
+BLOCKS = [{"type": "reasoning.text", "text": "hm", "signature": "c2ln", "index": 0}]
+SIGNED = AssistantMessage(
+    "", (call(extra={"reasoning_details": {"model": "claude", "blocks": BLOCKS}}), call()), reasoning="hm"
+)
+
+
+def test_reasoning_in_blocks_goes_back_as_it_came_and_not_as_text_as_well() -> None:
+    (message,) = encode_messages([SIGNED], PROFILES["openrouter"], "claude")
+    assert message["reasoning_details"] == BLOCKS
+    assert "reasoning" not in message
+    assert "reasoning_details" not in message["tool_calls"][0]
+
+
+def test_blocks_that_another_model_has_signed_do_not_go_back() -> None:
+    (message,) = encode_messages([SIGNED], PROFILES["openrouter"], "gemini")
+    assert message.keys() == {"role", "content", "tool_calls"}
+
+
+@pytest.mark.parametrize("profile", ["openai", "mistral", "gemini", "generic"])
+def test_blocks_go_back_to_who_wants_them_only(profile: str) -> None:
+    (message,) = encode_messages([SIGNED], PROFILES[profile], "claude")
+    assert "c2ln" not in str(message)
+
+
+def test_without_blocks_the_text_goes_back() -> None:
+    for extra in (None, {"reasoning_details": "of another release"}):
+        (message,) = encode_messages([AssistantMessage("", (call(extra=extra),), "hm")], PROFILES["openrouter"], "x")
+        assert message["reasoning"] == "hm"
+
+
 def test_a_template_that_fails_on_null_gets_an_empty_text() -> None:
     (message,) = encode_messages([AssistantMessage("", (call(),))], PROFILES["ollama"])
     assert message["content"] == ""

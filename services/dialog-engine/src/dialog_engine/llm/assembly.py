@@ -7,11 +7,13 @@ Providers disagree on every field of a streamed call. The rules here are pure; e
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from dialog_engine.llm.arguments import is_complete, settle
+from dialog_engine.llm.content_parts import said_in
+from dialog_engine.llm.reasoning_details import ReasoningDetails
 from dialog_engine.llm.wire import CallDelta, Chunk, Delta, FunctionDelta, TokenCount
 from dialog_engine.model import (
     FinishReason,
@@ -62,8 +64,11 @@ class _Slot:
 class MessageAssembler:
     """Puts one assistant message together. Text and reasoning leave at once, tool calls at the end."""
 
-    def __init__(self, mint: Callable[[], str] = mint_call_id) -> None:
+    def __init__(self, mint: Callable[[], str] = mint_call_id, model: str = "") -> None:
+        """`model` is who answers: what is to go back to it alone is marked with that."""
         self._mint = mint
+        self._model = model
+        self._details = ReasoningDetails()
         self._slots: list[_Slot] = []
         self._current: _Slot | None = None
         self._by_index: dict[int, _Slot] = {}
@@ -112,9 +117,11 @@ class MessageAssembler:
     def _read(self, delta: Delta, events: list[LLMEvent]) -> None:
         if reasoning := delta.reasoning_content or delta.reasoning:
             events.append(ReasoningDelta(reasoning))
+        if delta.reasoning_details:
+            self._details.add(delta.reasoning_details)
         if content := delta.content:
             # A chunk of text is by far the most frequent.
-            said = (TextDelta(content),) if isinstance(content, str) else _parts(content)
+            said = (TextDelta(content),) if isinstance(content, str) else said_in(content)
             events.extend(said)
             self.spoke = True
         if delta.refusal:
@@ -128,7 +135,12 @@ class MessageAssembler:
     def _read_whole(self, message: Delta, events: list[LLMEvent]) -> None:
         """A whole message is authoritative for its calls; its text counts only if none was streamed."""
         if not self.spoke:
-            self._read(Delta(message.content, message.reasoning_content, message.reasoning, message.refusal), events)
+            self._read(
+                Delta(message.content, message.reasoning_content, message.reasoning, refusal=message.refusal), events
+            )
+        if message.reasoning_details:
+            self._details = ReasoningDetails()
+            self._details.add(message.reasoning_details)
         calls = list(message.tool_calls or ())
         if message.function_call is not None:
             calls.append(CallDelta(function=message.function_call))
@@ -190,6 +202,7 @@ class MessageAssembler:
 
     def _calls(self, reason: FinishReason) -> Iterator[ToolCallEvent]:
         used: set[str] = set()
+        kept = self._details.kept(self._model)
         for slot in self._slots:
             arguments = settle(slot.fragments)
             partial = reason in _CUT and self._is_partial(slot, arguments)
@@ -197,7 +210,8 @@ class MessageAssembler:
                 continue
             call_id = slot.id if slot.id and slot.id not in used else self._mint()
             used.add(call_id)
-            yield ToolCallEvent(call_id, slot.name, arguments, slot.extra, CUT_OFF if partial else "")
+            extra, kept = {**(slot.extra or {}), **kept}, {}
+            yield ToolCallEvent(call_id, slot.name, arguments, extra or None, CUT_OFF if partial else "")
 
     def _is_partial(self, slot: _Slot, arguments: str) -> bool:
         """Whether a reply that was cut may have been cut in this call."""
@@ -225,24 +239,6 @@ def _opens_another(slot: _Slot, call: CallDelta, name: str) -> bool:
         return call.index is None or arguments == "" or is_complete(arguments)
     text = _text(call.function)
     return not slot.id and text not in ("", arguments) and is_complete(arguments)
-
-
-def _parts(content: list[dict[str, Any]]) -> Iterator[LLMEvent]:
-    """Content in parts, as Mistral's reasoning models send it."""
-    for part in content:
-        if thinking := part.get("thinking"):
-            thoughts = cast("list[object]", thinking) if isinstance(thinking, list) else [{"text": thinking}]
-            yield from (ReasoningDelta(text) for text in map(_text_of_part, thoughts) if text)
-        elif text := _text_of_part(part):
-            yield TextDelta(text)
-
-
-def _text_of_part(part: object) -> str:
-    match part:
-        case {"text": str(text)}:
-            return text
-        case _:
-            return ""
 
 
 def _text(function: FunctionDelta | None) -> str:

@@ -21,10 +21,11 @@ class AnswerDecoder:
     What the provider reports as an error is raised by `finish`: what it said before, in the same read, is not lost.
     """
 
-    def __init__(self, failures: Failures) -> None:
+    def __init__(self, failures: Failures, model: str = "") -> None:
+        """`model` is who answers, see MessageAssembler."""
         self._failures = failures
         self._sse = SSEParser()
-        self._assembler = MessageAssembler()
+        self._assembler = MessageAssembler(model=model)
         self._failure: LLMError | None = None
         self.heard = 0
         """How many pieces of the answer have come, 0 until it begins. What only keeps the connection open is none."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from dialog_engine.llm.arguments import is_complete
 from dialog_engine.llm.profiles import Images, Profile
+from dialog_engine.llm.reasoning_details import DETAILS, kept_of
 from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.outcomes import MediaBlock
@@ -18,11 +19,11 @@ SIGNATURE = "extra_content"
 """Where Gemini's endpoint puts the signature of a thought, in a call's `extra` as on the wire."""
 
 
-def encode_messages(messages: Sequence[Message], profile: Profile) -> list[Json]:
+def encode_messages(messages: Sequence[Message], profile: Profile, model: str = "") -> list[Json]:
     """The history, in the way that the provider wants it.
 
     Reasoning goes back with messages that have tool calls only: providers that think between calls ask for it there
-    and refuse it elsewhere.
+    and refuse it elsewhere. What is signed goes back to the `model` that signed it.
     """
     encoded: list[Json] = []
     images: list[MediaBlock] = []
@@ -30,7 +31,7 @@ def encode_messages(messages: Sequence[Message], profile: Profile) -> list[Json]
         if images and not isinstance(message, ToolMessage):
             encoded.append(_shown(images))
             images = []
-        encoded.append(_message(message, profile))
+        encoded.append(_message(message, profile, model))
         if isinstance(message, ToolMessage) and profile.images is Images.AFTER_RESULTS:
             images += images_of(message)
     return [*encoded, _shown(images)] if images else encoded
@@ -62,7 +63,7 @@ def nine_characters(call_id: str) -> str:
     return call_id if re.fullmatch(r"[A-Za-z0-9]{9}", call_id) else hashlib.sha256(call_id.encode()).hexdigest()[:9]
 
 
-def _message(message: Message, profile: Profile) -> Json:
+def _message(message: Message, profile: Profile, model: str) -> Json:
     match message:
         case SystemMessage(content):
             return {"role": "system", "content": content}
@@ -79,8 +80,16 @@ def _message(message: Message, profile: Profile) -> Json:
                 "content": content or profile.empty_content,
                 "tool_calls": [_call(call, profile) for call in calls],
             }
-            field = profile.reasoning_field
-            return encoded | {field: reasoning} if reasoning and field else encoded
+            return encoded | _reasoning(reasoning, calls, profile, model)
+
+
+def _reasoning(text: str, calls: Sequence[ToolCall], profile: Profile, model: str) -> Json:
+    """Blocks hold all that the text does; of another model's reasoning with blocks nothing goes back."""
+    kept = kept_of([call.extra for call in calls]) if profile.reasoning_details else None
+    if kept:
+        return {DETAILS: kept.blocks} if kept.model == model else {}
+    field = profile.reasoning_field
+    return {field: text} if text and field else {}
 
 
 def _call(call: ToolCall, profile: Profile) -> Json:

@@ -16,6 +16,7 @@ from dialog_engine.llm.endpoint import Endpoint
 from dialog_engine.llm.failures import Failures, RefusedError
 from dialog_engine.llm.profiles import Images, Profile, profile_of
 from dialog_engine.llm.reading import stream_answer
+from dialog_engine.llm.reasoning_details import DETAILS
 from dialog_engine.llm.waits import DEFAULT_WAITS, Waits
 from dialog_engine.model import ChatRequest, LLMEvent
 
@@ -85,7 +86,8 @@ class OpenAIChatClient:
         Raises:
             LLMError: the provider cannot be reached, refuses, breaks off, or answers nothing.
         """
-        return stream_answer(partial(self._open, request), AnswerDecoder(self._failures), self._failures, self._waits)
+        decoder = AnswerDecoder(self._failures, self._model)
+        return stream_answer(partial(self._open, request), decoder, self._failures, self._waits)
 
     async def _open(self, request: ChatRequest) -> ClientResponse:
         """Send the request, again without those of its options that the provider says it does not know."""
@@ -104,7 +106,8 @@ class OpenAIChatClient:
 
     def _question(self, request: ChatRequest, options: frozenset[str]) -> Json:
         profile = _without_refused(self._profile, options)
-        question: Json = {"model": self._model, "messages": encode_messages(request.messages, profile), "stream": True}
+        messages = encode_messages(request.messages, profile, self._model)
+        question: Json = {"model": self._model, "messages": messages, "stream": True}
         # Where calls cannot be forbidden nothing is declared that could be called.
         if request.tools and (_CHOICE in options or not request.answer_only):
             question["tools"] = encode_tools(request.tools)
@@ -124,6 +127,7 @@ def _wanted(profile: Profile) -> frozenset[str]:
     differ = {
         _USAGE: profile.stream_usage,
         SIGNATURE: profile.thought_signatures,
+        DETAILS: profile.reasoning_details,
         _IMAGES: profile.images is Images.AFTER_RESULTS,
         profile.reasoning_field or "": profile.reasoning_field is not None,
     }
@@ -136,6 +140,7 @@ def _without_refused(profile: Profile, options: frozenset[str]) -> Profile:
         profile,
         reasoning_field=profile.reasoning_field if profile.reasoning_field in options else None,
         thought_signatures=SIGNATURE in options,
+        reasoning_details=DETAILS in options,
         images=profile.images if _IMAGES in options else Images.REFERENCE,
     )
 

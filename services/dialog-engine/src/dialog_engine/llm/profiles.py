@@ -25,13 +25,15 @@ class Profile:
 
     `empty_content` is what stands for the text of a message that has calls only; `nine_character_ids` makes ids of
     calls nine letters and digits. `reasoning_field` is the name under which reasoning goes back with calls, None for
-    never; `thought_signatures` says whether `extra_content` goes back with a call. `length_field` bounds the answer.
+    never; `reasoning_details` says whether it goes back as blocks where it came so, `thought_signatures` whether
+    `extra_content` goes back with a call. `length_field` bounds the answer.
     """
 
     name: str
     empty_content: str | None = None
     nine_character_ids: bool = False
     reasoning_field: str | None = "reasoning_content"
+    reasoning_details: bool = False
     thought_signatures: bool = True
     names_in_results: bool = True
     stream_usage: bool = True
@@ -54,7 +56,7 @@ PROFILES = {
         Profile("anthropic", images=Images.IN_RESULTS),
         Profile("gemini", reasoning_field=None, images=Images.AFTER_RESULTS),
         Profile("deepseek"),
-        Profile("openrouter", reasoning_field="reasoning", images=Images.AFTER_RESULTS),
+        Profile("openrouter", reasoning_field="reasoning", reasoning_details=True, images=Images.AFTER_RESULTS),
         Profile("mistral", nine_character_ids=True, reasoning_field=None, stream_usage=False),
         Profile("groq", reasoning_field="reasoning"),
         # Their templates join texts, and fail on null.

@@ -32,6 +32,7 @@ class Delta(Wire):
     content: str | list[dict[str, Any]] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
     refusal: str | None = None
     tool_calls: list[CallDelta] | None = None
     function_call: FunctionDelta | None = None
