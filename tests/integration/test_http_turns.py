@@ -89,6 +89,22 @@ async def test_an_open_stream_keeps_nothing_of_its_request(engine: Engine, model
     assert "/v1/chat" not in kept
 
 
+async def test_a_client_that_goes_away_is_not_followed_any_more_though_nothing_is_said(
+    engine: Engine, model: Model
+) -> None:
+    model.held.clear()
+    async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
+        await stream.until("text")
+        assert "dialog_event_streams 1.0" in (await engine.client.get("/metrics")).text
+
+    async def none_open() -> bool:
+        return "dialog_event_streams 0.0" in (await engine.client.get("/metrics")).text
+
+    await wait_until(none_open, what="the end of the stream")
+    assert "dialog_turns_running 1.0" in (await engine.client.get("/metrics")).text
+    model.held.set()
+
+
 async def test_a_stream_that_fails_on_its_way_is_logged_and_breaks_off(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

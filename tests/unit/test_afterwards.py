@@ -27,7 +27,7 @@ async def test_what_was_held_for_the_request_is_let_go_before_the_work_begins() 
     held: list[weakref.ref[Held]] = []
     seen: list[list[Held | None]] = []
 
-    async def work(receive: Receive, send: Send) -> None:
+    async def work(send: Send) -> None:
         seen.append([each() for each in held])
 
     async def framework(scope: Scope, receive: Receive, send: Send) -> None:
@@ -36,25 +36,26 @@ async def test_what_was_held_for_the_request_is_let_go_before_the_work_begins() 
         scope["framework.request"] = in_the_scope
         afterwards(scope, work)
 
-    kept_by_the_server: dict[str, Any] = {"type": "http"}
+    kept_by_the_server: dict[str, Any] = {"type": "http", "headers": [(b"cookie", b"much")]}
     await Afterwards(framework)(kept_by_the_server, receive, send)
 
     assert seen == [[None, None]]
+    assert kept_by_the_server == {"type": "http", "headers": []}
 
 
 async def test_what_the_work_raises_goes_to_the_server() -> None:
-    async def work(receive: Receive, send: Send) -> None:
+    async def work(send: Send) -> None:
         raise ZeroDivisionError
 
     async def framework(scope: Scope, receive: Receive, send: Send) -> None:
         afterwards(scope, work)
 
     with pytest.raises(ZeroDivisionError):
-        await Afterwards(framework)({"type": "http"}, receive, send)
+        await Afterwards(framework)({"type": "http", "headers": []}, receive, send)
 
 
 async def test_what_is_left_by_a_request_that_failed_is_not_done() -> None:
-    async def work(receive: Receive, send: Send) -> None:
+    async def work(send: Send) -> None:
         raise AssertionError
 
     async def framework(scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,4 +63,4 @@ async def test_what_is_left_by_a_request_that_failed_is_not_done() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await Afterwards(framework)({"type": "http"}, receive, send)
+        await Afterwards(framework)({"type": "http", "headers": []}, receive, send)

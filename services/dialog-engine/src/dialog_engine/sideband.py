@@ -6,7 +6,6 @@ reply, once complete, to the pipeline.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from dialog_engine.model import (
     ToolCallEvent,
     Usage,
 )
+from dialog_engine.news import News
 from dialog_engine.pieces import Pieces
 
 log = logging.getLogger(__name__)
@@ -42,13 +42,13 @@ class SideBand:
     """One turn's way out. `emit` never waits; `carry` hands on what is there, in the order in which it came."""
 
     def __init__(self) -> None:
-        self._events: deque[ChatEvent] = deque()
-        self._grown = asyncio.Event()
+        self._events: list[ChatEvent] = []
+        self._grown = News()
 
     def emit(self, event: ChatEvent) -> None:
         """Show `event` to the user."""
         self._events.append(event)
-        self._grown.set()
+        self._grown.tell()
 
     async def fork(self, stream: AsyncGenerator[ChatEvent]) -> Reply:
         """Read the model's stream to its end; the user sees the text meanwhile.
@@ -88,26 +88,26 @@ class SideBand:
         Raises:
             Exception: what `work` raises, after its last event.
         """
-        work.add_done_callback(lambda _: self._grown.set())
+        work.add_done_callback(lambda _: self._grown.tell())
         try:
             while self._events or not work.done():
-                while self._events:
-                    yield self._events.popleft()
-                await self._more(work)
+                for event in self._taken():
+                    yield event
+                if not self._events and not work.done():
+                    await self._grown.wait()
             await work
         except asyncio.CancelledError:
             await _ended(work)
-            while self._events:
-                yield self._events.popleft()
+            for event in self._taken():
+                yield event
             raise
         finally:
             await _ended(work)
 
-    async def _more(self, work: asyncio.Task[Any]) -> None:
-        """Wait until there is another event, or `work` has ended."""
-        if not self._events and not work.done():
-            self._grown.clear()
-            await self._grown.wait()
+    def _taken(self) -> list[ChatEvent]:
+        """What is there now; nobody else gets it."""
+        taken, self._events = self._events, []
+        return taken
 
 
 async def _ended(work: asyncio.Task[Any]) -> None:

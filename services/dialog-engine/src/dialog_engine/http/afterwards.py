@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-Work = Callable[[Receive, Send], Awaitable[None]]
-"""The rest of an answer: all of the response, given the two ends of its connection."""
+Work = Callable[[Send], Awaitable[None]]
+"""The rest of a response, given how to send it."""
 
 _WORK = "callstream.afterwards"
 
@@ -28,12 +28,14 @@ class Afterwards:
         left: list[Work] = []
         # A copy: the server keeps its scope for as long as the connection, and routers put much into theirs.
         await self._app({**scope, _WORK: left}, receive, send)
+        if left:
+            scope["headers"].clear()  # the server, too, would keep them for as long as the stream lasts
         for work in left:
-            await work(receive, send)
+            await work(send)
 
 
 def afterwards(scope: Scope, work: Work) -> None:
-    """Leave `work` to be done when the request of this scope is done with; nothing of the response may be sent before.
+    """Leave `work` to be done when the request of this scope is done with; the head is sent already.
 
     What it raises goes to the server, which logs it and ends the connection: no handler of errors is there any more.
     """

@@ -4,6 +4,8 @@ import asyncio
 import logging
 import socket
 import struct
+from collections.abc import Mapping
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -27,6 +29,11 @@ class Connection(HttpToolsProtocol):
 
     _frozen: asyncio.TimerHandle | None = None
 
+    def __init__(self, *args: Any, app_state: Mapping[str, Any], **kwargs: Any) -> None:
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Each request's state has it. A stream that waited for `http.disconnect` would need a task for that.
+        super().__init__(*args, app_state={**app_state, "client_gone": self._gone}, **kwargs)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Bound what waits for this client."""
         super().connection_made(transport)
@@ -34,6 +41,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It has ended, in whatever way."""
+        self._gone.set_result(None)
         self._thawed()
         super().connection_lost(exc)
 

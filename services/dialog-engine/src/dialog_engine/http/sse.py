@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from dialog_engine.chat.events import DONE
 from dialog_engine.chat.frames import Batch, Frame
@@ -51,7 +51,7 @@ class Streams:
 
 
 class EventStream(Response):
-    """A response that goes on for as long as there are batches, when its request is done with: see `Afterwards`."""
+    """A response that goes on for as long as there are batches. Its body is told when the framework has returned."""
 
     def __init__(
         self, streams: Streams, batches: AsyncGenerator[Batch], headers: Mapping[str, str] | None = None
@@ -62,48 +62,38 @@ class EventStream(Response):
         self._batches = batches
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Leave it to be told."""
-        start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-        afterwards(scope, partial(tell, self._streams, start, self._batches))
+        """Send the head, and leave the rest for afterwards."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        afterwards(scope, partial(tell, self._streams, self._batches, scope["state"]["client_gone"]))
 
 
-async def tell(streams: Streams, start: Message, batches: AsyncGenerator[Batch], receive: Receive, send: Send) -> None:
-    """Tell a client everything. It ends well whatever ends it, but for the client."""
+async def tell(streams: Streams, batches: AsyncGenerator[Batch], gone: asyncio.Future[None], send: Send) -> None:
+    """Tell a client everything. It ends well whatever ends it, but for a client that is `gone`."""
     telling: Any = asyncio.current_task()
-    gone = False
 
-    async def watch() -> None:
-        nonlocal gone
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        gone = True
+    def stop(_: asyncio.Future[None]) -> None:
         telling.cancel()
 
-    watching = asyncio.create_task(watch(), name="an event stream's client")
+    gone.add_done_callback(stop)
     streams.open += 1
     try:
-        await _tell(start, batches, send)
+        async with aclosing(batches):
+            await send(_body(f"retry: {RETRY_MS}\n\n".encode()))
+            last = ""
+            async for batch in batches:
+                for data in writes(batch):
+                    await send(_body(data))
+                last = batch[-1].name if batch else last
+            await send(_body(b"" if last == DONE else farewell(), last=True))
     except asyncio.CancelledError:
-        if not gone or telling.uncancel():
+        if not gone.done() or telling.uncancel():
             with suppress(TimeoutError):
                 async with asyncio.timeout(CUT_SECONDS):
                     await send(_body(farewell(), last=True))
             raise
     finally:
         streams.open -= 1
-        watching.cancel()
-
-
-async def _tell(start: Message, batches: AsyncGenerator[Batch], send: Send) -> None:
-    await send(start)
-    await send(_body(f"retry: {RETRY_MS}\n\n".encode()))
-    last = ""
-    async with aclosing(batches):
-        async for batch in batches:
-            for data in writes(batch):
-                await send(_body(data))
-            last = batch[-1].name if batch else last
-    await send(_body(b"" if last == DONE else farewell(), last=True))
+        gone.remove_done_callback(stop)
 
 
 def writes(batch: Batch) -> Iterator[bytes]:

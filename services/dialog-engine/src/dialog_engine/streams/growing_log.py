@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterable, Iterator
 
 from dialog_engine.chat import frames
 from dialog_engine.chat.frames import Batch, Cursor, Frame, LogGoneError
+from dialog_engine.news import News
 from dialog_engine.streams.log_entries import Entry, merged
 
 ENTRIES_AT_ONCE = 50
@@ -22,7 +22,7 @@ class GrowingLog:
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
-        self._news = asyncio.Event()
+        self._news = News()
         self._readers_go = False
         self._readers = 0
         self._grew_at = 0.0
@@ -31,12 +31,12 @@ class GrowingLog:
     def let_go(self) -> None:
         """Readers get what is there, and then their stream ends."""
         self._readers_go = True
-        self._news.set()
+        self._news.tell()
 
     def _add(self, entries: Iterable[Entry]) -> None:
         self._entries += entries
         self._grew_at = time.monotonic()
-        self._news.set()
+        self._news.tell()
 
     async def follow(self, after: Cursor) -> AsyncGenerator[Batch]:
         """What comes after `after`, as it comes; an empty batch when nothing came for a while.
@@ -45,7 +45,8 @@ class GrowingLog:
             LogGoneError: something is missing between `after` and what is there.
         """
         woken = False
-        with self._ticking():
+        self._arrive()
+        try:
             while True:
                 if entries := self._since(after):
                     # Who is behind gets the text that has piled up as one event: less for everyone to do.
@@ -59,21 +60,21 @@ class GrowingLog:
                     yield ()
                     woken = False
                 else:
-                    self._news.clear()
-                    woken = await self._news.wait()
+                    await self._news.wait()
+                    woken = True
+        finally:
+            self._leave()
 
-    @contextmanager
-    def _ticking(self) -> Generator[None]:
-        """For as long as there is a reader."""
+    def _arrive(self) -> None:
+        """The clock ticks for as long as there is a reader."""
         self._readers += 1
         if self._readers == 1:
             self._tick_in(frames.IDLE_SECONDS)
-        try:
-            yield
-        finally:
-            self._readers -= 1
-            if self._readers == 0:
-                self._clock.cancel()
+
+    def _leave(self) -> None:
+        self._readers -= 1
+        if self._readers == 0:
+            self._clock.cancel()
 
     def _tick_in(self, seconds: float) -> None:
         self._clock = asyncio.get_running_loop().call_later(seconds, self._tick)
@@ -81,7 +82,7 @@ class GrowingLog:
     def _tick(self) -> None:
         left = self._grew_at + frames.IDLE_SECONDS - time.monotonic()
         if left <= 0:
-            self._news.set()
+            self._news.tell()
         self._tick_in(left if left > 0 else frames.IDLE_SECONDS)
 
     def _since(self, place: Cursor) -> list[Entry]:
