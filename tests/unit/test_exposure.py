@@ -101,6 +101,25 @@ def test_what_was_found_is_offered_after_all_that_was_offered_before() -> None:
         assert later[: len(earlier)] == earlier
 
 
+@pytest.mark.parametrize("mode", [SEARCH, GATEWAY, DIRECT])
+def test_the_reader_of_long_results_has_its_place_from_the_first_that_was_cut(mode: ExposureMode) -> None:
+    exposure, reader = Exposure(mode), local_entry("read_result", "", {})
+    cut = ToolMessage("call_1", "notes__add_note", "head … tail", cut=True)
+    said: list[Message] = [UserMessage("Mail!")]
+    offers = [names(exposure.offered(CATALOGUE, said, [OWN], reader))]
+    for more in (searched("notes__add_note"), cut, searched("mail__send_message"), cut, called("weather__forecast")):
+        said.append(more)
+        offers.append(names(exposure.offered(CATALOGUE, said, [OWN], reader)))
+
+    for earlier, later in pairwise(offers):
+        assert later[: len(earlier)] == earlier
+    assert ["read_result" in offered for offered in offers] == [False, False, True, True, True, True]
+    if mode is SEARCH:
+        later = ["notes__add_note", "read_result", "mail__send_message", "weather__forecast"]
+        assert offers[-1] == ["tool_search", "read_book", *later]
+    assert "read_result" not in names(exposure.offered(CATALOGUE, said, [OWN]))
+
+
 @pytest.mark.parametrize(
     ("messages", "offered"),
     [

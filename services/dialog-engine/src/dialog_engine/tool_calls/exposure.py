@@ -62,15 +62,25 @@ class Exposure:
         return rule
 
     def offered(
-        self, catalogue: tuple[ToolEntry, ...], messages: Sequence[Message], own: Sequence[ToolEntry] = ()
+        self,
+        catalogue: tuple[ToolEntry, ...],
+        messages: Sequence[Message],
+        own: Sequence[ToolEntry] = (),
+        reader: ToolEntry | None = None,
     ) -> tuple[ToolEntry, ...]:
-        """What is offered after these messages; `own` are tools of the engine's that always are.
+        """What is offered after these messages; `own` are tools of the engine's that always are, `reader` one that is
+        from the first result on that was cut.
 
-        What is found later comes last, so that the beginning of the list stays as the provider has it in its cache.
+        What comes later comes last, so that the beginning of the list stays as the provider has it in its cache: a
+        tool that is of no use yet is not worth a place there.
         """
         rule = self.in_force(catalogue)
-        searched = rule.mode is ExposureMode.SEARCH
-        return (*rule.offered, *own, *(found(catalogue, messages, self.budget_tokens) if searched else ()))
+        later = found(catalogue, messages, self.budget_tokens) if rule.mode is ExposureMode.SEARCH else []
+        cut = next((n for n, m in enumerate(messages, 1) if isinstance(m, ToolMessage) and m.cut), 0)
+        if reader and cut:
+            before = set(chain.from_iterable(map(_mentioned, messages[:cut])))
+            later.insert(sum(tool.name in before for tool in later), reader)
+        return (*rule.offered, *own, *later)
 
     def _knows(self, catalogue: tuple[ToolEntry, ...]) -> bool:
         if self._last is None or self._last[0] != catalogue:

@@ -8,7 +8,6 @@ from dialog_engine.tool_calls.exposure import Exposure
 from dialog_engine.tool_calls.local_tools import LocalTool, LocalTools
 from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.processors.conversation_entry import ConversationEntry
-from dialog_engine.tool_calls.processors.offer_reader import OfferReader
 from dialog_engine.tool_calls.processors.recursive import Recursive
 from dialog_engine.tool_calls.processors.result_formatting import ResultFormatting
 from dialog_engine.tool_calls.processors.start_side_band import StartSideBand
@@ -64,13 +63,13 @@ def standard_pipeline(
     `local` are tools that the engine answers itself; so is `reader`, which reads on in results that were cut.
     `exposure` says how the tools of `source` are offered, and is `auto` when it does not.
     """
-    on_demand = (reader,) if reader else ()
-    tools = LocalTools(source, (*local, ToolSearch(source), *on_demand))
+    tools = LocalTools(source, (*local, ToolSearch(source), *((reader,) if reader else ())))
     return Pipeline(
         prepare=(ConversationEntry(system_prompt),),
         rounds=(
-            ToolPreparation(source, exposure or Exposure(), [tool.entry for tool in local]),
-            *(OfferReader(each.entry) for each in on_demand),
+            ToolPreparation(
+                source, exposure or Exposure(), [tool.entry for tool in local], reader.entry if reader else None
+            ),
             StartSideBand(max_rounds),
             ToolCallExtractor(),
             ToolExecution(tools, rounds),
