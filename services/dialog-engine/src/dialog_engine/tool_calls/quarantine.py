@@ -62,7 +62,7 @@ class Quarantine:
 
     def by_all(self, tool: ToolEntry) -> bool:
         """No model is offered the tool."""
-        return bool(self._refused) and len(self.reasons(tool)) == len(self._refused)
+        return bool(self._refused) and all(self.reason(tool, model) for model in self._refused)
 
     def guard(self, llm: StreamChat, model: str) -> StreamChat:
         """`llm`, which is called `model`, asked again without a tool that it refuses by name, as long as it has said
