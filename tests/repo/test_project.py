@@ -18,6 +18,11 @@ BESIDE = "../" + "shared/"
 ELSEWHERE = re.compile(rf"{re.escape(BESIDE)}|(?<![\w.-])/(work|home|Users)/|/root/\.pyenv|/opt/(uvv|pypi)")
 LINK = re.compile(r"\[[^\]]*\]\((?!https?://|mailto:|#)([^)#\s]+)[^)]*\)")
 
+TOP_LEVEL = {
+    *(".ci", ".dockerignore", ".env.example", ".gitignore", "Makefile", "README.md", "docker-compose.yml"),
+    *("pyproject.toml", "uv.lock", "services", "deploy", "docs", "examples", "benchmarks", "tests"),
+}
+
 
 @cache
 def tracked() -> list[Path]:
@@ -42,6 +47,10 @@ def test_no_file_names_a_path_of_somebodys_machine() -> None:
     }
 
     assert found == set()
+
+
+def test_nothing_else_lies_at_the_top_level() -> None:
+    assert {path.relative_to(ROOT).parts[0] for path in tracked()} <= TOP_LEVEL
 
 
 def test_packages_are_locked_to_the_public_index() -> None:
