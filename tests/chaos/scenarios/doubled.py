@@ -22,7 +22,8 @@ from tests.support.waiting import wait_until_blocking
 
 KEYS = Keys()
 GAP_SECONDS = 0.25
-UNHEARD_SECONDS = 5.0
+UNHEARD_SECONDS = 2.0
+"""Longer than a call runs."""
 SETTLE_SECONDS = 30.0
 LATE_MS = 15_000.0
 """A doorbell that was lost costs 5 seconds at most, and an engine that was killed has to start first."""
@@ -101,6 +102,8 @@ def _silence(under_fire: Trial, redis: Any, mailboxes: Sequence[str]) -> int:
     """Take all doorbells away, some unheard because the engine stands still; how many of these told of an end."""
     engine = under_fire.rig.engine
     assert engine is not None
+    if not under_fire.observer.running():
+        return 0  # what has ended was not heard of before: the engine is left to find that out
     engine.freeze()
     try:
         heard = {mailbox: redis.xinfo_stream(mailbox)["last-generated-id"] for mailbox in mailboxes}
