@@ -669,6 +669,10 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_chat_page.py::"
         "test_with_several_models_the_picked_one_is_asked_also_by_a_message_that_waits_and_after_a_reload",
     ),
+    "the page lets the tool mode be picked where it may be chosen": (
+        "e2e/test_chat_page.py::test_with_one_model_there_is_nothing_to_pick",
+        "e2e/test_chat_page.py::test_where_tool_modes_may_be_chosen_the_picked_one_is_asked_for_and_kept",
+    ),
     "Anthropic messages": (
         "unit/test_llm_anthropic_assembly.py::test_an_answer_is_understood",
         "unit/test_llm_anthropic_assembly.py::test_wherever_the_network_cuts_a_stream_the_events_are_the_same",

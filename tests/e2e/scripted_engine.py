@@ -91,6 +91,9 @@ class ScriptedEngine:
         self.models: list[Json] = [{"name": "demo:scripted", "label": "Scripted", "default": True}]
         self.chosen: list[str | None] = []
         """The models that messages asked for."""
+        self.tool_modes: list[str] = []
+        self.chosen_tool_modes: list[str | None] = []
+        """The tool modes that messages asked for."""
         self.reconnects: list[str | None] = []
         self.cancels: list[str] = []
         self.media: bytes = PIXEL
@@ -325,6 +328,7 @@ class ChatRequest(BaseModel):
     sessionId: str | None = None  # noqa: N815 - the wire's name
     onBusy: str = "refuse"  # noqa: N815 - likewise
     model: str | None = None
+    toolMode: str | None = None  # noqa: N815 - likewise
 
 
 def scripted_app(engine: ScriptedEngine) -> FastAPI:
@@ -373,7 +377,7 @@ def _sessions(engine: ScriptedEngine) -> APIRouter:
         return {"name": "callstream", "version": "0.1.0", "model": engine.model, "mcp": {"enabled": True}}
 
     async def models() -> Json:
-        return {"models": engine.models, "toolModes": []}
+        return {"models": engine.models, "toolModes": engine.tool_modes}
 
     async def sessions(before: str = "9999", limit: int = 50) -> Json:
         newest_first = sorted(engine.sessions.values(), key=lambda session: session.created_at, reverse=True)
@@ -404,6 +408,7 @@ def _turns(engine: ScriptedEngine) -> APIRouter:
 
     async def chat(request: ChatRequest, client: Request) -> Response:
         engine.chosen.append(request.model)
+        engine.chosen_tool_modes.append(request.toolMode)
         session = engine.find(request.sessionId) if request.sessionId else engine.new_session()
         if request.onBusy == "queue" and not await engine.free(session, client):
             return Response(status_code=499)

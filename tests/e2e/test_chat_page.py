@@ -34,9 +34,10 @@ def test_with_one_model_there_is_nothing_to_pick(chat: ChatPage, engine: Scripte
     chat.open()
     expect(chat.page.get_by_test_id("model-label")).to_be_visible()
     expect(chat.page.get_by_label("Model", exact=True)).to_be_hidden()
+    expect(chat.page.get_by_label("How tools are called")).to_be_hidden()
     chat.suggestions.first.click()
     chat.expect_idle()
-    assert engine.chosen == [None]
+    assert (engine.chosen, engine.chosen_tool_modes) == ([None], [None])
 
 
 def test_with_several_models_the_picked_one_is_asked_also_by_a_message_that_waits_and_after_a_reload(
@@ -66,6 +67,36 @@ def test_with_several_models_the_picked_one_is_asked_also_by_a_message_that_wait
     expect(chat.questions).to_have_count(3)
     chat.expect_idle()
     assert engine.chosen == [None, "anthropic:claude", "anthropic:claude"]
+
+
+def test_where_tool_modes_may_be_chosen_the_picked_one_is_asked_for_and_kept(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    engine.tool_modes = ["auto", "native", "tool_use", "of a later release"]
+    chat.open()
+    picker = chat.page.get_by_label("How tools are called")
+    expect(picker.locator("option")).to_have_text(
+        [
+            "Tools: as usual",
+            "Tools: automatic",
+            "Tools: function calling",
+            "Tools: tool_use tags",
+            "Tools: of a later release",
+        ]
+    )
+    chat.suggestions.first.click()
+    chat.expect_idle()
+    picker.select_option("tool_use")
+    chat.ask("and this")
+    expect(chat.questions).to_have_count(2)
+    chat.expect_idle()
+    chat.page.reload()
+    expect(picker).to_have_value("tool_use")
+    chat.ask("and that")
+    expect(chat.questions).to_have_count(3)
+    chat.expect_idle()
+    assert engine.chosen_tool_modes == [None, "tool_use", "tool_use"]
+    assert engine.chosen == [None, None, None]
 
 
 def test_a_suggestion_is_asked_and_its_tool_calls_are_shown_with_their_results(chat: ChatPage) -> None:

@@ -41,13 +41,13 @@ export class Api {
   markdown = async (texts) => (await this.#json("/ui/markdown", { method: "POST", body: { texts } })).html;
 
   /**
-   * Starts a turn; the response is its event stream. `model` null: the usual one answers. While another turn runs:
-   * `onBusy` "refuse" or "queue".
+   * Starts a turn; the response is its event stream. `choice` is what the message asks for, `{model, toolMode}`; what is
+   * left out is as usual. While another turn runs: `onBusy` "refuse" or "queue".
    */
-  chat = (sessionId, message, model, signal, onBusy = "refuse") =>
+  chat = (sessionId, message, choice, signal, onBusy = "refuse") =>
     this.#request("/v1/chat", {
       method: "POST",
-      body: { sessionId, message, onBusy, ...(model && { model }) },
+      body: { sessionId, message, onBusy, ...choice },
       signal,
       accept: "text/event-stream",
     });

@@ -45,11 +45,11 @@ export class Chat {
   }
 
   /**
-   * Sends a message for `model` (null: the usual one) and follows its answer to the end; while a turn runs the message
+   * Sends a message with what was picked for it and follows its answer to the end; while a turn runs the message
    * waits for it. Calls `onRejected` when the message was not accepted.
    */
-  async send(text, model, onRejected) {
-    if (this.#store.state.phase === "running") return this.#queue(text, model, onRejected);
+  async send(text, choice, onRejected) {
+    if (this.#store.state.phase === "running") return this.#queue(text, choice, onRejected);
     const signal = this.#leave();
     const reject = () => {
       this.#store.dispatch({ type: "rejected" });
@@ -59,9 +59,9 @@ export class Chat {
     await this.#attempt(signal, async () => {
       const queue = () => {
         this.#store.dispatch({ type: "rejected" });
-        this.#queue(text, model, onRejected);
+        this.#queue(text, choice, onRejected);
       };
-      const turn = await this.#begin(text, model, signal).catch((error) =>
+      const turn = await this.#begin(text, choice, signal).catch((error) =>
         this.#explain(error, { reject, queue }, signal),
       );
       this.#onSessions();
@@ -105,13 +105,13 @@ export class Chat {
   }
 
   /** Has a message wait for the turn that runs in the conversation. It goes on waiting when the user looks elsewhere. */
-  async #queue(text, model, onRejected) {
+  async #queue(text, choice, onRejected) {
     const { sessionId } = this.#store.state;
     const here = () => this.#store.state.sessionId === sessionId;
     this.#waiting = new AbortController();
     this.#store.dispatch({ type: "queued", text });
     try {
-      const response = await this.#api.chat(sessionId, text, model, this.#waiting.signal, "queue");
+      const response = await this.#api.chat(sessionId, text, choice, this.#waiting.signal, "queue");
       response.body?.cancel(); // the conversation has more that is new than this turn: it is loaded as a whole
       if (!here()) return;
       this.#store.dispatch({ type: "accepted", turnId: response.headers.get("X-Turn-Id") });
@@ -139,13 +139,13 @@ export class Chat {
   }
 
   /** Starts a turn. The conversation is made first, so that its id is known even if the stream never opens. */
-  async #begin(text, model, signal) {
+  async #begin(text, choice, signal) {
     const { sessionId } = this.#store.state;
     if (!sessionId) {
       const made = await this.#api.createSession(signal);
       this.#store.dispatch({ type: "named", sessionId: made.sessionId });
     }
-    const response = await this.#api.chat(this.#store.state.sessionId, text, model, signal);
+    const response = await this.#api.chat(this.#store.state.sessionId, text, choice, signal);
     return { turnId: response.headers.get("X-Turn-Id"), response };
   }
 

@@ -10,7 +10,7 @@ import { Store } from "./store.js";
 import { ComposerView } from "./view-composer.js";
 import { ConversationView } from "./view-conversation.js";
 import { confirmDelete, Keys } from "./view-dialogs.js";
-import { ModelPicker } from "./view-models.js";
+import { Pickers } from "./view-pickers.js";
 import { NoticeView } from "./view-notice.js";
 import { ScrollView } from "./view-scroll.js";
 import { SidebarView } from "./view-sidebar.js";
@@ -26,7 +26,7 @@ const chat = new Chat({ api, store, onError: showError, onSessions: refreshSessi
 
 const scroll = new ScrollView();
 const composer = new ComposerView({ onSend: send, onStop: () => chat.stop() });
-const picker = new ModelPicker();
+const pickers = new Pickers();
 const conversation = new ConversationView(byId("conversation"), {
   markdown: new MarkdownQueue(api.markdown),
   media: api.media,
@@ -67,7 +67,7 @@ tabs.addEventListener("message", ({ data }) => {
 function send(text) {
   notice.hide();
   scroll.follow();
-  return chat.send(text, picker.chosen, () => composer.restore(text));
+  return chat.send(text, pickers.chosen, () => composer.restore(text));
 }
 
 function startAnew() {
@@ -136,7 +136,7 @@ async function drawAbout() {
   const { model, version, mcp } = await api.about();
   byId("model").textContent = model.scripted ? "Scripted demo model" : model.label || model.id;
   byId("model").classList.toggle("scripted", model.scripted);
-  byId("model").hidden = picker.show((await api.models()).models) && !model.scripted;
+  byId("model").hidden = pickers.show(await api.models()) && !model.scripted;
   byId("scripted").hidden = !model.scripted;
   byId("version").textContent = version;
   byId("tools").textContent = toolsLine(mcp);
