@@ -324,7 +324,7 @@ async def test_those_who_wait_hear_that_the_session_is_free(engines: Engines) ->
         await engines.two.claim(LATER, known=True)
         await engines.one.claim(NEXT, known=True, wait_seconds=KEPT)
         await engines.two.withdraw(LATER)
-        heard = [await ear.get_message(timeout=5) for _ in range(3)]
+        heard = [await ear.get_message(timeout=2) for _ in range(3)]
         assert [msgspec.json.decode(each["data"]) for each in heard if each] == [FREE] * 3
         await engines.one.leave(NEXT)
         assert await ear.get_message(timeout=0.1) is None  # nobody is left to hear it
