@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError
 
 from dialog_engine.chat.journal import (
     Change,
@@ -189,22 +188,13 @@ class SharedJournal(Journal):
         self._mark.set()
 
     async def _send(self, changes: Sequence[tuple[JournalEntry, Change]]) -> list[Any]:
-        script = scripts.load("share")
-        while True:
-            pipeline = self._redis.pipeline(transaction=False)
-            for entry, change in changes:
-                keys, args = self._runs.share_command(entry, change)
-                pipeline.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
-            async with asyncio.timeout(ANSWER_SECONDS):
-                answers: list[Any] = await pipeline.execute(raise_on_error=False)
-                if any(isinstance(answer, NoScriptError) for answer in answers):
-                    loaded: Any = self._redis.script_load(script.text)
-                    await loaded
-                    continue
-            for answer in answers:
-                if isinstance(answer, Exception) and is_outage(answer):
-                    raise answer
-            return answers
+        commands = [self._runs.share_command(entry, change) for entry, change in changes]
+        async with asyncio.timeout(ANSWER_SECONDS):
+            answers = await scripts.run_each(self._redis, scripts.load("share"), commands)
+        for answer in answers:
+            if isinstance(answer, Exception) and is_outage(answer):
+                raise answer
+        return answers
 
     def _note(self, entry: JournalEntry, answer: Any) -> bool:
         """Take account of what became of an entry. Whether it is shared."""

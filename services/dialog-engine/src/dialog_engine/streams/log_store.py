@@ -7,10 +7,10 @@ from importlib.resources import files
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError
 
 from dialog_engine.chat.frames import Cursor
 from dialog_engine.streams.log_entries import Entry, entry_from_fields
+from dialog_engine.streams.scripts import run_each
 from dialog_engine.streams.turn_log import LiveLog
 from plugins_contract.keys import Keys
 from plugins_contract.ledger.scripts import Script, script
@@ -59,20 +59,8 @@ class LogStore:
 
     async def append(self, logs: Sequence[LiveLog]) -> list[Answer]:
         """Store what each log has and Redis has not, all in one round trip. An answer for each."""
-        answers = await self._append(logs)
-        if any(isinstance(answer, NoScriptError) for answer in answers):
-            await self._redis.execute_command("SCRIPT", "LOAD", append_script().text)
-            answers = await self._append(logs)  # what was stored already is found there
-        return [_answer(answer) for answer in answers]
-
-    async def _append(self, logs: Sequence[LiveLog]) -> list[Any]:
-        pipeline = self._redis.pipeline(transaction=False)
-        for live in logs:
-            args: list[str | int] = [live.turn.epoch, live.stored_up_to, LIFETIME_SECONDS]
-            for entry in live.to_store():
-                args += (entry.last, entry.name, *entry.field)
-            pipeline.execute_command("EVALSHA", append_script().sha, 1, self._keys.turn(live.turn.turn_id), *args)
-        return await pipeline.execute(raise_on_error=False)
+        commands = [([self._keys.turn(live.turn.turn_id)], _arguments(live)) for live in logs]
+        return [_answer(answer) for answer in await run_each(self._redis, append_script(), commands)]
 
     async def read(
         self, turn_id: str, after: Cursor, *, before_epoch: int | None = None
@@ -98,6 +86,13 @@ class LogStore:
         """The last entry; None when there is no log."""
         entries = _entries(await self._redis.xrevrange(self._keys.turn(turn_id), count=1))
         return entries[0] if entries else None
+
+
+def _arguments(live: LiveLog) -> list[str | int]:
+    args: list[str | int] = [live.turn.epoch, live.stored_up_to, LIFETIME_SECONDS]
+    for entry in live.to_store():
+        args += (entry.last, entry.name, *entry.field)
+    return args
 
 
 def _answer(answer: Any) -> Answer:
