@@ -455,7 +455,8 @@ def _turns(engine: ScriptedEngine) -> APIRouter:
 @contextmanager
 def serving(engine: ScriptedEngine) -> Generator[str]:
     """Runs the engine on a free port of the loopback, in a thread of its own, and gives its base URL."""
-    config = uvicorn.Config(scripted_app(engine), lifespan="off", ws="none", log_level="critical")
+    # Without `log_config` it changes nothing of the logging that all tests of a run share.
+    config = uvicorn.Config(scripted_app(engine), lifespan="off", ws="none", log_config=None)
     server = uvicorn.Server(config)
     listening = threading.Event()
 
