@@ -43,7 +43,9 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
             load = Load(streams, seconds * options.pace, 1000 / options.pace)
             await side_by_side(f"{options.pace} tokens/s each", relays[:2], load, options.rounds)
         await first_token(source, relays, options.asks)
-        await memory(relays[0], options.memory_streams)
+        # Another engine: the one above has memory from before, which would be used again and hide what streams take.
+        (apart := folder / "memory").mkdir()
+        await memory(stack.enter_context(callstream(source.port, apart)), options.memory_streams)
 
 
 async def side_by_side(what: str, relays: Sequence[Relay], load: Load, rounds: int) -> None:
