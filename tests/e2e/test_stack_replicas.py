@@ -147,6 +147,7 @@ def test_redis_may_be_restarted_between_the_death_and_the_takeover(
     told = Transcript()
     one.read(turn_id, told, until=step("running"))
     stack.wait_for_effect("redis")
+    stack.redis.write_down()  # this is about what the engines do, not about what a server on a busy disk may lose
     one.process.kill()
     stack.redis.kill()
     stack.redis.start()
