@@ -24,8 +24,8 @@ from tests.chaos.trial import Trial, trial
 GROWTH, GROWTH_MIB, GROWTH_FILES = 1.2, 10.0, 10.0
 """What may be added between the first third and the last: a part of it, and so many MiB or files."""
 LEFT_BEHIND = 2
-"""Consumers of workers that have ended, at most. One that went while a read of it was being answered holds an entry for
-a moment, and stays in the group, empty, until it has been silent for ten minutes. If all stayed there would be more."""
+"""Consumers of workers that have ended, at most. One that holds an entry when it goes, such as one whose read was being
+answered, stays in the group until it has been silent for ten minutes. If all stayed there would be more."""
 
 
 @dataclass(frozen=True, slots=True)
