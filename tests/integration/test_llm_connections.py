@@ -26,21 +26,12 @@ from dialog_engine.errors import (
 from dialog_engine.llm import reading
 from dialog_engine.llm.openai_client import OpenAIChatClient
 from dialog_engine.llm.waits import Waits
-from dialog_engine.model import ChatRequest, FinishReason, LLMEvent, StreamEnd, TextDelta, Turn, UserMessage
+from dialog_engine.model import ChatRequest, FinishReason, LLMEvent, StreamEnd, TextDelta, UserMessage
+from tests.support.hello import HELLO, HELLO_EVENTS, KEY, REQUEST, TURN
 from tests.support.scripted_provider import CutError, Exchange, Provider, answer, refusal, serving
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
-
-KEY = "hunter2hunter2"
-TURN = Turn("turn", "session", "subject")
-REQUEST = ChatRequest((UserMessage("Hi"),), TURN)
-HELLO = [
-    b'data: {"choices":[{"delta":{"content":"Hel"}}]}\n\n',
-    b'data: {"choices":[{"delta":{"content":"lo"},"finish_reason":"stop"}]}\n\n',
-    b"data: [DONE]\n\n",
-]
-HELLO_EVENTS = [TextDelta("Hello"), StreamEnd(FinishReason.STOP)]
 
 
 @pytest.fixture(autouse=True)

@@ -10,20 +10,11 @@ from dialog_engine.errors import LLMAuthenticationError, LLMError, LLMRequestErr
 from dialog_engine.llm import asking
 from dialog_engine.llm.anthropic_client import AnthropicChatClient
 from dialog_engine.llm.openai_client import OpenAIChatClient
-from dialog_engine.model import ChatRequest, FinishReason, LLMEvent, StreamEnd, TextDelta, Turn, UserMessage
+from dialog_engine.model import LLMEvent
+from tests.support.hello import HELLO, HELLO_EVENTS, KEY, REQUEST
 from tests.support.scripted_provider import Exchange, Provider, Script, answer, serving
 
 pytestmark = pytest.mark.anyio
-
-KEY = "hunter2hunter2"
-TURN = Turn("turn", "session", "subject")
-REQUEST = ChatRequest((UserMessage("Hi"),), TURN)
-HELLO = [
-    b'data: {"choices":[{"delta":{"content":"Hel"}}]}\n\n',
-    b'data: {"choices":[{"delta":{"content":"lo"},"finish_reason":"stop"}]}\n\n',
-    b"data: [DONE]\n\n",
-]
-HELLO_EVENTS = [TextDelta("Hello"), StreamEnd(FinishReason.STOP)]
 
 
 @pytest.fixture(autouse=True)
