@@ -1,5 +1,6 @@
 """Leases: kept from a thread while the loop is alive, given up in time, and told about at most once."""
 
+import asyncio
 import threading
 import time
 from collections.abc import AsyncGenerator
@@ -94,11 +95,14 @@ def delivery(execution_class: ExecutionClass = ExecutionClass.REPEATABLE) -> Del
 
 @asynccontextmanager
 async def keeping(scripts: Scripts, times: LeaseTimes = TIMES) -> AsyncGenerator[LeaseKeeper]:
+    """A keeper that runs. It is cancelled as the worker does it, once: a cancel scope would not wait for its thread."""
     keeper = LeaseKeeper(scripts, Keys(), times)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(keeper.run)
+    running = asyncio.create_task(keeper.run())
+    try:
         yield keeper
-        tasks.cancel_scope.cancel()
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
 
 
 def hold(keeper: LeaseKeeper, told: Told, what: Delivery | None = None) -> Any:
@@ -252,9 +256,14 @@ async def test_the_holder_of_a_lease_that_was_let_go_is_told_nothing() -> None:
     assert told == Told()
 
 
-async def test_the_thread_ends_with_the_keeper() -> None:
-    async with keeping(Scripts()):
-        await wait_until(lambda: "lease renewal" in {thread.name for thread in threading.enumerate()})
+async def test_the_keeper_ends_with_its_thread_whatever_that_waits_for() -> None:
+    scripts = Scripts(hangs=threading.Event())
+    assert scripts.hangs is not None
+    async with keeping(scripts) as keeper:
+        with hold(keeper, Told()):
+            await wait_until(lambda: scripts.asked_at)
+        asyncio.get_running_loop().call_later(5 * TIMES.renew, scripts.hangs.set)
+    assert scripts.hangs.is_set()
     assert "lease renewal" not in {thread.name for thread in threading.enumerate()}
 
 

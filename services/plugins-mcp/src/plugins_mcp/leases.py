@@ -105,7 +105,7 @@ class LeaseKeeper:
                 self._leases.discard(lease)
 
     async def run(self) -> None:
-        """Renew, until cancelled. The thread ends with this task."""
+        """Renew, until cancelled. Its thread has ended when this has."""
         loop = asyncio.get_running_loop()
         self._stop.clear()
         self._beat_at = time.monotonic()
