@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from deploy.local.ports import free_port
 from dialog_engine.chat.facts import DEFAULT_ROUTES
 from dialog_engine.model import AssistantMessage, CallAnswered, ToolCall, Turn
 from dialog_engine.storage.calls import SqliteCalls
@@ -30,7 +31,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from tests.support.beginnings import begin
-from tests.support.processes import ROOT, Process, answers, free_port
+from tests.support.processes import ROOT, Process, answers
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
 

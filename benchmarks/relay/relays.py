@@ -12,7 +12,8 @@ from pathlib import Path
 
 from benchmarks.relay.answers import MODEL, Answer
 from benchmarks.relay.readers import post
-from tests.support.processes import ROOT, Process, answers, free_port
+from deploy.local.ports import free_port
+from tests.support.processes import ROOT, Process, answers
 from tests.support.servers import LocalServer, embedded_binary
 
 TICKS = os.sysconf("SC_CLK_TCK")

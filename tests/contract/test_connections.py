@@ -12,9 +12,9 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from deploy.local.ports import free_port
 from plugins_contract.announcements import LISTEN_SECONDS, announcements
 from plugins_contract.connections import LONGEST_BLOCK, blocking_client, command_client, thread_client
-from tests.support.processes import free_port
 from tests.support.servers import LocalServer
 
 pytestmark = pytest.mark.anyio

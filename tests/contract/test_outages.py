@@ -7,12 +7,12 @@ import anyio
 import pytest
 from redis.exceptions import RedisError, ResponseError
 
+from deploy.local.ports import free_port
 from plugins_contract.connections import command_client, describe_outage, is_outage
 from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from tests.support.ledger import Bench
-from tests.support.processes import free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from deploy.local.ports import free_port
 from tests.support.everything import everything_server
-from tests.support.processes import Process, answers, free_port
+from tests.support.processes import Process, answers
 from tests.support.stack import BIN, Stack, running_stack
 
 DEMO = {"mcpServers": {"demo": {"type": "http", "url": "${DEMO_MCP_URL}"}}}

@@ -14,11 +14,11 @@ from typing import Any
 import anyio
 import pytest
 
+from deploy.local.ports import free_port
 from plugins_contract.dead_letters import OPERATORS
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallState, ToolOutcome
-from tests.support.processes import free_port
 from tests.support.stack import BIN, Stack, running_stack
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling

@@ -15,7 +15,8 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.support.processes import ROOT, Process, free_port, running
+from deploy.local.ports import free_port
+from tests.support.processes import ROOT, Process, running
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from deploy.local.ports import free_port
 from plugins_contract.catalogue import ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
@@ -22,7 +23,6 @@ from tests.integration.servers import (
     traced,
 )
 from tests.integration.servers.scripted import LEGACY, MODERN, Behaviour, Request, ScriptedServer, scripted
-from tests.support.processes import free_port
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio

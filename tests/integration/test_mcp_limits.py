@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from deploy.local.ports import free_port
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Answered, McpServer, TimedOut, ToolOptions
 from tests.integration.servers import connected, demo_over_http, demo_stdio, remote, traced
-from tests.support.processes import free_port
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from deploy.local.ports import free_port
 from plugins_contract.outcomes import CallProgress, CallState, LinkBlock, MediaBlock, TextBlock, ToolOutcome
 from plugins_mcp.mcp import (
     Answered,
@@ -33,7 +34,7 @@ from tests.integration.servers import (
     tool_names,
 )
 from tests.support.everything import everything_server
-from tests.support.processes import free_port, running
+from tests.support.processes import running
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio

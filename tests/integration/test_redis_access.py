@@ -12,10 +12,11 @@ import pytest
 from redis import Redis
 from redis.exceptions import RedisError
 
+from deploy.local.ports import free_port
 from plugins_contract.connections import thread_client
 from plugins_contract.redis_address import Login, RedisAddress, Tls
 from tests.support.certificates import Certificates, make_certificates
-from tests.support.processes import ROOT, Process, answers, free_port
+from tests.support.processes import ROOT, Process, answers
 from tests.support.servers import LocalServer, embedded_binary, missing
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import wait_until_blocking

@@ -8,9 +8,10 @@ from pathlib import Path
 import anyio
 import pytest
 
+from deploy.local.ports import free_port
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState
-from tests.support.processes import Process, answers, free_port
+from tests.support.processes import Process, answers
 from tests.support.quick_worker import QUICK
 from tests.support.stack import BIN, Stack, running_stack
 from tests.support.waiting import wait_until

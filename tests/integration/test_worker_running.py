@@ -13,13 +13,14 @@ import httpx2
 import msgspec
 import pytest
 
+from deploy.local.ports import free_port
 from plugins_contract.catalogue import ServerCatalogue, ServerHeartbeat, ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState, TextBlock
 from tests.support.ledger import CANCELLED
-from tests.support.processes import Process, answers, free_port
+from tests.support.processes import Process, answers
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
 

@@ -6,7 +6,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.processes import ROOT, Process, free_port
+from deploy.local.ports import free_port
+from tests.support.processes import ROOT, Process
 from tests.support.waiting import wait_until_blocking
 
 CONFIG = ROOT / "deploy" / "nginx" / "callstream.conf"

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import tempfile
 import urllib.error
@@ -18,14 +17,6 @@ from tests.support.waiting import wait_until, wait_until_blocking
 ROOT = Path(__file__).resolve().parents[2]
 """The root of the repository."""
 STOP_SECONDS = 10.0
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def answers(url: str) -> bool:

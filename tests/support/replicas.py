@@ -11,7 +11,8 @@ from typing import Any
 
 import httpx2
 
-from tests.support.processes import Process, free_port
+from deploy.local.ports import free_port
+from tests.support.processes import Process
 from tests.support.stack import ENGINE, Event, Stack, events_of
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking

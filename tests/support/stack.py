@@ -15,7 +15,8 @@ from typing import Any
 
 import httpx2
 
-from tests.support.processes import ROOT, Process, answers, free_port
+from deploy.local.ports import free_port
+from tests.support.processes import ROOT, Process, answers
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until_blocking
 

@@ -17,13 +17,14 @@ from typing import Any
 
 import msgspec
 
+from deploy.local.ports import free_port
 from plugins_contract.catalogue import ServerHeartbeat, ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.chaos.mcp_peers import START_SECONDS, Child, Remote, runs
 from tests.chaos.report import Report, Size
-from tests.support.processes import answers, free_port, running
+from tests.support.processes import answers, running
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling

@@ -8,9 +8,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deploy.local.ports import free_port
 from tests.chaos.stopping.notes import Noted
 from tests.integration.servers import accepts
-from tests.support.processes import ROOT, Process, free_port
+from tests.support.processes import ROOT, Process
 from tests.support.replicas import Replica
 from tests.support.stack import START_SECONDS, Stack
 from tests.support.waiting import wait_until_blocking
