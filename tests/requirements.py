@@ -460,6 +460,8 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     ),
     "any replica serves the next turn of a session": (
         "integration/test_replicas.py::test_the_next_turn_of_a_session_can_be_asked_of_any_engine",
+        "integration/test_replicas.py::test_an_engine_that_knew_a_session_before_redis_lost_it_reads_it_anew",
+        "contract/test_runs.py::test_no_version_of_a_session_comes_twice_whatever_redis_has_lost",
     ),
     "one turn at a time per session": (
         "integration/test_storage.py::test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for",

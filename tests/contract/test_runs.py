@@ -68,6 +68,17 @@ class Engines:
         assert run is not None
         return await engine.take(turn.turn_id, run)
 
+    async def version(self, session_id: str = TURN.session_id) -> int:
+        """The version of the session's copy; 0 when there is none."""
+        found = await self.two.head(session_id)
+        return found[1] if isinstance(found, tuple) else 0
+
+    async def later_than(self, version: int) -> None:
+        """Let that millisecond pass: what is lost and made anew within one is not what tests are about."""
+        seconds, microseconds = await self.redis.time()
+        while seconds * 1000 + microseconds // 1000 <= version:
+            seconds, microseconds = await self.redis.time()
+
     async def status(self, turn: Turn = TURN) -> str:
         """How the turn is doing, as every engine reads it."""
         copy = await self.two.whole(turn.session_id)
@@ -241,6 +252,23 @@ async def test_of_a_turn_that_redis_does_not_know_the_whole_session_is_wanted(en
     assert await engines.two.head("session-1") is None
 
 
+async def test_no_version_of_a_session_comes_twice_whatever_redis_has_lost(engines: Engines) -> None:
+    seen = [await engines.version()]
+    for loses in (False, True, False):
+        if loses:
+            await engines.redis.flushall()
+            await engines.later_than(seen[-1])
+        await engines.begin()
+        seen.append(await engines.version())
+    assert seen[0] == 0
+    assert len(set(seen)) == len(seen)
+    # Several changes within a millisecond, and a clock that is set back.
+    ahead = seen[-1] + 1_000_000
+    await engines.redis.hset(KEYS.session(TURN.session_id), "version", ahead)
+    await engines.begin()
+    assert await engines.version() == ahead + 1
+
+
 async def test_a_deleted_session_does_not_come_back(engines: Engines) -> None:
     await engines.begin()
     assert await engines.two.forget("session-1", "ada") == Busy("turn-1")
@@ -401,6 +429,15 @@ GUARDS = [
         "and tonumber(updated) > tonumber(found[3] or 0)",
         "",
         test_a_title_is_given_once_and_the_last_change_only_rises,
+    ),
+    Guard(
+        "share", "before + 1, now_ms()", "before + 1", test_no_version_of_a_session_comes_twice_whatever_redis_has_lost
+    ),
+    Guard(
+        "share",
+        "math.max(before + 1, now_ms())",
+        "now_ms()",
+        test_no_version_of_a_session_comes_twice_whatever_redis_has_lost,
     ),
     Guard("share", "redis.call('HSET', run, 'ended', 1)", "", test_a_turn_that_has_ended_is_nobodys_to_take),
     Guard("share", "\n  redis.call('ZREM', runs, turn)", "", test_a_turn_that_has_ended_is_not_given_up_to_anybody),

@@ -284,6 +284,20 @@ async def test_what_redis_lost_is_put_back_by_the_engine_that_runs_the_turn(
     model.held.set()
 
 
+async def test_an_engine_that_knew_a_session_before_redis_lost_it_reads_it_anew(
+    engines: tuple[Engine, Engine], redis_url: str
+) -> None:
+    here, there = engines
+    session_id = (await here.client.post("/v1/sessions")).json()["sessionId"]
+    await here.chat("first", sessionId=session_id)
+    assert await said(there, session_id) == ["first", "Hello"]
+    with SyncRedis.from_url(redis_url) as redis:
+        redis.flushall()
+    # As many changes as the session had seen before, so that a mere count of them would be the same again.
+    await there.chat("second", sessionId=session_id)
+    assert await said(here, session_id) == ["first", "Hello", "second", "Hello"]
+
+
 async def left_behind(folder: Path, redis_url: str, model: Model) -> Turn:
     """A turn in the middle of its first answer, whose engine has gone."""
     model.held.clear()

@@ -134,7 +134,7 @@ class SessionHead:
 
 @dataclass(frozen=True, slots=True)
 class SessionCopy:
-    """A whole session. `version` rises with every change that was shared."""
+    """A whole session. `version` rises with every change that was shared: a time of Redis, in ms."""
 
     head: SessionHead
     version: int

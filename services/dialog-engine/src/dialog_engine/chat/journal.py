@@ -61,10 +61,11 @@ class JournalTable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedVersions:
-    """Changes of this engine made versions `first` to `last` of a session, without anybody else's in between."""
+    """Changes of this engine took a session from version `before` (0: nothing was shared) to `last`, without anybody
+    else's in between."""
 
     session_id: str
-    first: int
+    before: int
     last: int
 
 

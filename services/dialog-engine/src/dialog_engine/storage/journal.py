@@ -80,7 +80,7 @@ class SqliteJournal(JournalTable):
                     "UPDATE copies SET version = ? WHERE session_id = ? AND version = ?",
                     each.last,
                     each.session_id,
-                    each.first - 1,
+                    each.before,
                 )
 
         await self._database.write(unit)

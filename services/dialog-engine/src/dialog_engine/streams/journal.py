@@ -77,7 +77,7 @@ class SharedJournal(Journal):
 
     def version(self, session_id: str, known: int) -> int:
         chain = self._versions.get(session_id)
-        return chain.last if chain and chain.first == known + 1 else known
+        return chain.last if chain and chain.before == known else known
 
     def taken_over(self, turn_id: str) -> None:
         self._moved.discard(turn_id)
@@ -199,8 +199,8 @@ class SharedJournal(Journal):
     def _note(self, entry: JournalEntry, answer: Any) -> bool:
         """Take account of what became of an entry. Whether it is shared."""
         match answer:
-            case [b"OK", version]:
-                self._note_version(entry.session_id, version)
+            case [b"OK", version, before]:
+                self._note_version(entry.session_id, before, version)
                 return True
             case [b"MOVED"]:
                 if entry.turn_id not in self._moved and self.on_moved(entry.turn_id, entry.epoch):
@@ -211,9 +211,9 @@ class SharedJournal(Journal):
                 log.error("a change of session %s cannot be shared: %s", entry.session_id, answer)
         return False
 
-    def _note_version(self, session_id: str, version: int) -> None:
+    def _note_version(self, session_id: str, before: int, version: int) -> None:
         known = self._versions.get(session_id)
-        first = known.first if known and known.last == version - 1 else version
+        first = known.before if known and known.last == before else before
         self._versions[session_id] = SharedVersions(session_id, first, version)
 
     async def _mark_shared(self) -> None:

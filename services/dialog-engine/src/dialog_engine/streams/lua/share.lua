@@ -4,11 +4,11 @@
 -- ARGV sessionId, turn ('' for none), engine, epoch, step, leaseMs, ttl, subject, title, createdAt, updatedAt,
 --   controlChannel, controlMessage, field, row, field, row, …
 --   step: 'begins' (makes the run when Redis has none), 'goes on', 'ends'
--- -> {'OK', version} | {'MOVED'} | {'GONE'} | {'FORGOTTEN'}
+-- -> {'OK', version, before (the version that this change was made on; 0 for none)} | {'MOVED'} | {'GONE'} | {'FORGOTTEN'}
 local session, run, runs, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, turn, engine, epoch, step, ttl, updated = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[7], ARGV[11]
 
-local found = redis.call('HMGET', session, 'running', 'title', 'updatedAt', 'forgotten')
+local found = redis.call('HMGET', session, 'running', 'title', 'updatedAt', 'forgotten', 'version')
 if found[4] then return {'FORGOTTEN'} end
 if turn ~= '' then
   local owner = redis.call('HMGET', run, 'engine', 'epoch')
@@ -43,4 +43,8 @@ if step == 'ends' then
   ring_line(KEYS[5], ARGV[12], ARGV[13])
 end
 redis.call('EXPIRE', session, ttl)
-return {'OK', redis.call('HINCRBY', session, 'version', 1)}
+-- Versions are times: a count would begin again in a Redis that has lost its data, and say of other rows that they are known.
+local before = tonumber(found[5] or 0)
+local version = math.max(before + 1, now_ms())
+redis.call('HSET', session, 'version', string.format('%.0f', version))
+return {'OK', version, before}
