@@ -19,7 +19,8 @@ PIECES = (
     *("</function_calls>", '<invoke name="add">', "<invoke name='now'>", "</invoke>", '<parameter name="a">'),
     *('<parameter name="tags">', '<parameter name="content">', "</parameter>", "<think>", "</think>", "<thinking>"),
     *("<tool_use_result>", "</tool_use_result>", "<function_results>", "</function_results>", "<result>", "</result>"),
-    *("<tool_name>", "</tool_name>", "<stdout>", "</stdout>"),
+    *("<tool_name>", "</tool_name>", "<stdout>", "</stdout>", "<![CDATA[", "]]>", '<invoke name="now"/>'),
+    *('{"name": "now"}', '{"name": "add", "arguments": {', '<parameter name="path"/>'),
     *("add", "now", "write", "nonsense", '{"a": 1}', '{"path": "', '"}', "[1, ", "]", "{", "}", '"', "\\", '\\"', "1"),
     *(
         "```",
@@ -172,19 +173,33 @@ def _space(random: Random) -> str:
 
 def _tool_uses(calls: list[tuple[str, dict[str, Any]]], random: Random) -> str:
     blocks = ""
+    shared = random.random() < 0.2
     for name, arguments in calls:
-        parts = ["<tool_use>", f"<name>{name}</name>", "<arguments>", json.dumps(arguments), "</arguments></tool_use>"]
+        written = json.dumps(arguments)
+        match random.randint(0, 5):
+            case 0 if not shared:
+                parts = [json.dumps({"name": name, "arguments": arguments})]
+            case 1:
+                parts = [f"<name>{name}</name>", "<arguments>", f"<![CDATA[{written}]]>", "</arguments>"]
+            case _:
+                parts = [f"<name>{name}</name>", "<arguments>", written, "</arguments>"]
+        parts = parts if shared else ["<tool_use>", *parts, "</tool_use>"]
         blocks += _space(random).join(parts) + _space(random)
-    return blocks
+    return f"<tool_use>{blocks}</tool_use>" if shared else blocks
 
 
 def _function_calls(calls: list[tuple[str, dict[str, Any]]], random: Random) -> str:
     space = _space(random)
     invokes = ""
     for name, arguments in calls:
-        parameters = space.join(
-            f'<parameter name="{key}">{with_layout(value) if isinstance(value, str) else json.dumps(value)}</parameter>'
-            for key, value in arguments.items()
-        )
+        parameters = space.join(_parameter(key, value, random) for key, value in arguments.items())
         invokes += f'<invoke name="{name}">{space}{parameters}{space}</invoke>{space}'
     return f"<function_calls>{space}{invokes}</function_calls>"
+
+
+def _parameter(name: str, value: object, random: Random) -> str:
+    if value == "" and random.random() < 0.5:
+        return f'<parameter name="{name}"/>'
+    written = with_layout(value) if isinstance(value, str) else json.dumps(value)
+    written = f"<![CDATA[{written}]]>" if random.random() < 0.2 else written
+    return f'<parameter name="{name}">{written}</parameter>'

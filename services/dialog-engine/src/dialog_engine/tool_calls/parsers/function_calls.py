@@ -9,7 +9,7 @@ from typing import Any
 from dialog_engine.tool_calls.parsers.json_text import as_object, json_until
 from dialog_engine.tool_calls.parsers.reply import Head, Written
 from dialog_engine.tool_calls.parsers.source import CutError, Reading, Source
-from dialog_engine.tool_calls.parsers.values import is_text, typed, without_layout
+from dialog_engine.tool_calls.parsers.values import as_meant, is_text, typed
 
 OPENER = "<function_calls>"
 CLOSER = "</function_calls>"
@@ -56,19 +56,18 @@ class FunctionCallsGrammar:
             yield from source.space()
             if (yield from source.one_of(INVOKE)) is None:
                 return None
-        name = yield from _name(source)
-        return Head(name) if name else None
+        return (yield from _invoked(source))
 
     def body(self, source: Source, head: Head) -> Reading[list[Written]]:
         """The parameters of the first call, and the calls after it."""
         calls: list[Written] = []
-        name: str | None = head.name
-        while name:
-            calls.append((yield from self._invoke(source, name)))
+        call: Head | None = head
+        while call:
+            calls.append(call.all or (yield from self._invoke(source, call.name)))
             yield from source.space()
             try:
                 tag = yield from source.one_of(INVOKE, CLOSER)
-                name = (yield from _name(source)) if tag == INVOKE else None
+                call = (yield from _invoked(source)) if tag == INVOKE else None
             except CutError:
                 break
         return calls
@@ -95,8 +94,10 @@ class FunctionCallsGrammar:
     def _parameter(self, source: Source, invoke: _Invoke) -> Reading[None]:
         name, schema = None, self._schemas.get(invoke.name, {})
         try:
-            name = yield from _name(source)
-            if name is None or is_text(schema, name):
+            name, empty = yield from _tag(source)
+            if empty:
+                text, closed = "", True
+            elif name is None or is_text(schema, name):
                 text, _ = yield from source.until(PARAMETER_END, before=(PARAMETER, INVOKE_END, CLOSER))
                 closed = True
             else:
@@ -110,7 +111,7 @@ class FunctionCallsGrammar:
             invoke.problem = UNFINISHED.format(f"the parameter {name!r}")
         elif name in invoke.values:
             invoke.problem = TWICE.format(name)
-        invoke.values[name] = typed(schema, name, without_layout(text))
+        invoke.values[name] = typed(schema, name, as_meant(text))
 
     def _json(self, source: Source, invoke: _Invoke) -> Reading[Written]:
         """What is no parameter may be all arguments as one JSON object."""
@@ -123,8 +124,15 @@ class FunctionCallsGrammar:
         return Written(invoke.name, sound, source.doubt, bool(closed))
 
 
-def _name(source: Source) -> Reading[str | None]:
-    """The rest of an opening tag: what its attribute `name` says, None if it says nothing."""
+def _invoked(source: Source) -> Reading[Head | None]:
+    """The rest of the opening tag of a call."""
+    name, empty = yield from _tag(source)
+    return Head(name, Written(name, "{}", source.doubt) if empty else None) if name else None
+
+
+def _tag(source: Source) -> Reading[tuple[str | None, bool]]:
+    """The rest of an opening tag: what its attribute `name` says, None if it says nothing; and whether the tag closes
+    itself."""
     attributes = yield from source.upto(">")
     found = _NAME.search(attributes) if attributes[:1].isspace() else None
-    return ((found[1] or found[2] or "").strip() or None) if found else None
+    return ((found[1] or found[2] or "").strip() or None) if found else None, attributes.endswith("/")

@@ -5,6 +5,9 @@ from dialog_engine.tool_calls.parsers.source import CutError, Reading, Source
 CLOSERS = {"<tool_use_result>": "</tool_use_result>", "<function_results>": "</function_results>"}
 OPENERS = tuple(CLOSERS)
 
+MAX_PLAIN = 20_000
+"""Characters of a result without tags inside. All of it is held back until its end is there; longer ones are none."""
+
 INVENTED = (
     "you wrote its result yourself, and nothing was run. Results come from the tools alone, in the message after a"
     " call. Write the call, and nothing after it."
@@ -15,8 +18,9 @@ _OPENING = (*_NAMES, "<result>", "<stdout>", "<error>")
 _CLOSING = tuple(tag.replace("<", "</") for tag in _OPENING)
 
 
-def head(source: Source, opener: str) -> Reading[str]:
-    """The first of the tags that stand in results; "" for a result without any, which is read to its end.
+def head(source: Source, opener: str) -> Reading[str | None]:
+    """The first of the tags that stand in results; "" for a result without any, which is read to its end; None where
+    another begins before that.
 
     Raises:
         CutError: it is neither, as far as there is text.
@@ -24,8 +28,9 @@ def head(source: Source, opener: str) -> Reading[str]:
     yield from source.space()
     tag = yield from source.one_of(*_OPENING)
     if tag is None:
-        yield from source.until(CLOSERS[opener])
-    return tag or ""
+        _, end = yield from source.until(CLOSERS[opener], *OPENERS)
+        return None if end in OPENERS else ""
+    return tag
 
 
 def named(source: Source, opener: str, tag: str) -> Reading[tuple[str, str]]:

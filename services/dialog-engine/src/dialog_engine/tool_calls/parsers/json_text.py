@@ -8,6 +8,7 @@ from typing import NoReturn
 import msgspec
 
 from dialog_engine.tool_calls.parsers.source import CutError, Reading, Source
+from dialog_engine.tool_calls.parsers.values import without_cdata
 
 QUOTE_MISSING = (
     "a quote is missing in its arguments, or in those of a call before it, so that nobody can tell where they end."
@@ -20,10 +21,10 @@ _FENCED = re.compile(r"\s*```\w*\s*\n(.*)\n\s*```\s*", re.DOTALL)
 def as_object(text: str) -> str | None:
     """The JSON object in `text`, None if there is none.
 
-    Forgiven is what models do to sound JSON: a code fence around it, line breaks inside its strings, and entities of
-    XML in the place of its characters. Sound JSON is returned as it is written.
+    Forgiven is what models do to sound JSON: a code fence or a CDATA section around it, line breaks inside its strings,
+    and entities of XML in the place of its characters. Sound JSON is returned as it is written.
     """
-    text = text.strip()
+    text = without_cdata(text).strip()
     if _is_object(text):
         return text
     fenced = _FENCED.fullmatch(text)

@@ -31,12 +31,14 @@ class Written:
 class Head:
     """The beginning of a block, as far as it takes to know that it is one; `all` when there is no more of it.
 
-    What is not `whole` is one only if its name is that of a tool: something is missing.
+    What is not `whole` is one only if its name is that of a tool: something is missing. `begun` is what was read of a
+    call that is not told by tags.
     """
 
     name: str
     all: Written | None = None
     whole: bool = True
+    begun: str = ""
 
 
 class Grammar(Protocol):
@@ -148,7 +150,7 @@ class ReplyReader:
         self._source.mark()
         standing = follows or self._page.at_line_start
         try:
-            head = yield from self._head(self._grammar.head(self._source, opener))
+            head = yield from self._head(self._grammar.head(self._source, opener), MAX_HEAD)
         except CutError:
             # Cut off by a limit before it named its tool: nobody can make use of it, and it is no text.
             head = None
@@ -176,7 +178,7 @@ class ReplyReader:
         self._source.mark()
         standing = self._page.at_line_start
         try:
-            tag = yield from self._head(imitations.head(self._source, opener))
+            tag = yield from self._head(imitations.head(self._source, opener), imitations.MAX_PLAIN)
         except CutError:
             tag = None
             if not self._cleanly:
@@ -197,15 +199,15 @@ class ReplyReader:
             yield from self._source.space()
         return False
 
-    def _head(self, reading: Reading[T]) -> Reading[T | None]:
-        """What `reading` reads of the beginning of a block, None if that is too long for one."""
+    def _head(self, reading: Reading[T], longest: int) -> Reading[T | None]:
+        """What `reading` reads of the beginning of a block, None if that has more characters than the `longest`."""
         while True:
             try:
                 next(reading)
             except StopIteration as end:
                 head: T = end.value
-                return head if self._source.since_mark <= MAX_HEAD else None
-            if self._source.available_since_mark > MAX_HEAD:
+                return head if self._source.since_mark <= longest else None
+            if self._source.available_since_mark > longest:
                 return None
             yield
 

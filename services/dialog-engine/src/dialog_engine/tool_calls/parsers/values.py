@@ -1,6 +1,7 @@
 """Values of parameters that are written as text, in the types that the tool's schema asks for."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -8,6 +9,9 @@ _ANY = frozenset({"string", "number", "integer", "boolean", "object", "array", "
 _TEXT = frozenset({"string"})
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
 _MAX_DEPTH = 8
+_LINE_BREAKS = ("\n", "\r\n")
+_CDATA = re.compile(r"<!\[CDATA\[((?:(?!\]\]>).)*)\]\]>", re.DOTALL)
+_ALL_CDATA = re.compile(rf"\s*(?:{_CDATA.pattern})+\s*", re.DOTALL)
 
 Schema = Mapping[str, Any]
 
@@ -34,14 +38,22 @@ def typed(schema: Schema, name: str, text: str) -> Any:
     return value if _type_of(value) & (types - _TEXT) else text
 
 
-def without_layout(text: str) -> str:
-    """A value that is written on lines of its own, without the line breaks that set it off from its tags."""
-    return text[1:].removesuffix("\n") if text.startswith("\n") else text
+def as_meant(text: str) -> str:
+    """A value without what sets it off from its tags: a CDATA section around all of it, and the line breaks of one
+    that is written on lines of its own."""
+    text = without_cdata(text)
+    line_break = next((each for each in _LINE_BREAKS if text.startswith(each)), "")
+    return text.removeprefix(line_break).removesuffix(line_break)
 
 
 def with_layout(text: str) -> str:
-    """`text` such that `without_layout` gives it back."""
-    return f"\n{text}\n" if text.startswith("\n") else text
+    """`text` such that `as_meant` gives it back, if it is not a CDATA section itself."""
+    return f"\n{text}\n" if text.startswith(_LINE_BREAKS) else text
+
+
+def without_cdata(text: str) -> str:
+    """What stands in the CDATA section, or the sections one right behind the other, that `text` is; else `text`."""
+    return "".join(_CDATA.findall(text)) if _ALL_CDATA.fullmatch(text) else text
 
 
 def _types(schema: Schema, name: str) -> frozenset[str]:
