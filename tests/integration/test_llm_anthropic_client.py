@@ -1,4 +1,4 @@
-"""The client for the Anthropic Messages API, with the real SDK, against a server on a real connection."""
+"""The client for the Anthropic Messages API against a server on a real connection."""
 
 import asyncio
 import json
@@ -125,9 +125,16 @@ async def test_tools_are_offered_and_for_a_last_answer_forbidden(
     assert [request.get("tool_choice") for request in provider.requests] == [None, {"type": "none"}]
 
 
-async def test_a_stop_sequence_is_sent(provider: Provider, client: AnthropicChatClient) -> None:
-    await ask(client, ChatRequest(REQUEST.messages, TURN, stop=("</tool_use>",)))
-    assert provider.requests[0]["stop_sequences"] == ["</tool_use>"]
+async def test_a_stop_sequence_is_sent_and_left_out_where_it_is_refused(
+    provider: Provider, client: AnthropicChatClient
+) -> None:
+    request = ChatRequest(REQUEST.messages, TURN, stop=("</tool_use>",))
+    complaint = refusal(400, error("invalid_request_error", "stop_sequences: Extra inputs are not permitted"))
+    provider.scripts = [answer(HELLO), complaint, answer(HELLO)]
+    for _ in range(3):
+        assert await ask(client, request) == HELLO_EVENTS
+    sent = [body.get("stop_sequences") for body in provider.requests]
+    assert sent == [["</tool_use>"], ["</tool_use>"], None, None]
 
 
 async def test_a_bound_and_an_extra_body_are_sent(provider: Provider) -> None:

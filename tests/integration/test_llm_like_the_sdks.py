@@ -2,13 +2,18 @@
 
 import os
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import anthropic
 import openai
 import pytest
 
+from dialog_engine.config import load_settings
+from dialog_engine.errors import LLMStreamEmptyError
 from dialog_engine.llm import anthropic_client, openai_client, patience
+from dialog_engine.llm.clients import open_llm
 from dialog_engine.model import (
     AssistantMessage,
     ChatRequest,
@@ -22,7 +27,7 @@ from dialog_engine.model import (
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 from tests.support.scripted_provider import Asked, CutError, Exchange, Provider, Script, answer, refusal, serving
-from tests.support.sdk_clients import KEY, ours, sdk
+from tests.support.sdk_clients import KEY, MODEL, ours, sdk
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("protocol", ["openai", "anthropic"])]
 
@@ -114,6 +119,28 @@ async def test_the_same_arrives_at_the_official_address(
         await ask(HI)
     own, theirs = provider.asked
     assert telling(own) == telling(theirs)
+
+
+async def test_account_and_header_fields_of_the_environment_arrive(
+    provider: Provider, protocol: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    prefix = protocol.upper()
+    fields = "x-gateway: a:b\nUser-Agent: mine"
+    environment = {"CUSTOM_HEADERS": fields, "ORG_ID": "org-1", "PROJECT_ID": "proj-1", "API_KEY": KEY, "MODEL": MODEL}
+    for name, value in environment.items():
+        monkeypatch.setenv(f"{prefix}_{name}", value)
+    async with sdk(protocol, provider.url, KEY, 0, {}) as ask:
+        await ask(HI)
+    monkeypatch.setenv(f"{prefix}_BASE_URL", provider.url)
+    async with open_llm(load_settings()) as llm:
+        with suppress(LLMStreamEmptyError):
+            assert [event async for event in llm(HI)]
+    theirs, own = provider.asked
+    assert telling(own) == telling(theirs)
+    assert own.fields["user-agent"] == theirs.fields["user-agent"] == "mine"
+    assert own.fields["x-gateway"] == "a:b"
+    assert ("openai-organization" in own.fields, "openai-project" in own.fields) == (protocol == "openai",) * 2
 
 
 @pytest.mark.parametrize(

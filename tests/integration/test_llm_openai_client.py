@@ -131,7 +131,7 @@ async def test_a_provider_that_cannot_forbid_calls_is_offered_no_tools_for_a_las
 
 
 async def test_a_local_server_needs_no_key(provider: Provider) -> None:
-    client = OpenAIChatClient(provider.url, None, "model", extra_body={"temperature": 0}, extra_headers={"x-app": "1"})
+    client = OpenAIChatClient(provider.url, None, "model", extra_body={"temperature": 0}, headers={"x-app": "1"})
     assert await ask(client) == HELLO_EVENTS
     assert provider.requests[0]["temperature"] == 0
     assert "x-app: 1" in provider.heads[0]

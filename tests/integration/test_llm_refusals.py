@@ -64,7 +64,7 @@ async def test_a_redirect_that_keeps_the_request_is_followed(
 async def test_what_is_secret_does_not_go_to_another_server(provider: Provider, other: Provider) -> None:
     provider.scripts = [redirect(f"{other.url}/x")]
     url = provider.url.replace("://", "://user:hunter2hunter2@")
-    openai = OpenAIChatClient(url, KEY, "model", extra_headers={"x-mine": KEY})
+    openai = OpenAIChatClient(url, KEY, "model", headers={"x-mine": KEY})
     anthropic = AnthropicChatClient(url, KEY, "model")
     for client in (openai, anthropic):
         async with aclosing(client):

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.config import Settings, is_loopback, load_settings
+from dialog_engine.config import Settings, load_settings
 from dialog_engine.errors import ConfigurationError
+from dialog_engine.setting_types import is_loopback
 
 MODEL = {"OPENAI_API_KEY": "hunter2"}
 
@@ -75,6 +76,8 @@ def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> 
         ({"LLM_FALLBACKS": "anthropic:claude"}, "LLM_FALLBACKS names anthropic: set ANTHROPIC_API_KEY"),
         ({"ALLOWED_MODELS": "openai:"}, "ALLOWED_MODELS"),
         ({"OPENAI_EXTRA_BODY": "{"}, "OPENAI_EXTRA_BODY: is not valid JSON"),
+        ({"OPENAI_CUSTOM_HEADERS": "hunter2"}, "OPENAI_CUSTOM_HEADERS: must be name: value"),
+        ({"ANTHROPIC_CUSTOM_HEADERS": "a: b\nmy key: hunter2"}, "ANTHROPIC_CUSTOM_HEADERS: must be name: value"),
     ],
 )
 def test_a_wrong_value_names_its_setting_and_shows_no_secret(
@@ -83,6 +86,13 @@ def test_a_wrong_value_names_its_setting_and_shows_no_secret(
     with pytest.raises(ConfigurationError, match=words) as caught:
         load(monkeypatch, **values)
     assert "hunter2" not in str(caught.value)
+
+
+def test_header_fields_are_read_line_by_line_and_are_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch, OPENAI_CUSTOM_HEADERS="api-key: a:b \n\nAuthorization:\n")
+    fields = settings.openai_custom_headers
+    assert {name: value.get_secret_value() for name, value in fields.items()} == {"api-key": "a:b", "Authorization": ""}
+    assert "a:b" not in repr(settings)
 
 
 def test_all_wrong_values_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

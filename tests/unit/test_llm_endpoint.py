@@ -43,6 +43,15 @@ def test_a_key_that_cannot_be_sent_stops_the_start_and_is_not_repeated(key: str)
     assert key not in str(caught.value)
 
 
+def test_the_operators_header_fields_take_the_place_of_ours_and_are_secret() -> None:
+    own = {"authorization": "", "api-key": "hunter2", "user-agent": "Mine"}
+    at = Endpoint("http://h", "/x", public={}, private={"Authorization": "Bearer a"}, own=own)
+    sent = at.headers(at.url)
+    assert "Authorization" not in sent
+    assert (sent.getall("api-key"), sent.getall("User-Agent")) == (["hunter2"], ["Mine"])
+    assert "hunter2" not in str(at.headers(URL("http://other/x")))
+
+
 @pytest.mark.parametrize(
     ("own", "target", "is_own"),
     [

@@ -1,53 +1,23 @@
 """Settings of the engine, from the environment, `.env` and files of secrets. A bad value stops the start."""
 
-import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from dialog_engine.errors import ConfigurationError
+from dialog_engine.setting_types import PROVIDERS, Headers, HttpUrl, ModelNames, is_loopback
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.settings import RedisSettings, problems
 
-PROVIDERS = ("openai", "anthropic")
 SECRETS_DIR = Path("/run/secrets")
 
 DEFAULT_PROMPT = (
     "You are a helpful assistant. Use the tools you are given when they help, say so when one failed, and never claim"
     " a result that no tool gave you."
 )
-
-
-def _url(url: str, *schemes: str) -> str:
-    if not url.startswith(tuple(f"{scheme}://" for scheme in schemes)):
-        raise ValueError(f"must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}")
-    try:
-        host, _ = urlsplit(url).hostname, urlsplit(url).port
-    except ValueError as error:
-        raise ValueError(f"is not a URL: {error}") from None
-    if not host:
-        raise ValueError("has no host")
-    return url
-
-
-def _models(value: object) -> object:
-    """Names of models in a text, between commas."""
-    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
-
-
-def _model_name(name: str) -> str:
-    provider, _, model = name.partition(":")
-    if provider not in PROVIDERS or not model:
-        raise ValueError(f"{name!r} is not {' or '.join(f'{each}:model' for each in PROVIDERS)}")
-    return name
-
-
-ModelNames = Annotated[tuple[Annotated[str, AfterValidator(_model_name)], ...], NoDecode, BeforeValidator(_models)]
-HttpUrl = Annotated[str, AfterValidator(lambda url: _url(url, "http", "https"))]
 
 
 class Settings(RedisSettings, BaseSettings):
@@ -79,11 +49,21 @@ class Settings(RedisSettings, BaseSettings):
     openai_extra_body: dict[str, Any] = Field(
         default_factory=dict, description="JSON that is merged into every request to it, such as a temperature."
     )
+    openai_org_id: str | None = Field(None, description="Organization that is billed, where the key has several.")
+    openai_project_id: str | None = Field(None, description="Project that is billed, where the key has several.")
+    openai_custom_headers: Headers = Field(
+        default_factory=dict,
+        description="More header fields of every request to it, name: value, a line for each; an empty value leaves"
+        " out one of ours.",
+    )
     anthropic_api_key: SecretStr | None = Field(None, description="Key for Anthropic.")
     anthropic_base_url: HttpUrl | None = Field(None, description="Any server with Anthropic's Messages API.")
     anthropic_model: str = Field("claude-haiku-4-5", min_length=1, description="The model's name there.")
     anthropic_extra_body: dict[str, Any] = Field(
         default_factory=dict, description='The same for Anthropic, such as {"thinking": {"type": "adaptive"}}.'
+    )
+    anthropic_custom_headers: Headers = Field(
+        default_factory=dict, description="The same for Anthropic, such as anthropic-beta: context-1m-2025-08-07."
     )
     llm_provider: Literal["openai", "anthropic"] | None = Field(
         None, description="Who answers; unset: who is configured, OpenAI when both are."
@@ -220,14 +200,6 @@ class Settings(RedisSettings, BaseSettings):
             raise ValueError(
                 f"{setting} names {provider}: set {provider.upper()}_API_KEY or {provider.upper()}_BASE_URL"
             )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is reachable from this machine only."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def load_settings() -> Settings:

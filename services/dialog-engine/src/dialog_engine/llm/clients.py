@@ -1,7 +1,9 @@
 """The model's side of the engine, put together from its settings."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
+
+from pydantic import SecretStr
 
 from dialog_engine.config import Settings
 from dialog_engine.llm.anthropic_client import ANTHROPIC_URL, AnthropicChatClient
@@ -56,6 +58,7 @@ async def _client(settings: Settings, name: str, retries: int) -> AsyncGenerator
             waits=waits_of(settings),
             max_retries=retries,
             extra_body=settings.anthropic_extra_body,
+            headers=_plain(settings.anthropic_custom_headers),
         )
     else:
         url = settings.openai_base_url
@@ -68,9 +71,20 @@ async def _client(settings: Settings, name: str, retries: int) -> AsyncGenerator
             waits=waits_of(settings),
             max_retries=retries,
             extra_body=settings.openai_extra_body,
+            headers=_openai_account(settings) | _plain(settings.openai_custom_headers),
         )
     async with contextlib.aclosing(client):
         yield client.stream_chat
+
+
+def _openai_account(settings: Settings) -> dict[str, str]:
+    """Who is billed, where a key may ask for several."""
+    fields = {"OpenAI-Organization": settings.openai_org_id, "OpenAI-Project": settings.openai_project_id}
+    return {name: value for name, value in fields.items() if value}
+
+
+def _plain(headers: Mapping[str, SecretStr]) -> dict[str, str]:
+    return {name: value.get_secret_value() for name, value in headers.items()}
 
 
 def waits_of(settings: Settings) -> Waits:

@@ -9,6 +9,7 @@ from yarl import URL
 
 from dialog_engine.errors import ConfigurationError
 
+_NONE: Mapping[str, str] = {}
 _USER_AGENT = f"Callstream/{version('dialog-engine')}"
 
 
@@ -17,13 +18,22 @@ class Endpoint:
 
     `base_url` may have a path, with or without a slash at its end, and a query, which is kept. A user and a password
     in it are sent in the Authorization header, in the place of what `private` says there. `public` are header fields
-    that anybody may see; those of `private` are for the origin of `base_url` only, wherever it redirects to.
+    that anybody may see; those of `private` are for the origin of `base_url` only, wherever it redirects to. So are
+    those of `own`, the operator's: they take the place of ours of the same name, and an empty one leaves it out.
 
     Raises:
         ConfigurationError: `base_url` is not a URL, or a key holds what no header field can.
     """
 
-    def __init__(self, base_url: str, path: str, *, public: Mapping[str, str], private: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        path: str,
+        *,
+        public: Mapping[str, str],
+        private: Mapping[str, str],
+        own: Mapping[str, str] = _NONE,
+    ) -> None:
         try:
             base = URL(base_url)
             whole = base.raw_path.removesuffix("/") + path
@@ -38,8 +48,14 @@ class Endpoint:
         if base.user or base.password:
             pair = f"{base.user or ''}:{base.password or ''}"
             self._headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+        for name, value in own.items():
+            self._headers.popall(name, None)
+            if value:
+                self._headers[name] = value
         if any(not value.isprintable() for value in self._headers.values()):
-            raise ConfigurationError("the key for the model's provider holds characters that cannot be sent")
+            raise ConfigurationError(
+                "the key for the model's provider, or a header field for it, holds characters that cannot be sent"
+            )
 
     def headers(self, url: URL) -> CIMultiDict[str]:
         """The header fields of a request to `url`: this endpoint's own, or where it redirects to."""

@@ -23,6 +23,9 @@ from dialog_engine.llm.rejections import tools_rejected
 MAX_PROVIDER_CHARACTERS = 500
 """How much of a provider's own words an error repeats."""
 
+SHORTEST_SECRET = 6
+"""Characters of what is taken out: anything shorter stands in many words, and keeps nobody out."""
+
 _SECRETS = re.compile(r"\b(?:sk|pk|gsk|key|xai)[-_][\w*.-]{8,}|(?<=Bearer )\S+|(?<=://)[^/\s@]+(?=@)|(?<=[?&]key=)\w+")
 
 _CODES: tuple[tuple[type[LLMError], str], ...] = (
@@ -67,10 +70,10 @@ class RefusedError(Exception):
 
 
 class Failures:
-    """Translates failures of one provider; `secrets` never appear in the texts."""
+    """Translates failures of one provider; `secrets` never appear in the texts, but for those that are too short."""
 
     def __init__(self, *secrets: str) -> None:
-        self._secrets = tuple(secret for secret in secrets if secret)
+        self._secrets = tuple(secret for secret in secrets if len(secret) >= SHORTEST_SECRET)
 
     @contextmanager
     def translated(self) -> Generator[None]:
