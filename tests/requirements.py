@@ -304,6 +304,11 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "past the backlog limit calls are refused with OVERLOADED": (
         "contract/test_ledger_enqueue.py::test_past_the_backlog_limit_nothing_is_written",
         "integration/test_relay.py::test_a_full_backlog_refuses_and_writes_nothing",
+        "integration/test_overload.py::test_calls_past_the_limit_are_refused_at_once_and_each_is_told_so",
+    ),
+    "a call that was refused never runs, and is not taken for lost": (
+        "integration/test_relay.py::test_a_call_that_was_told_that_it_is_refused_never_runs",
+        "integration/test_relay.py::test_a_refusal_that_nobody_takes_is_no_answer_and_the_call_is_tried_again",
     ),
     "concurrency is bounded per server": (
         "integration/test_mcp_stdio.py::test_no_more_calls_run_at_once_than_configured",

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from dialog_engine.model import CallAnswered, CallProgressed, CallQueued, CallRunning, ToolCall, Turn
 from dialog_engine.streams import executor as executor_module
 from dialog_engine.streams.executor import ASK_SECONDS, CANCEL_SECONDS, GRACE_SECONDS
-from dialog_engine.streams.relay import Rejected
+from dialog_engine.streams.refusals import Rejected
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import replies

@@ -14,7 +14,8 @@ from dialog_engine.chat.facts import DEFAULT_ROUTES
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.streams.intake import POLL_SECONDS
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
-from dialog_engine.streams.relay import BATCH, Rejected, Relay
+from dialog_engine.streams.refusals import Rejected
+from dialog_engine.streams.relay import BATCH, Relay
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
@@ -58,10 +59,14 @@ class Engine:
             self.ledger,
             self.keys,
             DEFAULT_ROUTES,
-            self.answers.__setitem__,
+            self._note,
             backlog_limit=self._limit,
             subject_window=self._window,
         )
+
+    def _note(self, correlation_id: str, answer: replies.Enqueued | Rejected) -> bool:
+        self.answers[correlation_id] = answer
+        return True
 
     async def aclose(self) -> None:
         await self.redis.aclose()

@@ -10,7 +10,9 @@ import pytest
 from dialog_engine.chat.facts import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.streams.intake import POLL_SECONDS
-from dialog_engine.streams.relay import BATCH, Rejected, Relay, check_routes
+from dialog_engine.streams.refusals import Rejected
+from dialog_engine.streams.relay import BATCH, Relay
+from dialog_engine.streams.routes import check_routes
 from plugins_contract.connections import command_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
@@ -32,13 +34,15 @@ class Bench:
         self.redis: Any = command_client(url)
         self.outbox = MemoryOutbox()
         self.answers: dict[str, list[replies.Enqueued | Rejected]] = {}
+        self.waited_for = True
         self.ledger = EngineLedger(self.redis, self.keys)
         self.relay = Relay(
             self.outbox, self.redis, self.ledger, self.keys, DEFAULT_ROUTES, self._note, backlog_limit, window
         )
 
-    def _note(self, correlation_id: str, answer: replies.Enqueued | Rejected) -> None:
+    def _note(self, correlation_id: str, answer: replies.Enqueued | Rejected) -> bool:
         self.answers.setdefault(correlation_id, []).append(answer)
+        return self.waited_for
 
     async def aclose(self) -> None:
         await self.redis.aclose()
@@ -157,6 +161,7 @@ async def test_a_row_that_cannot_be_read_is_told_at_once_put_off_and_holds_up_no
     bad = bench.outbox.add(EVENT_TYPE, "bad", b"{]")
     old = bench.outbox.add(EVENT_TYPE, "old", b'{"eventVersion": 0}')
     good = [bench.outbox.call(request(await bench.deadline())) for _ in range(3)]
+    bench.waited_for = False
     async with at_work(bench.relay.run):
         bench.relay.offer([bad, old, *good])
         await wait_until(lambda: len(bench.outbox.left) == 2)
@@ -165,7 +170,7 @@ async def test_a_row_that_cannot_be_read_is_told_at_once_put_off_and_holds_up_no
         assert isinstance(rejected, Rejected)
         assert "UnsupportedEventError" in rejected.reason
         assert await bench.backlog() == 3
-        # It is tried again, ever more rarely.
+        # Nobody has taken that for an answer, so it is tried again, ever more rarely.
         await wait_until(lambda: len([each for each in bench.outbox.postponed if each[0] == bad.seq]) == 2)
     assert [delay for seq, _, delay in bench.outbox.postponed if seq == bad.seq] == [1000, 2000]
 
@@ -250,6 +255,46 @@ async def test_a_full_backlog_refuses_and_writes_nothing(redis_url: str) -> None
         assert await bench.backlog() == 2
 
 
+async def test_a_refusal_that_nobody_takes_is_no_answer_and_the_call_is_tried_again(redis_url: str) -> None:
+    async with aclosing(Bench(redis_url, backlog_limit=1)) as bench:
+        first, second = [bench.outbox.call(request(await bench.deadline())) for _ in range(2)]
+        bench.waited_for = False
+        async with at_work(bench.relay.run):
+            bench.relay.offer([first])
+            await wait_until(lambda: bench.outbox.left == [second.seq])
+            await wait_until(lambda: second.event_id in bench.answers)
+            assert bench.outbox.left == [second.seq], "nothing says that it was published, so it is not taken for lost"
+
+            await bench.redis.delete(bench.keys.requests)
+            await wait_until(bench.empty)
+        assert isinstance(bench.answers[second.event_id][-1], replies.Queued)
+        assert await bench.backlog() == 1
+
+
+@pytest.mark.parametrize("window", [0, 1], ids=["refused by the ledger", "refused at the door"])
+async def test_a_call_that_was_told_that_it_is_refused_never_runs(redis_url: str, window: int) -> None:
+    async with aclosing(Bench(redis_url, backlog_limit=1, window=window)) as bench:
+        deadline = await bench.deadline()
+        async with at_work(bench.relay.run):
+            bench.relay.offer([bench.outbox.call(request(deadline))])
+            await wait_until(bench.empty)
+            refused = bench.outbox.call(request(deadline))
+            bench.relay.offer([refused])
+            await wait_until(lambda: refused.event_id in bench.answers)
+            assert isinstance(bench.answers[refused.event_id][0], replies.Overloaded)
+
+            # There is room now, and the time to look at what was put off has come; its answer is not committed yet.
+            await bench.redis.delete(bench.keys.requests)
+            looks = bench.outbox.looks
+            await wait_until(lambda: bench.outbox.looks >= looks + 3)
+            assert await bench.backlog() == 0
+            assert bench.outbox.left == [refused.seq]
+
+            bench.relay.offer([bench.outbox.answer(refused.event_id)])
+            await wait_until(bench.empty)
+        assert await bench.backlog() == 0
+
+
 async def test_the_ledgers_word_on_a_request_is_passed_on(bench: Bench) -> None:
     deadline = await bench.deadline()
     stopped, taken = request(deadline), request(deadline)
@@ -259,7 +304,7 @@ async def test_the_ledgers_word_on_a_request_is_passed_on(bench: Bench) -> None:
     rows = [bench.outbox.call(stopped), bench.outbox.call(taken)]
     async with at_work(bench.relay.run):
         bench.relay.offer(rows)
-        await wait_until(bench.empty)
+        await wait_until(lambda: len(bench.answers) == 2)
 
     assert bench.answers[stopped.correlation_id] == [replies.AlreadyFinished(outcome)]
     assert bench.answers[taken.correlation_id] == [replies.Conflict()]

@@ -46,7 +46,8 @@ from dialog_engine.streams.executor import CallExecutor
 from dialog_engine.streams.handover import RedisHandover
 from dialog_engine.streams.journal import SharedJournal
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
-from dialog_engine.streams.relay import Relay, check_routes
+from dialog_engine.streams.relay import Relay
+from dialog_engine.streams.routes import check_routes
 from dialog_engine.streams.runs import RedisRuns
 from dialog_engine.streams.shared_first import SharedFirstLedger
 from dialog_engine.streams.turn_logs import RedisTurnLogs

@@ -11,7 +11,7 @@ import msgspec
 from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
 from dialog_engine.streams import endings, losses, updates
 from dialog_engine.streams.mailbox import Mailbox
-from dialog_engine.streams.relay import Rejected
+from dialog_engine.streams.refusals import Rejected
 from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.clock import Clock
@@ -100,7 +100,8 @@ class CallExecutor(ToolCalls):
         )
 
     async def run(self, requests: Sequence[ToolCallRequested]) -> AsyncGenerator[CallUpdate]:
-        # There is no await between the commit of the requests and this subscription, so no reply is missed.
+        # What came between the commit of the requests and this subscription is made good: replies by the sweep of the
+        # mailbox, refusals by the relay, which tries again.
         inbox = _Inbox()
         deliver = inbox.put_nowait
         waiting = {request.correlation_id: _Waiting(request, self._ends_at(request)) for request in requests}
@@ -140,11 +141,12 @@ class CallExecutor(ToolCalls):
                 pass  # what is missing is unknown, and said to be
         return {i: outcomes.get(i, endings.unknown_after_stop()) for i in ids}
 
-    def on_enqueued(self, correlation_id: str, answer: Enqueued | Rejected) -> None:
-        """What became of a request: the relay's listener."""
+    def on_enqueued(self, correlation_id: str, answer: Enqueued | Rejected) -> bool:
+        """What became of a request: the relay's listener. Returns whether that call is waited for."""
         deliver = self._inboxes.get(correlation_id)
         if deliver is not None:
             deliver(updates.of_enqueued(correlation_id, answer))
+        return deliver is not None
 
     def _ends_at(self, request: ToolCallRequested) -> float:
         """When to give up, on the loop's clock: from here on no step of Redis' clock matters."""

@@ -40,6 +40,8 @@ class Intake:
         self._shares = Shares(window)
         self._offered: OrderedDict[tuple[str, str], OutboxRow] = OrderedDict()
         self._in_hand: set[int] = set()
+        self._refused: dict[str, int] = {}
+        """Calls that were told that they will not run, and whose answers are not in the table yet."""
         self._unmarked: list[str] = []
         self._seen = 0
         self._counted = False
@@ -66,7 +68,7 @@ class Intake:
         self._shares = Shares(self._window)
         self._offered.clear()
         self._unmarked.clear()
-        self._in_hand = {row.seq for row in in_hand}
+        self._in_hand = {row.seq for row in in_hand} | set(self._refused.values())
         self._seen, self._counted, self.look_at = 0, False, 0.0
 
     def offer(self, row: OutboxRow) -> bool:
@@ -84,9 +86,14 @@ class Intake:
         return True
 
     def refuse(self, row: OutboxRow) -> None:
-        """A call that is held back will not be published."""
+        """A call that is held back is not to be published now."""
         self._shares.leave(row.event_id)
         self._in_hand.add(row.seq)
+
+    def refused(self, row: OutboxRow) -> None:
+        """A call was told that it will not run. Its row goes with that answer, and is not to be published before."""
+        self.refuse(row)
+        self._refused[row.event_id] = row.seq
 
     def begun(self, correlation_id: str) -> None:
         """A call has begun or ended, so the workers had it: it stands in nobody's way any more."""
@@ -137,6 +144,8 @@ class Intake:
         self._shares.leave(correlation_id)
         if row := self._offered.pop((TOOL_CALL_REQUESTED, correlation_id), None):
             self._in_hand.discard(row.seq)
+        if (seq := self._refused.pop(correlation_id, None)) is not None:
+            self._in_hand.discard(seq)
 
     async def _release(self, limit: int) -> bool:
         """Take calls whose turn has come from the table. False when it cannot be read."""

@@ -2,20 +2,21 @@
 
 It is woken by the commit itself and gets the rows in hand; looking into the table is the back-up, for what an earlier
 life left and for what could not be published. A row that cannot be published waits by itself; the others go on. Calls
-of a subject that has its share of the stream already are held back: see `shares`.
+of a subject that has its share of the stream already are held back: see `shares`. A call that is refused was not
+published, and its row never says so: it goes with the answer, or, while nobody takes that, is tried again.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
 
 from dialog_engine.chat.outbox import Outbox, OutboxRow
-from dialog_engine.errors import ConfigurationError, StorageUnavailableError
+from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.streams.intake import POLL_SECONDS, Intake
+from dialog_engine.streams.refusals import Refusal, Rejected, reason_of
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
@@ -39,34 +40,8 @@ MAX_RETRY_MS = 60_000
 """The longest pause of a row that cannot be published."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """The request cannot be handed to the workers: it cannot be read, or Redis refuses the command. It was not run."""
-
-    reason: str
-
-
-OnEnqueued = Callable[[str, Enqueued | Rejected], None]
-"""Told what became of a tool call's request, by correlation id."""
-
-
-def check_routes(event_types: Collection[str], routes: Mapping[str, str]) -> None:
-    """Every event type needs a route, and a tool call's is fixed.
-
-    Raises:
-        ConfigurationError: it names the type.
-    """
-    missing = sorted(set(event_types) - set(routes))
-    if missing:
-        raise ConfigurationError(
-            f"OUTBOX_ROUTES has no stream for {', '.join(missing)}: add one, such as"
-            f' {{"{missing[0]}": "events.analytics"}}'
-        )
-    if routes[TOOL_CALL_REQUESTED] != "events.plugins":
-        raise ConfigurationError(
-            f"OUTBOX_ROUTES sends {TOOL_CALL_REQUESTED} to {routes[TOOL_CALL_REQUESTED]!r}: workers read"
-            " events.plugins only"
-        )
+OnEnqueued = Callable[[str, Enqueued | Rejected], bool]
+"""Told what became of a tool call's request, by correlation id. Returns whether somebody waits for that call here."""
 
 
 class Relay:
@@ -139,7 +114,7 @@ class Relay:
         while True:
             if self._pause:
                 await asyncio.sleep(self._pause)
-            self._tell_refused()
+            await self._tell_refused()
             # While Redis is away one row finds out whether it is back; all others stay where they are safe.
             rows = await self._intake.next(1 if self._pause else BATCH)
             if not rows:
@@ -187,17 +162,16 @@ class Relay:
             if state != b"published":
                 self._intake.begun(call)
 
-    def _tell_refused(self) -> None:
+    async def _tell_refused(self) -> None:
         refused, self._refused = self._refused, []
-        for row, answer in refused:
-            self._on_enqueued(row.event_id, answer)
-            self._note_published(row)
+        await asyncio.gather(*(self._put_off(row, answer) for row, answer in refused))
 
     async def _publish(self, row: OutboxRow) -> bool:
         """Publish one row. False when Redis could not be reached."""
+        refusal: Refusal | None = None
         try:
             if row.event_type == TOOL_CALL_REQUESTED:
-                await self._request(row)
+                refusal = await self._request(row)
             else:
                 stream = self._keys.route(self._routes[row.event_type])
                 fields: Any = {"eventType": row.event_type, "id": row.event_id, "event": row.payload}
@@ -206,35 +180,42 @@ class Relay:
             if is_outage(error):
                 return False
             log.exception("outbox row %d (%s) cannot be published", row.seq, row.event_type)
-            await self._reject(row, f"{type(error).__name__}: {error}"[:500])
-            return True
-        self._note_published(row)
+            refusal = Rejected(f"{type(error).__name__}: {error}"[:500])
+        if refusal is None:
+            self._note_published(row)
+        else:
+            await self._put_off(row, refusal)
         return True
 
-    async def _request(self, row: OutboxRow) -> None:
+    async def _request(self, row: OutboxRow) -> Overloaded | Conflict | None:
+        """Put a call on the stream and tell it so. Returns the refusal, untold, when it is not to stand there."""
         answer = await self._ledger.enqueue(decode_request(row.payload), backlog_limit=self._backlog_limit)
         match answer:
             case Queued(backlog=backlog):
                 self._backlog, self._backlog_at = backlog + 1, asyncio.get_running_loop().time()
             case AlreadyQueued():
                 pass
-            case AlreadyFinished() | Overloaded():
+            case AlreadyFinished():
                 self._intake.begun(row.event_id)
+            case Overloaded():
+                return answer
             case Conflict():
                 log.error("correlation id %s names another request already", row.event_id)
-                self._intake.begun(row.event_id)
+                return answer
         self._on_enqueued(row.event_id, answer)
+        return None
 
-    async def _reject(self, row: OutboxRow, reason: str) -> None:
+    async def _put_off(self, row: OutboxRow, refusal: Refusal) -> None:
         """Put the row off. Its call, if somebody waits for it, is answered now, and the row goes with the answer."""
         delay = min(1000 * 2**row.attempts, MAX_RETRY_MS)
         try:
-            await self._outbox.postpone(row, reason, delay)
+            await self._outbox.postpone(row, reason_of(refusal), delay)
         except StorageUnavailableError as error:
             log.warning("outbox row %d cannot be postponed: %s", row.seq, error)
-        self._intake.look_again(row)
-        if row.event_type == TOOL_CALL_REQUESTED:
-            self._on_enqueued(row.event_id, Rejected(reason))
+        if row.event_type == TOOL_CALL_REQUESTED and self._on_enqueued(row.event_id, refusal):
+            self._intake.refused(row)
+        else:
+            self._intake.look_again(row)
 
     def _note_published(self, row: OutboxRow) -> None:
         self._published.append(row)

@@ -1,7 +1,7 @@
 """What workers and the relay say of a call, in the words of the pipeline. Pure."""
 
 from dialog_engine.model import CallAnswered, CallProgressed, CallQueued, CallRunning, CallUpdate
-from dialog_engine.streams.relay import Rejected
+from dialog_engine.streams.refusals import Rejected
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger.replies import AlreadyFinished, AlreadyQueued, Conflict, Enqueued, Overloaded, Queued
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted, CallState, ToolOutcome

@@ -1,0 +1,53 @@
+"""More tool calls than may wait: what the user of the API is told, and when."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.integration.test_approvals import publish
+from tests.support.twins import tool
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+CALLS = 5
+DEADLINE_MS = 3_000
+LIST = tool("files__list", {"type": "object"})
+
+
+@pytest.fixture
+async def model() -> AsyncGenerator[Model]:
+    async with Model().serving() as model:
+        yield model
+
+
+@pytest.fixture
+async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
+    """An engine with room for one waiting call, and no worker."""
+    publish(redis_url, LIST)
+    limits = {"max_backlog": 1, "subject_window": 1, "mcp_request_timeout_ms": DEADLINE_MS}
+    async with running_engine(settings(tmp_path, redis_url, model.url, **limits)) as engine:
+
+        async def offered() -> bool:
+            return (await engine.client.get("/v1/tools")).json()["servers"] != []
+
+        await wait_until(offered, what="the tool")
+        yield engine
+
+
+async def test_calls_past_the_limit_are_refused_at_once_and_each_is_told_so(engine: Engine, model: Model) -> None:
+    model.will_call(*[LIST.name] * CALLS)
+    began = asyncio.get_running_loop().time()
+    refused_after: list[float] = []
+    codes: dict[str, str] = {}
+    async with engine.stream("POST", "/v1/chat", json={"message": "List"}) as stream:
+        async for event in stream:
+            if event.data.get("type") == "tool" and "error" in event.data:
+                codes[event.data["toolCallId"]] = event.data["error"]["code"]
+                if event.data["error"]["code"] == "OVERLOADED":
+                    refused_after.append(asyncio.get_running_loop().time() - began)
+
+    assert sorted(codes.values()) == ["OVERLOADED"] * (CALLS - 1) + ["TIMEOUT"], "the first had room, and no worker"
+    assert max(refused_after) < DEADLINE_MS / 1000, "the others need not wait for anything"
