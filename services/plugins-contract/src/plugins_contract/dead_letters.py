@@ -11,6 +11,7 @@ from plugins_contract.ids import new_id
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import decode_reply, scripts
 from plugins_contract.messages import (
+    NOT_READABLE,
     ExecutionClass,
     ToolCallRequested,
     UnsupportedEventError,
@@ -71,7 +72,7 @@ class DeadLetter:
             return str(getattr(self.request, field))
         try:
             fields = msgspec.json.decode(self.event, type=dict[str, Any])
-        except msgspec.DecodeError:
+        except NOT_READABLE:
             return ""
         text = fields.get(field)
         return text if isinstance(text, str) else ""
@@ -214,7 +215,7 @@ def _told(reply: bytes) -> ToolOutcome | None:
                 return outcome
             case _:
                 return None
-    except msgspec.DecodeError:
+    except NOT_READABLE:
         return None
 
 

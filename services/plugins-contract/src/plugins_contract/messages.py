@@ -49,6 +49,10 @@ class UnsupportedEventError(ValueError):
     """A request that this release cannot read: not JSON, a field missing or of a wrong type, another version."""
 
 
+NOT_READABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for data that it cannot read: texts that are not UTF-8 and endless nesting come by themselves."""
+
+
 _decoder = msgspec.json.Decoder(ToolCallRequested)
 
 
@@ -65,7 +69,7 @@ def decode_request(data: bytes) -> ToolCallRequested:
     """
     try:
         request = _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except NOT_READABLE as error:
         raise UnsupportedEventError(f"not a {EVENT_TYPE} event: {error}") from error
     if request.event_type != EVENT_TYPE:
         raise UnsupportedEventError(f"eventType is {request.event_type!r}, expected {EVENT_TYPE!r}")
