@@ -213,7 +213,8 @@ async def test_an_option_is_kept_if_doing_without_it_does_not_help(
 
 
 async def test_another_complaint_is_not_asked_again(provider: Provider, client: OpenAIChatClient) -> None:
-    provider.scripts = [refusal(400, {"error": {"message": "too long"}})]
+    """Nor is one that has the name of an option in it which was not sent."""
+    provider.scripts = [refusal(400, {"error": {"message": "too long, stopped reading"}})]
     with pytest.raises(LLMRequestError, match="too long"):
         await ask(client)
     assert len(provider.requests) == 1
