@@ -4,13 +4,17 @@ import re
 
 from dialog_engine.errors import LLMError, LLMToolsRejectedError
 
-_ABOUT_TOOLS = re.compile(r"\b(?:tools?|tool_choice|functions|function[ -]call(?:s|ing)?)\b", re.IGNORECASE)
+_ABOUT_TOOLS = re.compile(r"\b(?:tools?|tool_(?:choice|use)|functions|function[ _-]call(?:s|ing)?)\b", re.IGNORECASE)
 _NOT_TAKEN = re.compile(
-    r"(?:n[o']t|un)[ -]?(?:be )?(?:currently )?(?:support|allow|enabled|permit|available|implement|recogni|compatible)"
-    r"|unknown (?:parameter|field|argument)|no endpoints found|requires? --|disabled",
+    r"(?:n[o']t|un)[ -]?(?:be )?(?:currently )?"
+    r"(?:support|allow|enabled|permit|available|implement|recogni|compatible|have|used)"
+    r"|lacks|cannot use|only (?:be )?supported (?:by|with)|(?:unknown|invalid) (?:parameter|field|argument)"
+    r"|no endpoints found|requires? --|disabled",
     re.IGNORECASE,
 )
-_ABOUT_ONE = re.compile(r"schema|\[\d|parallel|role|tool (?:message|result|response|output)", re.IGNORECASE)
+_ABOUT_ONE = re.compile(
+    r"schema|\[\d|parallel|role|tool (?:message|result|response|output)|too (?:long|many)|maximum", re.IGNORECASE
+)
 _FIELD = re.compile(r"'body', 'tools'\]")
 
 
