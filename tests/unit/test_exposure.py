@@ -9,7 +9,7 @@ import pytest
 from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from dialog_engine.tool_calls import tool_search
 from dialog_engine.tool_calls.costs import tokens_of_tool
-from dialog_engine.tool_calls.exposure import Exposure, ExposureMode, found
+from dialog_engine.tool_calls.exposure import MAX_TOOLS, Exposure, ExposureMode, found
 from dialog_engine.tool_calls.local_tools import local_entry
 from dialog_engine.tool_calls.ranking import Ranking, words
 from dialog_engine.tool_calls.slices import at_once
@@ -65,6 +65,16 @@ def test_what_is_in_force(mode: ExposureMode, budget: int, in_force: ExposureMod
     assert exposure.in_force(CATALOGUE).mode is in_force
     assert exposure.in_force(CATALOGUE).tokens == COST
     assert names(exposure.offered(CATALOGUE, (), [OWN])) == [*offered, "read_book"]
+
+
+def test_what_is_offered_by_itself_are_no_more_tools_than_providers_take() -> None:
+    many = tuple(tool(f"a__t{n:03}") for n in range(MAX_TOOLS + 1))
+    said = [searched(*names(many[:60])), searched(*names(many[60:]))]
+
+    assert [Exposure(AUTO).in_force(c).mode for c in (many[1:], many)] == [DIRECT, SEARCH]
+    assert len(found(many, said, 1_000_000)) == MAX_TOOLS
+    assert many[-1] in found(many, said, 1_000_000)
+    assert Exposure(DIRECT).in_force(many).offered == many
 
 
 @pytest.mark.parametrize("mode", ExposureMode)

@@ -3,7 +3,7 @@
 - direct: each with its schema, in every request.
 - gateway: one tool stands for all of them, see `gateway_entry`.
 - search: the model looks for tools, and those it has found are offered from its next request on, see `tool_search`.
-- auto: direct while all the schemas fit the budget, else search.
+- auto: direct while all the schemas fit the budget, and providers take so many tools; else search.
 """
 
 import asyncio
@@ -17,6 +17,10 @@ from dialog_engine.tool_calls import gateway_entry, tool_search
 from dialog_engine.tool_calls.costs import tokens_of_tool
 from dialog_engine.tool_calls.slices import Slices, at_once, in_slices
 from plugins_contract.catalogue import ToolEntry
+
+MAX_TOOLS = 120
+"""So many tools of the catalogue are offered at once, unless `direct` is set. OpenAI takes 128 in a request ("Expected
+an array with maximum length 128"), among which are those of the engine's own."""
 
 
 class ExposureMode(StrEnum):
@@ -92,7 +96,8 @@ class Exposure:
         tokens = sum(map(tokens_of_tool, catalogue))
         mode = self.mode
         if mode is ExposureMode.AUTO:
-            mode = ExposureMode.DIRECT if tokens <= self.budget_tokens else ExposureMode.SEARCH
+            few = tokens <= self.budget_tokens and len(catalogue) <= MAX_TOOLS
+            mode = ExposureMode.DIRECT if few else ExposureMode.SEARCH
         return InForce(mode, tokens, (yield from self._standing(mode, catalogue)) if catalogue else ())
 
     def _standing(self, mode: ExposureMode, catalogue: tuple[ToolEntry, ...]) -> Slices[tuple[ToolEntry, ...]]:
@@ -108,8 +113,8 @@ class Exposure:
 def found(catalogue: Sequence[ToolEntry], messages: Sequence[Message], budget_tokens: int) -> list[ToolEntry]:
     """The tools that were found, or called, in these messages, in the order of their first mention.
 
-    Where they outgrow the budget those that were not mentioned for longest are left out, and of one search the worst;
-    the best of the last is always kept.
+    Where they outgrow the budget, or are too many, those that were not mentioned for longest are left out, and of one
+    search the worst; the best of the last is always kept.
     """
     there = {tool.name: tool for tool in catalogue}
     mentioned = [[name for name in _mentioned(message) if name in there] for message in messages]
@@ -117,7 +122,7 @@ def found(catalogue: Sequence[ToolEntry], messages: Sequence[Message], budget_to
     tokens = 0
     for name in dict.fromkeys(chain.from_iterable(reversed(mentioned))):
         tokens += tokens_of_tool(there[name])
-        if kept and tokens > budget_tokens:
+        if kept and (tokens > budget_tokens or len(kept) == MAX_TOOLS):
             break
         kept.add(name)
     return [there[name] for name in dict.fromkeys(chain.from_iterable(mentioned)) if name in kept]
