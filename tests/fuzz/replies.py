@@ -3,16 +3,13 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from dialog_engine.tool_calls.parsers.values import with_layout
+from tests.support.corpus import prompt_files, read_prompt
 
-CORPUS = [
-    "\n".join(json.loads(path.read_text())["reply"])
-    for path in sorted((Path(__file__).parent.parent / "corpus" / "prompt").glob("*.json"))
-]
+CORPUS = ["\n".join(read_prompt(path).reply) for path in prompt_files()]
 
 PIECES = (
     *("<tool_use>", "</tool_use>", "<name>", "</name>", "<arguments>", "</arguments>", "<function_calls>"),

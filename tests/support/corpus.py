@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -33,6 +33,16 @@ MODEL = "model"
 Json = dict[str, Any]
 
 
+KINDS_OF_EVENTS = ({"text"}, {"reasoning"}, {"call"}, {"end"}, {"end", "usage"}, {"error"})
+
+
+class BadFileError(ValueError):
+    """A file of the corpus that is not written as its README says."""
+
+    def __init__(self, path: Path, what: object) -> None:
+        super().__init__(f"{path.parent.name}/{path.name}: {what} (tests/corpus/README.md says what is in such a file)")
+
+
 class StreamCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a provider sends, and the events that it must become."""
 
@@ -53,6 +63,22 @@ class HistoryCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sent: list[Json]
 
 
+class PromptCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A reply as the model wrote it, and the events that it must become."""
+
+    name: str
+    dialect: Literal["tool_use", "function_calls"]
+    reply: list[str]
+    finish: Literal["stop", "length", "content_filter"]
+    events: list[Json]
+    source: str = ""
+    repeats: bool = False
+    """A result in it may be one that the model was given."""
+
+
+Case = TypeVar("Case", StreamCase, HistoryCase, PromptCase)
+
+
 def stream_files() -> list[Path]:
     return sorted((CORPUS / "streams").glob("*.json"))
 
@@ -61,12 +87,41 @@ def history_files() -> list[Path]:
     return sorted((CORPUS / "histories").glob("*.json"))
 
 
+def prompt_files() -> list[Path]:
+    return sorted((CORPUS / "prompt").glob("*.json"))
+
+
 def read_stream(path: Path) -> StreamCase:
-    return msgspec.json.decode(path.read_bytes(), type=StreamCase)
+    case = _read(path, StreamCase)
+    _check_events(path, case.events)
+    if case.chunks is None and not path.with_suffix(".sse").exists():
+        raise BadFileError(path, f"has no `chunks`, and there is no {path.stem}.sse beside it")
+    return case
 
 
 def read_history(path: Path) -> HistoryCase:
-    return msgspec.json.decode(path.read_bytes(), type=HistoryCase)
+    return _read(path, HistoryCase)
+
+
+def read_prompt(path: Path) -> PromptCase:
+    case = _read(path, PromptCase)
+    _check_events(path, case.events)
+    return case
+
+
+def _read(path: Path, kind: type[Case]) -> Case:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except msgspec.DecodeError as error:
+        raise BadFileError(path, error) from None
+
+
+def _check_events(path: Path, events: Sequence[Json]) -> None:
+    for number, event in enumerate(events):
+        if event.keys() not in KINDS_OF_EVENTS:
+            raise BadFileError(path, f"`$.events[{number}]` is none of text, reasoning, call, end and error")
+    if not events or events[-1].keys().isdisjoint(("end", "error")):
+        raise BadFileError(path, "the last of its `events` must be end or error")
 
 
 def stream_bytes(path: Path) -> bytes:
@@ -84,7 +139,8 @@ def anthropic_files() -> list[Path]:
 def anthropic_bytes(path: Path) -> bytes:
     """The same of an answer of the Anthropic Messages API, whose events have names."""
     chunks = read_stream(path).chunks
-    assert chunks is not None, f"{path} has no chunks"
+    if chunks is None:
+        return path.with_suffix(".sse").read_bytes()
     return b"".join(b"event: %b\ndata: %b\n\n" % (str(c.get("type")).encode(), json.dumps(c).encode()) for c in chunks)
 
 

@@ -79,7 +79,7 @@ def test_however_often_the_network_cuts_a_stream_the_events_are_the_same(data: s
 
 
 def test_every_quirk_has_a_file() -> None:
-    assert {read_stream(path).quirk for path in FILES} == QUIRKS
+    assert {read_stream(path).quirk for path in FILES} == QUIRKS, "a habit that is new is added to QUIRKS"
 
 
 def test_every_trace_has_what_is_expected_of_it() -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
 from dialog_engine.tool_calls.tagged_reply import TaggedReply
+from tests.support.corpus import prompt_files, read_prompt
 from tests.support.tags import DIALECTS, KNOWN, TOOLS, cut, read, text_of
 
-CORPUS = sorted((Path(__file__).parent.parent / "corpus" / "prompt").glob("*.json"))
 SHORT = 120
 """Characters of a reply that is cut at every pair of places."""
 
@@ -23,12 +23,12 @@ class Case:
     """One file of the corpus."""
 
     def __init__(self, path: Path) -> None:
-        fields: dict[str, Any] = json.loads(path.read_text())
-        self.dialect = DIALECTS[fields["dialect"]]
-        self.reply = "\n".join(fields["reply"])
-        self.finish = FinishReason(fields["finish"])
-        self.repeats: bool = fields.get("repeats", False)
-        self.events: list[dict[str, Any]] = fields["events"]
+        written = read_prompt(path)
+        self.dialect = DIALECTS[written.dialect]
+        self.reply = "\n".join(written.reply)
+        self.finish = FinishReason(written.finish)
+        self.repeats = written.repeats
+        self.events = written.events
 
     def read(self, *places: int) -> list[ChatEvent]:
         return self.read_as(cut(self.reply, *places))
@@ -37,8 +37,9 @@ class Case:
         return read(self.dialect, pieces, finish or self.finish, repeats=self.repeats)
 
 
-CASES = [pytest.param(Case(path), id=path.stem) for path in CORPUS]
-TAGGED = [pytest.param(case, id=path.stem) for path in CORPUS if text_of((case := Case(path)).read()) != case.reply]
+READ = {path.stem: Case(path) for path in prompt_files()}
+CASES = [pytest.param(case, id=name) for name, case in READ.items()]
+TAGGED = [pytest.param(case, id=name) for name, case in READ.items() if text_of(case.read()) != case.reply]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -79,7 +80,7 @@ def test_every_place_to_cut_it_gives_the_same(case: Case) -> None:
 
 @given(st.data())
 def test_any_two_replies_in_a_row_cut_anyhow_give_the_same(data: st.DataObject) -> None:
-    cases = [Case(path) for path in data.draw(st.lists(st.sampled_from(CORPUS), min_size=1, max_size=2))]
+    cases = data.draw(st.lists(st.sampled_from([*READ.values()]), min_size=1, max_size=2))
     case = cases[0]
     reply = "".join(each.reply for each in cases)
     places = data.draw(st.sets(st.integers(1, max(1, len(reply) - 1)), max_size=12))
