@@ -1,6 +1,7 @@
 """What counts as an outage, by the words of real servers, and what is said of it."""
 
 from collections.abc import AsyncGenerator, Awaitable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -11,8 +12,10 @@ from deploy.local.ports import free_port
 from plugins_contract.connections import command_client, describe_outage, is_outage
 from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
-from plugins_contract.ledger import EngineLedger
+from plugins_contract.ledger import EngineLedger, replies
 from tests.support.ledger import Bench
+from tests.support.servers import LocalServer, embedded_binary
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 
@@ -122,6 +125,39 @@ async def test_no_login_where_one_is_needed_is_an_outage(admin: Any, redis_url: 
 
     assert is_outage(error)
     assert "REDIS_PASSWORD" in describe_outage(error)
+
+
+async def test_a_database_that_is_not_there_is_an_outage_that_names_its_setting(redis_url: str) -> None:
+    nowhere = command_client(redis_url.rpartition("/")[0] + "/99")
+    error = await failure(nowhere.ping())
+    await nowhere.aclose()
+
+    assert is_outage(error)
+    assert "the database in REDIS_URL" in describe_outage(error)
+
+
+async def test_a_node_of_a_cluster_wants_a_prefix_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    node = LocalServer(embedded_binary(), tmp_path, "--cluster-enabled", "yes")
+    node.start()
+    redis: Any = command_client(node.url)
+    try:
+        await redis.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+
+        async def is_up() -> bool:
+            return b"cluster_state:ok" in await redis.execute_command("CLUSTER", "INFO")
+
+        await wait_until(is_up)
+        bench = Bench(redis, redis)
+        error = await failure(bench.engine.enqueue(await bench.request()))
+        assert is_outage(error)
+        assert "give REDIS_KEY_PREFIX a hash tag" in describe_outage(error)
+        assert "give REDIS_KEY_PREFIX a hash tag" in caplog.text
+
+        keys = Keys("{callstream}:")
+        assert isinstance(await EngineLedger(redis, keys).enqueue(await bench.request()), replies.Queued)
+    finally:
+        await redis.aclose()
+        node.stop()
 
 
 async def test_a_wrong_command_is_no_outage(admin: Any) -> None:

@@ -1,5 +1,6 @@
 """`plugins-mcp dead …` as real processes: what operators and their scripts see."""
 
+import asyncio
 import json
 import os
 import pty
@@ -17,7 +18,7 @@ import pytest
 from deploy.local.ports import free_port
 from plugins_contract.dead_letters import OPERATORS
 from plugins_contract.errors import ErrorCode
-from plugins_contract.messages import ToolCallRequested
+from plugins_contract.messages import ToolCallRequested, decode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.support.stack import BIN, Stack, running_stack
 from tests.support.waiting import wait_until
@@ -287,6 +288,36 @@ async def test_letters_are_filtered_newest_first(caller: Caller, operator: Opera
     assert (await operator.dead("list", "--server", "none")).code == NOT_DONE
 
 
+async def test_scripts_are_told_too_that_there_are_more_letters(caller: Caller, operator: Operator) -> None:
+    for _ in range(51):
+        await caller.command("XADD", caller.keys.dead, "*", "reason", "x", "event", "{")
+    answer = await operator.dead("list", "--json", "--since", "9" * 400 + "d")
+    assert (len(answer.rows), "--limit shows more" in answer.err) == (50, True)
+
+
+async def test_the_new_names_of_calls_are_told_though_their_end_cannot_be_waited_for(
+    caller: Caller, operator: Operator
+) -> None:
+    for _ in range(2):
+        await dead_call(caller)
+
+    async def both_are_back() -> bool:
+        return await caller.backlog() == 2
+
+    async def silence() -> None:
+        await wait_until(both_are_back)
+        await caller.command("CLIENT", "PAUSE", "4000")
+
+    silenced = asyncio.create_task(silence())
+    answer = await operator.dead("requeue", "--all", "--yes", "--wait", "--json")
+    await silenced
+
+    assert answer.code == UNREACHABLE
+    told = {row["newCorrelationId"] for row in answer.rows}
+    requests = [decode_request(fields[b"event"]) for _, fields in await caller.redis.xrange(caller.keys.requests)]
+    assert told == {request.correlation_id for request in requests}
+
+
 async def test_the_table_fits_100_columns(caller: Caller, operator: Operator) -> None:
     await dead_call(caller)
     lines = (await operator.dead("list")).out.splitlines()
@@ -308,9 +339,19 @@ async def test_what_is_not_there_is_told(caller: Caller, operator: Operator) -> 
     assert (await operator.dead("show", "1-1")).code == NOT_DONE
     assert (await operator.dead("requeue", "1-1", "--yes")).code == NOT_DONE
     assert (await operator.dead("discard", "--all", "--yes")).code == NOT_DONE
-    answer = await operator.dead("discard", "1-1", "\x1b[31m", "--yes")
-    assert (answer.code, answer.out.count("not found")) == (NOT_DONE, 2)
+    answer = await operator.dead("discard", "1-1", "\x1b[31m", f"{2**64}-0", "9" * 5000 + "-0", "--yes")
+    assert (answer.code, answer.out.count("not found")) == (NOT_DONE, 4)
     assert "\x1b" not in answer.out
+
+
+@pytest.mark.parametrize("command", ["show", "requeue", "discard"])
+async def test_the_empty_name_of_a_script_is_no_letter_not_that_of_a_call_without_one(
+    caller: Caller, operator: Operator, command: str
+) -> None:
+    await caller.command("XADD", caller.keys.dead, "*", "reason", "unreadable", "correlationId", "", "event", "{")
+    answer = await operator.dead(command, "", *(() if command == "show" else ("--yes",)))
+    assert answer.code == NOT_DONE
+    assert len(await letter_ids(caller)) == 1
 
 
 @pytest.mark.parametrize(
@@ -318,11 +359,13 @@ async def test_what_is_not_there_is_told(caller: Caller, operator: Operator) -> 
     [
         ((), "the following arguments are required"),
         (("requeue",), "name the letters, or say --all"),
-        (("discard", "1-1", "--all"), "name the letters, or say --all"),
+        (("discard", "1-1", "--all"), "name the letters, or say --all, but not both"),
         (("discard", "1-1", "--tool", "echo"), "filters go with --all"),
         (("list", "--since", "yesterday"), "'yesterday' is no time"),
         (("list", "--limit", "0"), "'0' is no number above 0"),
         (("requeue", "--all", "--timeout", "soon"), "'soon' is no time"),
+        (("requeue", "--all", "--timeout", "31d"), "'31d' is too long: 30d is the most"),
+        (("requeue", "--all", "--timeout", "9" * 400), "is too long: 30d is the most"),
     ],
 )
 async def test_wrong_arguments_are_told(operator: Operator, words: tuple[str, ...], said: str) -> None:
@@ -352,6 +395,12 @@ async def test_without_redis_it_says_so_at_once(operator: Operator) -> None:
     assert answer.code == UNREACHABLE
     assert "connecting to 127.0.0.1" in answer.err
     assert "hunter2" not in answer.err
+
+
+async def test_a_database_that_is_not_there_is_told_with_its_setting(operator: Operator) -> None:
+    answer = await operator.dead("list", REDIS_URL=operator.url.rpartition("/")[0] + "/99")
+    assert answer.code == UNREACHABLE
+    assert "check the number of the database in REDIS_URL" in answer.err
 
 
 async def test_a_redis_that_is_silent_is_given_up_within_5_seconds(operator: Operator) -> None:

@@ -111,6 +111,7 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
         ({"url": URL, "callstream": {"trust": "yes"}}, "callstream.trust must be true or false"),
         ({"url": URL, "callstream": {"concurrency": 0}}, "callstream.concurrency must be a whole number"),
         ({"url": URL, "callstream": {"timeoutMs": True}}, "callstream.timeoutMs must be a whole number"),
+        ({"url": URL, "callstream": {"timeoutMs": 10**18}}, "callstream.timeoutMs must be 2592000000 milliseconds, "),
         (
             {"url": URL, "callstream": {"idleTimeoutMs": 0}},
             "callstream.idleTimeoutMs must be a whole number of milliseconds, at least 1",

@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.setting_types import PROVIDERS, Headers, HttpUrl, ModelNames, is_loopback
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
+from plugins_contract.messages import MAX_TIMEOUT_MS
 from plugins_contract.settings import RedisSettings, problems
 
 SECRETS_DIR = Path("/run/secrets")
@@ -96,7 +97,10 @@ class Settings(RedisSettings, BaseSettings):
 
     enable_mcp: bool = Field(True, description="Offer tools. When false every tool call is answered DISABLED.")
     mcp_request_timeout_ms: int = Field(
-        30_000, ge=100, description="Total time of a tool call, unless its server's configuration says otherwise."
+        30_000,
+        ge=100,
+        le=MAX_TIMEOUT_MS,
+        description="Total time of a tool call, unless its server's configuration says otherwise.",
     )
     tool_mode: Literal["auto", "native", "tool_use", "function_calls"] = Field(
         "auto",

@@ -1,6 +1,6 @@
 """Kinds of connections on top of the library's.
 
-One loses no cancellation and says what the server's ACL forbids; others follow the master that Sentinels know.
+One loses no cancellation and says what the server refuses for good; others follow the master that Sentinels know.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from plugins_contract.outage import describe_outage, is_forbidden
+from plugins_contract.outage import describe_outage, needs_a_person
 from plugins_contract.sentinel import MasterFinder
 
 log = logging.getLogger(__name__)
 
 
 def careful(kind: type[AbstractConnection]) -> type[AbstractConnection]:
-    """Connections of this kind that never lose a cancellation, and tell each thing that is forbidden once.
+    """Connections of this kind that never lose a cancellation, and tell each thing once that a person must put right.
 
     To the loops a right that is missing is an outage, which they wait for the end of: somebody must say what it is.
 
@@ -46,9 +46,9 @@ def careful(kind: type[AbstractConnection]) -> type[AbstractConnection]:
             try:
                 response: Any = await super().read_response(*args, **options)  # pyright: ignore[reportUnknownVariableType]
             except ResponseError as error:
-                if is_forbidden(error) and (what := describe_outage(error)) not in said:
+                if needs_a_person(error) and (what := describe_outage(error)) not in said:
                     said.add(what)
-                    log.error("Redis answers, and %s", what)  # noqa: TRY400 -- no traceback: it is a right
+                    log.error("Redis answers, and %s", what)  # noqa: TRY400 -- no traceback: it is a setting
                 raise
             return response  # pyright: ignore[reportUnknownVariableType]
 

@@ -1,5 +1,6 @@
 """Dead letters as operators see them: what could not be handled, why, and what was tried."""
 
+import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
@@ -115,7 +116,8 @@ class DeadLetters:
             page: Any = await self._redis.xrange(self._keys.dead, name, name)
             return read_letter(page[0][0].decode(), page[0][1]) if page else None
         async for letter in self.newest_first():
-            if letter.correlation_id == name:
+            # Without a name none is meant, though there are letters of calls without one.
+            if name and letter.correlation_id == name:
                 return letter
         return None
 
@@ -220,8 +222,8 @@ def _told(reply: bytes) -> ToolOutcome | None:
 
 
 def _is_letter_id(name: str) -> bool:
-    milliseconds, _, number = name.partition("-")
-    return milliseconds.isdecimal() and number.isdecimal() and name.isascii()
+    parts = name.split("-")
+    return len(parts) == 2 and all(re.fullmatch(r"[0-9]{1,20}", part) and int(part) < 2**64 for part in parts)
 
 
 async def _answer(answer: Any) -> Any:

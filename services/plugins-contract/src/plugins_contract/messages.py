@@ -8,6 +8,8 @@ import msgspec
 
 EVENT_TYPE = "PluginToolCallRequested"
 EVENT_VERSION = 1
+MAX_TIMEOUT_MS = 30 * 86_400_000
+"""The longest time that a call may be given. With a deadline too far off for Redis to count the scripts would break."""
 
 
 class ExecutionClass(StrEnum):

@@ -5,6 +5,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
+from plugins_contract.messages import MAX_TIMEOUT_MS
+
 Word = TypeVar("Word", bound=StrEnum)
 
 
@@ -41,9 +43,11 @@ def a_count(value: Any, where: str) -> int:
 
 
 def milliseconds(value: Any, where: str) -> int:
-    """`value` as a time in milliseconds, at least 1."""
+    """`value` as a time in milliseconds, at least 1 and at most MAX_TIMEOUT_MS."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise FieldError(f"{where} must be a whole number of milliseconds, at least 1 (30000 is half a minute)")
+    if value > MAX_TIMEOUT_MS:
+        raise FieldError(f"{where} must be {MAX_TIMEOUT_MS} milliseconds, which are 30 days, at most")
     return value
 
 

@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from plugins_contract.messages import MAX_TIMEOUT_MS
+
 DESCRIPTION = "Runs tool calls from events.plugins against MCP servers. Without a command: the worker itself."
 EXIT_CODES = """exit codes:
   0  done
@@ -12,6 +14,7 @@ EXIT_CODES = """exit codes:
   2  a wrong argument or setting
   3  Redis cannot be reached"""
 DEFAULT_TIMEOUT_SECONDS = 60.0
+LONGEST_SECONDS = 100 * 365 * 86400.0
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -94,7 +97,7 @@ def read_arguments(argv: list[str]) -> Command:
             return Show(found.id, found.json)
         case _:
             if bool(found.id) == found.all:
-                parser.error(f"dead {command}: name the letters, or say --all")
+                parser.error(f"dead {command}: name the letters, or say --all{', but not both' * found.all}")
             filters = _filters(found)
             if found.id and filters != Filters():
                 parser.error(f"dead {command}: filters go with --all, not with named letters")
@@ -128,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     requeue = add("requeue", "Run them again, each as a new call; the result goes to no conversation.")
     requeue.add_argument(
         "--timeout",
-        type=_duration,
+        type=_timeout,
         default=DEFAULT_TIMEOUT_SECONDS,
         metavar="TIME",
         help="time for the new call, such as 90s or 5m (default: 60s)",
@@ -184,7 +187,14 @@ def _duration(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
     if not found or not float(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is no time: write 90s, 5m, 12h or 7d")
-    return float(found[1]) * UNITS[found[2] or "s"]
+    return min(float(found[1]) * UNITS[found[2] or "s"], LONGEST_SECONDS)
+
+
+def _timeout(text: str) -> float:
+    seconds = _duration(text)
+    if seconds * 1000 > MAX_TIMEOUT_MS:
+        raise argparse.ArgumentTypeError(f"{text!r} is too long: 30d is the most")
+    return seconds
 
 
 def _count(text: str) -> int:

@@ -45,12 +45,12 @@ async def _list(letters: DeadLetters, command: List) -> int:
     if command.json:
         for letter in found:
             _print_json(display.as_json(letter))
-        return DONE if found else NOT_DONE
+    elif found:
+        width = shutil.get_terminal_size((100, 24)).columns
+        print(display.table(found, await letters.now_ms(), width=max(width, 80)))  # noqa: T201
     if not found:
         _say("There are no dead letters" + (" like that." if command.filters != Filters(limit=50) else "."))
         return NOT_DONE
-    width = shutil.get_terminal_size((100, 24)).columns
-    print(display.table(found, await letters.now_ms(), width=max(width, 80)))  # noqa: T201
     if len(found) == command.filters.limit:
         _say(f"(the newest {len(found)}; --limit shows more)")
     return DONE
@@ -59,7 +59,7 @@ async def _list(letters: DeadLetters, command: List) -> int:
 async def _show(letters: DeadLetters, command: Show) -> int:
     letter = await letters.find(command.name)
     if letter is None:
-        _say(f"There is no dead letter {display.plain(command.name)}, nor one of such a call.")
+        _say(f"There is no dead letter '{display.plain(command.name)}', nor one of such a call.")
         return NOT_DONE
     if command.json:
         _print_json(display.as_json(letter))
@@ -122,23 +122,31 @@ async def _requeue(letters: DeadLetters, command: Requeue, chosen: list[DeadLett
     if not _agreed(question, ready, command.selection, "requeue"):
         return code if command.selection.dry_run else NOT_DONE
     waiting: list[tuple[DeadLetter, Requeued]] = []
-    for letter in ready:
-        done = await _put_back(letters, letter, command.timeout_seconds)
-        if done is None:
-            code = NOT_DONE
-            _tell(letter, "gone", "somebody else took it away meanwhile", command.selection)
-            continue
-        if command.wait:
-            waiting.append((letter, done))
-        else:
-            _tell(letter, "requeued", f"as call {done.correlation_id}", command.selection, requeued=done)
-    for letter, done in waiting:
-        outcome = await _outcome(letters, done)
-        succeeded = outcome is not None and outcome.state is CallState.SUCCEEDED
-        code = code if succeeded else NOT_DONE
-        detail = display.told(outcome) if outcome else "no worker has ended it in time"
-        text = f"as call {done.correlation_id}: {detail}"
-        _tell(letter, "requeued", text, command.selection, requeued=done, outcome=outcome)
+    try:
+        for letter in ready:
+            done = await _put_back(letters, letter, command.timeout_seconds)
+            if done is None:
+                code = NOT_DONE
+                _tell(letter, "gone", "somebody else took it away meanwhile", command.selection)
+                continue
+            if command.wait:
+                waiting.append((letter, done))
+            else:
+                _tell(letter, "requeued", f"as call {done.correlation_id}", command.selection, requeued=done)
+        while waiting:
+            letter, done = waiting[0]
+            outcome = await _outcome(letters, done)
+            succeeded = outcome is not None and outcome.state is CallState.SUCCEEDED
+            code = code if succeeded else NOT_DONE
+            detail = display.told(outcome) if outcome else "no worker has ended it in time"
+            text = f"as call {done.correlation_id}: {detail}"
+            del waiting[0]
+            _tell(letter, "requeued", text, command.selection, requeued=done, outcome=outcome)
+    finally:
+        # Interrupted, or Redis went away: what was done is done, and somebody may want to know under which name.
+        for letter, done in waiting:
+            text = f"as call {done.correlation_id}: its end was not seen"
+            _tell(letter, "requeued", text, command.selection, requeued=done)
     return code
 
 
