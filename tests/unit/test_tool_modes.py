@@ -139,6 +139,8 @@ async def test_if_the_prompt_does_not_help_either_it_was_not_the_tools() -> None
 def test_a_provider_that_takes_no_tools_is_understood(status: int, words: str) -> None:
     error = Failures().of_status(status, {"error": {"message": words}}, {})
     assert isinstance(error, LLMToolsRejectedError)
+    assert "TOOL_MODE=auto" in str(error)
+    assert words in str(error)
     assert isinstance(Failures().of_object({"code": status, "message": words}), LLMToolsRejectedError)
 
 

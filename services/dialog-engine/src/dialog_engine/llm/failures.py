@@ -15,6 +15,7 @@ from dialog_engine.errors import (
     LLMQuotaError,
     LLMRateLimitedError,
     LLMRequestError,
+    LLMToolsRejectedError,
     LLMUnavailableError,
 )
 from dialog_engine.llm.patience import advised_seconds
@@ -55,6 +56,7 @@ _OWN_WORDS: dict[type[LLMError], str] = {
     LLMAuthenticationError: "the model's provider does not accept the key or the rights that this server has",
     LLMContextLengthError: "the conversation is longer than the model can read; shorten the message, or begin anew",
     LLMRequestError: "the model's provider does not accept the request",
+    LLMToolsRejectedError: "the model takes no tools by function calling; TOOL_MODE=auto offers them in another way",
 }
 _REPORTED = "the model's provider reported an error"
 
