@@ -47,7 +47,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     # The engine
     "text deltas and tool calls come in order, and a stream of calls alone is no error": (
         "integration/test_llm_openai_client.py::test_an_answer_of_calls_alone_is_no_error",
-        "integration/test_llm_openai_client.py::test_an_answer_of_nothing_is_an_error",
+        "integration/test_llm_answers.py::test_an_answer_of_nothing_is_an_error",
     ),
     "nothing is told, and nothing is run, of a question that is not committed": (
         "unit/test_turns.py::test_the_model_is_asked_beside_the_commit_of_a_new_session_and_heard_after_it",
@@ -594,6 +594,21 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_llm_assembly.py::test_every_quirk_has_a_file",
         "integration/test_llm_corpus.py::test_the_client_reads_what_the_provider_sends",
     ),
+    "whoever adds a provider's trace is told what is wrong with the file": (
+        "unit/test_corpus_files.py::test_what_is_wrong_is_named",
+        "unit/test_llm_assembly.py::test_every_trace_has_what_is_expected_of_it",
+    ),
+    "header fields, organisation and project of the environment arrive as from the official SDKs, and are secrets": (
+        "integration/test_llm_like_the_sdks.py::test_account_and_header_fields_of_the_environment_arrive",
+        "unit/test_llm_endpoint.py::test_the_operators_header_fields_take_the_place_of_ours_and_are_secret",
+        "unit/test_config_engine.py::test_header_fields_are_read_line_by_line_and_are_secrets",
+    ),
+    "answers come, are stopped and fail in the same way whichever protocol a provider speaks": (
+        "integration/test_llm_answers.py::test_a_stream_may_be_cut_in_any_way",
+        "integration/test_llm_answers.py::test_cancelling_the_reader_closes_the_stream_at_the_provider",
+        "integration/test_llm_answers.py::test_after_the_first_byte_it_is_not_tried_again",
+        "integration/test_llm_answers.py::test_an_error_inside_the_stream_is_told_after_its_text_and_without_the_key",
+    ),
     "every history becomes one that providers accept": (
         "unit/test_llm_normalise.py::test_every_history_becomes_one_that_providers_accept",
         "unit/test_llm_normalise.py::test_a_history_is_sent_as_providers_accept_it",
@@ -606,6 +621,9 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_pipeline.py::test_a_call_that_is_cut_off_twice_is_not_tried_a_third_time",
         "unit/test_pipeline.py::test_a_reply_that_is_cut_off_after_a_whole_call_gets_on",
         "story/test_05_rounds.py::test_a_call_that_does_not_fit_into_a_reply_is_tried_once_more_and_that_is_that",
+    ),
+    "no more tools are offered by themselves than providers take": (
+        "unit/test_exposure.py::test_what_is_offered_by_itself_are_no_more_tools_than_providers_take",
     ),
     "very many tools hold up nobody's turn: what is made of all of them is made in slices, and once": (
         "unit/test_slices.py::test_what_is_made_of_many_tools_lets_others_have_their_turns",
@@ -705,8 +723,8 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     ),
     "a provider that says nothing does not hold a turn for ever": (
         "integration/test_engine_and_providers.py::test_a_provider_that_accepts_and_says_nothing_does_not_hold_the_turn",
-        "integration/test_llm_openai_client.py::test_what_only_keeps_the_connection_open_is_no_beginning",
-        "integration/test_llm_openai_client.py::test_what_only_keeps_the_connection_open_is_silence",
+        "integration/test_llm_answers.py::test_what_only_keeps_the_connection_open_is_no_beginning",
+        "integration/test_llm_answers.py::test_what_only_keeps_the_connection_open_is_silence",
     ),
     "rate limits and overload are told as what they are": (
         "integration/test_llm_openai_client.py::test_a_status_gets_its_name_and_keeps_the_providers_words",

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from dialog_engine.errors import (
     LLMQuotaError,
     LLMRateLimitedError,
     LLMRequestError,
-    LLMStreamBrokenError,
     LLMUnavailableError,
 )
 from dialog_engine.llm.anthropic_client import MAX_TOKENS, AnthropicChatClient
@@ -34,24 +32,19 @@ from dialog_engine.model import (
     ToolCall,
     ToolCallEvent,
     ToolMessage,
-    Turn,
     Usage,
     UserMessage,
 )
 from plugins_contract.catalogue import ToolEntry
-from tests.support.scripted_provider import Exchange, Provider, Script, answer, refusal, serving
+from tests.support.hello import KEY, TURN
+from tests.support.scripted_provider import Exchange, Provider, answer, refusal, serving
+from tests.support.speech import anthropic_sse as sse
 
 pytestmark = pytest.mark.anyio
 
-KEY = "hunter2hunter2"
-TURN = Turn("turn", "session", "subject")
 REQUEST = ChatRequest((SystemMessage("Be brief."), UserMessage("Hi")), TURN)
 TOOL = ToolEntry(name="clock__now", server="clock", tool="now", input_schema={"type": "object", "properties": {}})
 CACHE = {"cache_control": {"type": "ephemeral"}}
-
-
-def sse(*events: dict[str, Any]) -> bytes:
-    return b"".join(b"event: %b\ndata: %b\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in events)
 
 
 START = sse({"type": "message_start", "message": {"usage": {"input_tokens": 5, "output_tokens": 1}}})
@@ -199,43 +192,6 @@ async def test_what_was_thought_before_a_call_goes_back_with_its_result(
     assert [block["type"] for block in results["content"]] == ["tool_result"]
 
 
-# --- How an answer comes, and is stopped -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [1, 7, 1000])
-async def test_a_stream_may_be_cut_in_any_way(provider: Provider, client: AnthropicChatClient, size: int) -> None:
-    provider.scripts = [answer(*(HELLO[at : at + size] for at in range(0, len(HELLO), size)))]
-    events = await ask(client)
-    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Hello"
-    assert events[-1] == HELLO_EVENTS[-1]
-
-
-async def test_a_connection_is_used_again(provider: Provider, client: AnthropicChatClient) -> None:
-    for _ in range(3):
-        assert await ask(client) == HELLO_EVENTS
-    assert (provider.connections, len(provider.requests)) == (1, 3)
-
-
-async def test_closing_the_generator_closes_the_stream_at_the_provider(
-    provider: Provider, client: AnthropicChatClient
-) -> None:
-    closed = asyncio.Event()
-    provider.scripts = [endless(closed)]
-    async with aclosing(client.stream_chat(REQUEST)) as events:
-        assert await anext(events) == TextDelta("Hel")
-    await asyncio.wait_for(closed.wait(), 5)
-
-
-def endless(closed: asyncio.Event) -> Script:
-    async def script(exchange: Exchange) -> None:
-        await exchange.start()
-        await exchange.send(START + BLOCK + text("Hel"))
-        await exchange.until_closed()
-        closed.set()
-
-    return script
-
-
 # --- How it fails ----------------------------------------------------------------------------------------------------
 
 
@@ -261,44 +217,6 @@ async def test_a_refusal_gets_its_name_and_keeps_the_providers_words(
     assert type(caught.value) is kind
     assert body["error"]["message"].replace(KEY, "***") in str(caught.value)
     assert KEY not in str(caught.value)
-
-
-async def test_before_the_first_byte_it_is_tried_again_but_not_after_an_hour(provider: Provider) -> None:
-    client = AnthropicChatClient(provider.url, KEY, "claude", max_retries=2)
-    provider.scripts = [refusal(529, error("overloaded_error", "Overloaded")), answer(HELLO)]
-    assert await ask(client) == HELLO_EVENTS
-    provider.scripts = [answer(b"{}", status=429, content_type="application/json", retry_after="3600")]
-    with pytest.raises(LLMRateLimitedError, match="in 3600 seconds"):
-        await ask(client)
-    assert len(provider.requests) == 3
-    await client.aclose()
-
-
-async def test_after_the_first_byte_it_is_not_tried_again(provider: Provider) -> None:
-    client = AnthropicChatClient(provider.url, KEY, "claude", max_retries=2)
-    provider.scripts = [answer(START + BLOCK + text("Hel"), cut=True), answer(HELLO)]
-    async with aclosing(client.stream_chat(REQUEST)) as events:
-        assert await anext(events) == TextDelta("Hel")
-        with pytest.raises(LLMStreamBrokenError):
-            await anext(events)
-    assert len(provider.requests) == 1
-    await client.aclose()
-
-
-async def test_an_overload_inside_the_stream_is_told_after_its_text(
-    provider: Provider, client: AnthropicChatClient
-) -> None:
-    provider.scripts = [answer(START + BLOCK + text("Hel") + sse(error("overloaded_error", "Overloaded")))]
-    async with aclosing(client.stream_chat(REQUEST)) as events:
-        assert await anext(events) == TextDelta("Hel")
-        with pytest.raises(LLMOverloadedError):
-            await anext(events)
-
-
-async def test_a_web_page_instead_of_a_stream_is_a_wrong_url(provider: Provider, client: AnthropicChatClient) -> None:
-    provider.scripts = [answer(b"<html>Welcome</html>", content_type="text/html")]
-    with pytest.raises(LLMRequestError, match="base URL"):
-        await ask(client)
 
 
 # --- How long it is waited for ---------------------------------------------------------------------------------------

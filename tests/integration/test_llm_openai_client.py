@@ -5,7 +5,6 @@ import json
 from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
 
 import pytest
 
@@ -17,8 +16,6 @@ from dialog_engine.errors import (
     LLMQuotaError,
     LLMRateLimitedError,
     LLMRequestError,
-    LLMStreamBrokenError,
-    LLMStreamEmptyError,
     LLMUnavailableError,
 )
 from dialog_engine.llm.openai_client import OpenAIChatClient
@@ -34,25 +31,18 @@ from dialog_engine.model import (
     ToolCall,
     ToolCallEvent,
     ToolMessage,
-    Turn,
     Usage,
-    UserMessage,
 )
 from plugins_contract.catalogue import ToolEntry
-from tests.support.scripted_provider import Exchange, Provider, Script, answer, refusal, serving
+from tests.support.hello import HELLO_EVENTS, KEY, REQUEST, TURN
+from tests.support.scripted_provider import Exchange, Provider, answer, refusal, serving
+from tests.support.speech import openai_sse as sse
 
 pytestmark = pytest.mark.anyio
 
-KEY = "hunter2hunter2"
-TURN = Turn("turn", "session", "subject")
-REQUEST = ChatRequest((UserMessage("Hi"),), TURN)
 TOOL = ToolEntry(name="clock__now", server="clock", tool="now", input_schema={"type": "object", "properties": {}})
 
 DONE = b"data: [DONE]\n\n"
-
-
-def sse(*chunks: dict[str, Any]) -> bytes:
-    return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
 
 
 def text(content: str, finish_reason: str | None = None) -> bytes:
@@ -60,7 +50,6 @@ def text(content: str, finish_reason: str | None = None) -> bytes:
 
 
 HELLO = text("Hel") + text("lo") + text("", "stop") + DONE
-HELLO_EVENTS = [TextDelta("Hello"), StreamEnd(FinishReason.STOP)]
 
 
 @pytest.fixture
@@ -223,34 +212,6 @@ async def test_another_complaint_is_not_asked_again(provider: Provider, client: 
 # --- How an answer comes ---------------------------------------------------------------------------------------------
 
 
-async def test_text_arrives_before_the_answer_ends(provider: Provider, client: OpenAIChatClient) -> None:
-    seen = asyncio.Event()
-
-    async def script(exchange: Exchange) -> None:
-        await exchange.start()
-        await exchange.send(text("Hel"))
-        await seen.wait()
-        await exchange.send(text("lo", "stop") + DONE)
-        await exchange.end()
-
-    provider.scripts = [script]
-    events: list[LLMEvent] = []
-    async for event in client.stream_chat(REQUEST):
-        events.append(event)
-        seen.set()
-    assert events == [TextDelta("Hel"), TextDelta("lo"), StreamEnd(FinishReason.STOP)]
-
-
-async def test_tokens_that_arrive_together_are_one_event(provider: Provider, client: OpenAIChatClient) -> None:
-    async def many(exchange: Exchange) -> None:
-        await exchange.start()
-        await exchange.send_at_once(*(text(f"{n} ") for n in range(100)), text("", "stop"), DONE)
-        await exchange.end()
-
-    provider.scripts = [many]
-    assert await ask(client) == [TextDelta("".join(f"{n} " for n in range(100))), StreamEnd(FinishReason.STOP)]
-
-
 async def test_an_answer_of_calls_alone_is_no_error(provider: Provider, client: OpenAIChatClient) -> None:
     start = {"index": 0, "id": "a", "function": {"name": "clock__now", "arguments": ""}}
     provider.scripts = [
@@ -297,89 +258,6 @@ async def test_an_answer_that_is_not_streamed_is_read_all_the_same(
     assert await ask(client) == [TextDelta("Hello"), StreamEnd(FinishReason.STOP, Usage(5, 3))]
 
 
-async def test_a_connection_is_used_again(provider: Provider, client: OpenAIChatClient) -> None:
-    for _ in range(3):
-        assert await ask(client) == HELLO_EVENTS
-    assert (provider.connections, len(provider.requests)) == (1, 3)
-
-
-async def test_a_provider_that_keeps_the_stream_open_after_done_does_not_hold_the_answer(
-    provider: Provider, client: OpenAIChatClient
-) -> None:
-    closed = asyncio.Event()
-
-    async def script(exchange: Exchange) -> None:
-        await exchange.start()
-        await exchange.send(HELLO)
-        await exchange.until_closed()
-        closed.set()
-
-    provider.scripts = [script]
-    assert await ask(client) == HELLO_EVENTS
-    await asyncio.wait_for(closed.wait(), 5)
-
-
-# --- How an answer is stopped ----------------------------------------------------------------------------------------
-
-
-async def test_closing_the_generator_closes_the_stream_at_the_provider(
-    provider: Provider, client: OpenAIChatClient
-) -> None:
-    closed = asyncio.Event()
-    provider.scripts = [endless(closed)]
-    async with aclosing(client.stream_chat(REQUEST)) as events:
-        assert await anext(events) == TextDelta("Hel")
-    await asyncio.wait_for(closed.wait(), 5)
-
-
-async def test_cancelling_the_reader_closes_the_stream_at_the_provider(
-    provider: Provider, client: OpenAIChatClient
-) -> None:
-    closed, seen = asyncio.Event(), asyncio.Event()
-    provider.scripts = [endless(closed)]
-
-    async def read() -> None:
-        async with aclosing(client.stream_chat(REQUEST)) as events:
-            async for _ in events:
-                seen.set()
-
-    reader = asyncio.create_task(read())
-    await asyncio.wait_for(seen.wait(), 5)
-    reader.cancel()
-    await asyncio.wait_for(closed.wait(), 5)
-    with pytest.raises(asyncio.CancelledError):
-        await reader
-
-
-async def test_cancelling_before_the_first_byte_closes_the_request(
-    provider: Provider, client: OpenAIChatClient
-) -> None:
-    asked, closed = asyncio.Event(), asyncio.Event()
-
-    async def script(exchange: Exchange) -> None:
-        asked.set()
-        await exchange.until_closed()
-        closed.set()
-
-    provider.scripts = [script]
-    reader = asyncio.create_task(ask(client))
-    await asyncio.wait_for(asked.wait(), 5)
-    reader.cancel()
-    await asyncio.wait_for(closed.wait(), 5)
-    with pytest.raises(asyncio.CancelledError):
-        await reader
-
-
-def endless(closed: asyncio.Event) -> Script:
-    async def script(exchange: Exchange) -> None:
-        await exchange.start()
-        await exchange.send(text("Hel"))
-        await exchange.until_closed()
-        closed.set()
-
-    return script
-
-
 # --- How it fails ----------------------------------------------------------------------------------------------------
 
 
@@ -410,143 +288,7 @@ async def test_a_status_gets_its_name_and_keeps_the_providers_words(
     assert len(str(caught.value)) < 600
 
 
-async def test_an_error_page_is_not_repeated_to_the_user(provider: Provider, client: OpenAIChatClient) -> None:
-    provider.scripts = [answer(b"<html>Bad gateway</html>", status=502, content_type="text/html")]
-    with pytest.raises(LLMUnavailableError) as caught:
-        await ask(client)
-    assert "html" not in str(caught.value)
-
-
-async def test_a_web_page_instead_of_a_stream_is_a_wrong_url(provider: Provider, client: OpenAIChatClient) -> None:
-    provider.scripts = [answer(b"<html>Welcome</html>", content_type="text/html")]
-    with pytest.raises(LLMRequestError, match="base URL"):
-        await ask(client)
-
-
-async def test_before_the_first_byte_it_is_tried_again(provider: Provider) -> None:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=2)
-    provider.scripts = [refusal(503), refusal(429), answer(HELLO)]
-    assert await ask(client) == HELLO_EVENTS
-    assert len(provider.requests) == 3
-    await client.aclose()
-
-
-async def test_a_provider_that_says_to_come_back_in_an_hour_is_not_waited_for(provider: Provider) -> None:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=2)
-    provider.scripts = [answer(b"{}", status=429, content_type="application/json", retry_after="100")]
-    with pytest.raises(LLMRateLimitedError, match="in 100 seconds"):
-        await ask(client)
-    assert len(provider.requests) == 1
-    await client.aclose()
-
-
-async def test_after_the_first_byte_it_is_not_tried_again(provider: Provider) -> None:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=2)
-    provider.scripts = [answer(text("Hel"), cut=True), answer(HELLO)]
-    with pytest.raises(LLMStreamBrokenError):
-        await ask(client)
-    assert len(provider.requests) == 1
-    await client.aclose()
-
-
-@pytest.mark.parametrize("cut", [True, False], ids=["connection broken", "response ended"])
-async def test_a_stream_that_breaks_off_is_an_error_after_its_text(
-    provider: Provider, client: OpenAIChatClient, cut: bool
-) -> None:
-    provider.scripts = [answer(text("Hel"), b"data: {", cut=cut)]
-    async with aclosing(client.stream_chat(REQUEST)) as events:
-        assert await anext(events) == TextDelta("Hel")
-        with pytest.raises(LLMStreamBrokenError):
-            await anext(events)
-
-
-async def test_a_connection_that_breaks_after_the_finish_reason_does_no_harm(
-    provider: Provider, client: OpenAIChatClient
-) -> None:
-    provider.scripts = [answer(text("Hello", "stop"), cut=True)]
-    assert await ask(client) == HELLO_EVENTS
-
-
-async def test_an_error_inside_the_stream_gets_its_name(provider: Provider, client: OpenAIChatClient) -> None:
-    provider.scripts = [answer(text("Hel"), sse({"error": {"code": 429, "message": f"slow down, {KEY}"}}))]
-    with pytest.raises(LLMRateLimitedError, match=r"slow down, \*\*\*"):
-        await ask(client)
-
-
-async def test_an_answer_of_nothing_is_an_error(provider: Provider, client: OpenAIChatClient) -> None:
-    provider.scripts = [answer(text("", "stop") + DONE)]
-    with pytest.raises(LLMStreamEmptyError):
-        await ask(client)
-
-
-async def test_a_provider_that_does_not_begin_is_given_up(provider: Provider) -> None:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, waits=Waits(first_token=0.05))
-    provider.scripts = [Exchange.until_closed]
-    with pytest.raises(LLMUnavailableError, match="in time"):
-        await ask(client)
-    await client.aclose()
-
-
-async def test_a_provider_that_falls_silent_is_given_up(provider: Provider) -> None:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, waits=Waits(silence=0.2))
-    provider.scripts = [endless(asyncio.Event())]
-    with pytest.raises(LLMStreamBrokenError, match="fell silent"):
-        await ask(client)
-    await client.aclose()
-
-
-PING = b": still working\n\n"
-ROLE = sse({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
 CALL = sse({"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f"}}]}}]})
-
-
-def and_then_pings(*reads: bytes) -> Script:
-    """A provider that sends these and then keeps the connection open with comments, for as long as it is let."""
-
-    async def script(exchange: Exchange) -> None:
-        await exchange.start()
-        for read in reads:
-            await exchange.send(read)
-        gone = asyncio.create_task(exchange.until_closed())
-        while not gone.done():
-            await exchange.send(PING)
-            await asyncio.wait([gone], timeout=0.01)
-        await gone
-
-    return script
-
-
-@pytest.mark.parametrize("first", [PING, ROLE], ids=["comments only", "a role and comments"])
-async def test_what_only_keeps_the_connection_open_is_no_beginning(provider: Provider, first: bytes) -> None:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, waits=Waits(first_token=0.3, silence=30))
-    provider.scripts = [and_then_pings(first)]
-    with pytest.raises(LLMUnavailableError, match=r"in time: nothing came for 0\.3 seconds"):
-        await ask(client)
-    await client.aclose()
-
-
-@pytest.mark.parametrize("first", [text("Hel"), CALL], ids=["text", "a call"])
-async def test_what_only_keeps_the_connection_open_is_silence(provider: Provider, first: bytes) -> None:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, waits=Waits(first_token=30, silence=0.3))
-    provider.scripts = [and_then_pings(first)]
-    with pytest.raises(LLMStreamBrokenError, match=r"fell silent for 0\.3 seconds"):
-        await ask(client)
-    await client.aclose()
-
-
-async def test_a_long_wait_for_the_first_token_is_no_silence(provider: Provider) -> None:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, waits=Waits(first_token=30, silence=0.05))
-
-    async def script(exchange: Exchange) -> None:
-        await exchange.start()
-        await exchange.send(ROLE)
-        await asyncio.sleep(0.2)  # the model thinks
-        await exchange.send(HELLO)
-        await exchange.end()
-
-    provider.scripts = [script]
-    assert await ask(client) == HELLO_EVENTS
-    await client.aclose()
 
 
 async def test_a_long_call_is_no_silence_although_nothing_of_it_is_shown(provider: Provider) -> None:
@@ -568,38 +310,8 @@ async def test_a_long_call_is_no_silence_although_nothing_of_it_is_shown(provide
     await client.aclose()
 
 
-async def test_silence_after_the_finish_reason_does_no_harm(provider: Provider) -> None:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, waits=Waits(silence=0.1))
-    provider.scripts = [and_then_pings(text("Hello", "stop"))]
-    assert await ask(client) == HELLO_EVENTS
-    await client.aclose()
-
-
-async def test_retries_do_not_prolong_the_wait_for_the_first_token(provider: Provider) -> None:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=1_000_000, waits=Waits(first_token=0.3))
-    provider.scripts = [refusal(503)]
-    with pytest.raises(LLMUnavailableError, match="in time"):
-        await ask(client)
-    await client.aclose()
-
-
-async def test_nobody_at_the_address_is_unavailable(unused_tcp_url: str) -> None:
-    client = OpenAIChatClient(unused_tcp_url, KEY, "model", max_retries=0)
-    with pytest.raises(LLMUnavailableError) as caught:
-        await ask(client)
-    assert "hunter2" not in str(caught.value)
-    await client.aclose()
-
-
 async def test_credentials_in_the_url_go_into_the_header(provider: Provider) -> None:
     client = OpenAIChatClient(provider.url.replace("http://", "http://user:hunter2@"), KEY, "model", max_retries=0)
     assert await ask(client) == HELLO_EVENTS
     assert f"authorization: basic {b64encode(b'user:hunter2').decode()}".lower() in provider.heads[0]
     await client.aclose()
-
-
-@pytest.fixture
-async def unused_tcp_url() -> str:
-    async with await asyncio.start_server(Provider(answer(HELLO)).connected, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-    return f"http://user:{KEY}@127.0.0.1:{port}/v1"

@@ -1,0 +1,102 @@
+"""The two protocols of providers, as tests speak them: the same answer in each."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dialog_engine.llm.anthropic_client import AnthropicChatClient
+from dialog_engine.llm.client import ChatClient
+from dialog_engine.llm.openai_client import OpenAIChatClient
+from dialog_engine.llm.waits import DEFAULT_WAITS, Waits
+from tests.support.hello import KEY
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Speech:
+    """One protocol. Answers say "Hello" in two pieces; `hel` is what comes up to the end of the first."""
+
+    kind: type[OpenAIChatClient] | type[AnthropicChatClient]
+    path: str
+    """What of the address belongs to the base URL."""
+    opening: bytes
+    """What may come long before the first piece, and is none."""
+    hel: bytes
+    lo: bytes
+    end: bytes
+    ending: bytes
+    """So much of the end that the message is whole."""
+    call: bytes
+    """The beginning of a tool call, after the opening."""
+    ping: bytes
+    error: Callable[[str], bytes]
+    """An overload, in these words, inside a stream."""
+
+    def client(self, url: str, *, max_retries: int = 0, waits: Waits = DEFAULT_WAITS) -> ChatClient:
+        """A client, for its caller to close."""
+        return self.kind(url, KEY, "model", max_retries=max_retries, waits=waits)
+
+    @property
+    def hello(self) -> bytes:
+        """A whole answer."""
+        return self.opening + self.hel + self.lo + self.end
+
+
+def openai_sse(*chunks: Json) -> bytes:
+    """Chunks of a chat completion."""
+    return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
+
+
+def anthropic_sse(*events: Json) -> bytes:
+    """Events of the Messages API."""
+    return b"".join(b"event: %b\ndata: %b\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in events)
+
+
+def _openai_delta(**delta: Any) -> bytes:
+    return openai_sse({"choices": [{"delta": delta}]})
+
+
+def _anthropic_text(words: str) -> bytes:
+    return anthropic_sse(
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": words}},
+    )
+
+
+_STOPPED = openai_sse({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+_END_TURN = anthropic_sse(
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}},
+)
+_TEXT = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+_CALL: Json = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+
+SPEECHES = {
+    "openai": Speech(
+        kind=OpenAIChatClient,
+        path="/v1",
+        opening=_openai_delta(role="assistant", content=""),
+        hel=_openai_delta(content="Hel"),
+        lo=_openai_delta(content="lo"),
+        end=_STOPPED + b"data: [DONE]\n\n",
+        ending=_STOPPED,
+        call=_openai_delta(tool_calls=[{"index": 0, "id": "a", "function": {"name": "f"}}]),
+        ping=b": still working\n\n",
+        error=lambda words: openai_sse({"error": {"code": 529, "message": words}}),
+    ),
+    "anthropic": Speech(
+        kind=AnthropicChatClient,
+        path="",
+        opening=anthropic_sse({"type": "message_start", "message": {"usage": {"output_tokens": 1}}}, _TEXT),
+        hel=_anthropic_text("Hel"),
+        lo=_anthropic_text("lo"),
+        end=_END_TURN + anthropic_sse({"type": "message_stop"}),
+        ending=_END_TURN,
+        call=anthropic_sse({"type": "content_block_start", "index": 1, "content_block": _CALL}),
+        ping=anthropic_sse({"type": "ping"}),
+        error=lambda words: anthropic_sse(
+            {"type": "error", "error": {"type": "overloaded_error", "message": words}},
+        ),
+    ),
+}
