@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
-from plugins_contract.messages import encode_request
+from plugins_contract.messages import ToolCallRequested, encode_request
 from plugins_contract.outcomes import CallState
 from plugins_mcp.consumer import BLOCK_SECONDS, Consumer, Handler
 from plugins_mcp.leases import LeaseTimes
@@ -30,7 +30,7 @@ OFTEN = LeaseTimes(lease=LEASE_MS / 1000, sweep=0.02)
 
 @dataclass
 class Gate(Handler):
-    """Starts every delivery, and ends it when it is told to."""
+    """Starts every delivery, and ends it when it is told to. Calls of the server `elsewhere` it leaves to others."""
 
     ledger: WorkerLedger
     open: asyncio.Event = field(default_factory=asyncio.Event)
@@ -38,8 +38,14 @@ class Gate(Handler):
     running: int = 0
     most: int = 0
 
+    def serves(self, request: ToolCallRequested) -> bool:
+        return request.server != "elsewhere"
+
     async def handle(self, delivery: Delivery) -> None:
         self.taken.append(delivery)
+        if not self.serves(delivery.request):
+            await self.ledger.pass_on(delivery, lease_ms=LEASE_MS)
+            return
         self.running += 1
         self.most = max(self.most, self.running)
         started = await self.ledger.start(delivery, max_starts=3, expired=DONE)
@@ -235,6 +241,21 @@ async def test_what_was_dropped_goes_before_what_is_new(crew: Crew) -> None:
         for request in new:
             await caller.outcome(request)
         assert [delivery.entry for delivery in gate.taken[:3]] == [old.entry for old in dropped]
+
+
+async def test_what_is_left_to_other_workers_is_no_reason_to_hurry(crew: Crew) -> None:
+    caller = crew.caller
+    await caller.open()
+    for _ in range(20):
+        await caller.call(server="elsewhere")
+    async with crew.consuming(concurrency=2, times=LeaseTimes(lease=3.0, sweep=1.0)) as (_, gate):
+        gate.open.set()
+        await wait_until(lambda: len(gate.taken) >= 22)
+        began, before = asyncio.get_running_loop().time(), len(gate.taken)
+        await wait_until(lambda: len(gate.taken) >= before + 4)
+        assert asyncio.get_running_loop().time() - began > 0.7, "two at a time, about once a second"
+        old = await caller.call()
+        await caller.outcome(old)
 
 
 async def test_who_would_take_over_looks_at_redis_first_whose_clock_may_just_have_been_set(crew: Crew) -> None:

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from plugins_contract.connections import describe_outage, is_outage
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
-from plugins_contract.messages import UnsupportedEventError, decode_request
+from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request
 from plugins_mcp.leases import LeaseTimes
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,10 @@ SWEEP_PAGES = 100
 
 class Handler(Protocol):
     """Sees deliveries through."""
+
+    def serves(self, request: ToolCallRequested) -> bool:
+        """Whether such a call can be run here; any other is left to other workers at once."""
+        ...
 
     async def handle(self, delivery: Delivery) -> None:
         """See one delivery through, or leave it to others."""
@@ -172,21 +176,29 @@ class Consumer:
     async def _sweep(self, free: int) -> None:
         """Take over entries whose lease has run out: as many as there is room for, from all that are pending.
 
-        The cursor is kept, so that where there are more than can be looked at now none is passed over.
+        The cursor is kept, so that where there are more than can be looked at now none is passed over. Calls that go
+        back to other workers at once are no reason to hurry: they would be found again and again.
         """
         self._sweep_at = asyncio.get_running_loop().time() + self._times.sweep * random.uniform(0.75, 1.25)
         if not await self._calm():
             return
+        hurry = False
         for _ in range(SWEEP_PAGES):
-            free -= await self._sweep_page(free)
+            claimed, some_are_ours = await self._sweep_page(free)
+            free -= claimed
+            hurry = hurry or some_are_ours
             if free <= 0:
-                self._sweep_at = 0.0  # there may be more: what was dropped goes before what is new
+                if hurry:
+                    self._sweep_at = 0.0  # there may be more: what was dropped goes before what is new
                 return
             if self._cursor == "0-0":
                 return
 
-    async def _sweep_page(self, free: int) -> int:
-        """One page of the sweep: Redis looks at ten entries for each that may be claimed. Returns how many were."""
+    async def _sweep_page(self, free: int) -> tuple[int, bool]:
+        """One page of the sweep: Redis looks at ten entries for each that may be claimed.
+
+        Returns how many were, and whether one of them is for a worker like this.
+        """
         answer: Any = await self._redis.xautoclaim(
             self._keys.requests,
             GROUP,
@@ -197,10 +209,12 @@ class Consumer:
         )
         self._cursor = answer[0].decode()
         await self._let_go(answer[2])
+        some_are_ours = False
         for entry_id, fields in answer[1]:
-            log.warning("taking over entry %s: its lease has run out", entry_id.decode())
-            await self._take(entry_id.decode(), fields)
-        return len(answer[1])
+            if await self._take(entry_id.decode(), fields):
+                log.warning("taking over entry %s: its lease has run out", entry_id.decode())
+                some_are_ours = True
+        return len(answer[1]), some_are_ours
 
     async def _calm(self) -> bool:
         """Whether a lease that seems to have run out has: Redis has been steady for long enough, and is so now.
@@ -230,19 +244,21 @@ class Consumer:
             log.warning("%d requests were deleted while they were in work", len(deleted))
             await self._redis.xack(self._keys.requests, GROUP, *deleted)
 
-    async def _take(self, entry: str, fields: dict[bytes, bytes]) -> None:
+    async def _take(self, entry: str, fields: dict[bytes, bytes]) -> bool:
+        """Take an entry in hand. Returns whether it is for a worker like this."""
         # Ours, and delivered once more: the group was made anew under a running call.
         if entry in self._in_hand:
-            return
+            return True
         try:
             request = decode_request(fields.get(b"event", b""))
         except UnsupportedEventError as error:
             log.warning("entry %s goes to the dead letters: %s", entry, error)
             await self._bury(entry, fields, str(error))
-            return
+            return True
         delivery = Delivery(request, entry, self._name, uuid.uuid4().hex)
         task = asyncio.create_task(self._handle(delivery), name=f"call {request.correlation_id}")
         self._in_hand[entry] = task
+        return self._handler.serves(request)
 
     async def _handle(self, delivery: Delivery) -> None:
         try:
