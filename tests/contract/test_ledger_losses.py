@@ -8,7 +8,7 @@ from plugins_contract.keys import GROUP
 from plugins_contract.ledger import AUDIT_BYTES, Delivery, EngineLedger, encode_reply, replies
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.messages import ToolCallRequested
-from plugins_contract.outcomes import CallFinished
+from plugins_contract.outcomes import CallFinished, CallProgress
 from tests.support.ledger import CANCELLED, DONE, LEASE_MS, LOST, UNKNOWN, Bench, above, answered
 from tests.support.waiting import wait_until
 
@@ -58,6 +58,15 @@ async def test_a_call_that_was_put_back_can_be_stopped(bench: Bench) -> None:
 
     assert await bench.cancel(delivery.request) == replies.CancelRequested()
     assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=True)
+
+
+async def test_what_a_call_reports_that_was_put_back_does_not_stay_for_ever(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.flush()
+    bench.renew(delivery, fence)
+
+    assert await bench.worker.progress(delivery.request, fence, CallProgress(1))
+    assert await bench.redis.ttl(delivery.request.response_channel) > 0
 
 
 async def test_a_once_call_that_was_put_back_is_run_by_nobody_else(bench: Bench) -> None:

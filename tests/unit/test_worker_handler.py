@@ -70,6 +70,7 @@ async def test_a_call_is_run_under_its_lease_and_its_result_is_written_with_its_
         (Exhausted(9, 3), CallState.DEAD, ErrorCode.UNKNOWN_ERROR, True),
         (NoLedger(), CallState.UNKNOWN, ErrorCode.LOST, True),
         (CancelledBefore(9, 1), CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, False),
+        (CancelledBefore(9, 0), CallState.CANCELLED, ErrorCode.CANCELLED, False),
     ],
 )
 async def test_what_start_refuses_is_answered_and_not_run(

@@ -84,9 +84,13 @@ class CallHandler:
         for each in (*([running] if running else ()), *self._starting.get(correlation_id, ())):
             each.cancel()
 
+    def serves(self, request: ToolCallRequested) -> bool:
+        """Whether its server is configured here."""
+        return self._servers.get(request.server) is not None
+
     async def handle(self, delivery: Delivery) -> None:
         """See one delivery through. Whatever happens to the call is written before this returns, or left to others."""
-        if self._servers.get(delivery.request.server) is None and await self._passed_on(delivery):
+        if not self.serves(delivery.request) and await self._passed_on(delivery):
             return
         asked_at = 0.0
 
@@ -103,7 +107,9 @@ class CallHandler:
             case Abandoned(fence, starts):
                 await self._complete(delivery, fence, decisions.unknown("the worker that ran it is gone"), starts)
             case CancelledBefore(fence, starts):
-                await self._complete(delivery, fence, decisions.cancelled(delivery.request.execution_class), starts)
+                # No start counts where it was given back each time, provably not sent.
+                outcome = decisions.cancelled(delivery.request.execution_class, sent=starts > 0)
+                await self._complete(delivery, fence, outcome, starts)
             case Exhausted(fence, starts):
                 message = f"it was begun {starts} times, and each time its worker was lost"
                 outcome = ToolOutcome.failure(CallState.DEAD, ErrorCode.UNKNOWN_ERROR, message)
