@@ -468,6 +468,15 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_replicas.py::test_an_engine_that_knew_a_session_before_redis_lost_it_reads_it_anew",
         "contract/test_runs.py::test_no_version_of_a_session_comes_twice_whatever_redis_has_lost",
     ),
+    "sessions that redis lost are put back, by whichever engine has them": (
+        "integration/test_replicas.py::test_sessions_in_which_nothing_runs_are_put_back_after_redis_lost_them",
+        "integration/test_replicas.py::test_what_was_lost_is_put_back_by_whoever_has_it_when_its_engine_is_gone_too",
+        "integration/test_replicas.py::test_what_redis_lost_is_put_back_by_the_engine_that_runs_the_turn",
+        "integration/test_reseeding.py::test_what_is_lost_while_it_is_put_back_is_put_back_too",
+        "integration/test_reseeding.py::test_what_was_begun_and_not_done_is_begun_again",
+        "integration/test_storage_copies.py::test_a_turn_that_runs_is_no_part_of_what_is_put_back_of_a_session",
+        "contract/test_runs.py::test_what_is_shared_again_because_it_was_lost_overwrites_nothing",
+    ),
     "one turn at a time per session": (
         "integration/test_storage.py::test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for",
     ),

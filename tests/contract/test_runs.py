@@ -43,11 +43,13 @@ class Engines:
         self.redis = redis
         self.one, self.two = (RedisRuns(redis, KEYS, name, ttl_seconds=TTL) for name in ("one", "two"))
 
-    async def share(self, engine: RedisRuns, turn: Turn, step: Step, status: str = "running", **head: Any) -> Any:
-        """What came of sharing how a turn is doing."""
+    async def share(
+        self, engine: RedisRuns, turn: Turn, step: Step, status: str = "running", of: Turn | None = None, **head: Any
+    ) -> Any:
+        """What came of sharing how a turn is doing: that one, or the one that it is told `of`."""
         row = TurnRow(
-            turn_id=turn.turn_id, status=status, rounds=0, reason=None, input_tokens=0, output_tokens=0, ttft_ms=None,
-            error_code=None, error_message=None, traceparent=None, created_at=1, finished_at=None,
+            turn_id=(of or turn).turn_id, status=status, rounds=0, reason=None, input_tokens=0, output_tokens=0,
+            ttft_ms=None, error_code=None, error_message=None, traceparent=None, created_at=1, finished_at=None,
         )  # fmt: skip
         change = Change(subject=turn.subject, rows={n: msgspec.Raw(d) for n, d in encoded([row]).items()}, **head)
         entry = JournalEntry(1, turn.session_id, turn.turn_id, turn.epoch, step, b"")
@@ -269,6 +271,20 @@ async def test_no_version_of_a_session_comes_twice_whatever_redis_has_lost(engin
     assert await engines.version() == ahead + 1
 
 
+async def test_what_is_shared_again_because_it_was_lost_overwrites_nothing(engines: Engines) -> None:
+    nobody = replace(TURN, turn_id="")
+    await engines.begin()
+    version = await engines.version()
+    assert await engines.share(engines.two, nobody, Step.AGAIN, "failed", of=TURN) == "OK"
+    assert await engines.status() == "running"
+    assert await engines.version() == version, "nothing has changed"
+
+    assert await engines.share(engines.two, nobody, Step.AGAIN, "done", of=NEXT) == "OK"
+    assert await engines.status(NEXT) == "done"
+    assert await engines.version() > version
+    assert isinstance(await engines.two.claim(LATER, known=True), Busy)
+
+
 async def test_a_deleted_session_does_not_come_back(engines: Engines) -> None:
     await engines.begin()
     assert await engines.two.forget("session-1", "ada") == Busy("turn-1")
@@ -429,6 +445,24 @@ GUARDS = [
         "and tonumber(updated) > tonumber(found[3] or 0)",
         "",
         test_a_title_is_given_once_and_the_last_change_only_rises,
+    ),
+    Guard(
+        "share",
+        "step == 'again' and 'HSETNX' or",
+        "",
+        test_what_is_shared_again_because_it_was_lost_overwrites_nothing,
+    ),
+    Guard(
+        "share",
+        "step == 'again' and new == 0",
+        "false",
+        test_what_is_shared_again_because_it_was_lost_overwrites_nothing,
+    ),
+    Guard(
+        "share",
+        "new == 0 and before > 0",
+        "before > 0",
+        test_what_is_shared_again_because_it_was_lost_overwrites_nothing,
     ),
     Guard(
         "share", "before + 1, now_ms()", "before + 1", test_no_version_of_a_session_comes_twice_whatever_redis_has_lost

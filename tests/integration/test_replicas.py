@@ -67,6 +67,10 @@ async def status(engine: Engine, turn_id: str) -> str:
     return (await engine.client.get(f"/v1/turns/{turn_id}")).json()["status"]
 
 
+async def listed(engine: Engine) -> list[dict[str, Any]]:
+    return (await engine.client.get("/v1/sessions")).json()["sessions"]
+
+
 def session_of(events: list[Any]) -> str:
     return events[0].data["sessionId"]
 
@@ -296,6 +300,44 @@ async def test_an_engine_that_knew_a_session_before_redis_lost_it_reads_it_anew(
     # As many changes as the session had seen before, so that a mere count of them would be the same again.
     await there.chat("second", sessionId=session_id)
     assert await said(here, session_id) == ["first", "Hello", "second", "Hello"]
+
+
+async def known(engine: Engine, session_id: str) -> bool:
+    """Whether an engine can tell what was said in a session."""
+    return (await engine.client.get(f"/v1/sessions/{session_id}/messages")).status_code == 200
+
+
+async def test_sessions_in_which_nothing_runs_are_put_back_after_redis_lost_them(
+    engines: tuple[Engine, Engine], redis_url: str, model: Model
+) -> None:
+    here, there = engines
+    sessions = [session_of(await here.chat(f"first {n}")) for n in range(12)]
+    await here.client.delete(f"/v1/sessions/{sessions[3]}")
+    with SyncRedis.from_url(redis_url) as redis:
+        await wait_until(lambda: redis.keys(KEYS.seeded("*")), 10, what="the first look")
+        redis.flushall()
+    for session_id in [*sessions[:3], *sessions[4:]]:
+        await wait_until(lambda session_id=session_id: known(there, session_id), 10, what="the session")
+    assert not await known(there, sessions[3])
+    assert [each["sessionId"] for each in await listed(there)] == [each["sessionId"] for each in await listed(here)]
+
+    await there.chat("second", sessionId=sessions[0])
+    assert [each["content"] for each in model.asked[-1]["messages"]][-3:] == ["first 0", "Hello", "second"]
+    assert await said(here, sessions[0]) == ["first 0", "Hello", "second", "Hello"]
+
+
+async def test_what_was_lost_is_put_back_by_whoever_has_it_when_its_engine_is_gone_too(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    async with engine_in(tmp_path / "there", redis_url, model) as there:
+        async with engine_in(tmp_path / "here", redis_url, model) as here:
+            session_id = session_of(await here.chat("first"))
+            assert await said(there, session_id) == ["first", "Hello"]
+        with SyncRedis.from_url(redis_url) as redis:
+            redis.flushall()
+        async with engine_in(tmp_path / "third", redis_url, model) as third:
+            await wait_until(lambda: known(third, session_id), 10, what="the session")
+            assert await said(third, session_id) == ["first", "Hello"]
 
 
 async def left_behind(folder: Path, redis_url: str, model: Model) -> Turn:

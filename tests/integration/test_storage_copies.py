@@ -7,12 +7,13 @@ import pytest
 
 from dialog_engine.chat.copies import SessionCopy, decoded, encoded
 from dialog_engine.chat.facts import TOOL_CALL_FINISHED, ToolCallFinished
-from dialog_engine.model import AssistantMessage, ToolCall
+from dialog_engine.model import AssistantMessage, Done, DoneReason, ToolCall, Usage
 from dialog_engine.storage.approvals import SqliteApprovals
 from dialog_engine.storage.archive import SqliteArchive
 from dialog_engine.storage.calls import SqliteCalls
 from dialog_engine.storage.copies import SqliteCopies, session_head, session_rows
 from dialog_engine.storage.database import Transaction, open_database
+from dialog_engine.storage.journal import SqliteJournal
 from dialog_engine.storage.outbox import SqliteOutbox
 from dialog_engine.storage.turns import SqliteTurns
 from dialog_engine.tool_calls.approvals import question_for
@@ -54,3 +55,27 @@ async def test_who_takes_a_turn_over_knows_the_tools_that_its_calls_mean(tmp_pat
         await calls.add_result(taken, OPEN, succeeded("done"))
         [fact] = [row for row in await SqliteOutbox(there).waiting(10) if row.event_type == TOOL_CALL_FINISHED]
         assert msgspec.json.decode(fact.payload, type=ToolCallFinished).tool_name == "a__b"
+
+
+async def test_a_turn_that_runs_is_no_part_of_what_is_put_back_of_a_session(tmp_path: Path) -> None:
+    async with open_database(tmp_path / "here.db") as here, open_database(tmp_path / "there.db") as there:
+        turns, idle, copies = SqliteTurns(here, lambda _: None), SqliteJournal(here), SqliteCopies(there, "mailbox")
+        first = await begin(turns, "ada", None, "first")
+        await turns.finish(first, AssistantMessage("Hello"), Done(first.turn_id, DoneReason.STOP, Usage(), 1), None)
+        assert await idle.idle_since(0, 9) == [first.session_id]
+        ended = await idle.ended(first.session_id)
+        running = await begin(turns, "ada", first.session_id, "second")
+
+        def unit(tx: Transaction) -> SessionCopy:
+            head = session_head(tx, first.session_id)
+            assert head is not None
+            return SessionCopy(head, 1, tuple(session_rows(tx, first.session_id)))
+
+        await copies.merge(await here.write(unit))
+        assert await idle.idle_since(0, 9) == [], "its turn puts it back"
+        assert await SqliteJournal(there).idle_since(0, 9) == [first.session_id]
+        again = await SqliteJournal(there).ended(first.session_id)
+        assert ended is not None
+        assert again is not None
+        assert again.rows == ended.rows
+        assert not [name for name in again.rows if running.turn_id in name]

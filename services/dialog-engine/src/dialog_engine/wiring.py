@@ -47,6 +47,7 @@ from dialog_engine.streams.handover import RedisHandover
 from dialog_engine.streams.journal import SharedJournal
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.relay import Relay
+from dialog_engine.streams.reseeding import Reseeding
 from dialog_engine.streams.routes import check_routes
 from dialog_engine.streams.runs import RedisRuns
 from dialog_engine.streams.shared_first import SharedFirstLedger
@@ -193,6 +194,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             watch.run,
             mailbox.run,
             journal.run,
+            Reseeding(SqliteJournal(database), redis, keys, runs, ttl_seconds=copy_seconds).run,
             relay.run,
             logs.run,
             takeover.run,

@@ -16,6 +16,8 @@
 | `dialog.waiting:<sessionId>` | hash: turn, its place | engines | goes with the last turn that waits |
 | `dialog.sessions:<sessionId>` | hash | the engine that runs the session's turn | 30 days after its last turn |
 | `dialog.subjects:<subject>` | sorted set: session, last change | engines | 30 days after the last change |
+| `dialog.waiting:<sessionId>` | hash: turn, its place | engines | 8 seconds after it was last asked for |
+| `dialog.seeded:<engineId>` | hash | that engine | 30 days |
 | `dialog.forgotten` | sorted set: session, time | engines | 30 days after the last deletion |
 | `dialog.control` | pub/sub channel | engines | nothing stored |
 | `events.ltm`, `events.analytics` | streams, about 100,000 entries | engine (relay) | permanent |
@@ -102,6 +104,10 @@ class Keys:
     def sessions_of(self, subject: str) -> str:
         """The sessions of one subject, by the time of their last change."""
         return f"{self.prefix}dialog.subjects:{subject}"
+
+    def seeded(self, engine_id: str) -> str:
+        """The mark of one engine: it has shared what it has, and Redis has not lost its data since."""
+        return f"{self.prefix}dialog.seeded:{engine_id}"
 
     @property
     def forgotten(self) -> str:

@@ -19,6 +19,8 @@ class Step(StrEnum):
     BEGINS = "begins"
     GOES_ON = "goes on"
     ENDS = "ends"
+    AGAIN = "again"
+    """It was shared before, and lost: what is there by now stands."""
 
 
 class Change(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -56,6 +58,15 @@ class JournalTable(Protocol):
 
     async def whole(self, session_id: str) -> Change | None:
         """All that is committed here of a session; None when it is not here."""
+        ...
+
+    async def ended(self, session_id: str) -> Change | None:
+        """The same, but only of turns that have ended: what nobody will change any more."""
+        ...
+
+    async def idle_since(self, at: int, limit: int) -> Sequence[str]:
+        """Sessions that are here, whose last change was at `at` (Unix milliseconds) or later, and in which this engine
+        runs nothing; the last changed first."""
         ...
 
 

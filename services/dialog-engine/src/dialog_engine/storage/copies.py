@@ -72,9 +72,26 @@ def message_row(tx: Transaction, message_id: int) -> MessageRow:
 
 def session_rows(tx: Transaction, session_id: str) -> list[SessionRow]:
     """Everything of a session."""
-    turns = tx.execute(f"{_TURN} WHERE session_id = ? ORDER BY created_at", session_id)
-    messages = tx.execute("SELECT message_id FROM messages WHERE session_id = ? ORDER BY number", session_id)
-    return [*map(_turn_row, turns), *[message_row(tx, message_id) for (message_id,) in messages]]
+    return _rows_of(tx, tx.execute(f"{_TURN} WHERE session_id = ? ORDER BY created_at", session_id))
+
+
+def ended_rows(tx: Transaction, session_id: str) -> list[SessionRow]:
+    """Everything of those turns of a session that have ended, as far as it is known here."""
+    # A status alone does not tell: see `_merge_turn`.
+    turns = tx.execute(f"{_TURN} WHERE session_id = ? AND finished_at IS NOT NULL ORDER BY created_at", session_id)
+    return _rows_of(tx, turns)
+
+
+def _rows_of(tx: Transaction, turns: Sequence[Row]) -> list[SessionRow]:
+    rows = [_turn_row(turn) for turn in turns]
+    messages = [
+        message_row(tx, message_id)
+        for row in rows
+        for (message_id,) in tx.execute(
+            "SELECT message_id FROM messages WHERE turn_id = ? ORDER BY number", row.turn_id
+        )
+    ]
+    return [*rows, *messages]
 
 
 class SqliteCopies(LocalCopies):

@@ -8,7 +8,7 @@ from dialog_engine.chat.copies import SessionCopy, SessionRow, encoded
 from dialog_engine.chat.journal import Change, JournalEntry, JournalTable, SharedVersions, Step
 from dialog_engine.errors import SessionNotFoundError
 from dialog_engine.model import Turn
-from dialog_engine.storage.copies import session_head, session_rows, turn_row
+from dialog_engine.storage.copies import ended_rows, session_head, session_rows, turn_row
 from dialog_engine.storage.database import Database, Transaction
 
 OfferEntries = Callable[[Sequence[JournalEntry]], None]
@@ -86,11 +86,27 @@ class SqliteJournal(JournalTable):
         await self._database.write(unit)
 
     async def whole(self, session_id: str) -> Change | None:
+        return await self._change(session_id, session_rows)
+
+    async def ended(self, session_id: str) -> Change | None:
+        return await self._change(session_id, ended_rows)
+
+    async def idle_since(self, at: int, limit: int) -> Sequence[str]:
+        rows = await self._database.read(
+            "SELECT session_id FROM sessions s WHERE updated_at >= ? AND NOT EXISTS (SELECT 1 FROM turns t"
+            " WHERE t.session_id = s.session_id AND t.status = 'running' AND t.owned)"
+            " ORDER BY updated_at DESC LIMIT ?",
+            at,
+            limit,
+        )
+        return [session_id for (session_id,) in rows]
+
+    async def _change(self, session_id: str, rows: Callable[[Transaction, str], list[SessionRow]]) -> Change | None:
         def unit(tx: Transaction) -> Change | None:
             head = session_head(tx, session_id)
             if head is None:
                 return None
-            return change_of(SessionCopy(head, 0, tuple(session_rows(tx, session_id))))
+            return change_of(SessionCopy(head, 0, tuple(rows(tx, session_id))))
 
         # In the writer's queue, so that it is of one moment.
         return await self._database.write(unit)

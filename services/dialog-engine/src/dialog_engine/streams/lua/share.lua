@@ -3,7 +3,7 @@
 -- KEYS session, run, runs, sessionsOfSubject, waiting
 -- ARGV sessionId, turn ('' for none), engine, epoch, step, leaseMs, ttl, subject, title, createdAt, updatedAt,
 --   controlChannel, controlMessage, field, row, field, row, …
---   step: 'begins' (makes the run when Redis has none), 'goes on', 'ends'
+--   step: 'begins' (makes the run when Redis has none), 'goes on', 'ends', 'again' (Redis had lost it: what is there stands)
 -- -> {'OK', version, before (the version that this change was made on; 0 for none)} | {'MOVED'} | {'GONE'} | {'FORGOTTEN'}
 local session, run, runs, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, turn, engine, epoch, step, ttl, updated = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[7], ARGV[11]
@@ -34,7 +34,8 @@ if updated ~= '' and tonumber(updated) > tonumber(found[3] or 0) then
   redis.call('ZADD', index, updated, id)
   redis.call('EXPIRE', index, ttl)
 end
-for i = 14, #ARGV, 2 do redis.call('HSET', session, ARGV[i], ARGV[i + 1]) end
+local put, new = step == 'again' and 'HSETNX' or 'HSET', 0
+for i = 14, #ARGV, 2 do new = new + redis.call(put, session, ARGV[i], ARGV[i + 1]) end
 
 if step == 'ends' then
   redis.call('HSET', run, 'ended', 1)
@@ -45,6 +46,7 @@ end
 redis.call('EXPIRE', session, ttl)
 -- Versions are times: a count would begin again in a Redis that has lost its data, and say of other rows that they are known.
 local before = tonumber(found[5] or 0)
+if step == 'again' and new == 0 and before > 0 then return {'OK', before, before} end
 local version = math.max(before + 1, now_ms())
 redis.call('HSET', session, 'version', string.format('%.0f', version))
 return {'OK', version, before}
