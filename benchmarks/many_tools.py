@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from benchmarks.arguments import at_least
 from dialog_engine.model import Turn
 from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.ports import ToolSource
@@ -117,5 +118,5 @@ async def main(number: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tools", type=int, default=500)
+    parser.add_argument("--tools", type=at_least(1), default=500)
     asyncio.run(main(parser.parse_args().tools))

@@ -26,6 +26,7 @@ import uvloop
 from mcp import Client
 from mcp.types import TextContent
 
+from benchmarks.arguments import at_least
 from benchmarks.floor import floor
 from benchmarks.machine import describe
 from benchmarks.pair import engine, processes
@@ -154,16 +155,16 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.round_trip", description="One tool call, there and back."
+        prog="python -m benchmarks.round_trip",
+        description="One tool call, there and back.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--calls", type=int, default=400, help="calls one at a time (default: %(default)s)")
-    parser.add_argument("--burst", type=int, default=2000, help="calls with many in flight (default: %(default)s)")
-    parser.add_argument("--in-flight", type=int, default=64, help="how many that is (default: %(default)s)")
-    parser.add_argument(
-        "--blocks", type=int, default=4, help="blocks that the burst is split into (default: %(default)s)"
-    )
-    parser.add_argument("--workers", type=int, default=1, help="worker processes (default: %(default)s)")
-    parser.add_argument("--concurrency", type=int, default=16, help="slots of a worker (default: %(default)s)")
+    parser.add_argument("--calls", type=at_least(1), default=400, help="calls one at a time")
+    parser.add_argument("--burst", type=at_least(1), default=2000, help="calls with many in flight")
+    parser.add_argument("--in-flight", type=at_least(1), default=64, help="how many that is")
+    parser.add_argument("--blocks", type=at_least(1), default=4, help="blocks that the burst is split into")
+    parser.add_argument("--workers", type=at_least(1), default=1, help="worker processes")
+    parser.add_argument("--concurrency", type=at_least(1), default=16, help="slots of a worker")
     options = parser.parse_args()
 
     # On the disk of the repository: where /tmp is memory, a commit to it would cost nothing.

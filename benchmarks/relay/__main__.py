@@ -17,6 +17,7 @@ from pathlib import Path
 
 import uvloop
 
+from benchmarks.arguments import at_least
 from benchmarks.machine import describe
 from benchmarks.relay.measures import Load, Seen, first_tokens, growth, relayed
 from benchmarks.relay.relays import Relay, callstream, litellm, litellm_command, naive, provider
@@ -96,17 +97,19 @@ def percentile(seconds: Sequence[float], percent: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.relay", description="A model's tokens, relayed.")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each relay is measured (default: %(default)s)")
-    parser.add_argument("--streams", type=int, default=32, help="streams at a time (default: %(default)s)")
-    parser.add_argument("--tokens", type=int, default=1000, help="tokens of each (default: %(default)s)")
-    parser.add_argument("--pace", type=int, default=50, help="tokens/s of a paced stream (default: %(default)s)")
-    parser.add_argument(
-        "--paced", type=int, nargs="*", default=[10, 50], help="how many paced streams (default: %(default)s)"
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.relay",
+        description="A model's tokens, relayed.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--paced-seconds", type=int, default=6, help="how long they last (default: %(default)s)")
-    parser.add_argument("--asks", type=int, default=200, help="questions for the first token (default: %(default)s)")
-    parser.add_argument("--memory-streams", type=int, default=500, help="streams for memory (default: %(default)s)")
+    parser.add_argument("--rounds", type=at_least(1), default=5, help="how often each relay is measured")
+    parser.add_argument("--streams", type=at_least(1), default=32, help="streams at a time")
+    parser.add_argument("--tokens", type=at_least(1), default=1000, help="tokens of each")
+    parser.add_argument("--pace", type=at_least(1), default=50, help="tokens/s of a paced stream")
+    parser.add_argument("--paced", type=at_least(1), nargs="*", default=[10, 50], help="how many paced streams")
+    parser.add_argument("--paced-seconds", type=at_least(1), default=6, help="how long they last")
+    parser.add_argument("--asks", type=at_least(2), default=200, help="questions for the first token")
+    parser.add_argument("--memory-streams", type=at_least(1), default=500, help="streams for memory")
     options = parser.parse_args()
 
     # On the disk of the repository: where /tmp is memory, a commit to it would cost nothing.
