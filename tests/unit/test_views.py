@@ -51,7 +51,7 @@ def ended(state: CallState, code: ErrorCode | None, message: str = "why") -> Too
         (S.FAILED, E.INVALID_ARGUMENTS, T.FAILED),
         (S.FAILED, None, T.FAILED),
         (S.UNKNOWN, E.OUTCOME_UNKNOWN, T.UNKNOWN),
-        (S.UNKNOWN, E.TIMEOUT, T.TIMEOUT),
+        (S.UNKNOWN, E.TIMEOUT, T.UNKNOWN),
         (S.UNKNOWN, E.NETWORK_ERROR, T.UNKNOWN),
         (S.UNKNOWN, None, T.UNKNOWN),
         (S.EXPIRED, E.TIMEOUT, T.TIMEOUT),

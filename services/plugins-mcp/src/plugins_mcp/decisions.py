@@ -118,9 +118,11 @@ def timed_out(execution_class: ExecutionClass, *, sent: bool, quiet_s: float | N
     if not sent:
         message = "its MCP server was too busy to take it up in time; it was not run"
         return ToolOutcome.failure(CallState.FAILED, ErrorCode.TIMEOUT, message)
-    state = CallState.UNKNOWN if execution_class is ExecutionClass.ONCE else CallState.FAILED
     late = "it did not answer in time" if quiet_s is None else f"it reported no progress for {quiet_s:g} s"
-    return ToolOutcome.failure(state, ErrorCode.TIMEOUT, f"{late} and was cancelled")
+    if execution_class is ExecutionClass.ONCE:
+        message = f"{late} and was cancelled; whether it took effect before that is not known"
+        return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.TIMEOUT, message)
+    return ToolOutcome.failure(CallState.FAILED, ErrorCode.TIMEOUT, f"{late} and was cancelled")
 
 
 def cancelled(execution_class: ExecutionClass, *, sent: bool = True) -> ToolOutcome:

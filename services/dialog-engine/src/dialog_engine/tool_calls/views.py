@@ -27,19 +27,19 @@ def timestamp(milliseconds: int) -> str:
 
 
 def status_of(outcome: ToolOutcome) -> ToolStatus:
-    """The last step of a call with this outcome."""
+    """The last step of a call with this outcome. What may have taken effect is unknown, for whatever reason."""
     code = outcome.error.code if outcome.error else None
     match outcome.state:
         case CallState.SUCCEEDED:
             return ToolStatus.SUCCEEDED
         case CallState.CANCELLED:
             return ToolStatus.CANCELLED
+        case CallState.UNKNOWN:
+            return ToolStatus.UNKNOWN
         case CallState.EXPIRED:
             return ToolStatus.TIMEOUT
         case _ if code is ErrorCode.TIMEOUT:
             return ToolStatus.TIMEOUT
-        case CallState.UNKNOWN:
-            return ToolStatus.UNKNOWN
         case _ if code in _NOT_EXECUTED:
             return ToolStatus.REFUSED
         case _:
@@ -140,7 +140,7 @@ def _for_model(outcome: ToolOutcome) -> str:
     if error.code is ErrorCode.NOT_APPROVED:
         said += "\nDo not make this call again unless the user asks you to."
     if outcome.state is CallState.UNKNOWN:
-        said += " It may or may not have taken effect. Do not repeat it on your own: tell the user."
+        said = f"{said.rstrip('.')}. It may or may not have taken effect. Do not repeat it on your own: tell the user."
     return said
 
 
