@@ -249,6 +249,13 @@ async def test_an_error_inside_the_stream_is_told_after_its_text_and_without_the
             await anext(events)
 
 
+async def test_an_error_that_is_called_an_event_stream_gets_its_name(provider: Provider, client: ChatClient) -> None:
+    body = b'{"type": "error",\n "error": {"type": "overloaded_error", "message": "busy"}}\n'
+    provider.scripts = [answer(body[:5], body[5:])]
+    with pytest.raises(LLMOverloadedError, match="busy"):
+        await said(client)
+
+
 async def test_an_answer_of_nothing_is_an_error(speech: Speech, provider: Provider, client: ChatClient) -> None:
     provider.scripts = [answer(speech.opening + speech.end)]
     with pytest.raises(LLMStreamEmptyError):

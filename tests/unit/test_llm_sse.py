@@ -35,6 +35,9 @@ def parse(*reads: bytes) -> list[bytes]:
         (b"", []),
         (b"data: a\n\ndata: cut off", [b"a", b"cut off"]),
         (b"data: a\n", [b"a"]),
+        (b'{"error": "busy"}', [b'{"error": "busy"}']),
+        (b'\xef\xbb\xbf{\r\n  "error": "busy"\r\n}\r\n\r\n', [b'{\n  "error": "busy"\n}']),
+        (b'data: a\n\n{"error": "busy"}\n\n', [b"a"]),
         ("data: é\u2028\x0b\x0c\x85\n\n".encode(), ["é\u2028\x0b\x0c\x85".encode()]),
     ],
 )

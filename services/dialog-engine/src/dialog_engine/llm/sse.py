@@ -10,7 +10,7 @@ class SSEParser:
     """Takes an event stream apart, wherever the network cut it. Only `data` is kept: no provider needs the rest.
 
     Unlike a browser it also delivers an event that the end of the stream cut off before its blank line: some providers
-    leave that line out.
+    leave that line out. And what begins as a JSON document is one payload: some gateways call an error an event stream.
     """
 
     def __init__(self) -> None:
@@ -18,6 +18,7 @@ class SSEParser:
         self._data: list[bytes] = []
         self._after_cr = False
         self._at_start = True
+        self._is_document = False
 
     def feed(self, read: bytes) -> list[bytes]:
         """The payloads that `read` completes, in order; several `data` lines of one event are joined by newlines."""
@@ -43,12 +44,17 @@ class SSEParser:
         """What is left at the end of the stream."""
         line = b"".join(self._line)
         self._line.clear()
-        return self._take([line, b""])
+        payloads = self._take([line, b""])
+        return [b"\n".join(self._data).rstrip()] if self._is_document else payloads
 
     def _take(self, lines: list[bytes]) -> list[bytes]:
         if self._at_start:
             lines[0] = lines[0].removeprefix(_BOM)
             self._at_start = False
+            self._is_document = lines[0].startswith(b"{")
+        if self._is_document:
+            self._data += lines
+            return []
         payloads: list[bytes] = []
         data = self._data
         for line in lines:
