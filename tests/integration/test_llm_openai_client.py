@@ -190,6 +190,23 @@ async def test_a_stop_sequence_is_sent_and_left_out_where_it_is_refused(
     assert sent == [["</tool_use>"], ["</tool_use>"], None, None, None]
 
 
+@pytest.mark.parametrize(
+    ("profile", "tried", "taken"),
+    [("generic", "max_tokens", "max_completion_tokens"), ("openai", "max_completion_tokens", "max_tokens")],
+)
+async def test_the_bound_of_an_answer_has_its_other_name_where_one_is_refused(
+    provider: Provider, profile: str, tried: str, taken: str
+) -> None:
+    complaint = f"Unsupported parameter: '{tried}' is not supported with this model. Use '{taken}' instead."
+    provider.scripts.insert(0, refusal(400, {"error": {"message": complaint}}))
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, max_tokens=9, profile=PROFILES[profile])
+    async with aclosing(client):
+        for _ in range(2):
+            assert await ask(client) == HELLO_EVENTS
+    assert [body.get(tried) for body in provider.requests] == [9, None, None]
+    assert [body.get(taken) for body in provider.requests] == [None, 9, 9]
+
+
 async def test_an_option_is_kept_if_doing_without_it_does_not_help(
     provider: Provider, client: OpenAIChatClient
 ) -> None:

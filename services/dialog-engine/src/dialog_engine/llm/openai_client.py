@@ -22,6 +22,8 @@ OPENAI_URL = "https://api.openai.com/v1"
 _USAGE = "stream_options"
 _IMAGES = "image_url"
 _STOP = "stop"
+_OTHER_LENGTH = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+"""What bounds an answer where that field is refused: behind a gateway nobody can tell beforehand which is taken."""
 
 
 class OpenAIChatClient(ChatClient):
@@ -62,7 +64,7 @@ class OpenAIChatClient(ChatClient):
         super().__init__(
             Endpoint(url, "/chat/completions", public={}, private=bearer(api_key), own=headers or {}),
             Failures(api_key or "", *(headers or {}).values()),
-            _wanted(self._profile),
+            _wanted(self._profile) | frozenset({self._profile.length_field} if max_tokens else ()),
             waits,
             max_retries,
         )
@@ -84,7 +86,8 @@ class OpenAIChatClient(ChatClient):
         if _USAGE in options:
             question["stream_options"] = {"include_usage": True}
         if self._max_tokens is not None:
-            question[profile.length_field] = self._max_tokens
+            field = profile.length_field
+            question[field if field in options else _OTHER_LENGTH[field]] = self._max_tokens
         return question | self._extra_body
 
 

@@ -68,6 +68,7 @@ PROFILES = {
 _HOSTS = {
     "openai.com": "openai",
     "openai.azure.com": "openai",
+    "cognitiveservices.azure.com": "openai",
     "anthropic.com": "anthropic",
     "generativelanguage.googleapis.com": "gemini",
     "aiplatform.googleapis.com": "gemini",
