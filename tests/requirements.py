@@ -174,6 +174,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     "a tool with an invalid schema is left out, and the reason told": (
         "unit/test_mcp_listing.py::test_a_tool_that_would_spoil_a_request_is_quarantined",
         "unit/test_quarantine.py::test_the_request_is_made_again_without_the_tool_and_later_ones_do_not_offer_it",
+        "unit/test_quarantine.py::test_of_what_one_model_refuses_it_hears_nothing_from_a_search_and_another_does",
         "unit/test_quarantine.py::test_people_are_told_which_tool_is_left_out_for_which_model_and_why",
         "integration/test_engine_and_providers.py::test_what_one_model_refuses_another_is_offered_all_the_same",
         "e2e/test_stack_chat.py::test_what_cannot_be_used_says_why_and_the_rest_works",

@@ -4,10 +4,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from dialog_engine.errors import LLMRateLimitedError, LLMRequestError
-from dialog_engine.model import ChatEvent, ChatRequest, TextDelta, Turn, UserMessage
+from dialog_engine.model import ChatEvent, ChatRequest, Message, TextDelta, ToolMessage, Turn, UserMessage
+from dialog_engine.tool_calls import tool_search
 from dialog_engine.tool_calls.directory import ServerView, ToolDirectory
 from dialog_engine.tool_calls.ports import StreamChat
 from dialog_engine.tool_calls.quarantine import MAX_REFUSED, OfferedTools, Quarantine, refused_tool
@@ -82,6 +84,39 @@ async def test_what_one_model_refuses_another_is_offered_all_the_same() -> None:
 
     assert offered(fussy)[1:] == [["a__good", "b__fine"]] * 2
     assert offered(easy) == [["a__good", "a__bad", "b__fine"]]
+
+
+async def test_of_what_one_model_refuses_it_hears_nothing_from_a_search_and_another_does() -> None:
+    told = tool_search.Answer(tuple(tool_search.Found(each.name, "") for each in (BAD, FINE)))
+    content = msgspec.json.encode(told).decode() + "\n\n(a note)"
+    result = ToolMessage("c", tool_search.NAME, content)
+    only = ToolMessage("d", tool_search.NAME, msgspec.json.encode(replace_tools(told, BAD.name)).decode())
+    other = ToolMessage("e", "a__good", content)
+    request = replace(REQUEST, messages=(*REQUEST.messages, result, only, other))
+    quarantine = Quarantine()
+    fussy, easy = ScriptedModel(complaint("a__bad"), says("Hello"), says("Hello")), ScriptedModel(says("Hello"))
+    one, another = quarantine.guard(fussy, "one"), quarantine.guard(easy, "another")
+
+    for llm in (one, one, another):
+        await answered(llm, request)
+
+    assert easy.requests[0].messages == fussy.requests[0].messages == request.messages
+    for asked in fussy.requests[1:]:
+        *_, of_two, of_one, of_another_tool = asked.messages
+        assert [*tool_search.names_in(content_of(of_two))] == ["b__fine"]
+        assert content_of(of_two).endswith("\n\n(a note)")
+        assert [*tool_search.names_in(content_of(of_one))] == []
+        assert "cannot be used" in content_of(of_one)
+        assert of_another_tool == other
+
+
+def replace_tools(told: tool_search.Answer, *names: str) -> tool_search.Answer:
+    return tool_search.Answer(tuple(tool for tool in told.tools if tool.name in names))
+
+
+def content_of(message: Message) -> str:
+    assert isinstance(message, ToolMessage)
+    return message.content
 
 
 async def test_several_are_found_one_after_the_other() -> None:

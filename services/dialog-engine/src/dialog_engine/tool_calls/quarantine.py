@@ -5,14 +5,15 @@ What one provider refuses may be fine for another: each model has its own.
 
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
 import msgspec
 
 from dialog_engine.errors import LLMRequestError
-from dialog_engine.model import ChatEvent, ChatRequest
+from dialog_engine.model import ChatEvent, ChatRequest, Message, ToolMessage
+from dialog_engine.tool_calls import tool_search
 from dialog_engine.tool_calls.directory import Refused, ServerView, ToolDirectory
 from dialog_engine.tool_calls.ports import StreamChat
 from plugins_contract.catalogue import ToolEntry
@@ -73,7 +74,7 @@ class Quarantine:
             return guarded(request) if request.tools else llm(request)
 
         async def guarded(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
-            request = replace(request, tools=tuple(tool for tool in request.tools if not self.reason(tool, model)))
+            request = _without(request, [tool for tool in request.tools if self.reason(tool, model)])
             refused: list[tuple[ToolEntry, str]] = []
             while True:
                 silent = True
@@ -90,7 +91,7 @@ class Quarantine:
                     if tool is None:
                         raise
                     refused.append((tool, str(error)))
-                    request = replace(request, tools=tuple(each for each in request.tools if each is not tool))
+                    request = _without(request, [tool])
 
         return stream_chat
 
@@ -99,6 +100,26 @@ class Quarantine:
             log.warning("%s is not offered the tool %s, because its provider refuses it: %s", model, tool.name, reason)
             self._refused[model][tool.name] = tool, reason
             self._note(tool, model)
+
+
+def _without(request: ChatRequest, refused: Sequence[ToolEntry]) -> ChatRequest:
+    """The request without these tools, of which a search has told nothing either."""
+    if not refused:
+        return request
+    names = {tool.name for tool in refused}
+    return replace(
+        request,
+        tools=tuple(tool for tool in request.tools if tool.name not in names),
+        messages=tuple(_untold(message, names) for message in request.messages),
+    )
+
+
+def _untold(message: Message, names: Collection[str]) -> Message:
+    match message:
+        case ToolMessage(name=tool_search.NAME, content=content):
+            return replace(message, content=tool_search.without(content, names))
+        case _:
+            return message
 
 
 class OfferedTools(ToolDirectory):

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -36,6 +36,7 @@ _INPUT = {
 }
 _BEGINNING = '{"tools":[{'
 _NAME_IN = re.compile(r'\{"name":"([a-zA-Z0-9_-]+)","description":')
+_NONE_LEFT = "What fits cannot be used at the moment. Use other words, or do without."
 _ABOUT = "Find tools by what they do. You can call each tool that is found, by its name, from your next message on."
 
 
@@ -73,6 +74,19 @@ def names_in(content: str) -> Iterator[str]:
         yield from (tool.name for tool in msgspec.json.decode(line, type=Answer).tools)
     except msgspec.DecodeError:
         yield from _NAME_IN.findall(line) if line.startswith(_BEGINNING) else ()
+
+
+def without(content: str, names: Collection[str]) -> str:
+    """An answer for a model that is not offered these tools: it does not hear of them. Anything else stays as it is."""
+    line, gap, note = content.partition("\n")
+    try:
+        told = msgspec.json.decode(line, type=Answer)
+    except msgspec.DecodeError:
+        return content
+    kept = tuple(tool for tool in told.tools if tool.name not in names)
+    if len(kept) == len(told.tools):
+        return content
+    return msgspec.json.encode(Answer(kept, told.note or ("" if kept else _NONE_LEFT))).decode() + gap + note
 
 
 def answer(ranking: Ranking, catalogue: Sequence[ToolEntry], query: str, limit: int) -> Answer:
