@@ -361,6 +361,7 @@ async def test_the_empty_name_of_a_script_is_no_letter_not_that_of_a_call_withou
         (("requeue",), "name the letters, or say --all"),
         (("discard", "1-1", "--all"), "name the letters, or say --all, but not both"),
         (("discard", "1-1", "--tool", "echo"), "filters go with --all"),
+        (("discard", "--a", "--y"), "unrecognized arguments: --a --y"),
         (("list", "--since", "yesterday"), "'yesterday' is no time"),
         (("list", "--limit", "0"), "'0' is no number above 0"),
         (("requeue", "--all", "--timeout", "soon"), "'soon' is no time"),

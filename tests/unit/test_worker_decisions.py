@@ -101,7 +101,10 @@ def test_the_pause_grows_with_every_retry_up_to_a_limit(retries: int, longest: f
 @pytest.mark.parametrize("result", [NEVER_LEFT, BUSY, GONE])
 def test_nothing_is_retried_that_would_come_after_the_deadline(result: CallResult) -> None:
     assert isinstance(decide(result, at(REPEATABLE, seconds_left=0.0)), Finish)
-    assert isinstance(decide(RetryLater("503", 5.0), at(REPEATABLE, seconds_left=4.9)), Finish)
+    refused = decide(RetryLater("503", 5.0), at(REPEATABLE, seconds_left=4.9))
+    assert isinstance(refused, Finish)
+    assert refused.outcome.error is not None
+    assert "refused for now: 503; it wants to be asked again in 5 s" in refused.outcome.error.message
 
 
 def test_a_call_that_was_cut_off_while_it_ran_is_unknown_unless_it_may_run_again() -> None:

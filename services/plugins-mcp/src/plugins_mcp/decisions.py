@@ -87,7 +87,8 @@ def decide(result: CallResult, now: Situation) -> Finish | Retry:
         case NotSent(reason, retry_in):
             return _retry_when_tried(now, retry_in) or _unreached(now, f"was not reached: {reason}")
         case RetryLater(reason, after):
-            return _retry(now, after) or _unreached(now, f"refused for now: {reason}")
+            wish = "" if after is None else f"; it wants to be asked again in {after:.0f} s"
+            return _retry(now, after) or _unreached(now, f"refused for now: {reason}{wish}")
         case Ambiguous(reason):
             if now.execution_class is ExecutionClass.ONCE:
                 return Finish(unknown(f"the connection was lost while it ran: {reason}"))

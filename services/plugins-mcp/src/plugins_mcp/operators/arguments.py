@@ -108,7 +108,8 @@ def read_arguments(argv: list[str]) -> Command:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="plugins-mcp", description=DESCRIPTION)
+    # No abbreviations: `--a` is a slip, and not to be taken for `--all`.
+    parser = argparse.ArgumentParser(prog="plugins-mcp", description=DESCRIPTION, allow_abbrev=False)
     dead = parser.add_subparsers(title="commands", dest="group", metavar="dead").add_parser(
         "dead",
         help="dead letters: tool calls that could not be handled",
@@ -120,7 +121,12 @@ def _parser() -> argparse.ArgumentParser:
 
     def add(name: str, text: str) -> argparse.ArgumentParser:
         made = commands.add_parser(
-            name, help=text, description=text, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
+            name,
+            help=text,
+            description=text,
+            epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         made.add_argument("--json", action="store_true", help="one JSON object per line, for scripts")
         return made
