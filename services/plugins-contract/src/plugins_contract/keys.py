@@ -13,7 +13,6 @@
 | `dialog.turns:<turnId>` | stream | the engine that runs the turn | 24 h after its last entry |
 | `dialog.runs` | sorted set: turn, end of its lease | the engines that run turns | permanent; empty when nothing runs |
 | `dialog.runs:<turnId>` | hash | the engine that runs the turn | 30 days after its last step |
-| `dialog.waiting:<sessionId>` | hash: turn, its place | engines | goes with the last turn that waits |
 | `dialog.sessions:<sessionId>` | hash | the engine that runs the session's turn | 30 days after its last turn |
 | `dialog.subjects:<subject>` | sorted set: session, last change | engines | 30 days after the last change |
 | `dialog.waiting:<sessionId>` | hash: turn, its place | engines | 8 seconds after it was last asked for |
