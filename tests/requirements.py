@@ -740,6 +740,12 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "integration/test_llm_openai_client.py::test_a_status_gets_its_name_and_keeps_the_providers_words",
     ),
     "usage is summed over rounds": ("unit/test_pipeline.py::test_the_end_carries_the_usage_of_all_rounds",),
+    "an image that a provider does not take fails no request, and no conversation": (
+        "unit/test_llm_images.py::test_the_first_bytes_say_what_an_image_is",
+        "integration/test_llm_openai_client.py::"
+        "test_an_image_that_is_refused_is_left_out_of_that_request_and_images_as_such_for_ever",
+        "integration/test_llm_anthropic_client.py::test_an_image_that_is_refused_is_left_out_of_that_request_only",
+    ),
     "images reach the page as URLs": ("e2e/test_stack_chat.py::test_an_image_is_a_url_that_answers_with_the_picture",),
     "an empty result is said to be empty": ("unit/test_mcp_content.py::test_nothing_is_said_to_be_nothing",),
     "large results are paged through with a tool": (

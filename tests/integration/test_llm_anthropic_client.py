@@ -36,6 +36,7 @@ from dialog_engine.model import (
     UserMessage,
 )
 from plugins_contract.catalogue import ToolEntry
+from plugins_contract.outcomes import MediaBlock
 from tests.support.hello import KEY, TURN
 from tests.support.scripted_provider import Exchange, Provider, answer, refusal, serving
 from tests.support.speech import anthropic_sse as sse
@@ -152,6 +153,18 @@ async def test_a_server_that_knows_no_cache_is_asked_without_from_then_on(
     for _ in range(2):
         assert await ask(client) == HELLO_EVENTS
     assert ["cache_control" in json.dumps(request) for request in provider.requests] == [True, False, False]
+
+
+async def test_an_image_that_is_refused_is_left_out_of_that_request_only(
+    provider: Provider, client: AnthropicChatClient
+) -> None:
+    call, picture = ToolCall("a", "correlation", "camera", "{}"), MediaBlock("image/png", "iVBORw0KGgo=")
+    history = (*REQUEST.messages, AssistantMessage("", (call,)), ToolMessage("a", "camera", "[image]", (picture,)))
+    complaint = error("invalid_request_error", "messages.2.content.0.tool_result.content.1: Could not process image")
+    provider.scripts = [refusal(400, complaint), answer(HELLO)]
+    for _ in range(2):
+        assert await ask(client, ChatRequest(history, TURN)) == HELLO_EVENTS
+    assert ["base64" in json.dumps(request) for request in provider.requests] == [True, False, True]
 
 
 async def test_what_was_thought_before_a_call_goes_back_with_its_result(

@@ -45,7 +45,7 @@ HISTORY: tuple[Message, ...] = (
     SystemMessage("Be brief. \U0001f600"),
     UserMessage('What time is it?\n"\\ \x00 é'),
     AssistantMessage("Let me see.", (ToolCall("a/b", "correlation", "clock__now", '{"zone": "ö", "n": 1.50}'),), "Hm."),
-    ToolMessage("a/b", "clock__now", "noon", media=(MediaBlock(mime_type="image/png", data="aGk="),)),
+    ToolMessage("a/b", "clock__now", "noon", media=(MediaBlock(mime_type="image/png", data="iVBORw0KGgo="),)),
     AssistantMessage("Noon."),
     UserMessage("Thanks."),
 )

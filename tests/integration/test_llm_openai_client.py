@@ -34,6 +34,7 @@ from dialog_engine.model import (
     Usage,
 )
 from plugins_contract.catalogue import ToolEntry
+from plugins_contract.outcomes import MediaBlock
 from tests.support.hello import HELLO_EVENTS, KEY, REQUEST, TURN
 from tests.support.scripted_provider import Exchange, Provider, answer, refusal, serving
 from tests.support.speech import openai_sse as sse
@@ -205,6 +206,21 @@ async def test_the_bound_of_an_answer_has_its_other_name_where_one_is_refused(
             assert await ask(client) == HELLO_EVENTS
     assert [body.get(tried) for body in provider.requests] == [9, None, None]
     assert [body.get(taken) for body in provider.requests] == [None, 9, 9]
+
+
+async def test_an_image_that_is_refused_is_left_out_of_that_request_and_images_as_such_for_ever(
+    provider: Provider,
+) -> None:
+    call, picture = ToolCall("a", "correlation", "camera", "{}"), MediaBlock("image/png", "iVBORw0KGgo=")
+    history = (*REQUEST.messages, AssistantMessage("", (call,)), ToolMessage("a", "camera", "[image]", (picture,)))
+    one = refusal(400, {"error": {"message": "The image data you provided does not represent a valid image."}})
+    such = refusal(400, {"error": {"message": "unknown variant `image_url`, expected `text`"}})
+    provider.scripts = [one, answer(HELLO), such, answer(HELLO), answer(HELLO)]
+    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, profile=PROFILES["openai"])
+    async with aclosing(client):
+        for _ in range(3):
+            assert await ask(client, ChatRequest(history, TURN)) == HELLO_EVENTS
+    assert ["image_url" in json.dumps(body) for body in provider.requests] == [True, False, True, False, False]
 
 
 async def test_an_option_is_kept_if_doing_without_it_does_not_help(

@@ -138,7 +138,7 @@ def test_a_template_that_fails_on_null_gets_an_empty_text() -> None:
 
 
 def test_images_follow_the_results_of_their_round_where_results_hold_text_only() -> None:
-    picture, sound = MediaBlock("image/png", "aW1n"), MediaBlock("audio/wav", "c25k")
+    picture, sound = MediaBlock("image/png", "iVBORw0KGgo="), MediaBlock("audio/wav", "c25k")
     messages = [
         AssistantMessage("", (call(),)),
         ToolMessage("a", "camera", "[image/png]", (picture, sound)),
@@ -157,5 +157,5 @@ def test_images_follow_the_results_of_their_round_where_results_hold_text_only()
         "user",
     ]
     _, image = encoded[3]["content"]
-    assert image == {"type": "image_url", "image_url": {"url": "data:image/png;base64,aW1n"}}
-    assert "aW1n" not in str(encode_messages(messages, GENERIC))
+    assert image == {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    assert "iVBORw0KGgo=" not in str(encode_messages(messages, GENERIC))

@@ -1,15 +1,16 @@
 """The client for Anthropic, and for every server that speaks its Messages API."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
 from dialog_engine.llm.anthropic_encoding import encode_messages, encode_system, encode_tools, with_cache
-from dialog_engine.llm.client import CHOICE, ChatClient, Json, bearer
+from dialog_engine.llm.client import CHOICE, IMAGE, ChatClient, Json, bearer
 from dialog_engine.llm.endpoint import Endpoint
 from dialog_engine.llm.failures import Failures
-from dialog_engine.llm.profiles import Profile, profile_of
+from dialog_engine.llm.profiles import Images, Profile, profile_of
 from dialog_engine.llm.reading import Decoder
 from dialog_engine.llm.waits import DEFAULT_WAITS, Waits
 from dialog_engine.model import ChatRequest
@@ -64,7 +65,7 @@ class AnthropicChatClient(ChatClient):
         super().__init__(
             Endpoint(url, "/v1/messages", public=public, private=private, own=headers or {}),
             Failures(api_key or "", *(headers or {}).values()),
-            frozenset({_CACHE, CHOICE, _STOP}),
+            frozenset({_CACHE, CHOICE, _STOP, IMAGE}),
             waits,
             max_retries,
         )
@@ -76,7 +77,8 @@ class AnthropicChatClient(ChatClient):
         # Where calls cannot be forbidden nothing is declared that could be called.
         tools = [] if request.answer_only and CHOICE not in options else encode_tools(request.tools)
         system = encode_system(request.messages)
-        messages = encode_messages(request.messages, self._model, self._profile)
+        profile = self._profile if IMAGE in options else replace(self._profile, images=Images.REFERENCE)
+        messages = encode_messages(request.messages, self._model, profile)
         if _CACHE in options:
             with_cache(system, tools, messages)
         question: Json = {"model": self._model, "max_tokens": self._max_tokens, "messages": messages, "stream": True}

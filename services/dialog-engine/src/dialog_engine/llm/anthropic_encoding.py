@@ -13,7 +13,7 @@ import msgspec
 
 from dialog_engine.llm.anthropic_assembly import EXTRA, Thought, Thoughts
 from dialog_engine.llm.arguments import is_complete
-from dialog_engine.llm.encoding import images_of
+from dialog_engine.llm.images import images_of
 from dialog_engine.llm.profiles import Images, Profile
 from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from plugins_contract.catalogue import ToolEntry

@@ -13,12 +13,15 @@ from dialog_engine.llm.endpoint import Endpoint
 from dialog_engine.llm.failures import Failures, RefusedError
 from dialog_engine.llm.reading import Decoder, stream_answer
 from dialog_engine.llm.waits import Waits
-from dialog_engine.model import ChatRequest, LLMEvent
+from dialog_engine.model import ChatRequest, LLMEvent, ToolMessage
 
 Json = dict[str, Any]
 
 CHOICE = "tool_choice"
 """The option that forbids calls."""
+
+IMAGE = "image"
+"""The option to show the images of results. A complaint may be about one of them, so it is back in the next request."""
 
 _NO_KEY = "no-key"
 
@@ -78,12 +81,13 @@ class ChatClient(ABC):
                     raise
                 options -= refused
         # Others may have been refused meanwhile.
-        self._options &= options
+        self._options &= options | {IMAGE}
         return answer
 
     def _sent(self, request: ChatRequest, options: frozenset[str]) -> Iterable[str]:
         """Those of the options that can be in a question for this request."""
-        unasked = {CHOICE: not request.answer_only, self.stop_option: not request.stop}
+        shown = any(isinstance(message, ToolMessage) and message.media for message in request.messages)
+        unasked = {CHOICE: not request.answer_only, self.stop_option: not request.stop, IMAGE: not shown}
         return (name for name in options if not unasked.get(name))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dialog_engine.llm.arguments import is_complete
+from dialog_engine.llm.images import images_of
 from dialog_engine.llm.profiles import Images, Profile
 from dialog_engine.llm.reasoning_details import DETAILS, kept_of
 from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
@@ -14,7 +15,6 @@ from plugins_contract.outcomes import MediaBlock
 
 Json = dict[str, Any]
 
-IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 SIGNATURE = "extra_content"
 """Where Gemini's endpoint puts the signature of a thought, in a call's `extra` as on the wire."""
 
@@ -35,11 +35,6 @@ def encode_messages(messages: Sequence[Message], profile: Profile, model: str = 
         if isinstance(message, ToolMessage) and profile.images is Images.AFTER_RESULTS:
             images += images_of(message)
     return [*encoded, _shown(images)] if images else encoded
-
-
-def images_of(message: ToolMessage) -> list[MediaBlock]:
-    """The images of a result, of the kinds that models take."""
-    return [block for block in message.media if block.mime_type in IMAGE_TYPES]
 
 
 def encode_tools(tools: Sequence[ToolEntry]) -> list[Json]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from dialog_engine.errors import ConfigurationError
-from dialog_engine.llm.client import CHOICE, ChatClient, Json, bearer
+from dialog_engine.llm.client import CHOICE, IMAGE, ChatClient, Json, bearer
 from dialog_engine.llm.decoding import AnswerDecoder
 from dialog_engine.llm.encoding import SIGNATURE, encode_messages, encode_tools
 from dialog_engine.llm.endpoint import Endpoint
@@ -20,7 +20,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 
 # What some providers refuse, and an answer can be had without.
 _USAGE = "stream_options"
-_IMAGES = "image_url"
+_IMAGE_URL = "image_url"
 _STOP = "stop"
 _OTHER_LENGTH = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 """What bounds an answer where that field is refused: behind a gateway nobody can tell beforehand which is taken."""
@@ -97,7 +97,8 @@ def _wanted(profile: Profile) -> frozenset[str]:
         _USAGE: profile.stream_usage,
         SIGNATURE: profile.thought_signatures,
         DETAILS: profile.reasoning_details,
-        _IMAGES: profile.images is Images.AFTER_RESULTS,
+        _IMAGE_URL: profile.images is Images.AFTER_RESULTS,
+        IMAGE: profile.images is Images.AFTER_RESULTS,
         profile.reasoning_field or "": profile.reasoning_field is not None,
     }
     return frozenset({CHOICE, _STOP, *(name for name, wanted in differ.items() if wanted)})
@@ -110,5 +111,5 @@ def _without_refused(profile: Profile, options: frozenset[str]) -> Profile:
         reasoning_field=profile.reasoning_field if profile.reasoning_field in options else None,
         thought_signatures=SIGNATURE in options,
         reasoning_details=DETAILS in options,
-        images=profile.images if _IMAGES in options else Images.REFERENCE,
+        images=profile.images if {_IMAGE_URL, IMAGE} <= options else Images.REFERENCE,
     )

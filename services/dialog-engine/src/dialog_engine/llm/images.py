@@ -1,0 +1,41 @@
+"""Images of tool results that providers take. Pure.
+
+One that is not what it says it is fails the request, and every later one of its conversation.
+"""
+
+from base64 import b64decode
+from binascii import Error
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from dialog_engine.model import ToolMessage
+from plugins_contract.outcomes import MediaBlock
+
+_BEGINNING = 16
+"""Characters of base64 in which the beginning of a file is."""
+
+
+def images_of(message: ToolMessage) -> Iterator[MediaBlock]:
+    """The images of a result, of the kinds that models take, each with the type that it really has."""
+    for block in message.media:
+        kind = _type_of(block.data)
+        if kind and block.mime_type.startswith("image/"):
+            yield block if block.mime_type == kind else replace(block, mime_type=kind)
+
+
+def _type_of(base64: str) -> str | None:
+    """The type of an image, by its first bytes; None for anything else."""
+    try:
+        begin = b64decode(base64[:_BEGINNING], validate=True)
+    except (Error, ValueError):
+        return None
+    if begin.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if begin.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if begin.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if begin.startswith(b"RIFF") and begin.endswith(b"WEBP"):
+        return "image/webp"
+    return None
