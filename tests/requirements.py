@@ -469,6 +469,9 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_replicas.py::test_an_engine_that_knew_a_session_before_redis_lost_it_reads_it_anew",
         "contract/test_runs.py::test_no_version_of_a_session_comes_twice_whatever_redis_has_lost",
     ),
+    "with redis away no engine says that there is no such session or turn": (
+        "integration/test_replicas.py::test_with_redis_away_nobody_says_that_there_is_no_such_thing",
+    ),
     "sessions that redis lost are put back, by whichever engine has them": (
         "integration/test_replicas.py::test_sessions_in_which_nothing_runs_are_put_back_after_redis_lost_them",
         "integration/test_replicas.py::test_what_was_lost_is_put_back_by_whoever_has_it_when_its_engine_is_gone_too",

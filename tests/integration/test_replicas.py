@@ -267,6 +267,28 @@ async def test_with_redis_away_a_session_goes_on_where_it_was_and_is_known_every
         assert await said(there, new) == ["new", "Hello"]
 
 
+async def test_with_redis_away_nobody_says_that_there_is_no_such_thing(
+    tmp_path: Path, own_redis: LocalServer, model: Model
+) -> None:
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(engine_in(tmp_path / "here", own_redis.url, model))
+        there = await stack.enter_async_context(engine_in(tmp_path / "there", own_redis.url, model))
+        turn = await begun(here)
+        session, one = f"/v1/sessions/{turn['sessionId']}", f"/v1/turns/{turn['turnId']}"
+        await here.events("GET", f"{one}/events")
+        own_redis.kill()
+
+        # A client that came to the other engine would take 404 for the end of it.
+        asked = [("GET", f"{session}/messages"), ("GET", f"{one}/events"), ("GET", one), ("POST", f"{one}/cancel")]
+        for method, path in asked:
+            refused = await there.client.request(method, path)
+            assert (refused.status_code, refused.headers.get("retry-after")) == (503, "5"), path
+            assert "not known here" in refused.json()["detail"]
+            assert (await here.client.request(method, path)).status_code < 300, path
+        refused = await there.client.post(f"{session}/turns", json={"message": "Hi"})
+        assert (refused.status_code, "not known here" in refused.json()["detail"]) == (503, True)
+
+
 async def test_what_redis_lost_is_put_back_by_the_engine_that_runs_the_turn(
     engines: tuple[Engine, Engine], model: Model, redis_url: str
 ) -> None:

@@ -173,7 +173,11 @@ class SharedTurns:
             StorageUnavailableError: that is not here, as far as is known.
             TurnRunningError: somebody else came before it.
         """
-        if not known or not await self._local.last_ran_here(turn.session_id):
+        if not known:
+            raise StorageUnavailableError(
+                "this session is not known here, and no other engine can be asked now: try again"
+            )
+        if not await self._local.last_ran_here(turn.session_id):
             raise StorageUnavailableError("this session was answered by another engine, which cannot be asked now")
         first = self.lines.first(turn.session_id)
         if first is not None and first is not turn:
