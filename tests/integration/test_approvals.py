@@ -206,7 +206,7 @@ async def test_of_many_decisions_at_once_one_stands(engine: Engine, waiting: Wai
 
 Json = dict[str, Any]
 BAD: list[tuple[Callable[[Json], Json], int, str, str | None]] = [
-    (lambda q: {"decision": "approve"}, 422, "INVALID_REQUEST", "body"),
+    (lambda q: {"decision": "approve"}, 422, "INVALID_REQUEST", "hash"),
     (lambda q: {"decision": "approve", "hash": "old"}, 409, "APPROVAL_STALE", None),
     (
         lambda q: {"decision": "approve", "hash": q["hash"], "arguments": {"path": 5}},

@@ -72,6 +72,27 @@ async def test_a_body_of_the_wrong_shape_is_refused_and_its_field_named(
     assert (await engine.client.get("/v1/sessions")).json() == {"sessions": []}
 
 
+WRONG_DECISIONS: list[tuple[object, str, str]] = [
+    ({}, "decision", "required"),
+    ({"decision": "maybe"}, "decision", "'approve' or 'refuse'"),
+    ({"decision": "approve"}, "hash", "required"),
+    ({"decision": "approve", "hash": ""}, "hash", "required"),
+    ({"decision": "approve", "hash": "h", "reason": "why"}, "reason", "leave it out"),
+    ({"decision": "approve", "hash": "h", "arguments": []}, "arguments", "dictionary"),
+    ({"decision": "refuse", "arguments": {}}, "arguments", "leave them out"),
+    ({"decision": "refuse", "reason": "x" * 1001}, "reason", "1000 characters"),
+]
+
+
+async def test_a_decision_of_the_wrong_shape_is_refused_and_its_field_named(
+    engine: Engine, subtests: pytest.Subtests
+) -> None:
+    for body, field, said in WRONG_DECISIONS:
+        with subtests.test(body=body):
+            answer = await engine.client.post("/v1/turns/any/approvals/any", json=body)
+            assert said in check(answer, 422, "INVALID_REQUEST", field)["detail"]
+
+
 async def test_a_body_that_is_no_json_is_refused(engine: Engine, subtests: pytest.Subtests) -> None:
     for body in (b"{", b"{'message': 'Hi'}", b'{"message": "\xff"}', b'{"message": ' + b"[" * 200_000):
         with subtests.test(body=body[:20]):

@@ -1,14 +1,16 @@
 """Approvals: a person decides on a tool call that waits."""
 
 import json
-from typing import Annotated, Any, Literal, Self
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from dialog_engine.errors import ArgumentsRefusedError
 from dialog_engine.http.auth import Subject
 from dialog_engine.http.chat import Body, whole_characters
+from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine
 from dialog_engine.tool_calls.approvals import MAX_REASON, read_edited
 from dialog_engine.tool_calls.questions import Approve, Given, Refuse
@@ -26,24 +28,20 @@ class DecisionRequest(Body):
         dict[str, Any] | None, Field(description="Run it with these instead of the model's arguments.")
     ] = None
     reason: Annotated[
-        str, AfterValidator(whole_characters), Field(max_length=MAX_REASON, description="Why not; told to the model.")
+        str, Field(max_length=MAX_REASON, description="Why not; told to the model."), AfterValidator(whole_characters)
     ] = ""
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.decision == "approve" and not self.hash:
-            raise ValueError("hash is required to approve: it is in the event that asks")
-        if self.decision == "approve" and self.reason:
-            raise ValueError("reason is for refusing")
-        if self.decision == "refuse" and self.arguments is not None:
-            raise ValueError("arguments are for approving")
-        return self
-
     def given(self) -> Given:
-        """It in the words of the core. Raises ArgumentsRefusedError."""
+        """It in the words of the core. Raises ArgumentsRefusedError, ProblemError."""
         if self.decision == "refuse":
+            if self.arguments is not None:
+                raise _misplaced("arguments", "arguments are for approving; leave them out to refuse")
             return Refuse(self.reason.strip())
-        return Approve(self.hash or "", None if self.arguments is None else _as_sent(self.arguments))
+        if not self.hash:
+            raise _misplaced("hash", "hash is required to approve: it is in the event that asks")
+        if self.reason:
+            raise _misplaced("reason", "reason is for refusing; leave it out to approve")
+        return Approve(self.hash, None if self.arguments is None else _as_sent(self.arguments))
 
 
 @router.post("/turns/{turn_id}/approvals/{tool_call_id}")
@@ -55,6 +53,10 @@ async def decide(
     call = record.call
     ids = {"turnId": turn_id, "toolCallId": call.tool_call_id, "correlationId": call.correlation_id}
     return ids | {"status": decision.status} | decision_details(decision)
+
+
+def _misplaced(field: str, why: str) -> ProblemError:
+    return ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", why, field=field)
 
 
 def _as_sent(arguments: dict[str, Any]) -> dict[str, Any]:

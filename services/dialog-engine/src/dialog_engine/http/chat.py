@@ -65,7 +65,7 @@ class TurnRequest(Body):
 class ChatRequest(TurnRequest):
     """A user's message, in a session or in a new one."""
 
-    session_id: Annotated[_Text, Field(min_length=1, max_length=100)] | None = None
+    session_id: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(whole_characters)] | None = None
 
 
 @router.post("/chat")
