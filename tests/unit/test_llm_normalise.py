@@ -44,6 +44,8 @@ def test_every_quirk_of_histories_has_a_file() -> None:
         "something between a call and its result",
         "an interrupted reply",
         "ids that repeat",
+        "ids that are too long",
+        "names that no tool has",
         "an assistant message of nothing",
         "results of calls that went wrong",
         "what providers want echoed",

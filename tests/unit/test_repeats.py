@@ -78,6 +78,11 @@ def test_the_same_arguments_in_another_order_are_the_same_call() -> None:
     assert repeats(messages).refusal(call('f {"b":{"y":2,"x":1},"a":2}')) is None
 
 
+def test_a_name_that_is_normalised_in_the_history_is_the_same_name() -> None:
+    messages = turn(*[[("no.such.tool {}", "there is no such tool")]] * SAME_RESULTS)
+    assert repeats(messages).refusal(call("no.such.tool {}")) is not None
+
+
 def test_calls_that_the_length_limit_cuts_are_all_alike() -> None:
     rounds: list[Round] = [
         [('f {"text": "one', "it was cut")],

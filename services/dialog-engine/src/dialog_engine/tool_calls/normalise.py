@@ -3,6 +3,7 @@
 One call without its result makes every later request of the session fail, so this runs before each of them.
 """
 
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,6 +23,9 @@ the turn was stopped, or failed. Some providers, and the templates of many local
 MAX_CALL_ID_CHARACTERS = 40
 """The longest tool call id that OpenAI takes back."""
 
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""What OpenAI and Anthropic take back as the name of a call, whether or not there is such a tool."""
+
 _Place = tuple[int, int]
 """One tool call: the position of its message, and its own in that message."""
 
@@ -32,12 +36,18 @@ def normalise(messages: Sequence[Message]) -> tuple[Message, ...]:
     - each assistant message with tool calls is followed at once by one result per call, in their order;
     - no other tool results are left, and no assistant message that says and asks nothing;
     - the model has its say, if only NO_REPLY, before each message of the user but the first;
-    - tool call ids are unique in the whole history: an id that a provider used again gets a suffix, with its result.
+    - tool call ids are unique in the whole history: an id that a provider used again gets a suffix, with its result;
+    - ids and names of calls are such as all providers take: models call tools that do not exist by any name.
 
     Normalising twice changes nothing more. Messages added at the end do not change what came before them.
     """
     results = _results(messages)
     return tuple(_in_turn(_normalised(messages, results, _Ids())))
+
+
+def plain_name(name: str) -> str:
+    """`name` in the characters that providers take; as it is, if it is that of a tool."""
+    return name if _NAME.fullmatch(name) else re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
 
 
 def _in_turn(messages: Iterator[Message]) -> Iterator[Message]:
@@ -58,7 +68,7 @@ def _normalised(messages: Sequence[Message], results: dict[_Place, ToolMessage],
                 if message.content.strip():
                     yield message
             case AssistantMessage(tool_calls=calls):
-                renamed = tuple(ids.unique(call) for call in calls)
+                renamed = tuple(_named(ids.unique(call)) for call in calls)
                 yield replace(message, tool_calls=renamed)
                 for number, call in enumerate(renamed):
                     result = results.get((position, number))
@@ -66,6 +76,11 @@ def _normalised(messages: Sequence[Message], results: dict[_Place, ToolMessage],
                     yield replace(known, tool_call_id=call.tool_call_id, name=call.name)
             case _:
                 yield message
+
+
+def _named(call: ToolCall) -> ToolCall:
+    name = plain_name(call.name)
+    return call if name == call.name else replace(call, name=name)
 
 
 def _results(messages: Sequence[Message]) -> dict[_Place, ToolMessage]:
@@ -93,7 +108,7 @@ class _Ids:
         self._used: set[str] = set()
 
     def unique(self, call: ToolCall) -> ToolCall:
-        call_id, number = call.tool_call_id, 1
+        call_id, number = call.tool_call_id[:MAX_CALL_ID_CHARACTERS], 1
         while not call_id or call_id in self._used:
             number += 1
             suffix = f"_{number}"

@@ -11,6 +11,7 @@ import msgspec
 
 from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from dialog_engine.tool_calls.arguments import read_arguments
+from dialog_engine.tool_calls.normalise import plain_name
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
 
@@ -120,11 +121,13 @@ def _replay(messages: Sequence[Message]) -> tuple[Repeats, list[Message]]:
 
 
 def _key(call: ToolCall) -> _Call:
-    """Calls with the same key are the same: how the arguments are written does not count."""
+    """Calls with the same key are the same: how the arguments are written does not count, nor whether the name has
+    been normalised."""
     arguments = read_arguments(call.arguments)
+    name = plain_name(call.name)
     if isinstance(arguments, str):
-        return call.name, ""  # nothing is run, and what was wrong is in the result
-    return call.name, msgspec.json.encode(arguments, order="deterministic").decode()
+        return name, ""  # nothing is run, and what was wrong is in the result
+    return name, msgspec.json.encode(arguments, order="deterministic").decode()
 
 
 def _with_note(result: ToolMessage, note: str) -> ToolMessage:
