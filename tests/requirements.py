@@ -635,6 +635,9 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_pipeline.py::test_a_reply_that_is_cut_off_after_a_whole_call_gets_on",
         "story/test_05_rounds.py::test_a_call_that_does_not_fit_into_a_reply_is_tried_once_more_and_that_is_that",
     ),
+    "a tool with a long description is offered to models whose provider bounds descriptions": (
+        "integration/test_llm_openai_client.py::test_long_descriptions_are_in_the_instructions_where_they_are_refused",
+    ),
     "no more tools are offered by themselves than providers take": (
         "unit/test_exposure.py::test_what_is_offered_by_itself_are_no_more_tools_than_providers_take",
     ),

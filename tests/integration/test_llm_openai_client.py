@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import pytest
+from msgspec.structs import replace
 
 from dialog_engine.errors import (
     ConfigurationError,
@@ -18,6 +19,7 @@ from dialog_engine.errors import (
     LLMRequestError,
     LLMUnavailableError,
 )
+from dialog_engine.llm.descriptions import MAX_DESCRIPTION
 from dialog_engine.llm.openai_client import OpenAIChatClient
 from dialog_engine.llm.profiles import PROFILES
 from dialog_engine.llm.waits import Waits
@@ -27,6 +29,7 @@ from dialog_engine.model import (
     FinishReason,
     LLMEvent,
     StreamEnd,
+    SystemMessage,
     TextDelta,
     ToolCall,
     ToolCallEvent,
@@ -206,6 +209,41 @@ async def test_the_bound_of_an_answer_has_its_other_name_where_one_is_refused(
             assert await ask(client) == HELLO_EVENTS
     assert [body.get(tried) for body in provider.requests] == [9, None, None]
     assert [body.get(taken) for body in provider.requests] == [None, 9, 9]
+
+
+async def test_long_descriptions_are_in_the_instructions_where_they_are_refused(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    about = "".join(f"{number} " for number in range(1000))
+    tools = (replace(TOOL, description=about), TOOL)
+    complaint = (
+        "Invalid 'tools[0].function.description': string too long. Expected a string with maximum length 1024, but got"
+        f" a string with length {len(about)} instead."
+    )
+    error = {"message": complaint, "param": "tools[0].function.description", "code": "string_above_max_length"}
+    provider.scripts.insert(0, refusal(400, {"error": error}))
+    instructed = (SystemMessage("Be brief."), *REQUEST.messages)
+    for messages in (REQUEST.messages, instructed):
+        assert await ask(client, ChatRequest(messages, TURN, tools)) == HELLO_EVENTS
+
+    asked = [[tool["function"]["description"] for tool in body["tools"]] for body in provider.requests]
+    assert asked[0] == [about, ""]
+    assert asked[1] == asked[2]
+    assert len(asked[1][0]) == MAX_DESCRIPTION
+    assert asked[1][0].startswith(about[:900])
+    said = [body["messages"] for body in provider.requests]
+    assert [len(messages) for messages in said] == [1, 2, 2]
+    assert said[1][0] == {"role": "system", "content": f"About the tool clock__now:\n{about}"}
+    assert said[2][0]["content"] == f"Be brief.\n\nAbout the tool clock__now:\n{about}"
+
+
+async def test_a_complaint_about_a_description_is_another_where_none_is_long(
+    provider: Provider, client: OpenAIChatClient
+) -> None:
+    provider.scripts = [refusal(400, {"error": {"message": "tools[0].function.description: must not be empty"}})]
+    with pytest.raises(LLMRequestError):
+        await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,)))
+    assert len(provider.requests) == 1
 
 
 async def test_an_image_that_is_refused_is_left_out_of_that_request_and_images_as_such_for_ever(

@@ -1,12 +1,13 @@
 """The client for OpenAI and for every provider that speaks its chat completions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.client import CHOICE, IMAGE, ChatClient, Json, bearer
 from dialog_engine.llm.decoding import AnswerDecoder
+from dialog_engine.llm.descriptions import any_is_long, with_long_ones_apart
 from dialog_engine.llm.encoding import SIGNATURE, encode_messages, encode_tools
 from dialog_engine.llm.endpoint import Endpoint
 from dialog_engine.llm.failures import Failures
@@ -22,6 +23,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 _USAGE = "stream_options"
 _IMAGE_URL = "image_url"
 _STOP = "stop"
+_DESCRIPTION = "description"
 _OTHER_LENGTH = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 """What bounds an answer where that field is refused: behind a gateway nobody can tell beforehand which is taken."""
 
@@ -72,7 +74,13 @@ class OpenAIChatClient(ChatClient):
     def _decoder(self) -> Decoder:
         return AnswerDecoder(self._failures, self._model)
 
+    def _sent(self, request: ChatRequest, options: frozenset[str]) -> Iterable[str]:
+        long = any_is_long(request)
+        return (name for name in super()._sent(request, options) if long or name != _DESCRIPTION)
+
     def _question(self, request: ChatRequest, options: frozenset[str]) -> Json:
+        if _DESCRIPTION not in options:
+            request = with_long_ones_apart(request)
         profile = _without_refused(self._profile, options)
         messages = encode_messages(request.messages, profile, self._model)
         question: Json = {"model": self._model, "messages": messages, "stream": True}
@@ -101,7 +109,7 @@ def _wanted(profile: Profile) -> frozenset[str]:
         IMAGE: profile.images is Images.AFTER_RESULTS,
         profile.reasoning_field or "": profile.reasoning_field is not None,
     }
-    return frozenset({CHOICE, _STOP, *(name for name, wanted in differ.items() if wanted)})
+    return frozenset({CHOICE, _STOP, _DESCRIPTION, *(name for name, wanted in differ.items() if wanted)})
 
 
 def _without_refused(profile: Profile, options: frozenset[str]) -> Profile:
