@@ -15,8 +15,9 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, TimedOut
+from plugins_mcp.mcp.connection import MAX_PROGRESS_CHARS
 from plugins_mcp.mcp.spec import ServerSpec, Stdio, ToolOptions
-from tests.integration.servers import QUICK, connected, demo_stdio, owned, ready, script, tool_names, traced
+from tests.integration.servers import QUICK, connected, demo_stdio, owned, ready, script, speaking, tool_names, traced
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -149,6 +150,28 @@ async def test_garbage_on_standard_output_and_much_standard_error_do_no_harm(tra
         for _ in range(3):
             assert answer_of(await server.call("shout", {"kilobytes": 256}, timeout_s=10)) == {"result": "shouted"}
         assert server.generation == 1
+
+
+async def test_bytes_that_are_no_text_on_standard_output_do_no_harm() -> None:
+    says = 'sys.stdout.buffer.write(b"caf\\xe9\\n"); sys.stdout.flush(); say(request, {"content": []})'
+    async with connected(speaking(says)) as server:
+        for _ in range(2):
+            assert isinstance(await server.call("t", {}, timeout_s=5), Answered)
+        assert server.generation == 1
+
+
+async def test_progress_that_cannot_travel_is_made_to_fit_or_left_out() -> None:
+    says = """
+            for progress, message in (("NaN", "?"), (1, "x" * 5000)):
+                params = {"progressToken": request["params"]["_meta"]["progressToken"], "progress": float(progress)}
+                params |= {"total": float("inf"), "message": message}
+                print(json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}), flush=True)
+            say(request, {"content": []})
+    """
+    async with connected(speaking(says)) as server:
+        seen: list[CallProgress] = []
+        assert isinstance(await server.call("t", {}, timeout_s=5, on_progress=seen.append), Answered)
+        assert seen == [CallProgress(1, None, "x" * (MAX_PROGRESS_CHARS - 1) + "…")]
 
 
 @pytest.mark.parametrize("protocol", ERAS)

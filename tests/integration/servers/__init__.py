@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import sys
+import textwrap
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +29,30 @@ def demo_stdio(trace: Path, *, name: str = "demo", **options: object) -> ServerS
 def script(source: str, **options: object) -> ServerSpec:
     """A server that is a few lines of Python speaking JSON lines."""
     return ServerSpec("script", Stdio(sys.executable, ("-c", source)), ServerOptions(**options))  # type: ignore[arg-type]
+
+
+_SPEAKER = """
+import json, sys, time
+
+def say(request, result):
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+
+for line in sys.stdin:
+    request = json.loads(line)
+    match request["method"]:
+        case "initialize":
+            info = {"name": "speaker", "version": "1"}
+            say(request, {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info})
+        case "tools/list":
+            say(request, {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]})
+        case "tools/call":
+"""
+
+
+def speaking(on_call: str, **options: object) -> ServerSpec:
+    """A server with one tool, `t`: at each call it runs `on_call`, which has `request` and `say(request, result)`."""
+    body = textwrap.indent(textwrap.dedent(on_call).strip(), " " * 12)
+    return script(_SPEAKER + body, **{"protocol": "legacy", **options})
 
 
 def remote(url: str, *, headers: Mapping[str, str] | None = None, sse: bool = False, **options: object) -> ServerSpec:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar, cast
 
@@ -26,6 +27,8 @@ from plugins_mcp.mcp.verdict import verdict
 log = logging.getLogger(__name__)
 
 MAX_PAGES = 100
+MAX_PROGRESS_CHARS = 2_000
+"""Of the message of one progress notification: a channel keeps some hundreds of them for each call."""
 LISTEN_ACK_SECONDS = 30.0
 LISTEN_AGAIN_SECONDS = (1.0, 30.0)
 """How soon a broken subscription is opened again: at first, and at most."""
@@ -88,8 +91,8 @@ class Connection:
         finished = False
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            if not finished:
-                on_progress(CallProgress(progress, total, message))
+            if not finished and (told := _sane(progress, total, message)):
+                on_progress(told)
 
         token = flying.set(flight)
         self._calls += 1
@@ -178,6 +181,18 @@ class Connection:
     async def _heard(self, message: IncomingMessage) -> None:
         if isinstance(message, _LIST_CHANGES):
             self._changed()
+
+
+def _sane(progress: float, total: float | None, message: str | None) -> CallProgress | None:
+    """What a server says of how far it is, as it can travel; None when that is no number, which JSON has no word for.
+
+    A tool that reports its output as it goes does not fill Redis with it: the message is cut.
+    """
+    if not math.isfinite(progress):
+        return None
+    if message is not None and len(message) > MAX_PROGRESS_CHARS:
+        message = f"{message[: MAX_PROGRESS_CHARS - 1]}…"
+    return CallProgress(progress, total if total is not None and math.isfinite(total) else None, message)
 
 
 async def _tools(client: Client) -> list[sdk.ListToolsResult]:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
+from urllib.parse import unquote
 
 from jsonschema import Draft202012Validator, SchemaError
 from mcp import types as sdk
@@ -205,11 +206,11 @@ def _resolves(schema: dict[str, Any], reference: str) -> bool:
     if not reference.startswith("#/"):
         return True  # the schema itself, or an anchor in it
     node: Any = schema
-    for part in reference[2:].split("/"):
-        if not isinstance(node, dict):
-            return False
+    # A JSON pointer (RFC 6901) in a fragment of a URI: some generators point at the branches of a union by number.
+    for part in unquote(reference[2:]).split("/"):
         key = part.replace("~1", "/").replace("~0", "~")
-        if key not in node:
+        try:
+            node = cast("list[Any]", node)[int(key)] if isinstance(node, list) else node[key]
+        except (LookupError, TypeError, ValueError):
             return False
-        node = cast("dict[str, Any]", node)[key]
     return True

@@ -134,7 +134,10 @@ async def open_transport(
     async with AsyncExitStack() as stack:
         match spec.transport:
             case Stdio(command=command, args=args, env=env, cwd=cwd):
-                child = StdioServerParameters(command=command, args=list(args), env=dict(env), cwd=cwd)
+                # Strictly read, one byte that is not UTF-8 makes the SDK deaf to all that comes after it.
+                child = StdioServerParameters(
+                    command=command, args=list(args), env=dict(env), cwd=cwd, encoding_error_handler="replace"
+                )
                 errors = stack.enter_context(stderr.opened())
                 reader, writer = await stack.enter_async_context(stdio_client(child, errlog=errors))
             case Http(url=url, headers=headers):
