@@ -1,9 +1,10 @@
 """RENEW and RELEASE: who holds a running call, and how it is given back."""
 
 import pytest
+from redis.exceptions import ResponseError
 
 from plugins_contract.keys import GROUP
-from plugins_contract.ledger import replies
+from plugins_contract.ledger import renew_each, replies
 from tests.support.ledger import DONE, LEASE_MS, Bench
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
@@ -46,6 +47,25 @@ async def test_a_stalled_worker_cannot_renew_what_another_one_started(bench: Ben
     await bench.claim(delivery, "a")  # even if the entry comes back to it
 
     assert bench.renew(delivery, fence) == replies.Stale()
+
+
+async def test_many_leases_are_renewed_at_once_and_each_has_its_own_answer(bench: Bench) -> None:
+    """Also where the server has forgotten the script."""
+    held = [await bench.running() for _ in range(4)]
+    await bench.cancel(held[0][0].request)
+    await bench.claim(held[1][0], "b")
+    broken = bench.keys.call(held[2][0].request.correlation_id)
+    await bench.redis.delete(broken)
+    await bench.redis.set(broken, "no ledger", ex=9)
+    await bench.redis.script_flush()
+
+    cancelled, stolen, failed, well = renew_each(bench.thread, bench.keys, held)
+
+    assert cancelled == replies.Renewed(cancel_requested=True)
+    assert stolen == replies.Stale()
+    assert isinstance(failed, ResponseError)
+    assert "WRONGTYPE" in str(failed)
+    assert well == replies.Renewed(cancel_requested=False)
 
 
 async def test_a_finished_call_is_not_renewed(bench: Bench) -> None:

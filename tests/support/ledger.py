@@ -15,7 +15,7 @@ from plugins_contract.ledger import (
     EngineLedger,
     WorkerLedger,
     decode_reply,
-    renew,
+    renew_each,
     replies,
 )
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, decode_request
@@ -175,7 +175,10 @@ class Bench:
 
     def renew(self, delivery: Delivery, fence: int) -> replies.Renewed | replies.Stale:
         """RENEW, on the connection of a thread."""
-        return renew(self.thread, self.keys, delivery, fence)
+        (answer,) = renew_each(self.thread, self.keys, [(delivery, fence)])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     async def cancel(
         self, request: ToolCallRequested, outcome: ToolOutcome = CANCELLED, *, unseen: ToolOutcome | None = None

@@ -1,6 +1,7 @@
 """Leases: kept from a thread while the loop is alive, given up in time, and told about at most once."""
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import AsyncGenerator
@@ -11,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
@@ -31,6 +32,8 @@ class Scripts:
     """The RENEW script of a server, by what it answers."""
 
     answer: list[Any] = field(default_factory=lambda: [b"OK", 0])
+    refused: dict[str, Exception] = field(default_factory=dict[str, Exception])
+    """By the key of a call."""
     away: bool = False
     hangs: threading.Event | None = None
     asked_at: list[float] = field(default_factory=list[float])
@@ -38,16 +41,22 @@ class Scripts:
     looks: int = 0
     marked: bool = False
 
+    round_trips: int = 0
+
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        if args[2] == 0:
-            return self._marked(args[0])
+        return self._marked(args[0])
+
+    def pipeline(self, transaction: bool = True) -> "Pipeline":
+        return Pipeline(self)
+
+    def renewed(self, call: str) -> Any:
         self.asked_at.append(time.monotonic())
         self.threads.add(threading.current_thread().name)
         if self.hangs is not None:
             self.hangs.wait(5)
         if self.away:
             raise RedisConnectionError("away")
-        return self.answer
+        return self.refused.get(call, self.answer)
 
     def _marked(self, command: str) -> bytes:
         self.looks += 1
@@ -57,6 +66,22 @@ class Scripts:
         if not self.marked:
             raise NoScriptError("No matching script")
         return b"mark"
+
+
+@dataclass
+class Pipeline:
+    """Renewals on their way there."""
+
+    scripts: Scripts
+    calls: list[str] = field(default_factory=list[str])
+
+    def execute_command(self, *args: Any, **options: Any) -> None:
+        self.calls.append(args[3])
+
+    def execute(self, raise_on_error: bool = True) -> list[Any]:
+        assert not raise_on_error
+        self.scripts.round_trips += 1
+        return [self.scripts.renewed(call) for call in self.calls]
 
 
 @dataclass
@@ -213,6 +238,29 @@ async def test_a_server_that_was_started_anew_unnoticed_gets_all_renewals_at_onc
             await wait_until(lambda: len(scripts.asked_at) == 2 and scripts.looks > 3)
             scripts.marked = False
             await wait_until(lambda: len(scripts.asked_at) == 4)
+
+
+async def test_however_many_leases_there_are_they_are_renewed_in_one_round_trip() -> None:
+    scripts, told = Scripts(), Told()
+    async with keeping(scripts) as keeper:
+        with contextlib.ExitStack() as held:
+            for _ in range(500):
+                held.enter_context(hold(keeper, told))
+            await wait_until(lambda: scripts.round_trips == 3)
+            assert len(scripts.asked_at) == 3 * 500
+    assert told == Told()
+
+
+@pytest.mark.parametrize("error", [ResponseError("WRONGTYPE"), ResponseError("OOM command not allowed")])
+async def test_a_lease_that_cannot_be_renewed_hides_no_other(error: Exception) -> None:
+    scripts, told, other, stuck = Scripts(), Told(), Told(), delivery()
+    scripts.refused[Keys().call(stuck.request.correlation_id)] = error
+    async with keeping(scripts) as keeper:
+        with hold(keeper, told, stuck), contextlib.ExitStack() as others:
+            for _ in range(5):
+                others.enter_context(hold(keeper, other))
+            await wait_until(lambda: told.losses)
+            assert not other.losses
 
 
 async def test_who_holds_nothing_asks_nothing_of_redis() -> None:

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 from redis.exceptions import NoScriptError
 
 Arg = str | bytes | int
+Command = tuple[Sequence[str], Sequence[Arg]]
+"""Keys and arguments of a script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,27 @@ class AsyncCommands(Protocol):
         ...
 
 
+class SyncPipeline(Protocol):
+    """Commands that go to Redis together."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Add one command."""
+        ...
+
+    def execute(self, raise_on_error: bool = True) -> list[Any]:
+        """Send them: the answers, in the order of the commands."""
+        ...
+
+
 class SyncCommands(Protocol):
     """The part of a blocking Redis client that scripts need."""
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send one command."""
+        ...
+
+    def pipeline(self, transaction: bool = True) -> SyncPipeline:
+        """Begin to collect commands."""
         ...
 
 
@@ -80,10 +98,24 @@ async def run(redis: AsyncCommands, name: str, keys: Sequence[str], args: Sequen
         return await redis.execute_command("EVAL", script.text, len(keys), *keys, *args)
 
 
-def run_sync(redis: SyncCommands, name: str, keys: Sequence[str], args: Sequence[Arg]) -> list[Any]:
-    """The same from a thread."""
+def run_each_sync(redis: SyncCommands, name: str, commands: Sequence[Command]) -> list[Any]:
+    """The same from a thread, once for each of `commands` in one round trip: the answers, or errors in their place.
+
+    Raises:
+        RedisError, OSError: no answer came.
+    """
     script = load(name)
-    try:
-        return redis.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
-    except NoScriptError:
-        return redis.execute_command("EVAL", script.text, len(keys), *keys, *args)
+    answers = _piped(redis, "EVALSHA", script.sha, commands)
+    unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+    if unknown:
+        again = _piped(redis, "EVAL", script.text, [commands[n] for n in unknown])
+        for n, answer in zip(unknown, again, strict=True):
+            answers[n] = answer
+    return answers
+
+
+def _piped(redis: SyncCommands, how: str, script: str, commands: Sequence[Command]) -> list[Any]:
+    pipeline = redis.pipeline(transaction=False)
+    for keys, args in commands:
+        pipeline.execute_command(how, script, len(keys), *keys, *args)
+    return pipeline.execute(raise_on_error=False)

@@ -1,6 +1,8 @@
 """The ledger as a worker uses it: begin calls, keep them, report, end them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
@@ -174,31 +176,42 @@ class WorkerLedger:
         ]
 
 
-def renew(redis: scripts.SyncCommands, keys: Keys, delivery: Delivery, fence: int) -> replies.Renewed | replies.Stale:
-    """Keep the lease of a running call; what Redis has lost of the call is put back.
+def renew_each(
+    redis: scripts.SyncCommands, keys: Keys, held: Sequence[tuple[Delivery, int]]
+) -> list[replies.Renewed | replies.Stale | Exception]:
+    """Keep the leases of running calls, each under its fence, in one round trip; what Redis lost of one is put back.
 
-    Blocking: leases are renewed from a thread, so that a busy loop loses none.
+    The answers are in the order of `held`: one that fails is an exception in its place. Blocking: leases are renewed
+    from a thread, so that a busy loop loses none.
+
+    Raises:
+        RedisError, OSError: no answer came.
     """
+    answers = scripts.run_each_sync(redis, "renew", [_renewal(keys, delivery, fence) for delivery, fence in held])
+    return [_renewed(answer) for answer in answers]
+
+
+def _renewal(keys: Keys, delivery: Delivery, fence: int) -> scripts.Command:
     request = delivery.request
-    answer = scripts.run_sync(
-        redis,
-        "renew",
-        [keys.call(request.correlation_id), keys.requests],
-        [
-            GROUP,
-            delivery.consumer,
-            delivery.entry,
-            fence,
-            delivery.token,
-            request.execution_class,
-            request.deadline,
-            request.mailbox,
-        ],
-    )
+    return [keys.call(request.correlation_id), keys.requests], [
+        GROUP,
+        delivery.consumer,
+        delivery.entry,
+        fence,
+        delivery.token,
+        request.execution_class,
+        request.deadline,
+        request.mailbox,
+    ]
+
+
+def _renewed(answer: Any) -> replies.Renewed | replies.Stale | Exception:
     match answer:
         case [b"OK", cancel]:
             return replies.Renewed(bool(cancel))
         case [b"STALE"]:
             return replies.Stale()
+        case Exception():
+            return answer
         case _:
-            raise unexpected("RENEW", answer)
+            return unexpected("RENEW", answer)
