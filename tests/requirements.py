@@ -458,6 +458,17 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_replicas.py::test_a_turn_whose_engines_die_of_it_is_given_up",
         "contract/test_runs.py::test_lives_that_are_cut_short_are_counted_until_the_turn_comes_further",
     ),
+    "a turn is taken up once, whatever happens beside it": (
+        "integration/test_takeover.py::test_a_start_that_takes_longer_than_the_first_look_takes_each_turn_up_once",
+        "integration/test_takeover.py::test_a_turn_that_moved_comes_back_only_when_all_that_was_committed_of_it_is_forgotten",
+        "integration/test_takeover.py::test_what_is_given_up_is_not_taken_over_by_an_engine_that_goes_down_itself",
+    ),
+    "a turn that cannot be read holds up neither a start nor other turns": (
+        "integration/test_takeover.py::test_a_turn_that_cannot_be_taken_up_holds_up_neither_the_others_nor_the_start",
+    ),
+    "a turn that begins while its engine goes down is left in good order too": (
+        "unit/test_turns.py::test_a_turn_that_begins_while_the_engine_goes_down_has_the_rest_of_the_grace_and_is_left_in_good_order",
+    ),
     "a question that nobody heard of is not answered when its session has gone on": (
         "integration/test_replicas.py::test_a_turn_that_nobody_knew_of_is_not_answered_when_its_session_has_gone_on",
     ),

@@ -386,6 +386,26 @@ async def test_shutting_down_while_storage_is_away_does_not_wait_for_it() -> Non
         assert stage.logs.lives[turn.turn_id][-1].closed
 
 
+async def test_a_turn_that_begins_while_the_engine_goes_down_has_the_rest_of_the_grace_and_is_left_in_good_order() -> (
+    None
+):
+    first, third = asyncio.Event(), asyncio.Event()
+    async with Stage(model := ScriptedModel([first, *says("one")], [third], says("two"))) as stage:
+        await stage.turns.start("ada", None, "1")
+        await wait_until(lambda: model.open)
+        closing = asyncio.create_task(stage.turns.close(0.3))
+        await breathe()
+        # Such as that of a message that waited for another turn of its session.
+        last = await stage.turns.start("ada", None, "2")
+        quick = await stage.turns.start("ada", None, "3")
+        first.set()
+
+        assert await closing == [last]
+        assert len(stage.turns) == 0
+        assert done_of(await stage.seen(quick)).reason is DoneReason.STOP
+        assert [each.turn_id for each in await stage.store.unfinished()] == [last.turn_id]
+
+
 # --- Stop, at each awkward moment -----------------------------------------------------------------------------------
 
 

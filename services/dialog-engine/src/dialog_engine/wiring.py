@@ -246,6 +246,7 @@ def _leaving(
     """Turns get their grace; what is left of them is for others, and so are their readers."""
 
     async def leave() -> None:
+        takeover.retire()
         await takeover.release(await turns.close(grace_seconds))
         logs.let_go()
 

@@ -70,6 +70,8 @@ class Takeover:
         self._moved: dict[str, None] = {}
         self._forgotten: dict[str, None] = {}
         self._forgotten_at = 0
+        self._taking_up = asyncio.Lock()
+        self._retired = False
         self._wake = asyncio.Event()
 
     def moved(self, turn_id: str, epoch: int) -> bool:
@@ -95,6 +97,10 @@ class Takeover:
         tell: they wait until it is back."""
         self._left = {turn.turn_id: turn for turn in await self._store.unfinished()}
         await self._take_up_left()
+
+    def retire(self) -> None:
+        """Take nothing more over: this engine goes down, and what it gives up is for others."""
+        self._retired = True
 
     async def release(self, turns: Sequence[Turn]) -> None:
         """Let others have turns that this engine leaves unfinished as it goes down."""
@@ -137,14 +143,17 @@ class Takeover:
                         await self._journal.share_whole(turn)
 
     async def _look(self) -> None:
+        if self._retired:
+            return
         await self._take_up_left()
         free = list(await self._runs.given_up())
         if self._steady_for() >= LEASE_SECONDS:
             # Before that, engines that live may not have had the time to renew their leases.
             free += await self._runs.run_out()
         for turn_id in free:
-            if not self._turns.runs(turn_id) and turn_id not in self._left:
-                await self._take_over(turn_id)
+            # What moved from here is taken back only when all that was committed of it here is forgotten.
+            if not self._turns.runs(turn_id) and not self.in_doubt(turn_id):
+                await _by_itself(turn_id, self._take_over(turn_id))
         await self._forget_deleted()
 
     async def _take_over(self, turn_id: str) -> None:
@@ -155,10 +164,11 @@ class Takeover:
         turn = Turn(turn_id, run.session_id, "", taken.epoch)
         try:
             await self._bring_in(turn, taken)
-        except BaseException:
+        except (RunsUnavailableError, StorageUnavailableError, asyncio.CancelledError):
             with suppress(RunsUnavailableError):
                 await self._runs.give_up(turn)
             raise
+        # Whatever else went wrong would go wrong again: others, which may do better, have it when the lease runs out.
 
     async def _bring_in(self, turn: Turn, taken: Taken) -> None:
         copy = await self._shared.whole(turn.session_id)
@@ -180,9 +190,10 @@ class Takeover:
             return
         with suppress(RunsUnavailableError, NotSharedError):
             await self._journal.settled()
-            for turn in list(self._left.values()):
-                await self._take_up(turn)
-                del self._left[turn.turn_id]
+            async with self._taking_up:  # the start is at it, and may take longer than the first look comes
+                for turn in list(self._left.values()):
+                    if await _by_itself(turn.turn_id, self._take_up(turn)):
+                        del self._left[turn.turn_id]
 
     async def _take_up(self, turn: Turn) -> None:
         run = await self._runs.look(turn.turn_id)
@@ -252,6 +263,18 @@ class Takeover:
         if here:
             await self._local.forget(here)
         self._forgotten_at = max((at for _, at in deleted), default=self._forgotten_at)
+
+
+async def _by_itself(turn_id: str, work: Awaitable[None]) -> bool:
+    """Whether it was done. A turn with which something is wrong, such as rows of a later release, holds up no other."""
+    try:
+        await work
+    except (RunsUnavailableError, NotSharedError, StorageUnavailableError):
+        raise  # it is so for every turn
+    except Exception:
+        log.exception("turn %s cannot be taken over", turn_id)
+        return False
+    return True
 
 
 def _crashes(taken: Taken) -> TurnCrashesError | None:

@@ -145,17 +145,25 @@ class RunningTurns:
     async def close(self, grace_seconds: float) -> list[Turn]:
         """Let turns end for a while, then leave the rest: they stay unfinished, and the next life goes on with them.
 
-        A turn that is just ending is not cut: see `to_its_end`. Returns the rest.
+        A turn that is just ending is not cut: see `to_its_end`. One that begins meanwhile, such as that of a message
+        that waited for another, is treated likewise. Returns the rest.
         """
-        tasks = {running.task: running.turn for running in self._running.values() if running.task}
-        if not tasks:
-            return []
-        _, rest = await asyncio.wait(tasks, timeout=grace_seconds)
-        for task in rest:
-            task.cancel()
-        if rest:
-            await asyncio.wait(rest)
-        return [tasks[task] for task in rest if task.cancelled()]
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + grace_seconds
+        left = grace_seconds
+        while left >= 0 and (tasks := self._tasks()):
+            await asyncio.wait(tasks, timeout=left)
+            left = ends_at - loop.time()
+        rest: list[Turn] = []
+        while tasks := self._tasks():
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            rest += [turn for task, turn in tasks.items() if task.cancelled()]
+        return rest
+
+    def _tasks(self) -> dict[asyncio.Task[None], Turn]:
+        return {running.task: running.turn for running in self._running.values() if running.task}
 
     def own(self, turn: Turn, *, stopped: bool = False, failure: EngineError | None = None) -> None:
         """Run a turn that is committed; `stopped` when its user has stopped it already. With a `failure` it is ended,
