@@ -267,6 +267,8 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_worker_processes.py::test_a_drain_that_is_longer_than_a_lease_keeps_its_leases",
     ),
     "a blocked loop loses its leases": (
+        "unit/test_worker_leases.py::test_however_many_leases_there_are_they_are_renewed_in_one_round_trip",
+        "unit/test_worker_leases.py::test_a_lease_that_cannot_be_renewed_hides_no_other",
         "unit/test_worker_leases.py::test_a_loop_that_stands_still_gets_no_renewals_and_then_loses_its_leases",
     ),
     "nothing is taken over right after an outage or a clock step": (
@@ -357,6 +359,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_redis_access.py::test_both_services_start_serve_and_connect_later_when_redis_is_absent",
         "integration/test_redis_access.py::test_a_wrong_password_is_an_outage_that_ends_when_it_is_put_right",
         "integration/test_redis_access.py::test_sentinels_that_know_no_master_are_an_outage_that_ends",
+        "integration/test_redis_access.py::test_a_port_for_tls_is_told_from_one_without",
     ),
     "a full disk under SQLite refuses before anything is accepted, and heals": (
         "integration/test_storage.py::test_a_full_disk_refuses_and_heals",

@@ -1,5 +1,6 @@
 """Both services against a Redis that is not simply there: absent, with TLS, with ACL users, behind Sentinels."""
 
+import asyncio
 import re
 import shutil
 import time
@@ -13,7 +14,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from deploy.local.ports import free_port
-from plugins_contract.connections import thread_client
+from plugins_contract.connections import command_client, describe_outage, is_outage, thread_client
 from plugins_contract.redis_address import Login, RedisAddress, Tls
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.processes import ROOT, Process, answers
@@ -206,6 +207,40 @@ def test_without_our_certificate_a_server_that_wants_one_lets_nobody_in(
     tls = Tls(str(certificates.ca))
     with thread_client(RedisAddress((("localhost", port),), tls=tls)) as client, pytest.raises(RedisError):
         client.ping()
+
+
+async def said_by(url: str) -> str:
+    """What is told of a client that cannot connect."""
+    async with command_client(url) as client:
+        with pytest.raises(RedisError) as caught:
+            await client.ping()
+    assert is_outage(caught.value)
+    return describe_outage(caught.value)
+
+
+@pytest.mark.anyio
+async def test_a_port_for_tls_is_told_from_one_without(
+    redis_url: str, tls_redis: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plugins_contract.connections.CONNECT_TIMEOUT", 0.5)
+
+    assert "REDIS_URL must begin with rediss://" in await said_by(tls_redis.replace("rediss://", "redis://"))
+    assert "REDIS_URL must begin with redis://" in await said_by(redis_url.replace("redis://", "rediss://"))
+
+
+@pytest.mark.anyio
+async def test_a_port_at_which_something_else_listens_is_an_outage() -> None:
+    """Also one that answers in a way of its own, as servers of TLS do that say what is wrong."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"\x15\x03\x01\x00\x02\x02\x46\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert "no word of Redis" in await said_by(f"redis://127.0.0.1:{port}/0")
 
 
 # ACL users

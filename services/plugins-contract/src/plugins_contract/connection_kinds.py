@@ -11,17 +11,21 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection, Connection
 from redis.connection import Connection as SyncConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ReadOnlyError, ResponseError
+from redis.exceptions import InvalidResponse, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from plugins_contract.outage import describe_outage, needs_a_person
 from plugins_contract.sentinel import MasterFinder
+
+WITH_TLS = "if it speaks TLS at this port, REDIS_URL must begin with rediss://"
 
 log = logging.getLogger(__name__)
 
 
 def careful(kind: type[AbstractConnection]) -> type[AbstractConnection]:
     """Connections of this kind that never lose a cancellation, and tell each thing once that a person must put right.
+
+    One that is made and then ends before a word was said is most often meant for TLS, and what is said tells so.
 
     To the loops a right that is missing is an outage, which they wait for the end of: somebody must say what it is.
 
@@ -41,6 +45,15 @@ def careful(kind: type[AbstractConnection]) -> type[AbstractConnection]:
                 raise RedisTimeoutError("Timeout writing to socket") from None
             finally:
                 self.socket_timeout = limit
+
+        async def on_connect_check_health(self, check_health: bool = True) -> None:
+            try:
+                await super().on_connect_check_health(check_health)
+            except (RedisConnectionError, InvalidResponse) as error:
+                # Not of a kind of its own: it was no answer, such as that a login is refused.
+                if type(error) not in (RedisConnectionError, InvalidResponse):
+                    raise
+                raise RedisConnectionError(f"no word of Redis from what listens there ({error}); {WITH_TLS}") from error
 
         async def read_response(self, *args: Any, **options: Any) -> Any:
             try:
@@ -103,7 +116,11 @@ def sync_following_master(kind: type[SyncConnection], finder: MasterFinder) -> t
     return FollowingMaster
 
 
+class _NotTheMasterError(RedisConnectionError):
+    """It is a server of Redis, and not the one we look for."""
+
+
 def _check_master(where: str, hello: Any) -> None:
     """Sentinels may name one that does not know of its election yet, or was just voted out."""
     if hello.get(b"role") != b"master":
-        raise RedisConnectionError(f"{where} is not the master yet, or no more")
+        raise _NotTheMasterError(f"{where} is not the master yet, or no more")

@@ -23,6 +23,7 @@ from redis.backoff import NoBackoff
 from redis.connection import Connection as SyncConnection
 from redis.connection import UnixDomainSocketConnection as SyncUnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry as SyncRetry
 
@@ -75,6 +76,9 @@ def thread_client(address: RedisAddress | str, *, timeout: float = COMMAND_TIMEO
     return _sync_client(sync_following_master(kind, _finder(where)) if where.service else kind, options)
 
 
+WITHOUT_TLS = "if it does not speak TLS at this port, REDIS_URL must begin with redis://"
+
+
 class _Pool(BlockingConnectionPool):
     """Hands out a connection in `CONNECT_TIMEOUT`, or says that there is none: nobody waits behind a silent peer."""
 
@@ -82,8 +86,10 @@ class _Pool(BlockingConnectionPool):
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 return await super().get_connection()
-        except TimeoutError:
-            raise RedisConnectionError(f"no connection within {CONNECT_TIMEOUT:g} s") from None
+        except (TimeoutError, RedisTimeoutError):
+            # A server that speaks no TLS waits for the rest of what it takes for a command.
+            hint = f"; {WITHOUT_TLS}" if issubclass(self.connection_class, SSLConnection) else ""
+            raise RedisConnectionError(f"no connection within {CONNECT_TIMEOUT:g} s{hint}") from None
 
 
 def _client(address: RedisAddress | str, *, connections: int, socket_timeout: float) -> "Redis":
