@@ -294,14 +294,18 @@ async def test_a_tool_that_changed_is_asked_about_anew_and_only_the_new_question
         assert approvals_of(await stage.seen(turn)) == [asked, again, ApprovalStatus.APPROVED]
 
 
-async def test_a_decision_that_cannot_be_committed_fails_and_its_giver_hears_of_it() -> None:
+async def test_a_decision_that_cannot_be_committed_fails_and_can_be_given_again() -> None:
     async with a_stage() as stage:
-        _, step = await waiting_turn(stage)
+        turn, step = await waiting_turn(stage)
         stage.store.refuse["decide"] = StorageUnavailableError("the disk is full")
         with pytest.raises(StorageUnavailableError):
             await stage.desk.hand_in(step.call.correlation_id, approve(step))
-
         assert stage.workshop.executed == []
+
+        del stage.store.refuse["decide"]
+        await stage.desk.hand_in(step.call.correlation_id, approve(step))
+        assert done_of(await stage.seen(turn)).reason is DoneReason.STOP
+        assert stage.workshop.executed != []
 
 
 async def test_a_decision_that_storage_does_not_take_changes_nothing() -> None:

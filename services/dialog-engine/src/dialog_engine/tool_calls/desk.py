@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dialog_engine.errors import ApprovalDecidedError, ApprovalError
+from dialog_engine.errors import ApprovalDecidedError, ApprovalError, StorageUnavailableError
 from dialog_engine.model import ApprovalStatus, ChatEvent, ToolCall, Turn
 from dialog_engine.tool_calls import approvals
 from dialog_engine.tool_calls.approvals import Answer, AskAgain, Reject, Run
@@ -137,9 +137,9 @@ class ApprovalDesk:
             decided = await self._taken(waiting, handed_in)
         except Exception as error:
             _fail(handed_in, error)
-            if not isinstance(error, ApprovalError | NotWaitingHereError):
+            if not isinstance(error, ApprovalError | NotWaitingHereError | StorageUnavailableError):
                 raise
-            return ()
+            return ()  # nothing has changed: the question stands
         except asyncio.CancelledError:
             _fail(handed_in, NotWaitingHereError())
             raise
