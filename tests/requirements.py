@@ -555,6 +555,8 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_approvals.py::test_an_approval_expires_and_who_comes_too_late_is_told",
         "integration/test_approvals.py::test_any_engine_takes_a_decision_to_the_one_that_runs_the_turn",
         "integration/test_approvals.py::test_a_decision_that_died_with_its_engine_is_not_confirmed_to_who_gives_it_again",
+        "contract/test_handover.py::test_a_decision_that_could_not_be_taken_back_does_not_count_when_its_giver_has_been_told_so",
+        "unit/test_approvals.py::test_a_decision_that_cannot_be_committed_fails_and_can_be_given_again",
     ),
     "a frozen client is dropped and harms nobody": (
         "chaos/test_frozen_clients.py::"

@@ -12,6 +12,7 @@ from dialog_engine.streams import handover, scripts
 from dialog_engine.streams.handover import RedisHandover
 from dialog_engine.tool_calls.desk import NotWaitingHereError
 from dialog_engine.tool_calls.questions import Approve, Decision, Given, Refuse
+from plugins_contract.clock import Clock
 from plugins_contract.keys import Keys
 from tests.integration.engines import at_work
 from tests.support.waiting import wait_until
@@ -37,14 +38,18 @@ class Owner(OwnDecisions):
         return self.says
 
 
-class Engines:
+class Engines(Clock):
     """An engine that runs the turn, one that is asked, and no pub/sub in between: the test rings."""
 
     def __init__(self, redis: Any, says: Decision | Exception = REFUSED) -> None:
         self.redis = redis
+        self.now = 1_000_000
         self.owner = Owner(says)
-        self.there = RedisHandover(redis, KEYS, "there", self.owner, lambda _: True)
-        self.here = RedisHandover(redis, KEYS, "here", Owner(), lambda _: False)
+        self.there = RedisHandover(redis, KEYS, "there", self.owner, lambda _: True, self)
+        self.here = RedisHandover(redis, KEYS, "here", Owner(), lambda _: False, self)
+
+    def now_ms(self) -> int:
+        return self.now
 
     async def run_is_there(self, **fields: str) -> None:
         await self.redis.hset(RUN, mapping={"engine": "there", "epoch": "1"} | fields)
@@ -113,6 +118,31 @@ async def test_a_decision_that_nobody_takes_is_taken_back(redis: Any, monkeypatc
         await engines.here.hand_over("turn", "call", Refuse())
 
     assert await engines.left() == []
+
+
+@pytest.mark.parametrize(("seconds", "taken"), [(0, True), (handover.COUNTS_SECONDS, True), (60, False)])
+async def test_a_decision_that_could_not_be_taken_back_does_not_count_when_its_giver_has_been_told_so(
+    redis: Any, seconds: float, taken: bool
+) -> None:
+    engines = Engines(redis)
+    await engines.run_is_there()
+    handing = asyncio.create_task(engines.here.hand_over("turn", "call", Approve("hash")))
+    await wait_until(engines.left, what="the decision in the run")
+    handing.cancel()  # its engine dies, or Redis is away when it would take it back
+
+    engines.now += round(seconds * 1000)
+    async with at_work(engines.there.run):
+        given = Refuse("on second thoughts")
+        second = asyncio.create_task(engines.here.hand_over("turn", "call", given))
+        await wait_until(lambda: left_twice(engines), what="the second decision in the run")
+        engines.there.rung("turn")
+        await second
+    assert (Approve("hash") in [each for _, _, each in engines.owner.given]) is taken
+    assert given in [each for _, _, each in engines.owner.given]
+
+
+async def left_twice(engines: Engines) -> bool:
+    return len(await engines.left()) == 2
 
 
 @pytest.mark.parametrize(

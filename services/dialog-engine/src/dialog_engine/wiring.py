@@ -189,7 +189,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         journal.on_moved, journal.on_forgotten = takeover.moved, takeover.forgotten
         shared_turns = SharedTurns(turns, runs, local, journal, imports)
         decisions = OwnDecisions(rounds.desk, journal, takeover.in_doubt)
-        handover = RedisHandover(redis, keys, this_engine, decisions, turns.runs)
+        handover = RedisHandover(redis, keys, this_engine, decisions, turns.runs, clock)
         loops = [
             watch.run,
             mailbox.run,

@@ -1,6 +1,8 @@
 """Decisions on waiting calls, from the engine that was asked to the one that runs the turn, and the answer back.
 
 A decision lies in the run of its turn until its owner takes it out, or who left it there takes it back: never both.
+One that was left there by an engine that could not take it back, because Redis went away, is not taken later: its giver
+was told that nothing has changed, and may have thought better of it.
 """
 
 import asyncio
@@ -25,6 +27,7 @@ from dialog_engine.errors import (
 from dialog_engine.streams import scripts
 from dialog_engine.tool_calls.desk import NotWaitingHereError
 from dialog_engine.tool_calls.questions import Approve, Decision, Given, Refuse
+from plugins_contract.clock import Clock
 from plugins_contract.connections import is_outage
 from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
@@ -33,6 +36,8 @@ log = logging.getLogger(__name__)
 
 TAKEN_SECONDS = 2.0
 """How long a decision waits to be taken, and then to be answered."""
+COUNTS_SECONDS = 2 * TAKEN_SECONDS
+"""A decision that was left longer ago is not taken: who left it gives up after 3 * TAKEN_SECONDS."""
 LOOK_SECONDS = 0.02
 _GIVEN = "decision:"
 _ANSWER = "answer:"
@@ -40,9 +45,10 @@ _NOT_WAITING = "NOT_WAITING"
 
 
 class _Left(msgspec.Struct, frozen=True, rename="camel"):
-    """A decision as it is left: one of `approve` and `refuse`."""
+    """A decision as it is left, on the clock of Redis: one of `approve` and `refuse`."""
 
     correlation_id: str
+    at: int
     approve: Approve | None = None
     refuse: Refuse | None = None
 
@@ -64,7 +70,13 @@ class RedisHandover(Handover):
     """Both ends of the way, of one engine."""
 
     def __init__(
-        self, redis: Redis, keys: Keys, engine_id: str, own: OwnDecisions, runs_here: Callable[[str], bool]
+        self,
+        redis: Redis,
+        keys: Keys,
+        engine_id: str,
+        own: OwnDecisions,
+        runs_here: Callable[[str], bool],
+        clock: Clock,
     ) -> None:
         """`runs_here` says whether this engine runs a turn."""
         self._redis = redis
@@ -72,6 +84,7 @@ class RedisHandover(Handover):
         self._engine_id = engine_id
         self._own = own
         self._runs_here = runs_here
+        self._clock = clock
         self._rung: asyncio.Queue[str] = asyncio.Queue()
 
     async def hand_over(self, turn_id: str, correlation_id: str, given: Given) -> Decision:
@@ -98,10 +111,9 @@ class RedisHandover(Handover):
                 tasks.create_task(self._take_all(turn_id), name=f"decisions for turn {turn_id}")
 
     async def _hand_over(self, turn_id: str, correlation_id: str, given: Given) -> Decision:
-        run, token = self._keys.run(turn_id), new_id()
-        left = (
-            _Left(correlation_id, approve=given) if isinstance(given, Approve) else _Left(correlation_id, None, given)
-        )
+        run, token, now = self._keys.run(turn_id), new_id(), self._clock.now_ms()
+        approves = isinstance(given, Approve)
+        left = _Left(correlation_id, now, approve=given) if approves else _Left(correlation_id, now, refuse=given)
         word = msgspec.json.encode({"kind": "decision", "turnId": turn_id})
         args = [self._engine_id, _GIVEN + token, msgspec.json.encode(left), self._keys.engines, word]
         if await scripts.run(self._redis, "hand_over", [run], args) != [b"ASKED"]:
@@ -136,6 +148,8 @@ class RedisHandover(Handover):
     async def _take(self, turn_id: str, token: str, data: bytes) -> None:
         try:
             left = msgspec.json.decode(data, type=_Left)
+            if self._clock.now_ms() - left.at > COUNTS_SECONDS * 1000:
+                return
             answer = _Answer(await self._own.take(turn_id, left.correlation_id, left.given))
         except (NotWaitingHereError, msgspec.DecodeError):
             answer = _Answer(code=_NOT_WAITING)
