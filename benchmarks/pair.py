@@ -19,6 +19,7 @@ from dialog_engine.storage.outbox import SqliteOutbox
 from dialog_engine.storage.turns import SqliteTurns
 from dialog_engine.streams.catalogue import CatalogueReader
 from dialog_engine.streams.executor import CallExecutor
+from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.relay import Relay
 from dialog_engine.streams.watch import RedisWatch
@@ -145,7 +146,10 @@ async def engine_parts(redis_url: str, database_file: Path) -> AsyncGenerator[Pa
     async with redis, mail, announcements, open_database(database_file) as database:
         ledger = EngineLedger(redis, keys)
         mailbox = Mailbox(mail, redis, keys, await engine_id(database), SqliteOutbox(database))
-        executor = CallExecutor(ledger, mailbox, keys, clock, default_timeout_ms=TIMEOUT_MS)
+        watch = RedisWatch(redis, clock)
+        catalogue = CatalogueReader(redis, announcements, keys, clock)
+        holdups = Holdups(watch, catalogue)
+        executor = CallExecutor(ledger, mailbox, holdups, keys, clock, default_timeout_ms=TIMEOUT_MS)
         relay = Relay(
             SqliteOutbox(database),
             redis,
@@ -157,10 +161,8 @@ async def engine_parts(redis_url: str, database_file: Path) -> AsyncGenerator[Pa
             subject_window=SUBJECT_WINDOW,
         )
         mailbox.on_ring, mailbox.auditor.unmarked = relay.begun, relay.unmarked
-        watch = RedisWatch(redis, clock)
-        catalogue = CatalogueReader(redis, announcements, keys, clock)
         await watch.ask()
-        async with _running(watch.run, mailbox.run, relay.run, catalogue.run):
+        async with _running(watch.run, mailbox.run, relay.run, catalogue.run, holdups.run):
             calls, turns = SqliteCalls(database, relay.offer), SqliteTurns(database, relay.offer)
             yield Parts(calls, turns, executor, mailbox, catalogue, watch)
 

@@ -588,6 +588,19 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_faults.py::test_without_redis_the_chat_still_answers_and_with_it_tools_work_again",
         "integration/test_engine_start.py::test_with_the_demo_model_and_no_worker_at_all_text_chat_works",
     ),
+    "a call that waits for Redis or for a worker says so, until it goes on": (
+        "e2e/test_stack_missing_parts.py::test_a_call_says_that_redis_is_away_and_goes_on_when_it_is_back",
+        "e2e/test_stack_missing_parts.py::test_a_call_that_runs_says_so_too",
+        "e2e/test_stack_missing_parts.py::test_a_call_says_that_no_worker_is_there_and_goes_on_when_one_is",
+        "integration/test_executor.py::test_a_call_says_what_it_waits_for_and_that_it_does_not_any_more",
+        "integration/test_executor.py::test_the_silence_of_workers_means_nothing_before_they_had_the_time_to_report",
+        "unit/test_views.py::test_what_a_call_waits_for_is_said_with_each_step_until_it_goes_on",
+        "e2e/test_page_modules.py::test_what_a_call_waits_for_is_that_of_the_newest_step",
+    ),
+    "a call whose worker was lost says what happens next": (
+        "e2e/test_stack_missing_parts.py::test_a_call_whose_worker_was_lost_says_so_while_another_runs_it",
+        "e2e/test_stack_faults.py::test_a_worker_that_dies_during_a_call_leaves_it_unknown_when_it_may_not_run_twice",
+    ),
     "the page survives a reload in the middle of an answer": (
         "e2e/test_page_connections.py::test_a_reload_in_the_middle_of_an_answer_joins_it_again",
     ),

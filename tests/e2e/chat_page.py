@@ -5,6 +5,8 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import ConsoleMessage, Dialog, Error, Locator, Page, Request, Response, expect
 
+from tests.support.processes import ROOT
+
 # The browser itself writes a console error for every answer that is not a success, and for every broken connection.
 _NETWORK_LOG = "Failed to load resource"
 
@@ -78,6 +80,12 @@ class ChatPage:
         """The card of the only call of this tool (its full name)."""
         return Card(self.page.locator(f'[data-testid="tool-card"][data-tool="{call}"]'))
 
+    def picture(self, name: str) -> None:
+        """Keep what is seen, for people to look at."""
+        folder = ROOT / "test-artifacts"
+        folder.mkdir(exist_ok=True)
+        self.page.screenshot(path=folder / f"{name}.png", full_page=True)
+
     def expect_idle(self) -> None:
         """No turn runs, and everything is drawn."""
         # The page draws once per frame: what was done last is not to be seen before that, and it looks idle still.
@@ -96,5 +104,5 @@ class Card:
         expect(self.root).to_have_attribute("data-status", status)
 
     def part(self, name: str) -> Locator:
-        """One of: name, status, duration, progress, message, args, result, links, show-all, error(-code), image."""
+        """name, status, duration, progress, message, hitch, args, result, links, show-all, error(-code), image."""
         return self.root.get_by_test_id(f"tool-{name}")

@@ -189,3 +189,21 @@ def test_the_delay_between_attempts_grows_to_a_limit_and_is_never_the_same_for_a
         }"""
     )
     assert delays == [[200, 400], [400, 800], [800, 1600], [1600, 3200], [7500, 15000]]
+
+
+WAITS = {"type": "tool", "toolCallId": "call_1", "correlationId": "one", "toolName": "a__b", "server": "a", "round": 1}
+
+
+def test_what_a_call_waits_for_is_that_of_the_newest_step(chat: ChatPage) -> None:
+    def waits_for(*events: dict[str, Any]) -> list[Any]:
+        state = reduce(chat, ATTACHED, *events)
+        return [item["call"].get("waitsFor") for item in state["items"] if item["kind"] == "tool"]
+
+    pending = event("1-1", "control", **WAITS, status="pending", arguments={"x": 1})
+    held = event("1-2", "control", **WAITS, status="pending", waitsFor="redis")
+    told = [{"event": "control", "data": pending["event"]["data"]}]
+    assert waits_for(pending, held) == ["redis"]
+    assert waits_for(pending, held, event("1-3", "control", **WAITS, status="pending")) == [None]
+    assert waits_for(pending, held, event("1-3", "control", **WAITS, status="running", attempt=1)) == [None]
+    assert waits_for(pending, held, event("2-1", "reset", reason="", told=told)) == [None]
+    assert waits_for(pending, held, event("1-3", "done", reason="error")) == [None]

@@ -2,13 +2,11 @@
 
 import json
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 
 from tests.e2e.chat_page import Card, ChatPage, Watch
-from tests.support.processes import ROOT
 from tests.support.stack import Stack, running_stack
 
 pytestmark = pytest.mark.browser
@@ -54,13 +52,6 @@ def asks_to_delete(chat: ChatPage, token: str) -> Card:
     return card
 
 
-def picture(chat: ChatPage, name: str) -> None:
-    """Keep what is seen, for people to look at."""
-    folder: Path = ROOT / "test-artifacts"
-    folder.mkdir(exist_ok=True)
-    chat.page.screenshot(path=folder / f"approval-{name}.png")
-
-
 def test_a_call_that_waits_shows_what_would_be_run_and_runs_when_it_is_approved(stack: Stack, chat: ChatPage) -> None:
     card = asks_to_delete(chat, "approved")
     expect(card.part("status")).to_have_text("Needs approval")
@@ -69,7 +60,7 @@ def test_a_call_that_waits_shows_what_would_be_run_and_runs_when_it_is_approved(
     expect(card.root.get_by_label("Arguments, as JSON")).to_have_value('{\n  "token": "approved"\n}')
     expect(card.root.get_by_test_id("approval-expiry")).to_have_text("Expires in 60 min")
     assert stack.effects("approved") == []
-    picture(chat, "waits")
+    chat.picture("approval-waits")
 
     card.root.get_by_role("button", name="Approve").click()
     card.expect_status("succeeded")
@@ -77,7 +68,7 @@ def test_a_call_that_waits_shows_what_would_be_run_and_runs_when_it_is_approved(
     expect(card.root.get_by_test_id("approval-decided")).to_have_text("Approved.")
     expect(card.root.get_by_test_id("approval")).to_be_hidden()
     assert len(stack.effects("approved")) == 1
-    picture(chat, "approved")
+    chat.picture("approval-approved")
 
 
 def test_the_other_tab_decides_and_this_one_sees_it_at_once(stack: Stack, chat: ChatPage, second: ChatPage) -> None:
@@ -85,7 +76,7 @@ def test_the_other_tab_decides_and_this_one_sees_it_at_once(stack: Stack, chat: 
     second.page.goto(chat.page.url)
     other = second.card(DELETE)
     other.root.get_by_label("Reason for refusing").fill("Not on a Friday")
-    picture(second, "other-tab")
+    second.picture("approval-other-tab")
     other.root.get_by_role("button", name="Refuse").click()
 
     for each in (card, other):
@@ -96,7 +87,7 @@ def test_the_other_tab_decides_and_this_one_sees_it_at_once(stack: Stack, chat: 
     expect(chat.answers.last).to_contain_text("Not on a Friday")
     chat.expect_idle()
     assert stack.effects("tabs") == []
-    picture(chat, "refused")
+    chat.picture("approval-refused")
 
 
 def test_arguments_can_be_changed_and_what_is_wrong_with_them_is_said(stack: Stack, chat: ChatPage) -> None:
@@ -115,7 +106,7 @@ def test_arguments_can_be_changed_and_what_is_wrong_with_them_is_said(stack: Sta
     approve.click()
     expect(error).to_contain_text("arguments.token")
     assert card.root.bounding_box() == before, "nothing jumps when something is wrong"
-    picture(chat, "wrong-arguments")
+    chat.picture("approval-wrong-arguments")
     field.fill('{"token": "new"}')
     approve.click()
 
@@ -179,6 +170,6 @@ def test_on_a_narrow_screen_everything_is_within_reach(phone: ChatPage) -> None:
     assert box is not None
     assert box["x"] + box["width"] <= 360
     assert phone.page.evaluate("document.documentElement.scrollWidth") <= 360
-    picture(phone, "narrow")
+    phone.picture("approval-narrow")
     card.root.get_by_role("button", name="Refuse").click()
     card.expect_status("refused")

@@ -2,13 +2,11 @@
 
 import re
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.chat_page import ChatPage
-from tests.support.processes import ROOT
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import wait_until_blocking
 
@@ -26,13 +24,6 @@ def base_url(stack: Stack) -> str:
     return stack.url
 
 
-def picture(chat: ChatPage, name: str) -> None:
-    """Keep what is seen, for people to look at."""
-    folder: Path = ROOT / "test-artifacts"
-    folder.mkdir(exist_ok=True)
-    chat.page.screenshot(path=folder / f"stack-{name}.png", full_page=True)
-
-
 def test_two_cards_succeed_and_both_times_are_in_the_answer(chat: ChatPage) -> None:
     chat.open()
     chat.ask("What time is it in Tokyo and in Paris?")
@@ -43,7 +34,7 @@ def test_two_cards_succeed_and_both_times_are_in_the_answer(chat: ChatPage) -> N
     answer = chat.answers.last
     expect(answer).to_contain_text(re.compile(r"Tokyo.*\d\d:\d\d"))
     expect(answer).to_contain_text(re.compile(r"Paris.*\d\d:\d\d"))
-    picture(chat, "two-cities")
+    chat.picture("stack-two-cities")
 
 
 def test_a_slow_job_shows_its_progress_and_its_end(chat: ChatPage) -> None:
@@ -51,7 +42,7 @@ def test_a_slow_job_shows_its_progress_and_its_end(chat: ChatPage) -> None:
     chat.ask("Run a slow job of 3 seconds in 6 steps")
     card = chat.card("demo__slow_job")
     expect(card.part("message")).to_contain_text(re.compile(r"step \d of 6 done"))
-    picture(chat, "progress")
+    chat.picture("stack-progress")
     card.expect_status("succeeded")
     chat.expect_idle()
     expect(card.part("progress")).to_be_hidden()
@@ -66,7 +57,7 @@ def test_a_failing_tool_shows_its_code(chat: ChatPage) -> None:
     expect(card.part("error-code")).to_have_text("TOOL_EXECUTION_FAILED")
     expect(card.part("error")).to_contain_text("Failed on purpose")
     chat.expect_idle()
-    picture(chat, "failed")
+    chat.picture("stack-failed")
 
 
 def test_an_image_is_shown(chat: ChatPage) -> None:
@@ -78,7 +69,7 @@ def test_an_image_is_shown(chat: ChatPage) -> None:
     expect(image).to_be_visible()
     expect(image).to_have_js_property("naturalWidth", 192)
     chat.expect_idle()
-    picture(chat, "image")
+    chat.picture("stack-image")
 
 
 def test_stop_ends_the_job_at_its_mcp_server(chat: ChatPage, stack: Stack) -> None:
@@ -89,7 +80,7 @@ def test_stop_ends_the_job_at_its_mcp_server(chat: ChatPage, stack: Stack) -> No
     chat.stop.click()
     card.expect_status("cancelled")
     chat.expect_idle()
-    picture(chat, "stopped")
+    chat.picture("stack-stopped")
     wait_until_blocking(lambda: [effect["status"] for effect in stack.effects("page-1")] == ["started", "cancelled"])
 
 
@@ -103,7 +94,7 @@ def test_a_page_loaded_again_in_the_middle_goes_on_where_the_turn_is(chat: ChatP
     chat.expect_idle()
     expect(chat.answers.last).to_contain_text("The slow job finished")
     expect(chat.cards).to_have_count(1)
-    picture(chat, "reloaded")
+    chat.picture("stack-reloaded")
 
 
 def test_the_conversation_is_in_the_list_and_can_be_read_again(chat: ChatPage) -> None:

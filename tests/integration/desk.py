@@ -1,6 +1,7 @@
 """An executor with its mailbox on a real Redis, a worker's hands, and somebody who waits for calls."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
@@ -9,8 +10,13 @@ import msgspec
 from redis import Redis as SyncRedis
 
 from dialog_engine.model import CallAnswered, CallUpdate
+from dialog_engine.streams.catalogue import DisabledTools
 from dialog_engine.streams.executor import CallExecutor
+from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.streams.watch import RedisWatch
+from dialog_engine.tool_calls.directory import ServerView
+from plugins_contract.catalogue import ServerCatalogue, ServerState
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
@@ -19,6 +25,17 @@ from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
 from tests.integration.engines import ENGINE, MemoryOutbox, request
 from tests.support.ledger import Bench
+
+
+class Staff(DisabledTools):
+    """How many workers there are for the server `demo`."""
+
+    def __init__(self) -> None:
+        self.there = 1
+
+    @property
+    def servers(self) -> tuple[ServerView, ...]:
+        return (ServerView(ServerCatalogue(server="demo"), ServerState.READY, None, self.there),)
 
 
 class Desk:
@@ -33,7 +50,12 @@ class Desk:
         self.outbox = MemoryOutbox()
         self.mailbox = Mailbox(self.blocking, self.redis, self.keys, ENGINE, self.outbox)
         self.ledger = EngineLedger(self.redis, self.keys)
-        self.executor = CallExecutor(self.ledger, self.mailbox, self.keys, self.clock, default_timeout_ms=30_000)
+        self.watch = RedisWatch(self.redis, self.clock)
+        self.staff = Staff()
+        self.holdups = Holdups(self.watch, self.staff)
+        self.executor = CallExecutor(
+            self.ledger, self.mailbox, self.holdups, self.keys, self.clock, default_timeout_ms=30_000
+        )
         self.bench = Bench(self.redis, self.thread)
 
     def request(self, in_ms: int = 60_000, *, execution_class: str = "once") -> ToolCallRequested:
@@ -48,6 +70,14 @@ class Desk:
         for each in requests:
             self.executor.on_enqueued(each.correlation_id, await self.ledger.enqueue(each))
         await self.outbox.published(await self.outbox.calls([each.correlation_id for each in requests]))
+
+    def long_steady(self, seconds: float = 60) -> None:
+        """As if Redis had answered for so long, every second."""
+        now, there = time.monotonic(), round(time.time())
+        self.watch.available = False
+        for ago in range(round(seconds), -1, -1):
+            self.watch.sample((there - ago, 0), now - ago, now - ago)
+            self.watch.available = True
 
     def run(self, *requests: ToolCallRequested) -> "Waiter":
         return Waiter(self.executor, requests)

@@ -8,9 +8,19 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from dialog_engine.model import CallAnswered, CallProgressed, CallQueued, CallRunning, ToolCall, Turn
+from dialog_engine.model import (
+    CallAnswered,
+    CallHeld,
+    CallProgressed,
+    CallQueued,
+    CallRunning,
+    ToolCall,
+    Turn,
+    WaitsFor,
+)
 from dialog_engine.streams import executor as executor_module
 from dialog_engine.streams.executor import ASK_SECONDS, CANCEL_SECONDS, GRACE_SECONDS
+from dialog_engine.streams.holdups import SETTLED_SECONDS
 from dialog_engine.streams.refusals import Rejected
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.errors import ErrorCode
@@ -87,6 +97,44 @@ async def test_a_call_is_told_of_from_the_queue_to_its_answer(desk: Desk) -> Non
         assert [update for update in waiter.updates if update.correlation_id == i] == [
             CallQueued(i, n), CallRunning(i, 1), CallProgressed(i, 1, 2, "half"), CallAnswered(i, answered(i)),
         ]  # fmt: skip
+
+
+async def test_a_call_says_what_it_waits_for_and_that_it_does_not_any_more(desk: Desk) -> None:
+    def look(*, redis: bool, workers: int) -> None:
+        desk.watch.available, desk.staff.there = redis, workers
+        desk.holdups.look()
+
+    desk.long_steady()
+    call = desk.request()
+    look(redis=False, workers=1)
+    waiter = desk.run(call)  # who comes while it is away is told at once
+    await wait_until(lambda: bool(waiter.updates), 5)
+    look(redis=True, workers=0)
+    look(redis=True, workers=0)
+    await desk.publish(call)
+    look(redis=True, workers=1)
+    delivery, fence = await started(desk)
+    await desk.bench.worker.complete(delivery, fence, answered(call.correlation_id))
+    await waiter.outcome()
+    look(redis=False, workers=1)  # nobody waits any more
+
+    i = call.correlation_id
+    assert waiter.updates == [
+        CallHeld(i, WaitsFor.REDIS), CallHeld(i, WaitsFor.WORKER), CallQueued(i, 0), CallHeld(i, None),
+        CallRunning(i, 1), CallAnswered(i, answered(i)),
+    ]  # fmt: skip
+
+
+async def test_the_silence_of_workers_means_nothing_before_they_had_the_time_to_report(desk: Desk) -> None:
+    desk.long_steady(SETTLED_SECONDS - 1)
+    desk.staff.there = 0
+    desk.holdups.look()
+    assert desk.holdups.waits_for("demo") is None
+
+    desk.long_steady(SETTLED_SECONDS + 1)
+    desk.holdups.look()
+    assert desk.holdups.waits_for("demo") is WaitsFor.WORKER
+    assert desk.holdups.waits_for("another") is None
 
 
 @pytest.mark.parametrize(

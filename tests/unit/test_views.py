@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dialog_engine.model import (
     CallAnswered,
+    CallHeld,
     CallProgressed,
     CallQueued,
     CallRunning,
@@ -16,6 +17,7 @@ from dialog_engine.model import (
     ToolMessage,
     ToolStatus,
     Turn,
+    WaitsFor,
 )
 from dialog_engine.tool_calls import views
 from dialog_engine.tool_calls.steps import Steps
@@ -250,6 +252,31 @@ def test_what_becomes_of_a_call_is_a_step(update: CallUpdate, status: ToolStatus
 
     assert (step.status, step.details) == (status, details)
     assert (step.call, step.server, step.round) == (CALL, "a", 2)
+
+
+def test_what_a_call_waits_for_is_said_with_each_step_until_it_goes_on() -> None:
+    steps = Steps(Turn("turn", "session", "someone"), 1, {})
+    steps.pending(CALL, "Add")
+    told = [
+        CallHeld("id", WaitsFor.REDIS),
+        CallHeld("id", WaitsFor.WORKER),
+        CallQueued("id", 3),
+        CallHeld("id", None),
+        CallRunning("id", 2),
+        CallProgressed("id", 1, 4, "half"),
+        CallHeld("id", WaitsFor.REDIS),
+        CallAnswered("id", ended(S.CANCELLED, E.CANCELLED)),
+    ]
+    assert [(step.status, step.details) for step in (steps.update(CALL, update) for update in told)] == [
+        (T.PENDING, {"waitsFor": "redis"}),
+        (T.PENDING, {"waitsFor": "worker"}),
+        (T.QUEUED, {"position": 3, "waitsFor": "worker"}),
+        (T.QUEUED, {"position": 3}),
+        (T.RUNNING, {"attempt": 2}),
+        (T.PROGRESS, {"progress": 1, "total": 4, "message": "half"}),
+        (T.PROGRESS, {"progress": 1, "total": 4, "message": "half", "waitsFor": "redis"}),
+        (T.CANCELLED, {"durationMs": 0, "error": {"code": "CANCELLED", "message": "why"}}),
+    ]
 
 
 def test_a_call_begins_with_its_arguments_and_a_title_where_there_is_one() -> None:

@@ -22,9 +22,12 @@ from dialog_engine.storage.outbox import SqliteOutbox
 from dialog_engine.storage.results import SqliteResults
 from dialog_engine.storage.turns import SqliteTurns
 from dialog_engine.streams import executor as executor_module
+from dialog_engine.streams.catalogue import DisabledTools
 from dialog_engine.streams.executor import CallExecutor
+from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.turn_logs import RedisTurnLogs
+from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ToolCalls
 from dialog_engine.tool_calls.results import ResultStore
 from plugins_contract.clock import RedisClock
@@ -149,7 +152,9 @@ async def real_calls(redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerat
         stack.push_async_callback(blocking.aclose)
         mailbox = Mailbox(blocking, redis, bench.keys, ENGINE, MemoryOutbox(MemoryStore()))
         worker = ScriptedWorker(bench)
-        executor = CallExecutor(bench.engine, mailbox, bench.keys, RedisClock(), default_timeout_ms=60_000)
+        clock = RedisClock()
+        holdups = Holdups(RedisWatch(redis, clock), DisabledTools())
+        executor = CallExecutor(bench.engine, mailbox, holdups, bench.keys, clock, default_timeout_ms=60_000)
         await stack.enter_async_context(at_work(mailbox.run))
         # On Python 3.11 a cancellation that comes while redis-py sends a command is lost: cancel readers that wait.
         await at_rest(bench)

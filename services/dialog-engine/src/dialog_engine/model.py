@@ -374,4 +374,19 @@ class CallAnswered:
     outcome: ToolOutcome
 
 
-CallUpdate = CallQueued | CallRunning | CallProgressed | CallAnswered
+class WaitsFor(StrEnum):
+    """What a tool call waits for that should be there and is not."""
+
+    REDIS = "redis"
+    WORKER = "worker"
+
+
+@dataclass(frozen=True, slots=True)
+class CallHeld:
+    """The call goes no further without this; None: nothing is missing any more."""
+
+    correlation_id: str
+    waits_for: WaitsFor | None
+
+
+CallUpdate = CallQueued | CallRunning | CallProgressed | CallHeld | CallAnswered

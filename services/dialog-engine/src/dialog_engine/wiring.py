@@ -44,6 +44,7 @@ from dialog_engine.streams.bell import Bell
 from dialog_engine.streams.catalogue import CatalogueReader, DisabledTools
 from dialog_engine.streams.executor import CallExecutor
 from dialog_engine.streams.handover import RedisHandover
+from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.journal import SharedJournal
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.relay import Relay
@@ -126,7 +127,15 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             patience=watch.patience,
         )
         journal = SharedJournal(SqliteJournal(database), redis, runs, watch.patience)
-        executor = CallExecutor(ledger, mailbox, keys, clock, default_timeout_ms=settings.mcp_request_timeout_ms)
+        catalogue = CatalogueReader(redis, announcements, keys, clock)
+        executor = CallExecutor(
+            ledger,
+            mailbox,
+            (holdups := Holdups(watch, catalogue)),
+            keys,
+            clock,
+            default_timeout_ms=settings.mcp_request_timeout_ms,
+        )
         relay = Relay(
             outbox,
             redis,
@@ -139,7 +148,6 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         )
         mailbox.on_ring, mailbox.auditor.unmarked = relay.begun, relay.unmarked
         logs = RedisTurnLogs(redis, keys)
-        catalogue = CatalogueReader(redis, announcements, keys, clock)
         quarantine = Quarantine(lambda tool, model: metrics.tools_refused.labels(tool.name, model).inc())
         tools = OfferedTools(catalogue if settings.enable_mcp else DisabledTools(), quarantine)
         exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
@@ -200,6 +208,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             takeover.run,
             handover.run,
             Bell(bells, keys, turns.stop, handover.rung, shared_turns.lines.ring).run,
+            holdups.run,
         ]
         await stack.enter_async_context(kept_running(*loops, *([catalogue.run] if settings.enable_mcp else [])))
         await watch.ask()

@@ -10,6 +10,7 @@ import msgspec
 
 from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
 from dialog_engine.streams import endings, losses, updates
+from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import Mailbox
 from dialog_engine.streams.refusals import Rejected
 from dialog_engine.tool_calls.ports import ToolCalls
@@ -66,10 +67,18 @@ class CallExecutor(ToolCalls):
     """The tool calls of one engine."""
 
     def __init__(
-        self, ledger: EngineLedger, mailbox: Mailbox, keys: Keys, clock: Clock, *, default_timeout_ms: int
+        self,
+        ledger: EngineLedger,
+        mailbox: Mailbox,
+        holdups: Holdups,
+        keys: Keys,
+        clock: Clock,
+        *,
+        default_timeout_ms: int,
     ) -> None:
         self._ledger = ledger
         self._mailbox = mailbox
+        self._holdups = holdups
         self._keys = keys
         self._clock = clock
         self._default_timeout_ms = default_timeout_ms
@@ -107,10 +116,13 @@ class CallExecutor(ToolCalls):
         waiting = {request.correlation_id: _Waiting(request, self._ends_at(request)) for request in requests}
         self._inboxes.update(dict.fromkeys(waiting, deliver))
         try:
-            with self._mailbox.subscribed(
-                waiting,
-                lambda i, reply: deliver(updates.of_reply(i, reply)),
-                lambda i, loss: deliver(_Lost(i, loss)),
+            with (
+                self._holdups.subscribed(requests, deliver),
+                self._mailbox.subscribed(
+                    waiting,
+                    lambda i, reply: deliver(updates.of_reply(i, reply)),
+                    lambda i, loss: deliver(_Lost(i, loss)),
+                ),
             ):
                 while waiting:
                     for update in await self._next(inbox, waiting):

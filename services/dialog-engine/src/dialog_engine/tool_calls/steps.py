@@ -7,6 +7,7 @@ from dialog_engine.model import (
     ApprovalStatus,
     ApprovalStep,
     CallAnswered,
+    CallHeld,
     CallProgressed,
     CallQueued,
     CallRunning,
@@ -15,6 +16,7 @@ from dialog_engine.model import (
     ToolStatus,
     ToolStep,
     Turn,
+    WaitsFor,
 )
 from dialog_engine.tool_calls import views
 from dialog_engine.tool_calls.questions import Asked, Decision
@@ -28,6 +30,8 @@ class Steps:
         self._turn = turn
         self._round = round_number
         self._servers = servers
+        self._reached: dict[str, tuple[ToolStatus, Mapping[str, Any]]] = {}
+        self._held: dict[str, WaitsFor | None] = {}
 
     def pending(self, call: ToolCall, title: str | None) -> ToolStep:
         """The model asked for it, and it is committed."""
@@ -37,16 +41,24 @@ class Steps:
         return self._step(call, ToolStatus.PENDING, details)
 
     def update(self, call: ToolCall, update: CallUpdate) -> ToolStep:
-        """Something became of it."""
+        """Something became of it. What it waits for is said with each step, and, when that changes, with the last one
+        again."""
+        reached: tuple[ToolStatus, Mapping[str, Any]]
         match update:
-            case CallQueued(position=position):
-                return self._step(call, ToolStatus.QUEUED, {} if position is None else {"position": position})
-            case CallRunning(attempt=attempt):
-                return self._step(call, ToolStatus.RUNNING, {"attempt": attempt})
-            case CallProgressed(_, progress, total, message):
-                return self._step(call, ToolStatus.PROGRESS, views.progress_details(progress, total, message))
             case CallAnswered(outcome=outcome):
                 return self.finished(call, outcome)
+            case CallHeld(waits_for=waits_for):
+                self._held[call.correlation_id] = waits_for
+                reached = self._reached.get(call.correlation_id, (ToolStatus.PENDING, {}))
+            case CallQueued(position=position):
+                reached = ToolStatus.QUEUED, {} if position is None else {"position": position}
+            case CallRunning(attempt=attempt):
+                reached = ToolStatus.RUNNING, {"attempt": attempt}
+            case CallProgressed(_, progress, total, message):
+                reached = ToolStatus.PROGRESS, views.progress_details(progress, total, message)
+        self._reached[call.correlation_id] = status, details = reached
+        held = self._held.get(call.correlation_id)
+        return self._step(call, status, {**details, "waitsFor": held} if held else details)
 
     def finished(self, call: ToolCall, outcome: ToolOutcome) -> ToolStep:
         """Its last step."""

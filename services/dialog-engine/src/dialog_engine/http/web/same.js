@@ -20,9 +20,11 @@ function identity({ kind, turnId, messageId, callKey }) {
 
 function merged(earlier, item) {
   const next = { ...item, key: earlier.key };
-  // That a call is not answered yet is no news about one of which more is known.
-  if (item.kind === "tool" && item.call.status === "pending" && !ENDED.has(earlier.call.status))
-    next.call = { ...earlier.call, ...(item.call.approval && { approval: item.call.approval, arguments: item.call.arguments }) };
+  // That a call is not answered yet is no news about one of which more is known, but for what it waited for.
+  if (item.kind === "tool" && item.call.status === "pending" && !ENDED.has(earlier.call.status)) {
+    const { approval, arguments: asked, waitsFor } = item.call;
+    next.call = { ...earlier.call, waitsFor, ...(approval && { approval, arguments: asked }) };
+  }
   return same(earlier, next) ? earlier : next;
 }
 

@@ -159,11 +159,11 @@ function onApproval(state, { status, policy, hash, expiresAt, decidedAt, reason,
   return replace(state, at, { call: { ...call, approval, arguments: data.arguments ?? call.arguments } });
 }
 
-/** What a card shows, after one more step. Progress belongs to the attempt that is running. */
+/** What a card shows, after one more step. Progress belongs to the attempt that is running, what it waits for to the step. */
 function callFrom(call, { type, ...step }) {
   const running = step.status === "progress";
   const progress = running ? { value: step.progress, total: step.total, message: step.message } : null;
-  return { ...call, ...step, status: running ? "running" : step.status, progress };
+  return { ...call, ...step, status: running ? "running" : step.status, progress, waitsFor: step.waitsFor ?? null };
 }
 
 const callKey = ({ correlationId, round, toolCallId }) => correlationId ?? `${round}/${toolCallId}`;
@@ -182,6 +182,7 @@ const settled = (call) =>
         ...call,
         status: "unknown",
         progress: null,
+        waitsFor: null,
         error: { message: "Its turn ended before the call was answered." },
       };
 

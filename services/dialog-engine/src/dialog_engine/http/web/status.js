@@ -16,6 +16,24 @@ export const TOOL_STATUS = {
   refused: "Refused",
 };
 
+const MISSING = { redis: "Redis", worker: "a worker" };
+const WAITS_FOR = {
+  redis: "Redis is away. The call waits for it, until its deadline at most.",
+  worker: "No worker is there. The call waits for one, until its deadline at most.",
+};
+const RUNNING_WAITS_FOR = {
+  redis: "Redis is away. What becomes of the call is told when it is back, or at the deadline.",
+  worker: "No worker is there any more. What becomes of the call is told when one is back, or at the deadline.",
+};
+
+/** What is said on a card of a call that does not go on as ever; empty for one that does. */
+export function hitch({ status, waitsFor, attempt }) {
+  if (ENDED.has(status)) return "";
+  const running = status === "running";
+  if (waitsFor) return (running ? RUNNING_WAITS_FOR : WAITS_FOR)[waitsFor] ?? `It waits for ${waitsFor}.`;
+  return running && attempt > 1 ? "The worker that ran it was lost. It is run again, which is safe for this tool." : "";
+}
+
 export const NOTES = {
   cancelled: "You stopped this answer.",
   interrupted: "This answer was interrupted.",
@@ -43,6 +61,8 @@ export function statusLine({ phase, connection, turn, items }) {
   if (turn.stopping) return "Stopping…";
   const calls = items.filter((item) => item.kind === "tool" && !ENDED.has(item.call.status)).map((item) => item.call);
   if (calls.some(needsApproval)) return "Waiting for your approval…";
+  const waits = calls.find((call) => call.waitsFor);
+  if (waits) return `Waiting for ${MISSING[waits.waitsFor] ?? waits.waitsFor}…`;
   if (calls.length > 1) return `Running ${calls.length} tools…`;
   if (calls.length)
     return calls[0].status === "running" ? `Running ${toolLabel(calls[0])}…` : `Waiting for ${toolLabel(calls[0])}…`;
@@ -62,6 +82,7 @@ export function announcements(before, after) {
     const earlier = known.get(item.key);
     if (item.kind === "tool" && !item.call.past && item.call.status !== earlier?.call.status)
       spoken.push(toolSentence(item.call));
+    if (item.kind === "tool" && !item.call.past) spoken.push(...hitchSentence(item.call, earlier?.call ?? {}));
     if (item.kind === "tool" && item.call.approval?.status !== earlier?.call.approval?.status)
       spoken.push(...approvalSentence(item.call));
     if (item.kind === "error" && !earlier) spoken.push(`Error: ${item.message}`);
@@ -74,6 +95,12 @@ export function announcements(before, after) {
 function toolSentence(call) {
   const code = call.error?.code ? `, ${call.error.code}` : "";
   return `Tool ${toolLabel(call)}: ${TOOL_STATUS[call.status] ?? call.status}${code}.`;
+}
+
+/** Why a call does not go on, once for each reason, and that it does again. */
+function hitchSentence(call, before) {
+  if (hitch(call) === hitch(before) || call.status !== before.status && !hitch(call)) return [];
+  return [`Tool ${toolLabel(call)}: ${hitch(call) || "goes on."}`];
 }
 
 /** What is said of an approval. How it was refused is told by the call's own end. */

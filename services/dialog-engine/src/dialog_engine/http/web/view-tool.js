@@ -2,7 +2,7 @@
 
 import { h, icon } from "./dom.js";
 import { ENDED, needsApproval } from "./state.js";
-import { duration, TOOL_STATUS, toolLabel } from "./status.js";
+import { duration, hitch, TOOL_STATUS, toolLabel } from "./status.js";
 import { ApprovalView } from "./view-approval.js";
 import { links, theRest } from "./view-result.js";
 
@@ -21,6 +21,7 @@ export class ToolView {
   #duration = h("span", { class: "tool-duration", "data-testid": "tool-duration" });
   #bar = h("progress", { "data-testid": "tool-progress" });
   #message = h("p", { class: "tool-message", "data-testid": "tool-message" });
+  #hitch = h("p", { class: "tool-hitch", "data-testid": "tool-hitch" });
   #arguments = h("pre", { class: "data", "data-testid": "tool-args", "aria-label": "Arguments", tabindex: "0" });
   #asked = h("div", { class: "tool-body" }, h("h3", {}, "Arguments"), this.#arguments);
   #outcome = h("div", { class: "tool-body" });
@@ -44,6 +45,7 @@ export class ToolView {
         icon("chevron"),
       ),
       h("div", { class: "tool-progress" }, this.#bar, this.#message),
+      this.#hitch,
       this.#asked,
       this.#outcome,
     );
@@ -61,6 +63,7 @@ export class ToolView {
     if (waits && before.approval?.hash !== call.approval.hash) this.element.open = true;
     this.#showHead(call);
     this.#showProgress(call);
+    this.#hitch.textContent = waits ? "" : hitch(call);
     this.#asked.hidden = waits; // the form has them
     if (call.approval && !this.#approval) {
       this.#approval = new ApprovalView(this.#decide);
