@@ -11,6 +11,9 @@ import pytest
 from redis import Redis as SyncRedis
 
 from dialog_engine.chat import shared_turns
+from dialog_engine.chat.runs import Claim, RunsUnavailableError
+from dialog_engine.model import Turn
+from dialog_engine.streams.runs import RedisRuns
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support.servers import LocalServer, embedded_binary
@@ -131,6 +134,47 @@ async def test_a_message_whose_client_goes_away_is_not_accepted(
     await here.client.post(f"/v1/turns/{turn_id}/cancel")
     messages = (await there.client.get(f"/v1/sessions/{session_id}/messages")).json()["messages"]
     assert [each["content"] for each in messages if each["role"] == "user"] == ["first", "patient"]
+
+
+async def test_a_message_whose_client_goes_away_while_the_session_is_given_to_it_leaves_it_free(
+    engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, _ = engines
+    session_id = (await here.client.post("/v1/sessions")).json()["sessionId"]
+    claim, given = RedisRuns.claim, asyncio.Event()
+
+    async def slow_claim(runs: RedisRuns, turn: Turn, **options: Any) -> Claim:
+        answer = await claim(runs, turn, **options)
+        if not given.is_set():
+            given.set()
+            await asyncio.Event().wait()
+        return answer
+
+    monkeypatch.setattr(RedisRuns, "claim", slow_claim)
+    gone = asyncio.create_task(begin(here, session_id, "gone"))
+    await given.wait()
+    gone.cancel()
+
+    async def free() -> bool:
+        return (await begin(here, session_id, "next", "refuse")).status_code == 202
+
+    await wait_until(free, 5, what="the session")
+
+
+async def test_a_session_that_cannot_be_read_for_a_moment_is_free_after_it(
+    engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = engines
+    session_id, turn_id = await running(here)
+    await here.client.post(f"/v1/turns/{turn_id}/cancel")
+
+    async def away(*_: object) -> None:
+        raise RunsUnavailableError("Redis does not answer")
+
+    with monkeypatch.context() as moment:
+        moment.setattr(RedisRuns, "whole", away)
+        assert (await begin(there, session_id, "second", "refuse")).status_code == 503
+    assert (await begin(there, session_id, "second", "refuse")).status_code == 202
 
 
 async def test_a_message_that_has_waited_too_long_is_refused_and_told_so(

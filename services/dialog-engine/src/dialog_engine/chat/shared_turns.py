@@ -128,6 +128,9 @@ class SharedTurns:
         except RunsUnavailableError:
             await self._check_alone(turn, known=known)
             return await self._start(turn, text)
+        except asyncio.CancelledError:
+            await self._withdraw(turn)  # it may have been granted, and nobody would use it or give it back
+            raise
         match claim:
             case Busy(running):
                 raise TurnRunningError(running)
@@ -149,11 +152,11 @@ class SharedTurns:
             if version:
                 await self._imports.upto(turn.session_id, version)
             begun = await self._start(turn, text)
-        except RunsUnavailableError as error:
-            raise StorageUnavailableError("what was said in this session cannot be read now: try again") from error
-        except BaseException:
+        except BaseException as error:
             if not self._turns.runs(turn.turn_id):
                 await self._withdraw(turn)
+            if isinstance(error, RunsUnavailableError):
+                raise StorageUnavailableError("what was said in this session cannot be read now: try again") from error
             raise
         if not version:
             with suppress(NotSharedError):
