@@ -232,8 +232,15 @@ class SharedJournal(Journal):
                 continue
             del self._to_mark[: len(entries)]
             for each in versions:
-                if self._versions.get(each.session_id) == each:
-                    del self._versions[each.session_id]
+                self._note_marked(each)
+
+    def _note_marked(self, marked: SharedVersions) -> None:
+        """The file says so now. What was shared meanwhile goes on from there."""
+        now = self._versions.pop(marked.session_id)
+        if now.before == marked.before and now.last != marked.last:
+            self._versions[marked.session_id] = SharedVersions(marked.session_id, marked.last, now.last)
+        elif now != marked:
+            self._versions[marked.session_id] = now
 
 
 def _is_away(error: Exception) -> bool:
