@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,77 @@ async def test_bytes_that_are_no_text_on_standard_output_do_no_harm() -> None:
         for _ in range(2):
             assert isinstance(await server.call("t", {}, timeout_s=5), Answered)
         assert server.generation == 1
+
+
+ANSWER = """{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text", "text": "%s"}]}}"""
+
+
+@pytest.mark.parametrize("half", [b"\\\\ud83d", b"\\xf0\\x9f"], ids=["escaped", "raw"])
+async def test_a_text_that_was_cut_in_the_middle_of_a_character_is_an_answer(half: bytes) -> None:
+    says = f"""
+            sys.stdout.buffer.write(b'{ANSWER}' % (request["id"], b"so far{half.decode()}") + b"\\n")
+            sys.stdout.flush()
+    """
+    async with connected(speaking(says)) as server:
+        result = await server.call("t", {}, timeout_s=5)
+        assert isinstance(result, Answered)
+        assert result.result.content[0].model_dump()["text"].startswith("so far")
+
+
+@pytest.mark.parametrize(
+    "answer", ['"result": null', '"error": "boo"', '"error": {"code": "x", "message": 7}', '"error": null', '"x": 1']
+)
+async def test_an_answer_that_is_not_valid_ends_its_call_at_once_and_no_other(answer: str) -> None:
+    says = f"""
+            asked = [*globals().get("asked", ()), request]
+            if len(asked) == 2:
+                other, bad = sorted(asked, key=lambda request: not request["params"]["arguments"])
+                print('{{"jsonrpc": "2.0", "id": %d, {answer}}}' % bad["id"], flush=True)
+                say(other, {{"content": []}})
+    """
+    async with connected(speaking(says)) as server:
+        other = asyncio.create_task(server.call("t", {"other": True}, timeout_s=20))
+        result = await server.call("t", {}, timeout_s=20)
+        assert result == Ambiguous("Failed to parse the answer: it is not valid JSON-RPC")
+        assert isinstance(await other, Answered)
+        assert server.generation == 1
+
+
+async def test_a_line_of_a_log_that_holds_the_request_is_not_taken_for_the_answer() -> None:
+    says = 'print(json.dumps(request | {"params": "..."})); say(request, {"content": []})'
+    async with connected(speaking(says)) as server:
+        assert isinstance(await server.call("t", {}, timeout_s=5), Answered)
+
+
+@pytest.mark.parametrize("says", ["say(request, 'x' * 200_000)", "while True: sys.stdout.write('x' * 1000)"])
+async def test_a_line_that_is_too_long_to_be_held_ends_the_connection_and_the_next_one_is_as_good(
+    says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plugins_mcp.mcp.stdio.MAX_ANSWER_BYTES", 100_000)
+    says = f"""
+            if request["params"]["arguments"]:
+                {says}
+            else:
+                say(request, {{"content": []}})
+    """
+    async with connected(speaking(says)) as server:
+        begun = time.monotonic()
+        assert isinstance(await server.call("t", {"much": True}, timeout_s=20), Ambiguous)
+        assert time.monotonic() - begun < 10
+        assert isinstance(await server.call("t", {}, timeout_s=20), Answered)
+        assert server.generation == 2
+
+
+async def test_what_is_not_mcp_on_standard_output_is_told_once_without_secrets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    says = 'print("the key is hunter22"); print("again"); say(request, {"content": []})'
+    async with connected(replace(speaking(says), secrets=frozenset({"hunter22"}))) as server:
+        for _ in range(3):
+            assert isinstance(await server.call("t", {}, timeout_s=5), Answered)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "server 'script': what is not MCP belongs on standard error, not on standard output: 'the key is ***\\n'"
+    ]
 
 
 async def test_progress_that_cannot_travel_is_made_to_fit_or_left_out() -> None:

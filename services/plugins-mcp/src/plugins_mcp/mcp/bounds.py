@@ -1,4 +1,4 @@
-"""How much of a result is kept: it travels through Redis and stays in databases. Pure.
+"""How much of an answer is read, and of a result kept: it travels through Redis and stays in databases. Pure.
 
 What is left out here is gone, so each place says how much that was.
 """
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from plugins_contract.outcomes import ContentBlock, LinkBlock, MediaBlock, TextBlock
 
+MAX_ANSWER_BYTES = 32 * 1024 * 1024
+"""A larger answer is not read to its end."""
 MAX_MEDIA_BYTES = 4 * 1024 * 1024
 """All images, sounds and files of one outcome together, decoded."""
 MAX_LINK_BYTES = 64 * 1024

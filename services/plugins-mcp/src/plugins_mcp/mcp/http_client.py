@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 
+from plugins_mcp.mcp.bounds import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.calls import Ambiguous, NotSent
 from plugins_mcp.mcp.flight import Cargo, Flight, cargo
 from plugins_mcp.mcp.http_answers import HttpAnswer, json_rpc_error, judge, session_lost
@@ -20,8 +21,6 @@ log = logging.getLogger(__name__)
 TALKATIVE_LOGGERS = ("httpcore2", "httpx2", "mcp")
 """Below WARNING these tell addresses with their keys, session ids and contents: wiring keeps them at WARNING."""
 
-MAX_ANSWER_BYTES = 32 * 1024 * 1024
-"""A larger answer is not read to its end."""
 CONNECT_SECONDS = 30.0
 ONE_WAY_SECONDS = 15.0
 """How long a notification may wait for its 202: the SDK sends them in line, so one that hangs blocks all calls."""

@@ -7,17 +7,17 @@ from typing import Any, Protocol, Self
 
 import httpx2
 from anyio import BrokenResourceError, ClosedResourceError
-from mcp import StdioServerParameters
 from mcp.client.sse import sse_client
-from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest, JSONRPCResponse
 
+from plugins_mcp.mcp.bounds import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.flight import Cargo, cargo, flying
-from plugins_mcp.mcp.http_client import CONNECT_SECONDS, MAX_ANSWER_BYTES, IsolatingClient
+from plugins_mcp.mcp.http_client import CONNECT_SECONDS, IsolatingClient
 from plugins_mcp.mcp.spec import Http, ServerSpec, Sse, Stdio
 from plugins_mcp.mcp.stderr import StderrTail
+from plugins_mcp.mcp.stdio import child_streams
 
 
 class Watch(Protocol):
@@ -133,13 +133,9 @@ async def open_transport(
     """
     async with AsyncExitStack() as stack:
         match spec.transport:
-            case Stdio(command=command, args=args, env=env, cwd=cwd):
-                # Strictly read, one byte that is not UTF-8 makes the SDK deaf to all that comes after it.
-                child = StdioServerParameters(
-                    command=command, args=list(args), env=dict(env), cwd=cwd, encoding_error_handler="replace"
-                )
+            case Stdio() as child:
                 errors = stack.enter_context(stderr.opened())
-                reader, writer = await stack.enter_async_context(stdio_client(child, errlog=errors))
+                reader, writer = await stack.enter_async_context(child_streams(child, errors, spec))
             case Http(url=url, headers=headers):
                 client = IsolatingClient(headers, answers_follow=True, on_lost=watch.lost)
                 await stack.enter_async_context(client)

@@ -13,6 +13,8 @@ from plugins_contract.errors import ErrorCode
 from plugins_mcp.mcp.calls import Ambiguous, CallResult, NotSent, Rejected, RetryLater
 from plugins_mcp.mcp.flight import Flight
 
+FAILED_TO_PARSE = "Failed to parse"
+"""How the SDK's words for an answer that it cannot read begin, and ours."""
 _UNKNOWN_TOOL = re.compile(
     r"\b(unknown|no such)\b.{0,20}\btool\b|\btool\b.{0,200}\b(not found|unknown|not exist|not available)",
     re.IGNORECASE | re.DOTALL,
@@ -39,18 +41,18 @@ def _known(error: Exception, flight: Flight, *, lost: bool) -> CallResult:
         return Ambiguous(f"the server answered, and then failed to list its tools: {error.message}")
     if lost:
         return Ambiguous("the connection was lost during the call")
-    if _made_by_the_sdk(error):
+    if _made_up(error):
         return Ambiguous(error.message)
     return Rejected(_code(error), error.message)
 
 
-def _made_by_the_sdk(error: MCPError) -> bool:
-    """Whether the SDK's transport made the error up because no readable answer came.
+def _made_up(error: MCPError) -> bool:
+    """Whether a transport made the error up because no readable answer came.
 
     It leaves no mark but its words. A server that uses the same words gets the careful reading.
     """
     return (error.code == CONNECTION_CLOSED and error.message.startswith("SSE stream")) or (
-        error.code == PARSE_ERROR and error.message.startswith("Failed to parse")
+        error.code == PARSE_ERROR and error.message.startswith(FAILED_TO_PARSE)
     )
 
 
