@@ -56,6 +56,7 @@ def test_a_call_that_waits_shows_what_would_be_run_and_runs_when_it_is_approved(
     card = asks_to_delete(chat, "approved")
     expect(card.part("status")).to_have_text("Needs approval")
     expect(chat.status).to_have_text("Waiting for your approval…")
+    expect(chat.sessions.first).to_contain_text("Needs your approval")
     expect(chat.live).to_contain_text("needs your approval")
     expect(card.root.get_by_label("Arguments, as JSON")).to_have_value('{\n  "token": "approved"\n}')
     expect(card.root.get_by_test_id("approval-expiry")).to_have_text("Expires in 60 min")
@@ -66,6 +67,7 @@ def test_a_call_that_waits_shows_what_would_be_run_and_runs_when_it_is_approved(
     card.expect_status("succeeded")
     chat.expect_idle()
     expect(card.root.get_by_test_id("approval-decided")).to_have_text("Approved.")
+    expect(chat.sessions.first).to_contain_text("Just now")
     expect(card.root.get_by_test_id("approval")).to_be_hidden()
     assert len(stack.effects("approved")) == 1
     chat.picture("approval-approved")

@@ -18,6 +18,8 @@ class SessionRecord:
     created_at: int
     updated_at: int
     running_turn_id: str | None
+    awaits_approval: bool = False
+    """A call of that turn waits for a person, as far as this engine knows: it may not have heard of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,4 +94,5 @@ class SharedSessions(Sessions):
 def _newer(here: SessionRecord | None, head: SessionHead) -> SessionRecord:
     if here is not None and here.updated_at > head.updated_at:
         return here
-    return SessionRecord(head.session_id, head.title, head.created_at, head.updated_at, head.running_turn_id)
+    awaits = here is not None and here.awaits_approval and here.running_turn_id == head.running_turn_id
+    return SessionRecord(head.session_id, head.title, head.created_at, head.updated_at, head.running_turn_id, awaits)

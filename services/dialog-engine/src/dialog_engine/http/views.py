@@ -50,6 +50,7 @@ def session(record: SessionRecord) -> dict[str, Any]:
         "createdAt": timestamp(record.created_at),
         "updatedAt": timestamp(record.updated_at),
         "runningTurnId": record.running_turn_id,
+        "awaitsApproval": record.awaits_approval,
     }
 
 

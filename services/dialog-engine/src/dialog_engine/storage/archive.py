@@ -33,7 +33,10 @@ from plugins_contract.outcomes import ToolOutcome
 
 _SESSION = (
     "SELECT s.session_id, s.title, s.created_at, s.updated_at,"
-    " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running') FROM sessions s"
+    " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running'),"
+    " EXISTS (SELECT 1 FROM turns t JOIN tool_calls c USING (turn_id) JOIN approvals a USING (correlation_id)"
+    " WHERE t.session_id = s.session_id AND t.status = 'running' AND c.outcome IS NULL AND a.decision IS NULL)"
+    " FROM sessions s"
 )
 _TURN = (
     "SELECT turn_id, session_id, status, reason, input_tokens, output_tokens, ttft_ms, error_code, error_message,"
@@ -74,7 +77,7 @@ class SqliteSessions(Sessions):
             before if before is not None else 2**62,
             limit,
         )
-        return [SessionRecord(*row) for row in rows]
+        return [_session_record(*row) for row in rows]
 
     async def delete(self, subject: str, session_id: str) -> None:
         def unit(tx: Transaction) -> None:
@@ -116,7 +119,7 @@ class SqliteArchive(Archive, History):
         if not sessions:
             raise SessionNotFoundError(f"there is no session {session_id}")
         rows = await self._database.read(_MESSAGES_OF_SESSION, session_id)
-        return SessionRecord(*sessions[0]), [_message_record(head, calls) for head, calls in _by_message(rows)]
+        return _session_record(*sessions[0]), [_message_record(head, calls) for head, calls in _by_message(rows)]
 
     async def turns(self, subject: str, session_id: str) -> list[TurnRecord]:
         rows = await self._database.read(
@@ -166,6 +169,12 @@ class SqliteArchive(Archive, History):
 
     async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
         return await self._calls.open_calls(turn)
+
+
+def _session_record(
+    session_id: str, title: str, created_at: int, updated_at: int, running_turn_id: str | None, awaits_approval: int
+) -> SessionRecord:
+    return SessionRecord(session_id, title, created_at, updated_at, running_turn_id, bool(awaits_approval))
 
 
 def _by_message(rows: Iterable[Row]) -> Iterable[tuple[Row, list[CallRecord]]]:

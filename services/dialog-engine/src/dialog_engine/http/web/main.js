@@ -5,6 +5,7 @@ import { Chat } from "./chat.js";
 import { byId, h } from "./dom.js";
 import { MarkdownQueue } from "./markdown.js";
 import { SessionList } from "./sessions.js";
+import { needsApproval } from "./state.js";
 import { announcements, statusLine, toolsLine } from "./status.js";
 import { Store } from "./store.js";
 import { ComposerView } from "./view-composer.js";
@@ -143,9 +144,13 @@ async function drawAbout() {
   byId("tools").hidden = !mcp.tools;
 }
 
+/** Whether a call on the screen waits for the user: the list says so too. */
+const asksNow = ({ items }) => items.some(({ call }) => call && needsApproval(call));
+
 store.subscribe((state, before) => {
   writeAddress(state);
   announcements(before, state).forEach(announce);
+  if (asksNow(before) !== asksNow(state)) refreshSessions();
   if (before.phase === "sending" && state.phase === "running") tabs.postMessage({ sessionId: state.sessionId });
   draw();
 });

@@ -59,7 +59,7 @@ export class SidebarView {
   }
 
   #entry(session, current) {
-    const { sessionId, title, runningTurnId, updatedAt } = session;
+    const { sessionId, title } = session;
     const name = title || "New conversation";
     return h(
       "li",
@@ -72,7 +72,7 @@ export class SidebarView {
           "data-focus": `open-${sessionId}`,
         },
         h("bdi", { class: "session-title" }, name),
-        h("span", { class: "session-when" }, runningTurnId ? "Answering…" : ago(updatedAt)),
+        h("span", { class: "session-when" }, when(session)),
       ),
       h(
         "button",
@@ -96,6 +96,9 @@ const UNITS = [
   ["hour", 3_600],
   ["minute", 60],
 ];
+
+const when = ({ runningTurnId, awaitsApproval, updatedAt }) =>
+  awaitsApproval ? "Needs your approval" : runningTurnId ? "Answering…" : ago(updatedAt);
 
 function ago(timestamp) {
   const seconds = (Date.now() - Date.parse(timestamp)) / 1000;
