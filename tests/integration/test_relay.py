@@ -1,13 +1,14 @@
 """The relay: what is committed reaches its stream, whatever Redis does meanwhile."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from dialog_engine.chat.facts import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED
+from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.streams.intake import POLL_SECONDS
 from dialog_engine.streams.refusals import Rejected
@@ -293,6 +294,29 @@ async def test_a_call_that_was_told_that_it_is_refused_never_runs(redis_url: str
             bench.relay.offer([bench.outbox.answer(refused.event_id)])
             await wait_until(bench.empty)
         assert await bench.backlog() == 0
+
+
+async def test_a_refusal_that_comes_up_while_the_table_is_read_is_told_at_once(redis_url: str) -> None:
+    async with aclosing(Bench(redis_url, backlog_limit=1, window=1)) as bench:
+        deadline = await bench.deadline()
+        refused: list[tuple[str, float]] = []
+        look = bench.outbox.waiting
+
+        async def waiting(limit: int, *, after: int = 0) -> Sequence[OutboxRow]:
+            rows = await look(limit, after=after)
+            if bench.answers and not refused:
+                row = bench.outbox.call(request(deadline))
+                refused.append((row.event_id, asyncio.get_running_loop().time()))
+                bench.relay.offer([row])
+            return rows
+
+        bench.outbox.waiting = waiting  # type: ignore[method-assign]
+        async with at_work(bench.relay.run):
+            bench.relay.offer([bench.outbox.call(request(deadline))])
+            await wait_until(lambda: len(bench.answers) == 2)
+            [(correlation_id, offered_at)] = refused
+            assert isinstance(bench.answers[correlation_id][0], replies.Overloaded)
+            assert asyncio.get_running_loop().time() - offered_at < POLL_SECONDS / 2
 
 
 async def test_the_ledgers_word_on_a_request_is_passed_on(bench: Bench) -> None:

@@ -132,7 +132,8 @@ class Relay:
         """Nothing can be published now: wait for a word, or until it is time to look into the table."""
         self._wake.clear()
         await self._check_places()
-        if self._intake.ready:
+        # A refusal may have come up while the table was read, and its word is taken back above.
+        if self._intake.ready or self._refused:
             return
         try:
             async with asyncio.timeout_at(self._intake.look_at):
