@@ -1,7 +1,7 @@
 """The mailbox: one reader for all replies, and none of them lost."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -11,6 +11,7 @@ from redis import Redis as SyncRedis
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, QUIET_SECONDS, SWEEP_SECONDS, Mailbox
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
+from plugins_contract.ledger import EngineLedger
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted
 from tests.integration.engines import ENGINE, MemoryOutbox, at_work
 from tests.support.ledger import Bench, answered
@@ -251,6 +252,26 @@ async def test_who_stops_waiting_leaves_nothing_behind_and_takes_nothing_from_wh
     assert len(office.mailbox) == 1
     second.__exit__(None, None, None)
     assert len(office.mailbox) == 0
+
+
+async def test_a_call_that_is_left_while_it_is_looked_up_is_suspected_of_nothing_for_ever(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit, asked, answers = EngineLedger.audit, asyncio.Event(), asyncio.Event()
+
+    async def slow_audit(ledger: EngineLedger, correlation_ids: Sequence[str]) -> Any:
+        found = await audit(ledger, correlation_ids)
+        asked.set()
+        await answers.wait()
+        return found
+
+    monkeypatch.setattr(EngineLedger, "audit", slow_audit)
+    with office.mailbox.subscribed(["lost"], office.note):
+        looking = asyncio.create_task(office.mailbox.check(["lost"]))
+        await asked.wait()
+    answers.set()
+    await looking
+    assert office.mailbox.auditor.suspects == 0
 
 
 async def test_a_finished_call_hears_of_nothing_more(office: Office) -> None:

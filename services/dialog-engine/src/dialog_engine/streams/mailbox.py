@@ -90,11 +90,15 @@ class Mailbox:
         """Look these calls up in the ledger now: deliver what is finished, tell what is lost."""
         ids = [correlation_id for correlation_id in correlation_ids if correlation_id in self._waiting]
         for at in range(0, len(ids), AUDIT_BATCH):
-            for correlation_id, found in await self.auditor.look(ids[at : at + AUDIT_BATCH]):
+            some = ids[at : at + AUDIT_BATCH]
+            for correlation_id, found in await self.auditor.look(some):
                 if not isinstance(found, Loss):
                     self._deliver(correlation_id, found)
                 elif subscriber := self._waiting.get(correlation_id):
                     subscriber.on_lost(correlation_id, found)
+            for correlation_id in some:
+                if correlation_id not in self._waiting:
+                    self.auditor.forget(correlation_id)  # who waited for it left while it was looked up
 
     async def _read(self) -> None:
         pause = 0.0
