@@ -597,6 +597,11 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "unit/test_views.py::test_what_a_call_waits_for_is_said_with_each_step_until_it_goes_on",
         "e2e/test_page_modules.py::test_what_a_call_waits_for_is_that_of_the_newest_step",
     ),
+    "a page from elsewhere can do nothing to an engine without keys": (
+        "integration/test_http_problems.py::test_only_json_is_taken_so_that_a_foreign_page_cannot_post",
+        "integration/test_http_problems.py::test_without_keys_pages_from_elsewhere_are_not_served",
+        "integration/test_http_problems.py::test_without_keys_only_this_machines_own_names_are_served",
+    ),
     "a call whose worker was lost says what happens next": (
         "e2e/test_stack_missing_parts.py::test_a_call_whose_worker_was_lost_says_so_while_another_runs_it",
         "e2e/test_stack_faults.py::test_a_worker_that_dies_during_a_call_leaves_it_unknown_when_it_may_not_run_twice",

@@ -314,6 +314,8 @@ async def test_what_belongs_to_one_subject_does_not_exist_for_another(shared: En
     check(await client.get(f"/v1/turns/{turn}", headers=bob), 404, "TURN_NOT_FOUND")
     check(await client.get(f"/v1/turns/{turn}/events", headers=bob), 404, "TURN_NOT_FOUND")
     check(await client.post(f"/v1/turns/{turn}/cancel", headers=bob), 404, "TURN_NOT_FOUND")
+    refuse = {"decision": "refuse"}
+    check(await client.post(f"/v1/turns/{turn}/approvals/x", json=refuse, headers=bob), 404, "TURN_NOT_FOUND")
     check(await client.get(f"/v1/turns/{turn}/tool-calls/x/content/0", headers=bob), 404, "TURN_NOT_FOUND")
     check(await client.get(f"/v1/turns/{turn}/tool-calls/x/text", headers=bob), 404, "TURN_NOT_FOUND")
     assert (await client.get("/v1/sessions", headers=bob)).json() == {"sessions": []}
@@ -327,6 +329,19 @@ async def test_without_keys_only_this_machines_own_names_are_served(engine: Engi
         check(await engine.client.get("/v1/about", headers={"host": host}), 421, "HOST_NOT_ALLOWED", "Host")
 
 
+async def test_without_keys_pages_from_elsewhere_are_not_served(engine: Engine) -> None:
+    for origin in ("http://localhost:3000", "http://127.0.0.1:8000", "https://[::1]"):
+        assert (await engine.client.post("/v1/sessions", headers={"origin": origin})).status_code == 201
+    for origin in (
+        "https://evil.example",
+        "http://localhost.evil.example",
+        "null",
+        "http://10.0.0.1:8000",
+        "localhost",
+    ):
+        check(await engine.client.post("/v1/sessions", headers={"origin": origin}), 403, "ORIGIN_NOT_ALLOWED", "Origin")
+
+
 async def test_with_keys_every_name_is_served(shared: Engine) -> None:
-    headers = {"host": "chat.example", "authorization": "Bearer ann's key"}
+    headers = {"host": "chat.example", "origin": "https://chat.example", "authorization": "Bearer ann's key"}
     assert (await shared.client.get("/v1/about", headers=headers)).status_code == 200

@@ -1,8 +1,9 @@
-"""Bounds on requests, held before anything reads them: how much they may send, and under which name they may come."""
+"""Bounds on requests, held before anything reads them: how much they may send, by which name, and from whose page."""
 
 from functools import lru_cache
 from http import HTTPStatus
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dialog_engine.http.problems import problem
@@ -60,10 +61,10 @@ class BodyLimit:
 
 
 class LoopbackNames:
-    """ASGI middleware: only requests that were sent to this machine by its own names.
+    """ASGI middleware: only requests that were sent to this machine by its own names, and by no page from elsewhere.
 
-    Without keys, a page of somebody else's must not be able to reach the engine under a name that it controls (DNS
-    rebinding).
+    Without keys, a page of somebody else's must not be able to reach the engine, under a name that it controls (DNS
+    rebinding) or blindly (cross-site request forgery): browsers name the page of every POST and DELETE in `Origin`.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -71,23 +72,32 @@ class LoopbackNames:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http" and not is_own_name(_header(scope, b"host").decode("latin-1")):
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        if not is_own_name(_header(scope, b"host").decode("latin-1")):
             detail = "without API_KEYS requests are served at localhost, 127.0.0.1 and [::1] only"
             errors = {"errors": [{"field": "Host", "message": detail}]}
-            response = problem(HTTPStatus.MISDIRECTED_REQUEST, "HOST_NOT_ALLOWED", detail, errors)
-            await response(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+            return problem(HTTPStatus.MISDIRECTED_REQUEST, "HOST_NOT_ALLOWED", detail, errors)
+        origin = _header(scope, b"origin").decode("latin-1")
+        if origin and not is_own_name(origin.partition("://")[2]):
+            detail = (
+                "without API_KEYS requests of pages are served if they come from localhost, 127.0.0.1 or [::1] only"
+            )
+            errors = {"errors": [{"field": "Origin", "message": detail}]}
+            return problem(HTTPStatus.FORBIDDEN, "ORIGIN_NOT_ALLOWED", detail, errors)
+        return None
 
 
 def _header(scope: Scope, name: bytes) -> bytes:
-    """The value of a header, or nothing: every request is asked for two, so no mapping is made for it."""
+    """The value of a header, or nothing: every request is asked for a few, so no mapping is made for it."""
     return next((value for each, value in scope["headers"] if each == name), b"")
 
 
 @lru_cache(maxsize=100)
 def is_own_name(host: str) -> bool:
-    """Whether a Host header names this machine's loopback, with a port or without."""
+    """Whether a Host header, or an origin without its scheme, names this machine's loopback, with a port or without."""
     name, bracket, port = host.lower().rpartition("]")
     if bracket:
         return name.startswith("[") and _is_port(port) and is_loopback(name[1:])
