@@ -103,9 +103,19 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
         ({"url": "ftp://x/y"}, "url must be an address"),
         ({"url": "http://"}, "url must be an address"),
         ({"url": "http://host:port/"}, "url must be an address"),
-        ({"url": URL, "headers": {"A": "line\nbreak"}}, "headers.'A'"),
-        ({"url": "${NOWHERE}"}, "environment variable NOWHERE is not set"),
-        ({"url": URL, "headers": {"A": "${input:key}"}}, "${input:key} asks a person"),
+        ({"command": "uvx mcp-server-git"}, "put what follows it into args"),
+        ({"command": "x", "args": ["a", "\0"]}, "args[1] has a character NUL"),
+        ({"command": "\0"}, "command has a character NUL"),
+        ({"command": "x", "env": {"A=B": "c"}}, "env has a variable 'A=B'"),
+        ({"command": "x", "env": {"A": "\0"}}, "env.A has a character NUL"),
+        ({"url": URL, "headers": {"A": "line\nbreak"}}, "headers.A has characters that a header cannot carry"),
+        ({"url": URL, "headers": {"my header": "x"}}, "headers has 'my header'"),
+        (
+            {"url": "${NOWHERE}"},
+            "url: environment variable NOWHERE is not set: set it, or write ${NOWHERE:-default}",
+        ),
+        ({"command": "x", "env": {"KEY": "${NOWHERE}"}}, "env.KEY: environment variable NOWHERE is not set"),
+        ({"url": URL, "headers": {"A": "${input:key}"}}, "headers.A: ${input:key} asks a person"),
         ({"url": URL, "disabled": "yes"}, "disabled must be true or false"),
         ({"url": URL, "callstream": {"trsut": True}}, "callstream has an unknown field 'trsut'"),
         ({"url": URL, "callstream": {"trust": "yes"}}, "callstream.trust must be true or false"),
@@ -150,6 +160,12 @@ def test_fields_of_other_clients_are_remarked_upon_and_ignored(tmp_path: Path) -
     assert file.warnings == ("server 's': ignored the field 'autoApprove'", "server 's': ignored the field 'url'")
 
 
+def test_a_server_that_is_there_twice_is_remarked_upon(tmp_path: Path) -> None:
+    file = read(tmp_path, '{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}, "b": {"command": "/a b/c"}}}')
+    assert [spec.name for spec in file.servers] == ["a", "b"]
+    assert "'a' is there twice in one object" in file.warnings[0]
+
+
 @pytest.mark.parametrize(
     ("document", "where"),
     [
@@ -159,6 +175,7 @@ def test_fields_of_other_clients_are_remarked_upon_and_ignored(tmp_path: Path) -
         ('{"mcpServers": {}, "servers": {}}', "top level"),
         ('{"mcpServers": []}', "mcpServers"),
         ('{"mcpServers": {"": {}}}', "mcpServers"),
+        ('{"mcpServers": {"\\ud83d": {"command": "x"}}}', "file"),
     ],
 )
 def test_a_file_that_cannot_be_used_names_itself_and_the_place(tmp_path: Path, document: str, where: str) -> None:

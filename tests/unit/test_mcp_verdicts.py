@@ -97,8 +97,11 @@ def invalid() -> ValidationError:
             httpx2.HTTPStatusError(
                 "for url http://h?key=k", request=httpx2.Request("GET", "http://h"), response=httpx2.Response(401)
             ),
-            "HTTP 401",
+            "HTTP 401: it wants another login: check headers, or MCP_API_KEY",
         ),
+        (MCPError(-32099, "HTTP 404"), "HTTP 404: it is not at this address: check url, or MCP_SERVER_ENDPOINT"),
+        (MCPError(-32099, "HTTP 500"), "HTTP 500"),
+        (MCPError(-32700, "Failed to parse: 4 errors\n and each of them"), "Failed to parse: 4 errors"),
     ],
 )
 def test_failures_are_told_in_one_line(error: Any, text: str) -> None:

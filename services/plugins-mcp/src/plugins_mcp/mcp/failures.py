@@ -1,11 +1,15 @@
 """Failures to connect or to list, in one line for people."""
 
+import re
 from typing import cast
 
 import httpx2
 from anyio import BrokenResourceError, ClosedResourceError
 from mcp import MCPError
 from pydantic import ValidationError
+
+_STATUS = re.compile(r"HTTP (\d{3})")
+"""What our HTTP client says of an answer that says nothing else."""
 
 EXPECTED = (
     MCPError,
@@ -41,13 +45,25 @@ def describe(error: BaseException) -> str:
 
 def _one(error: BaseException) -> str:
     match error:
+        case MCPError() if refused := _STATUS.fullmatch(error.message):
+            return _status(int(refused[1]))
         case MCPError():
-            return error.message
+            return error.message.partition("\n")[0]  # of an answer that it cannot read the SDK tells every detail
         case httpx2.HTTPStatusError():
-            return f"HTTP {error.response.status_code}"
+            return _status(error.response.status_code)
         case ValidationError():
             return f"the server sent a {error.title} that is not valid MCP"
         case TimeoutError():
             return "no answer in time"
         case _:
             return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _status(status: int) -> str:
+    match status:
+        case 401 | 403:
+            return f"HTTP {status}: it wants another login: check headers, or MCP_API_KEY"
+        case 301 | 302 | 307 | 308 | 404 | 405:
+            return f"HTTP {status}: it is not at this address: check url, or MCP_SERVER_ENDPOINT"
+        case _:
+            return f"HTTP {status}"

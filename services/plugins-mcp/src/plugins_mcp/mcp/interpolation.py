@@ -12,7 +12,7 @@ _PLAIN = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TMPDIR",
 
 
 class UndefinedVariableError(ValueError):
-    """A text needs a variable that has no value. Names the variable, never a value."""
+    """A text needs a variable that has no value. Names the field and the variable, never a value."""
 
 
 class Interpolator:
@@ -25,22 +25,26 @@ class Interpolator:
         self._environment = environment
         self.used: set[str] = set()
 
-    def __call__(self, text: str) -> str:
-        """`text` with its variables replaced.
+    def __call__(self, text: str, where: str) -> str:
+        """`text`, which is that of the field `where`, with its variables replaced.
 
         Raises:
             UndefinedVariableError: a variable has neither a value nor a default, or asks a person for its value.
         """
-        return _REFERENCE.sub(self._value, text)
+        return _REFERENCE.sub(lambda reference: self._value(reference, where), text)
 
-    def _value(self, reference: re.Match[str]) -> str:
+    def _value(self, reference: re.Match[str], where: str) -> str:
         if asks := reference["input"]:
-            raise UndefinedVariableError(f"${{{asks}}} asks a person, and nobody is here: use an environment variable")
+            raise UndefinedVariableError(
+                f"{where}: ${{{asks}}} asks a person, and nobody is here: use an environment variable"
+            )
         name, default = reference["name"], reference["default"]
         if name in self._environment:
             if name not in _PLAIN:
                 self.used.add(self._environment[name])
             return self._environment[name]
         if default is None:
-            raise UndefinedVariableError(f"environment variable {name} is not set")
+            raise UndefinedVariableError(
+                f"{where}: environment variable {name} is not set: set it, or write ${{{name}:-default}}"
+            )
         return default

@@ -1,5 +1,6 @@
 """One server's entry in the file: from the many spellings in use to a `ServerSpec`. Pure."""
 
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -37,6 +38,8 @@ _URLS = ("url", "httpUrl", "serverUrl")
 _STDIO = frozenset({"command", "args", "env", "cwd"})
 _REMOTE = frozenset({*_URLS, "headers"})
 _COMMON = frozenset({"type", "transport", "disabled", "enabled", OPTIONS})
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A token (RFC 9110)."""
 _SHORTEST_SECRET = 4
 """Shorter values are left alone: blotting out every "1" would make errors unreadable and hide nothing."""
 
@@ -82,8 +85,10 @@ def http_transport(kind: str, url: str, headers: Mapping[str, str]) -> Http | Ss
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         raise FieldError("url must be an address that begins with http:// or https://")
     for key, value in headers.items():
-        if not (key + value).isprintable() or not (key + value).isascii():
-            raise FieldError(f"headers.{key!r} has characters that a header cannot carry")
+        if not _HEADER_NAME.fullmatch(key):
+            raise FieldError(f"headers has {key!r}, which cannot be the name of a header")
+        if not value.isprintable() or not value.isascii():
+            raise FieldError(f"headers.{key} has characters that a header cannot carry, such as the end of a line")
     return (Sse if kind == "sse" else Http)(url, MappingProxyType(dict(headers)))
 
 
@@ -101,26 +106,42 @@ def _kind(fields: Mapping[str, Any]) -> str:
     raise FieldError("needs either command (a local server) or url (a remote one)")
 
 
-def _stdio(fields: Mapping[str, Any], fill: Callable[[str], str]) -> Stdio:
+def _stdio(fields: Mapping[str, Any], fill: Callable[[str, str], str]) -> Stdio:
     if "command" not in fields:
         raise FieldError("command is missing")
     env = string_map(fields.get("env", {}), "env")
+    for name in env:
+        if not name or "=" in name:
+            raise FieldError(f"env has a variable {name!r}, which no environment can have")
     return Stdio(
-        command=fill(a_string(fields["command"], "command")),
-        args=tuple(fill(arg) for arg in strings(fields.get("args", []), "args")),
-        env=MappingProxyType({key: fill(value) for key, value in env.items()}),
-        cwd=fill(a_string(fields["cwd"], "cwd")) if fields.get("cwd") is not None else None,
+        command=_program(fill(a_string(fields["command"], "command"), "command")),
+        args=tuple(
+            _argument(fill(arg, "args"), f"args[{n}]") for n, arg in enumerate(strings(fields.get("args", []), "args"))
+        ),
+        env=MappingProxyType({name: _argument(fill(env[name], f"env.{name}"), f"env.{name}") for name in env}),
+        cwd=_argument(fill(a_string(fields["cwd"], "cwd"), "cwd"), "cwd") if fields.get("cwd") is not None else None,
     )
 
 
-def _remote(kind: str, fields: Mapping[str, Any], fill: Callable[[str], str]) -> Http | Sse:
+def _program(command: str) -> str:
+    if " " in command.strip() and "/" not in command and "\\" not in command:
+        raise FieldError("command is the program alone: put what follows it into args, one text for each argument")
+    return _argument(command, "command")
+
+
+def _argument(text: str, where: str) -> str:
+    if "\0" in text:
+        raise FieldError(f"{where} has a character NUL, which no program can be given")
+    return text
+
+
+def _remote(kind: str, fields: Mapping[str, Any], fill: Callable[[str, str], str]) -> Http | Sse:
     key = next((key for key in _URLS if key in fields), None)
     if key is None:
         raise FieldError("url is missing")
     headers = string_map(fields.get("headers", {}), "headers")
-    return http_transport(
-        kind, fill(a_string(fields[key], key)), {name: fill(value) for name, value in headers.items()}
-    )
+    filled = {name: fill(value, f"headers.{name}") for name, value in headers.items()}
+    return http_transport(kind, fill(a_string(fields[key], key), key), filled)
 
 
 def _options(value: Any) -> ServerOptions:

@@ -1,6 +1,7 @@
 """The `mcp.json` that people already have for other clients, with our options under `callstream`."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,9 @@ def read_servers_file(path: Path, environment: Mapping[str, str]) -> ServersFile
     """
     servers: list[ServerSpec] = []
     broken: list[BrokenServer] = []
-    warnings: list[str] = []
-    for name, entry in _entries(path, _decoded(path)).items():
+    document, twice = _decoded(path)
+    warnings = [f"{path}: {key!r} is there twice in one object, and the last one counts: keep one" for key in twice]
+    for name, entry in _entries(path, document).items():
         try:
             if is_disabled(entry):
                 broken.append(BrokenServer(name, "disabled in the configuration"))
@@ -55,9 +57,17 @@ def single_server(endpoint_url: str, api_key: str | None = None) -> ServerSpec:
     return spec_of("default", http_transport("http", endpoint_url.strip(), headers))
 
 
-def _decoded(path: Path) -> Any:
+def _decoded(path: Path) -> tuple[Any, list[str]]:
+    """What the file says, and the keys that an object in it has twice."""
+    twice: list[str] = []
+
+    def noted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        twice.extend(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        return dict(pairs)
+
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
+        document = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=noted)
+        json.dumps(document, ensure_ascii=False).encode()
     except FileNotFoundError as error:
         raise ServersFileError(path, "file", "it does not exist; create it or correct MCP_CONFIG") from error
     except OSError as error:
@@ -69,6 +79,11 @@ def _decoded(path: Path) -> Any:
         raise ServersFileError(path, place, f"not JSON ({error.msg}); comments and trailing commas are not") from error
     except RecursionError as error:
         raise ServersFileError(path, "file", "nested too deeply") from error
+    except UnicodeEncodeError as error:
+        raise ServersFileError(
+            path, "file", "a text in it has half a character, such as \\ud83d; take it out"
+        ) from error
+    return document, twice
 
 
 def _entries(path: Path, document: Any) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def _known(error: Exception, flight: Flight, *, lost: bool) -> CallResult:
     if lost:
         return Ambiguous("the connection was lost during the call")
     if _made_up(error):
-        return Ambiguous(error.message)
+        return Ambiguous(error.message.partition("\n")[0])
     return Rejected(_code(error), error.message)
 
 
