@@ -22,6 +22,7 @@ from dialog_engine.chat.runs import (
     UnknownSession,
 )
 from dialog_engine.model import Turn
+from dialog_engine.streams import runs as runs_module
 from dialog_engine.streams import scripts
 from dialog_engine.streams.runs import LONG_LIFE_MS, RedisRuns
 from plugins_contract.keys import Keys
@@ -297,6 +298,16 @@ async def test_a_deleted_session_does_not_come_back(engines: Engines) -> None:
     assert await engines.one.claim(NEXT, known=True) == Forgotten()
     assert await engines.one.newest("ada", limit=9, before=None) == []
     assert [session_id for session_id, _ in await engines.one.forgotten_since(0)] == ["session-1"]
+
+
+async def test_deleted_sessions_are_told_of_some_at_a_time_the_first_first(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_module, "FORGOTTEN_AT_ONCE", 2)
+    await engines.redis.zadd(KEYS.forgotten, {"a": 1, "b": 2, "c": 3})
+    await engines.redis.expire(KEYS.forgotten, TTL)
+    assert await engines.one.forgotten_since(0) == [("a", 1), ("b", 2)]
+    assert await engines.one.forgotten_since(2) == [("b", 2), ("c", 3)]
 
 
 async def test_a_title_is_given_once_and_the_last_change_only_rises(engines: Engines) -> None:

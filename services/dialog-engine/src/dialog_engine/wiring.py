@@ -194,7 +194,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             steady_for=watch.steady_for,
             note=lambda what: metrics.turns_moved.labels(what).inc(),
         )
-        journal.on_moved, journal.on_forgotten = takeover.moved, takeover.forgotten
+        journal.on_moved, journal.on_forgotten = takeover.departures.moved, takeover.departures.forgotten
         shared_turns = SharedTurns(turns, runs, local, journal, imports)
         decisions = OwnDecisions(rounds.desk, journal, takeover.in_doubt)
         handover = RedisHandover(redis, keys, this_engine, decisions, turns.runs, clock)

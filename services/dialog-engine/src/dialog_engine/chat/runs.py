@@ -147,7 +147,8 @@ class SharedCopies(Protocol):
         ...
 
     async def forgotten_since(self, at: int) -> Sequence[tuple[str, int]]:
-        """Sessions deleted at or after `at`, with the time, in Unix milliseconds on the clock of Redis."""
+        """Sessions deleted at or after `at`, with the time, in Unix milliseconds on the clock of Redis; the first of
+        them, when they are many."""
         ...
 
 

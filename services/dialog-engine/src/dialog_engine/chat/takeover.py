@@ -1,4 +1,4 @@
-"""Keeps the leases of the turns that run here, takes over those that others left, lets go of those that moved."""
+"""Keeps the leases of the turns that run here, and takes over those that an earlier life, or other engines, left."""
 
 import asyncio
 import logging
@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from dialog_engine.chat.copies import SessionCopy, TurnRow
+from dialog_engine.chat.departures import Departures
 from dialog_engine.chat.imports import Imports
 from dialog_engine.chat.journal import Journal, NotSharedError
 from dialog_engine.chat.outbox import OutboxRow
@@ -62,35 +63,17 @@ class Takeover:
         self._shared = shared
         self._local = local
         self._journal = journal
-        self._imports = imports
+        self.departures = Departures(turns, shared=shared, local=local, imports=imports, note=note)
         self._offer = offer
         self._steady_for = steady_for
         self._note = note
         self._left: dict[str, Turn] = {}
-        self._moved: dict[str, None] = {}
-        self._forgotten: dict[str, None] = {}
-        self._forgotten_at = 0
         self._taking_up = asyncio.Lock()
         self._retired = False
-        self._wake = asyncio.Event()
-
-    def moved(self, turn_id: str, epoch: int) -> bool:
-        """Another engine has run the turn since that epoch was ours. False when it is ours again, in a later one."""
-        if any(turn.turn_id == turn_id and turn.epoch > epoch for turn in self._turns.running()):
-            return False
-        self._turns.passed_over(turn_id)
-        self._moved[turn_id] = None
-        self._wake.set()
-        return True
 
     def in_doubt(self, turn_id: str) -> bool:
         """Whether the turn is in this engine's file as its own, and another engine has it, or may have."""
-        return turn_id in self._left or turn_id in self._moved
-
-    def forgotten(self, session_id: str) -> None:
-        """The session was deleted by another engine."""
-        self._forgotten[session_id] = None
-        self._wake.set()
+        return turn_id in self._left or turn_id in self.departures
 
     async def resume(self) -> None:
         """Take up the turns that an earlier life of this engine left, unless others have. With Redis away nobody can
@@ -114,7 +97,7 @@ class Takeover:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._again(self._renew, RENEW_SECONDS, 0.1), name="run leases")
             tasks.create_task(self._again(self._look, LOOK_SECONDS, 0.25), name="turns left by others")
-            tasks.create_task(self._let_go(), name="turns that moved")
+            tasks.create_task(self.departures.run(), name="turns that moved")
 
     async def _again(self, step: Callable[[], Awaitable[None]], seconds: float, spread: float) -> None:
         while True:
@@ -137,7 +120,7 @@ class Takeover:
                 case Renewal.STOP:
                     self._turns.stop(turn.turn_id)
                 case Renewal.MOVED:
-                    self.moved(turn.turn_id, turn.epoch)
+                    self.departures.moved(turn.turn_id, turn.epoch)
                 case Renewal.GONE:
                     if self._turns.runs(turn.turn_id):
                         await self._journal.share_whole(turn)
@@ -154,7 +137,7 @@ class Takeover:
             # What moved from here is taken back only when all that was committed of it here is forgotten.
             if not self._turns.runs(turn_id) and not self.in_doubt(turn_id):
                 await _by_itself(turn_id, self._take_over(turn_id))
-        await self._forget_deleted()
+        await self.departures.look_for_deleted()
 
     async def _take_over(self, turn_id: str) -> None:
         run = await self._runs.look(turn_id) or NOBODY
@@ -198,14 +181,14 @@ class Takeover:
     async def _take_up(self, turn: Turn) -> None:
         run = await self._runs.look(turn.turn_id)
         if run is not None and (run.ended or run.engine_id != self._engine_id):
-            self.moved(turn.turn_id, turn.epoch)
+            self.departures.moved(turn.turn_id, turn.epoch)
             return
         overtaken = await self._overtaken(turn)
         taken = Taken(turn.epoch + 1, stopped=False)
         if run is not None:
             answer = await self._runs.take(turn.turn_id, run)
             if isinstance(answer, NotTaken):
-                self.moved(turn.turn_id, turn.epoch)
+                self.departures.moved(turn.turn_id, turn.epoch)
                 return
             taken = answer
         turn = await self._store.go_on(turn, taken.epoch)
@@ -225,44 +208,6 @@ class Takeover:
         if max(begun.values(), default=0) <= begun.get(turn.turn_id, 0):
             return None
         return TurnOvertakenError("the session went on without this turn while its engine was away: ask again")
-
-    async def _let_go(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                while self._moved:
-                    await self._lose(next(iter(self._moved)))
-                while self._forgotten:
-                    await self._forget(next(iter(self._forgotten)))
-            except RunsUnavailableError:
-                pass  # it is fetched when somebody asks for it
-            except StorageUnavailableError as error:
-                log.warning("a turn that moved is still here: %s", error)
-                await asyncio.sleep(RENEW_SECONDS)
-                self._wake.set()
-
-    async def _lose(self, turn_id: str) -> None:
-        log.info("turn %s runs on another engine", turn_id)
-        self._note("lost")
-        await self._turns.drop(turn_id)
-        await self._local.give_away(turn_id)
-        del self._moved[turn_id]
-        await self._imports.fresh_turn(turn_id)
-
-    async def _forget(self, session_id: str) -> None:
-        for turn in self._turns.running():
-            if turn.session_id == session_id:
-                await self._turns.drop(turn.turn_id)
-        await self._local.forget([session_id])
-        del self._forgotten[session_id]
-
-    async def _forget_deleted(self) -> None:
-        deleted = await self._shared.forgotten_since(self._forgotten_at)
-        here = [session_id for session_id, _ in deleted if await self._local.version(session_id) is not None]
-        if here:
-            await self._local.forget(here)
-        self._forgotten_at = max((at for _, at in deleted), default=self._forgotten_at)
 
 
 async def _by_itself(turn_id: str, work: Awaitable[None]) -> bool:

@@ -36,6 +36,8 @@ ANSWER_SECONDS = 2.0
 """How long Redis has to answer; so long a silence is an outage."""
 RENEWED_AT_ONCE = 500
 TAKEN_AT_ONCE = 16
+FORGOTTEN_AT_ONCE = 500
+"""Of so many deleted sessions an engine hears at once: one that begins anew hears of all, of many days."""
 
 
 class RedisRuns(Runs, SharedCopies):
@@ -169,7 +171,11 @@ class RedisRuns(Runs, SharedCopies):
 
     async def forgotten_since(self, at: int) -> list[tuple[str, int]]:
         async with self._answering():
-            found = await _asked(self._redis.zrangebyscore(self._keys.forgotten, at, "+inf", withscores=True))
+            found = await _asked(
+                self._redis.zrangebyscore(
+                    self._keys.forgotten, at, "+inf", start=0, num=FORGOTTEN_AT_ONCE, withscores=True
+                )
+            )
         return [(session_id.decode(), int(when)) for session_id, when in found]
 
     def share_command(self, entry: JournalEntry, change: Change) -> tuple[list[str], list[Any]]:
