@@ -502,6 +502,10 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_replicas.py::test_a_session_is_answered_once_at_a_time_whichever_engine_is_asked",
         "contract/test_runs.py::test_a_session_is_claimed_for_one_turn",
     ),
+    "a session that was given to a message that then did not begin is free at once": (
+        "integration/test_queued_messages.py::test_a_message_whose_client_goes_away_while_the_session_is_given_to_it_leaves_it_free",
+        "integration/test_queued_messages.py::test_a_session_that_cannot_be_read_for_a_moment_is_free_after_it",
+    ),
     "messages that wait for their session are answered in the order in which they came, on all engines": (
         "integration/test_queued_messages.py::test_they_are_answered_in_the_order_in_which_they_came_wherever_that_was",
         "integration/test_queued_messages.py::test_the_order_holds_while_redis_is_away",
