@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, TimedOut
 from plugins_mcp.mcp.connection import MAX_PROGRESS_CHARS
+from plugins_mcp.mcp.listing import to_catalogue
 from plugins_mcp.mcp.spec import ServerSpec, Stdio, ToolOptions
 from tests.integration.servers import QUICK, connected, demo_stdio, owned, ready, script, speaking, tool_names, traced
 from tests.support.waiting import wait_until
@@ -251,6 +253,24 @@ async def test_a_tool_that_is_announced_is_listed(trace: Path, protocol: str) ->
     async with connected(demo_stdio(trace, protocol=protocol)) as server:
         await server.call("grow", {"name": "sprout"}, timeout_s=10)
         await wait_until(lambda: "sprout" in tool_names(server))
+
+
+async def test_a_listing_that_takes_long_to_check_holds_up_nothing_else(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that stood still for some seconds would lose the leases of all calls."""
+    threads: set[str] = set()
+
+    def checked(*args: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return to_catalogue(*args)
+
+    monkeypatch.setattr("plugins_mcp.mcp.server.to_catalogue", checked)
+    async with connected(demo_stdio(trace)) as server:
+        await server.call("grow", {"name": "sprout"}, timeout_s=10)
+        await wait_until(lambda: "sprout" in tool_names(server))
+    assert threads
+    assert threading.main_thread().name not in threads
 
 
 async def test_an_unknown_tool_makes_us_look_again(trace: Path) -> None:

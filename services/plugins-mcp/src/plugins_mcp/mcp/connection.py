@@ -160,6 +160,7 @@ class Connection:
                 ):
                     acknowledgement.reschedule(None)
                     delay = LISTEN_AGAIN_SECONDS[0]
+                    self._changed()  # what changed since the listing, and before this, is not told
                     async for _ in subscription:
                         self._changed()
             except MCPError as error:

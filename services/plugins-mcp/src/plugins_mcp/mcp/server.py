@@ -140,7 +140,7 @@ class McpServer:
                 offers = await connection.offers()
                 handshake.reschedule(None)
                 reached = True
-                self._opened(connection, offers)
+                await self._opened(connection, offers)
                 await self._serve(connection)
         except Exception as error:
             if not reached:
@@ -177,7 +177,7 @@ class McpServer:
         """Whether the server could be listed. When not, the session is kept: calls under way may still be well."""
         try:
             async with asyncio.timeout(self._pace.list_within):
-                self._publish(await connection.offers())
+                offers = await connection.offers()
         except TimeoutError as error:
             if connection.idle.is_set():
                 connection.lost()  # it hangs, and nobody is waiting for it: start anew
@@ -185,14 +185,15 @@ class McpServer:
         except (MCPError, ValueError) as error:
             self._reach.missed(describe(error))
         else:
+            await self._publish(offers)
             return True
         return False
 
-    def _opened(self, connection: Connection, offers: Offers) -> None:
+    async def _opened(self, connection: Connection, offers: Offers) -> None:
         self.generation += 1
         self._stale.clear()
         self._reach.opened(connection)
-        self._publish(offers)
+        await self._publish(offers)
         self.tried.set()
         log.info("server %r: connected, protocol %s", self.spec.name, connection.client.protocol_version)
 
@@ -205,9 +206,10 @@ class McpServer:
         if died and self.spec.options.protocol == "auto" and isinstance(self.spec.transport, Stdio):
             self._dies_when_probed = not self._dies_when_probed
 
-    def _publish(self, offers: Offers) -> None:
+    async def _publish(self, offers: Offers) -> None:
         new = offers != self._offers
         if new:
+            # To check a thousand schemas takes seconds, in which a loop that stood still would lose its leases.
+            self.catalogue = await asyncio.to_thread(to_catalogue, self.spec, offers)
             self._offers = offers
-            self.catalogue = to_catalogue(self.spec, offers)
         self._reach.reached(news=new)
