@@ -313,6 +313,15 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_relay.py::test_a_call_that_was_told_that_it_is_refused_never_runs",
         "integration/test_relay.py::test_a_refusal_that_nobody_takes_is_no_answer_and_the_call_is_tried_again",
     ),
+    "an MCP server that talks nonsense, or too much, harms no other and no call but its own": (
+        "integration/test_mcp_stdio.py::test_bytes_that_are_no_text_on_standard_output_do_no_harm",
+        "integration/test_mcp_stdio.py::test_a_text_that_was_cut_in_the_middle_of_a_character_is_an_answer",
+        "integration/test_mcp_stdio.py::test_an_answer_that_is_not_valid_ends_its_call_at_once_and_no_other",
+        "integration/test_mcp_stdio.py::"
+        "test_a_line_that_is_too_long_to_be_held_ends_the_connection_and_the_next_one_is_as_good",
+        "integration/test_mcp_stdio.py::test_progress_that_cannot_travel_is_made_to_fit_or_left_out",
+        "integration/test_mcp_stdio.py::test_a_listing_that_takes_long_to_check_holds_up_nothing_else",
+    ),
     "concurrency is bounded per server": (
         "integration/test_mcp_stdio.py::test_no_more_calls_run_at_once_than_configured",
     ),
