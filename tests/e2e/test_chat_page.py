@@ -430,10 +430,14 @@ def test_a_message_that_waits_can_be_taken_back(chat: ChatPage, engine: Scripted
     expect(chat.questions).to_have_text(["What is 17 * 23 + 4?", SLOW])
 
 
-def test_a_message_whose_answer_was_lost_on_the_way_is_not_sent_twice(chat: ChatPage) -> None:
+@pytest.mark.parametrize("says", [None, 502, 504])
+def test_a_message_whose_answer_was_lost_on_the_way_is_not_sent_twice(chat: ChatPage, says: int | None) -> None:
     def lose_the_answer(route: Route) -> None:
         route.fetch()
-        route.abort()
+        if says:
+            route.fulfill(status=says, content_type="text/html", body="<h1>A proxy got no answer</h1>")
+        else:
+            route.abort()
 
     chat.open()
     chat.page.route("**/v1/chat", lose_the_answer, times=1)

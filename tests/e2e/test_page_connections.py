@@ -62,6 +62,28 @@ def test_while_the_server_is_away_the_page_says_that_it_reconnects(chat: ChatPag
     chat.expect_idle()
 
 
+def test_a_conversation_that_is_opened_while_the_server_is_away_waits_for_it(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    engine.store("Kept", ("Hi", "Hello!"))
+    answers = iter((503, 502, 0))
+
+    def away(route: Route) -> None:
+        match next(answers, None):
+            case None:
+                route.continue_()
+            case 0:
+                route.abort()
+            case status:
+                route.fulfill(status=status, content_type="text/html", body="<h1>Away</h1>")
+
+    chat.open()
+    chat.page.route("**/messages", away)
+    chat.page.get_by_role("link", name="Kept").click()
+    expect(chat.answers).to_have_text("Hello!", timeout=15_000)
+    expect(chat.notice).to_be_hidden()
+
+
 def test_a_replay_of_what_was_seen_already_shows_nothing_twice(chat: ChatPage, engine: ScriptedEngine) -> None:
     def from_the_start(route: Route) -> None:
         route.continue_(headers={k: v for k, v in route.request.headers.items() if k != "last-event-id"})

@@ -1,7 +1,9 @@
 /** What can be done with a conversation: the engine's answers become actions for the state. Touches no DOM. */
 
 import { isAbort } from "./api.js";
-import { backOff, follow, pause } from "./follow.js";
+import { backOff, follow, patiently, pause } from "./follow.js";
+
+const UNHEARD = new Set([0, 502, 504]); // no answer, or a proxy says that it got none: it may have been accepted
 
 export class Chat {
   #api;
@@ -156,7 +158,7 @@ export class Chat {
       queue();
       return null;
     }
-    if (error.status === 0 && (await this.#arrived(signal))) return null;
+    if (UNHEARD.has(error.status) && (await this.#arrived(signal))) return null;
     reject();
     throw error;
   }
@@ -190,7 +192,7 @@ export class Chat {
   }
 
   async #load(sessionId, signal) {
-    const history = await this.#api.messages(sessionId, signal);
+    const history = await patiently(() => this.#api.messages(sessionId, signal), signal);
     this.#store.dispatch({ type: "loaded", history });
     return history.runningTurnId ? { turnId: history.runningTurnId, response: null } : null;
   }

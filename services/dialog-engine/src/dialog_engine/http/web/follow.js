@@ -1,4 +1,4 @@
-/** One turn's events, whatever the connection does. */
+/** One turn's events, and what else is asked for, whatever the connection does. */
 
 import { ApiError } from "./api.js";
 import { readEvents, StreamBroken } from "./sse.js";
@@ -7,6 +7,7 @@ const IDLE_MS = 45_000; // three of the server's pings
 const FIRST_DELAY_MS = 400;
 const LONGEST_DELAY_MS = 15_000;
 const UNNOTICED_MS = 1_500; // who is back by then need not know that the connection was away
+const MORE_TRIES = 5; // some ten seconds: as long as an engine takes to start again
 const PASSING = new Set([0, 408, 429]); // not reached, too slow, too many
 
 /**
@@ -45,6 +46,19 @@ export async function follow({ api, turnId, response, lastEventId = null, signal
     }
   } finally {
     absence.end();
+  }
+}
+
+/** What `ask()` brings; while it fails for what may pass it is asked again, a few times. Throws what it throws at last. */
+export async function patiently(ask, signal) {
+  for (let attempt = 0; ; attempt += 1) {
+    try {
+      return await ask();
+    } catch (error) {
+      signal.throwIfAborted();
+      if (!isPassing(error) || attempt === MORE_TRIES) throw error;
+    }
+    await pause(backOff(attempt), signal);
   }
 }
 
