@@ -601,6 +601,9 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_faults.py::test_without_redis_the_chat_still_answers_and_with_it_tools_work_again",
         "integration/test_engine_start.py::test_with_the_demo_model_and_no_worker_at_all_text_chat_works",
     ),
+    "the page says when no tools are there": (
+        "e2e/test_page_connections.py::test_the_page_says_that_no_tools_are_there_until_they_are",
+    ),
     "a call that waits for Redis or for a worker says so, until it goes on": (
         "e2e/test_stack_missing_parts.py::test_a_call_says_that_redis_is_away_and_goes_on_when_it_is_back",
         "e2e/test_stack_missing_parts.py::test_a_call_that_runs_says_so_too",

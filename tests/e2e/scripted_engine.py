@@ -86,6 +86,7 @@ class ScriptedEngine:
         self.scripts: dict[str, Script] = dict(SUGGESTED)
         self.api_key: str | None = None
         self.unavailable = False
+        self.tools = 13
         self.forget_logs = False
         self.model = {"id": "scripted", "label": "Scripted", "scripted": True}
         self.models: list[Json] = [{"name": "demo:scripted", "label": "Scripted", "default": True}]
@@ -374,7 +375,12 @@ def _sessions(engine: ScriptedEngine) -> APIRouter:
     router = APIRouter()
 
     async def about() -> Json:
-        return {"name": "callstream", "version": "0.1.0", "model": engine.model, "mcp": {"enabled": True}}
+        return {
+            "name": "callstream",
+            "version": "0.1.0",
+            "model": engine.model,
+            "mcp": {"enabled": True, "tools": engine.tools},
+        }
 
     async def models() -> Json:
         return {"models": engine.models, "toolModes": engine.tool_modes}

@@ -314,3 +314,13 @@ def test_without_the_markdown_renderer_the_answer_is_still_readable(chat: ChatPa
     chat.ask("go")
     chat.expect_idle()
     expect(chat.answers).to_have_text("plain *words*")
+
+
+def test_the_page_says_that_no_tools_are_there_until_they_are(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.tools = 0
+    chat.open()
+    tools = chat.page.get_by_test_id("tools")
+    expect(tools).to_have_text("No tools are there just now")
+    engine.tools = 3
+    chat.page.evaluate("dispatchEvent(new Event('focus'))")
+    expect(tools).to_have_text("3 tools")

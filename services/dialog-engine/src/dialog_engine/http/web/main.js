@@ -56,6 +56,7 @@ function refreshSessions() {
 const tabs = new BroadcastChannel("callstream");
 
 async function lookAround() {
+  api.about().then(({ mcp }) => drawTools(mcp), () => {});
   await refreshSessions();
   if (sessions.runsIn(store.state.sessionId)) chat.join();
 }
@@ -140,8 +141,12 @@ async function drawAbout() {
   byId("model").hidden = pickers.show(await api.models()) && !model.scripted;
   byId("scripted").hidden = !model.scripted;
   byId("version").textContent = version;
+  drawTools(mcp);
+}
+
+function drawTools(mcp) {
   byId("tools").textContent = toolsLine(mcp);
-  byId("tools").hidden = !mcp.tools;
+  byId("tools").hidden = !byId("tools").textContent;
 }
 
 /** Whether a call on the screen waits for the user: the list says so too. */

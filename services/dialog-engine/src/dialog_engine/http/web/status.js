@@ -46,8 +46,9 @@ export const NOTES = {
 
 const EXPOSURE = { gateway: "behind one gateway", search: "found by search" };
 
-/** How many tools there are, and how the model gets at them where it is not shown each. */
-export function toolsLine({ tools = 0, exposure = "direct" }) {
+/** How many tools there are, and how the model gets at them where it is not shown each; empty where there are to be none. */
+export function toolsLine({ enabled, tools = 0, exposure = "direct" }) {
+  if (!tools) return enabled ? "No tools are there just now" : "";
   const how = EXPOSURE[exposure] ? `, ${EXPOSURE[exposure]}` : "";
   return `${tools} ${tools === 1 ? "tool" : "tools"}${how}`;
 }
