@@ -484,6 +484,16 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "a question that nobody heard of is not answered when its session has gone on": (
         "integration/test_replicas.py::test_a_turn_that_nobody_knew_of_is_not_answered_when_its_session_has_gone_on",
     ),
+    "a session goes on when redis lost its running turn together with the engine": (
+        "integration/test_replicas.py::"
+        "test_a_turn_that_redis_lost_together_with_its_engine_is_ended_and_its_session_goes_on",
+        "integration/test_storage_copies.py::test_a_turn_that_was_lost_is_ended_until_somebody_knows_better",
+        "contract/test_runs.py::test_an_end_that_was_only_supposed_stands_until_one_comes_who_knows",
+        "unit/test_orphans.py::test_it_is_ended_once_when_nobody_has_known_of_it_for_long",
+        "unit/test_orphans.py::test_one_that_somebody_runs_is_let_be",
+        "unit/test_orphans.py::test_it_is_missing_for_long_only_when_it_was_all_the_time",
+        "unit/test_orphans.py::test_an_end_that_another_engine_has_shared_is_taken_in",
+    ),
     "what earlier lives of a turn have cost is told with its end": (
         "unit/test_turns.py::test_what_earlier_lives_have_cost_is_in_the_end",
     ),

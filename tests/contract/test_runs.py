@@ -45,12 +45,19 @@ class Engines:
         self.one, self.two = (RedisRuns(redis, KEYS, name, ttl_seconds=TTL) for name in ("one", "two"))
 
     async def share(
-        self, engine: RedisRuns, turn: Turn, step: Step, status: str = "running", of: Turn | None = None, **head: Any
+        self,
+        engine: RedisRuns,
+        turn: Turn,
+        step: Step,
+        status: str = "running",
+        of: Turn | None = None,
+        error_code: str | None = None,
+        **head: Any,
     ) -> Any:
         """What came of sharing how a turn is doing: that one, or the one that it is told `of`."""
         row = TurnRow(
             turn_id=(of or turn).turn_id, status=status, rounds=0, reason=None, input_tokens=0, output_tokens=0,
-            ttft_ms=None, error_code=None, error_message=None, traceparent=None, created_at=1, finished_at=None,
+            ttft_ms=None, error_code=error_code, error_message=None, traceparent=None, created_at=1, finished_at=None,
         )  # fmt: skip
         change = Change(subject=turn.subject, rows={n: msgspec.Raw(d) for n, d in encoded([row]).items()}, **head)
         entry = JournalEntry(1, turn.session_id, turn.turn_id, turn.epoch, step, b"")
@@ -286,6 +293,20 @@ async def test_what_is_shared_again_because_it_was_lost_overwrites_nothing(engin
     assert isinstance(await engines.two.claim(LATER, known=True), Busy)
 
 
+async def test_an_end_that_was_only_supposed_stands_until_one_comes_who_knows(engines: Engines) -> None:
+    nobody = replace(TURN, turn_id="")
+    for status, code, stands in (
+        ("failed", "TURN_LOST", "failed"),
+        ("done", None, "done"),
+        ("failed", "TURN_LOST", "done"),
+        ("cancelled", None, "done"),
+    ):
+        before = await engines.version()
+        assert await engines.share(engines.two, nobody, Step.AGAIN, status, of=TURN, error_code=code) == "OK"
+        assert await engines.status() == stands
+        assert (await engines.version() > before) == (status == stands)
+
+
 async def test_a_deleted_session_does_not_come_back(engines: Engines) -> None:
     await engines.begin()
     assert await engines.two.forget("session-1", "ada") == Busy("turn-1")
@@ -462,6 +483,18 @@ GUARDS = [
         "step == 'again' and 'HSETNX' or",
         "",
         test_what_is_shared_again_because_it_was_lost_overwrites_nothing,
+    ),
+    Guard(
+        "share",
+        "if there and lost(there)",
+        "if false",
+        test_an_end_that_was_only_supposed_stands_until_one_comes_who_knows,
+    ),
+    Guard(
+        "share",
+        "and lost(there)",
+        "",
+        test_an_end_that_was_only_supposed_stands_until_one_comes_who_knows,
     ),
     Guard(
         "share",

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from redis import Redis as SyncRedis
 
+from dialog_engine.chat import orphans
 from dialog_engine.chat.takeover import MAX_CUT_SHORT
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
 from dialog_engine.storage.calls import SqliteCalls
 from dialog_engine.storage.database import open_database
 from dialog_engine.storage.outbox import SqliteOutbox
 from dialog_engine.storage.turns import SqliteTurns
+from dialog_engine.streams.runs import RedisRuns
 from dialog_engine.streams.watch import RedisWatch
 from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
@@ -498,3 +500,64 @@ async def test_of_several_engines_one_takes_the_turn_over(tmp_path: Path, redis_
             assert [event.name for event in events].count("done") == 1
             assert await said(engine, turn.session_id) == ["Hi", "Hello"]
         assert len(model.asked) == asked + 1
+
+
+async def test_a_turn_that_redis_lost_together_with_its_engine_is_ended_and_its_session_goes_on(
+    tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steady, looks = 0.0, 0
+    given_up = RedisRuns.given_up
+
+    def steady_for(_: RedisWatch) -> float:
+        return steady
+
+    async def looked(runs: RedisRuns) -> list[str]:
+        nonlocal looks
+        looks += 1
+        return await given_up(runs)
+
+    async def killed(_: RedisRuns, turn: Turn) -> None:
+        """An engine that is killed gives nothing up."""
+
+    monkeypatch.setattr(RedisWatch, "steady_for", steady_for)
+    monkeypatch.setattr(RedisRuns, "given_up", looked)
+    monkeypatch.setattr(RedisRuns, "give_up", killed)
+    monkeypatch.setattr(orphans, "LOST_SECONDS", 0.0)
+    model.held.clear()
+    async with engine_in(tmp_path / "there", redis_url, model) as there:
+        async with engine_in(tmp_path / "here", redis_url, model) as here:
+            turn = await begun(here, "first")
+            session_id = turn["sessionId"]
+            await wait_until(lambda: model.open == 1, what="the model's stream")
+            assert await said(there, session_id) == ["first"]
+        with SyncRedis.from_url(redis_url) as redis:
+            redis.flushall()
+        looks = 0
+        await wait_until(lambda: looks >= 3, 10, what="looks while Redis is not steady")
+        refused = await there.client.post(f"/v1/sessions/{session_id}/turns", json={"message": "second"})
+        assert (refused.status_code, refused.json()["turnId"]) == (409, turn["turnId"])
+        steady = 60.0
+
+        async def lost() -> bool:
+            return await status(there, turn["turnId"]) == "failed"
+
+        await wait_until(lost, 10, what="the end of the turn")
+        async with engine_in(tmp_path / "third", redis_url, model) as third:
+            assert await told(third, session_id) == await told(there, session_id) == ["TURN_LOST"]
+            model.held.set()
+            await there.chat("second", sessionId=session_id)
+            assert await said(third, session_id) == ["first", "second", "Hello"]
+            # Its engine comes back after all: its word is that of all.
+            async with engine_in(tmp_path / "here", redis_url, model) as back:
+                for engine in (back, there, third):
+
+                    async def same(engine: Engine = engine) -> bool:
+                        return await told(engine, session_id) == ["TURN_OVERTAKEN", None]
+
+                    await wait_until(same, 10, what="the owner's word")
+
+
+async def told(engine: Engine, session_id: str) -> list[str | None]:
+    """With which errors the turns of a session ended."""
+    turns = (await engine.client.get(f"/v1/sessions/{session_id}/messages")).json()["turns"]
+    return [turn.get("error", {}).get("code") for turn in turns]

@@ -114,6 +114,17 @@ class TurnOvertakenError(EngineError):
     code = "TURN_OVERTAKEN"
 
 
+class TurnLostError(EngineError):
+    """Nobody knows what became of the turn."""
+
+    code = "TURN_LOST"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the engine that ran this turn is gone, and Redis has lost its data: what is known of it is kept, ask again"
+        )
+
+
 class ApprovalError(EngineError):
     """A decision on a waiting tool call cannot be taken. The text says why, and what holds instead."""
 

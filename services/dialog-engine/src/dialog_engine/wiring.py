@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from dialog_engine.chat.approvals import OwnDecisions, SharedApprovals
 from dialog_engine.chat.facts import DEFAULT_ROUTES, EVENT_TYPES
 from dialog_engine.chat.imports import Imports
+from dialog_engine.chat.orphans import Orphans
 from dialog_engine.chat.service import ChatService, Memory
 from dialog_engine.chat.shared_archive import SharedArchive, SharedSessions
 from dialog_engine.chat.shared_ends import SharedEnds
@@ -34,6 +35,7 @@ from dialog_engine.storage.archive import SqliteArchive, SqliteSessions
 from dialog_engine.storage.calls import SqliteCalls
 from dialog_engine.storage.copies import SqliteCopies
 from dialog_engine.storage.database import open_database
+from dialog_engine.storage.elsewhere import SqliteElsewhere
 from dialog_engine.storage.journal import SqliteJournal
 from dialog_engine.storage.meta import engine_id
 from dialog_engine.storage.outbox import SqliteOutbox
@@ -190,6 +192,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             local=local,
             journal=journal,
             imports=imports,
+            orphans=Orphans(SqliteElsewhere(database, journal.offer), runs, imports),
             offer=relay.offer,
             steady_for=watch.steady_for,
             note=lambda what: metrics.turns_moved.labels(what).inc(),

@@ -10,6 +10,7 @@ from dialog_engine.chat.copies import SessionCopy, TurnRow
 from dialog_engine.chat.departures import Departures
 from dialog_engine.chat.imports import Imports
 from dialog_engine.chat.journal import Journal, NotSharedError
+from dialog_engine.chat.orphans import Orphans
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.ports import UnfinishedTurns
 from dialog_engine.chat.runs import (
@@ -51,6 +52,7 @@ class Takeover:
         local: LocalCopies,
         journal: Journal,
         imports: Imports,
+        orphans: Orphans,
         offer: Callable[[Sequence[OutboxRow]], None],
         steady_for: Callable[[], float],
         note: Callable[[str], None] = lambda _: None,
@@ -64,6 +66,7 @@ class Takeover:
         self._local = local
         self._journal = journal
         self.departures = Departures(turns, shared=shared, local=local, imports=imports, note=note)
+        self._orphans = orphans
         self._offer = offer
         self._steady_for = steady_for
         self._note = note
@@ -130,13 +133,17 @@ class Takeover:
             return
         await self._take_up_left()
         free = list(await self._runs.given_up())
-        if self._steady_for() >= LEASE_SECONDS:
+        steady = self._steady_for() >= LEASE_SECONDS
+        if steady:
             # Before that, engines that live may not have had the time to renew their leases.
             free += await self._runs.run_out()
         for turn_id in free:
             # What moved from here is taken back only when all that was committed of it here is forgotten.
             if not self._turns.runs(turn_id) and not self.in_doubt(turn_id):
                 await _by_itself(turn_id, self._take_over(turn_id))
+        if steady:
+            for session_id, turn_id in await self._orphans.some():
+                await _by_itself(turn_id, self._orphans.look(session_id, turn_id))
         await self.departures.look_for_deleted()
 
     async def _take_over(self, turn_id: str) -> None:
@@ -217,7 +224,7 @@ async def _by_itself(turn_id: str, work: Awaitable[None]) -> bool:
     except (RunsUnavailableError, NotSharedError, StorageUnavailableError):
         raise  # it is so for every turn
     except Exception:
-        log.exception("turn %s cannot be taken over", turn_id)
+        log.exception("turn %s cannot be looked after", turn_id)
         return False
     return True
 

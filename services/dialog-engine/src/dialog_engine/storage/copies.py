@@ -18,6 +18,7 @@ from dialog_engine.chat.copies import (
 )
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.runs import LocalCopies
+from dialog_engine.errors import TurnLostError
 from dialog_engine.model import Choice, Turn, Usage
 from dialog_engine.storage.database import Database, Row, Transaction
 from dialog_engine.storage.outbox import add_event
@@ -270,7 +271,9 @@ def _merge_turn(tx: Transaction, session_id: str, row: TurnRow) -> None:
         " ON CONFLICT (turn_id) DO UPDATE SET status = excluded.status, rounds = excluded.rounds,"
         " reason = excluded.reason, input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens,"
         " ttft_ms = excluded.ttft_ms, error_code = excluded.error_code, error_message = excluded.error_message,"
-        " finished_at = excluded.finished_at, model = excluded.model WHERE NOT owned",
+        " finished_at = excluded.finished_at, model = excluded.model WHERE NOT owned"
+        # An end that others only suppose is no news of a turn whose end is known here.
+        " AND (excluded.error_code IS NOT ?17 OR finished_at IS NULL OR error_code IS ?17)",
         row.turn_id,
         session_id,
         row.status,
@@ -287,6 +290,7 @@ def _merge_turn(tx: Transaction, session_id: str, row: TurnRow) -> None:
         row.model,
         row.chosen_model,
         row.tool_mode,
+        TurnLostError.code,
     )
 
 

@@ -39,6 +39,12 @@ def add_session_entry(tx: Transaction, session_id: str) -> JournalEntry:
     return _insert(tx, session_id, "", 0, Step.GOES_ON, _head(tx, session_id))
 
 
+def add_again_entry(tx: Transaction, session_id: str) -> JournalEntry:
+    """Have all ended turns of a session shared, where that is missing."""
+    change = msgspec.structs.replace(_head(tx, session_id), rows=_raw(ended_rows(tx, session_id)))
+    return _insert(tx, session_id, "", 0, Step.AGAIN, change)
+
+
 def change_of(copy: SessionCopy) -> Change:
     """A whole session as one change."""
     return Change(

@@ -3,10 +3,14 @@
 -- KEYS session, run, runs, sessionsOfSubject, waiting
 -- ARGV sessionId, turn ('' for none), engine, epoch, step, leaseMs, ttl, subject, title, createdAt, updatedAt,
 --   controlChannel, controlMessage, field, row, field, row, …
---   step: 'begins' (makes the run when Redis has none), 'goes on', 'ends', 'again' (Redis had lost it: what is there stands)
+--   step: 'begins' (makes the run when Redis has none), 'goes on', 'ends', 'again' (Redis had lost it: what is there stands,
+--   but for an end that was only supposed)
 -- -> {'OK', version, before (the version that this change was made on; 0 for none)} | {'MOVED'} | {'GONE'} | {'FORGOTTEN'}
 local session, run, runs, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, turn, engine, epoch, step, ttl, updated = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[7], ARGV[11]
+
+-- Engines that did not run a turn suppose its end, until one comes that knows. No text in a row looks so: its quotes are escaped.
+local function lost(row) return string.find(row, '"errorCode":"TURN_LOST"', 1, true) end
 
 local found = redis.call('HMGET', session, 'running', 'title', 'updatedAt', 'forgotten', 'version')
 if found[4] then return {'FORGOTTEN'} end
@@ -35,7 +39,11 @@ if updated ~= '' and tonumber(updated) > tonumber(found[3] or 0) then
   redis.call('EXPIRE', index, ttl)
 end
 local put, new = step == 'again' and 'HSETNX' or 'HSET', 0
-for i = 14, #ARGV, 2 do new = new + redis.call(put, session, ARGV[i], ARGV[i + 1]) end
+for i = 14, #ARGV, 2 do
+  local there = step == 'again' and redis.call('HGET', session, ARGV[i])
+  if there and lost(there) and not lost(ARGV[i + 1]) then redis.call('HDEL', session, ARGV[i]) end
+  new = new + redis.call(put, session, ARGV[i], ARGV[i + 1])
+end
 
 if step == 'ends' then
   redis.call('HSET', run, 'ended', 1)
