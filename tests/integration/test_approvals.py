@@ -30,12 +30,6 @@ SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 DELETE = tool("files__delete", SCHEMA, title="Delete", approval=ApprovalPolicy.ALWAYS)
 
 
-@pytest.fixture
-async def model() -> AsyncGenerator[Model]:
-    async with Model().serving() as model:
-        yield model
-
-
 def publish(redis_url: str, *tools: ToolEntry) -> None:
     """A worker offers these tools; nobody runs them."""
     with SyncRedis.from_url(redis_url) as redis:

@@ -1,7 +1,6 @@
 """What a message asked for: which model answers and how it calls tools, for all of its turn, wherever that goes on."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,6 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 CHOSEN = {"model": "openai:other", "toolMode": "tool_use"}
-
-
-@pytest.fixture
-async def model() -> AsyncGenerator[Model]:
-    async with Model().serving() as model:
-        yield model
 
 
 def allowing(folder: Path, redis_url: str, model: Model) -> Settings:

@@ -6,7 +6,6 @@ import socket
 import sqlite3
 import sys
 import time
-from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,6 @@ pytestmark = pytest.mark.anyio
 
 ENGINE = Path(sys.executable).with_name("dialog-engine")
 SECRET = "hunter2hunter2"
-
-
-@pytest.fixture
-async def model() -> AsyncGenerator[Model]:
-    async with Model().serving() as model:
-        yield model
 
 
 @pytest.fixture

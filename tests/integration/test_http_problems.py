@@ -19,12 +19,6 @@ JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture
-async def model() -> AsyncGenerator[Model]:
-    async with Model().serving() as model:
-        yield model
-
-
-@pytest.fixture
 async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
     async with running_engine(settings(tmp_path, redis_url, model.url, max_message_chars=1000)) as engine:
         yield engine

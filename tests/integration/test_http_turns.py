@@ -36,12 +36,6 @@ PICTURE = b"\x89PNG not really"
 
 
 @pytest.fixture
-async def model() -> AsyncGenerator[Model]:
-    async with Model().serving() as model:
-        yield model
-
-
-@pytest.fixture
 async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
     async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
         yield engine

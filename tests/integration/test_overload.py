@@ -18,12 +18,6 @@ LIST = tool("files__list", {"type": "object"})
 
 
 @pytest.fixture
-async def model() -> AsyncGenerator[Model]:
-    async with Model().serving() as model:
-        yield model
-
-
-@pytest.fixture
 async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
     """An engine with room for one waiting call, and no worker."""
     publish(redis_url, LIST)

@@ -24,11 +24,10 @@ KEYS = Keys()
 
 
 @pytest.fixture
-async def model() -> AsyncGenerator[Model]:
+def model(model: Model) -> Model:
     """It never comes to an end of its own accord."""
-    async with Model().serving() as model:
-        model.held.clear()
-        yield model
+    model.held.clear()
+    return model
 
 
 @pytest.fixture

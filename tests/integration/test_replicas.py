@@ -30,12 +30,6 @@ pytestmark = pytest.mark.anyio
 KEYS = Keys()
 
 
-@pytest.fixture
-async def model() -> AsyncGenerator[Model]:
-    async with Model().serving() as model:
-        yield model
-
-
 @asynccontextmanager
 async def engine_in(folder: Path, redis_url: str, model: Model, **changes: Any) -> AsyncGenerator[Engine]:
     async with running_engine(settings(folder, redis_url, model.url, **changes)) as engine:

@@ -23,12 +23,6 @@ TOOL = "kinds__give"
 
 
 @pytest.fixture
-async def model() -> AsyncGenerator[Model]:
-    async with Model().serving() as model:
-        yield model
-
-
-@pytest.fixture
 async def engines(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[tuple[Engine, Engine]]:
     """Two engines with a file each, and a worker."""
     path = tmp_path / "mcp.json"

@@ -1,7 +1,6 @@
 """Models without function calling before many tools: each dialect, behind a gateway and with a search."""
 
 import json
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -122,12 +121,6 @@ async def test_a_tool_that_was_never_offered_can_be_called_by_its_name(dialect: 
 
 
 # --- A whole engine, by its settings ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def model() -> AsyncGenerator[Model]:
-    async with Model().serving() as model:
-        yield model
 
 
 @dialects

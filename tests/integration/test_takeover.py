@@ -1,7 +1,7 @@
 """Taking turns over while other things happen: a start, a shutdown, another takeover, a turn gone bad."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,10 @@ KEYS = Keys()
 
 
 @pytest.fixture
-async def model() -> AsyncGenerator[Model]:
-    async with Model().serving() as model:
-        model.held.clear()
-        yield model
+def model(model: Model) -> Model:
+    """It never comes to an end of its own accord."""
+    model.held.clear()
+    return model
 
 
 @pytest.fixture
