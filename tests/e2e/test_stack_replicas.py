@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.processes import answers
-from tests.support.replicas import Replica
+from tests.support.replicas import Replica, TryAgainError
 from tests.support.stack import Event, Stack, running_stack
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
@@ -150,6 +150,8 @@ def test_redis_may_be_restarted_between_the_death_and_the_takeover(
     stack.redis.write_down()  # this is about what the engines do, not about what a server on a busy disk may lose
     one.process.kill()
     stack.redis.kill()
+    with pytest.raises(TryAgainError):
+        two.read(turn_id, told)
     stack.redis.start()
     two.read_to_the_end(turn_id, told, 2 * TAKEOVER_SECONDS)
     check(two, session_id, turn_id, told)

@@ -18,6 +18,10 @@ from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
 
 
+class TryAgainError(Exception):
+    """The engine cannot say now: a client asks again, as the answer tells it to."""
+
+
 @dataclass
 class Replica:
     """One engine. It keeps its port and its file over all its lives."""
@@ -57,9 +61,15 @@ class Replica:
         until: "Callable[[Event], bool] | None" = None,
         give_up_at: float = math.inf,
     ) -> None:
-        """Read on where the transcript ends: to such an event, to the end of this connection, or to that time."""
+        """Read on where the transcript ends: to such an event, to the end of this connection, or to that time.
+
+        Raises:
+            TryAgainError: without Redis, an engine does not know the turns of another.
+        """
         headers = {"Last-Event-ID": transcript.last_id} if transcript.last_id else {}
         with self.http.stream("GET", f"/v1/turns/{turn_id}/events", headers=headers) as response:
+            if response.status_code == 503 and response.headers.get("Retry-After"):
+                raise TryAgainError(response.read().decode())
             assert response.status_code in (200, 204), response.read()
             # A turn of which nothing is told keeps its connection, with a comment every few seconds.
             lines = takewhile(lambda _: time.monotonic() < give_up_at, response.iter_lines())
@@ -74,7 +84,7 @@ class Replica:
         give_up_at = time.monotonic() + seconds
         while transcript.done is None:
             assert time.monotonic() < give_up_at, f"turn {turn_id} has not ended: {transcript}"
-            with suppress(httpx2.TransportError):
+            with suppress(httpx2.TransportError, TryAgainError):
                 self.read(turn_id, transcript, give_up_at=give_up_at)
             time.sleep(0.05)  # as a browser waits before it reconnects
 
