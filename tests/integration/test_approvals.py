@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from redis import Redis as SyncRedis
 
+from dialog_engine.chat.copies import SessionCopy
 from dialog_engine.model import ApprovalStatus
 from dialog_engine.storage.approvals import SqliteApprovals
 from dialog_engine.storage.copies import SqliteCopies
@@ -380,10 +381,10 @@ async def test_a_decision_that_died_with_its_engine_is_not_confirmed_to_who_give
 
         answered, give_away = asyncio.Event(), SqliteCopies.give_away
 
-        async def give_away_late(copies: SqliteCopies, turn_id: str) -> None:
+        async def give_away_late(copies: SqliteCopies, turn_id: str, copy: SessionCopy | None) -> None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(answered.wait(), 1)
-            await give_away(copies, turn_id)
+            await give_away(copies, turn_id, copy)
 
         monkeypatch.setattr(SqliteCopies, "give_away", give_away_late)
         async with running_engine(settings(tmp_path / "here", redis_url, model.url)) as here:

@@ -10,7 +10,9 @@ import pytest
 from redis import Redis as SyncRedis
 
 from dialog_engine.chat import takeover
+from dialog_engine.chat.copies import SessionCopy
 from dialog_engine.model import Turn
+from dialog_engine.storage.archive import SqliteArchive
 from dialog_engine.storage.copies import SqliteCopies
 from dialog_engine.storage.database import open_database
 from dialog_engine.storage.turns import SqliteTurns
@@ -140,10 +142,10 @@ async def test_a_turn_that_moved_comes_back_only_when_all_that_was_committed_of_
     forgets, may_forget = asyncio.Event(), asyncio.Event()
     looks: list[str] = []
 
-    async def slow_give_away(copies: SqliteCopies, turn_id: str) -> None:
+    async def slow_give_away(copies: SqliteCopies, turn_id: str, copy: SessionCopy | None) -> None:
         forgets.set()
         await may_forget.wait()
-        await give_away(copies, turn_id)
+        await give_away(copies, turn_id, copy)
 
     async def counted(runs: RedisRuns) -> Sequence[str]:
         looks.append(runs.engine_id)
@@ -169,3 +171,31 @@ async def test_a_turn_that_moved_comes_back_only_when_all_that_was_committed_of_
         session_id = (await here.client.get(f"/v1/turns/{turn_id}")).json()["sessionId"]
         messages = (await here.client.get(f"/v1/sessions/{session_id}/messages")).json()["messages"]
         assert [message["content"] for message in messages] == ["Hi", "Hello"]
+
+
+async def test_a_session_is_told_whole_while_one_of_its_turns_moves(
+    tmp_path: Path, redis_url: str, model: Model, redis_there: Any, monkeypatch: pytest.MonkeyPatch, quick_looks: None
+) -> None:
+    give_away, transcript = SqliteCopies.give_away, SqliteArchive.transcript
+    reads, given = asyncio.Event(), asyncio.Event()
+
+    async def give_away_meanwhile(copies: SqliteCopies, turn_id: str, copy: SessionCopy | None) -> None:
+        await reads.wait()
+        await give_away(copies, turn_id, copy)
+        given.set()
+
+    async def slow_transcript(archive: SqliteArchive, subject: str, session_id: str) -> Any:
+        reads.set()
+        await given.wait()
+        return await transcript(archive, subject, session_id)
+
+    async with engine_in(tmp_path / "here", redis_url, model) as here:
+        turn_id = await begun(here, model)
+        session_id = (await here.client.get(f"/v1/turns/{turn_id}")).json()["sessionId"]
+        monkeypatch.setattr(SqliteCopies, "give_away", give_away_meanwhile)
+        monkeypatch.setattr(SqliteArchive, "transcript", slow_transcript)
+        async with engine_in(tmp_path / "there", redis_url, model):
+            redis_there.zadd(KEYS.runs, {turn_id: 0})  # as if its lease had run out
+            await wait_until(lambda: redis_there.hget(KEYS.run(turn_id), "epoch") == b"2", what="the takeover")
+            messages = (await here.client.get(f"/v1/sessions/{session_id}/messages")).json()["messages"]
+        assert [message["content"] for message in messages] == ["Hi"]

@@ -191,7 +191,6 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             shared=runs,
             local=local,
             journal=journal,
-            imports=imports,
             orphans=Orphans(SqliteElsewhere(database, journal.offer), runs, imports),
             offer=relay.offer,
             steady_for=watch.steady_for,

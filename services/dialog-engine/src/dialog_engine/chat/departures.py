@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from dialog_engine.chat.imports import Imports
+from dialog_engine.chat.copies import SessionCopy
 from dialog_engine.chat.runs import LocalCopies, RunsUnavailableError, SharedCopies
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import StorageUnavailableError
@@ -23,13 +23,11 @@ class Departures:
         *,
         shared: SharedCopies,
         local: LocalCopies,
-        imports: Imports,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._turns = turns
         self._shared = shared
         self._local = local
-        self._imports = imports
         self._note = note
         self._moved: dict[str, None] = {}
         self._forgotten: dict[str, None] = {}
@@ -65,8 +63,6 @@ class Departures:
                     await self._lose(next(iter(self._moved)))
                 while self._forgotten:
                     await self._forget(next(iter(self._forgotten)))
-            except RunsUnavailableError:
-                self._wake.set()  # that one is fetched when somebody asks for it; on to the next
             except StorageUnavailableError as error:
                 log.warning("a turn that moved is still here: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
@@ -88,9 +84,23 @@ class Departures:
         log.info("turn %s runs on another engine", turn_id)
         self._note("lost")
         await self._turns.drop(turn_id)
-        await self._local.give_away(turn_id)
+        await self._local.give_away(turn_id, await self._shared_copy(turn_id))
         del self._moved[turn_id]
-        await self._imports.fresh_turn(turn_id)
+
+    async def _shared_copy(self, turn_id: str) -> SessionCopy | None:
+        """The session as the turn's new owner shares it; None when it cannot be had now: it is fetched when somebody
+        asks for it."""
+        known = await self._local.session_of(turn_id)
+        if known is None:
+            return None
+        try:
+            copy = await self._shared.whole(known[0])
+        except RunsUnavailableError:
+            return None
+        except Exception:  # rows of a later release
+            log.exception("the session of turn %s cannot be read", turn_id)
+            return None
+        return copy if isinstance(copy, SessionCopy) else None
 
     async def _forget(self, session_id: str) -> None:
         for turn in self._turns.running():

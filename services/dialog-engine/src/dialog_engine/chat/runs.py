@@ -179,8 +179,9 @@ class LocalCopies(Protocol):
         """
         ...
 
-    async def give_away(self, turn_id: str) -> None:
-        """Another engine runs the turn: forget what was committed of it here, until it is taken in again."""
+    async def give_away(self, turn_id: str, copy: SessionCopy | None) -> None:
+        """Another engine runs the turn: have what its copy of the session says of it instead of what was committed
+        here, in one step; nothing for now, without a copy."""
         ...
 
     async def forget(self, session_ids: Sequence[str]) -> None:

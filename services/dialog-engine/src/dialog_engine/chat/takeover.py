@@ -8,7 +8,6 @@ from contextlib import suppress
 
 from dialog_engine.chat.copies import SessionCopy, TurnRow
 from dialog_engine.chat.departures import Departures
-from dialog_engine.chat.imports import Imports
 from dialog_engine.chat.journal import Journal, NotSharedError
 from dialog_engine.chat.orphans import Orphans
 from dialog_engine.chat.outbox import OutboxRow
@@ -51,7 +50,6 @@ class Takeover:
         shared: SharedCopies,
         local: LocalCopies,
         journal: Journal,
-        imports: Imports,
         orphans: Orphans,
         offer: Callable[[Sequence[OutboxRow]], None],
         steady_for: Callable[[], float],
@@ -65,7 +63,7 @@ class Takeover:
         self._shared = shared
         self._local = local
         self._journal = journal
-        self.departures = Departures(turns, shared=shared, local=local, imports=imports, note=note)
+        self.departures = Departures(turns, shared=shared, local=local, note=note)
         self._orphans = orphans
         self._offer = offer
         self._steady_for = steady_for

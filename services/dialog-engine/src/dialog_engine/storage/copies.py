@@ -147,7 +147,7 @@ class SqliteCopies(LocalCopies):
 
         return await self._database.write(unit)
 
-    async def give_away(self, turn_id: str) -> None:
+    async def give_away(self, turn_id: str, copy: SessionCopy | None) -> None:
         def unit(tx: Transaction) -> None:
             tx.execute("DELETE FROM journal WHERE turn_id = ?", turn_id)
             tx.execute(
@@ -168,6 +168,8 @@ class SqliteCopies(LocalCopies):
                 "UPDATE copies SET version = -1 WHERE session_id = (SELECT session_id FROM turns WHERE turn_id = ?)",
                 turn_id,
             )
+            if copy is not None:
+                _merge(tx, copy)  # in between, readers would miss the turn
 
         await self._database.write(unit)
 
