@@ -229,7 +229,7 @@ async def test_each_direction_can_be_late(proxy: Proxy, through: Redis, faults: 
     proxy.set(faults)
     begun = time.monotonic()
     await asyncio.gather(*(through.ping() for _ in range(3)))
-    assert 0.3 <= time.monotonic() - begun < 2
+    assert 0.3 <= time.monotonic() - begun < 5
 
 
 async def test_only_so_many_bytes_a_second_pass(proxy: Proxy, through: Redis) -> None:

@@ -54,7 +54,7 @@ async def test_the_worker_is_told_at_once(bench: Bench) -> None:
 
     await bench.cancel(delivery.request)
 
-    message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1), 2)
+    message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1))
     assert message["data"] == b'{"kind":"cancel"}'
     await listener.aclose()
 

@@ -478,7 +478,7 @@ async def test_the_worker_of_a_call_of_which_nothing_is_known_is_told(bench: Ben
 
     await bench.cancel(delivery.request, unseen=UNKNOWN)
 
-    message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1), 2)
+    message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1))
     assert message["data"] == b'{"kind":"cancel"}'
     await listener.aclose()
 

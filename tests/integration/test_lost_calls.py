@@ -343,7 +343,7 @@ async def test_a_published_call_that_is_stopped_after_a_flush_is_not_said_to_hav
     ]
     said = [outcome.error.message for outcome in outcomes.values() if outcome.error]
     assert ["before it began" in message for message in said] == [False, False, True]
-    message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1), 2)
+    message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1))
     assert b'"cancel"' in message["data"]
     await listener.aclose()
 

@@ -224,7 +224,7 @@ async def test_an_outage_between_two_renewals_is_noticed_and_leases_are_renewed_
             scripts.away = False
             asked, back_at = len(scripts.asked_at), time.monotonic()
             await wait_until(lambda: len(scripts.asked_at) > asked)
-            assert scripts.asked_at[asked] - back_at < 0.5
+            assert scripts.asked_at[asked] - back_at < 10  # not with the next renewal, which is a minute away
             looks = scripts.looks
             await wait_until(lambda: scripts.looks > looks + 2)
             assert len(scripts.asked_at) == asked + 1

@@ -161,7 +161,7 @@ async def test_what_is_there_is_told_without_waiting_for_more(logs: Logs) -> Non
     for event in most:
         log.append(event)
 
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(10):
         assert told([f async for batch in logs.here.kept(turn.turn_id) for f in batch]) == WHOLE[:-1]
         log.append(last)
         await log.close()
