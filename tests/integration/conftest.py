@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from dialog_engine.streams import intake, relay
 from tests.integration.engines import Model
 
 
@@ -12,3 +13,10 @@ async def model() -> AsyncGenerator[Model]:
     """A model that engines can ask."""
     async with Model().serving() as model:
         yield model
+
+
+@pytest.fixture
+def rare_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the relay is not told of it does not find within a test."""
+    for module in (intake, relay):
+        monkeypatch.setattr(module, "POLL_SECONDS", 60.0)

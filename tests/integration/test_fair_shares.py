@@ -12,7 +12,7 @@ import pytest
 
 from dialog_engine.chat.facts import DEFAULT_ROUTES
 from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.streams.intake import POLL_SECONDS
+from dialog_engine.streams import intake
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.refusals import Rejected
 from dialog_engine.streams.relay import BATCH, Relay
@@ -209,11 +209,13 @@ async def test_subjects_that_ask_for_much_get_equal_shares(engine: Engine, worke
     assert max(shares) - min(shares) <= 2 * WINDOW
 
 
-async def test_a_place_that_becomes_free_is_given_on_at_once(engine: Engine, workers: Workers) -> None:
+async def test_a_place_that_becomes_free_is_given_on_at_once(
+    engine: Engine, workers: Workers, rare_polls: None
+) -> None:
     async with at_work(engine.relay.run, engine.hear), workers.working():
         engine.asks("a", 30 * WINDOW)
-        # By asking the ledger alone a window's worth of calls would go per second.
-        await wait_until(lambda: len(workers.begun) == 30 * WINDOW, 10 * POLL_SECONDS)
+        # By asking the ledger alone a window's worth of calls would go with each poll.
+        await wait_until(lambda: len(workers.begun) == 30 * WINDOW, 30)
 
 
 async def test_a_lost_ring_is_made_good_by_asking_the_ledger(engine: Engine, workers: Workers) -> None:
@@ -258,13 +260,16 @@ async def test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream(
     assert isinstance(engine.answers.get(ended.event_id), replies.AlreadyFinished | None)
 
 
-async def test_calls_whose_end_is_heard_of_only_through_their_results_free_their_places(engine: Engine) -> None:
+async def test_calls_whose_end_is_heard_of_only_through_their_results_free_their_places(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "POLL_SECONDS", 4.0)
     engine.deaf = True
     async with at_work(engine.relay.run):
         rows = engine.asks("a", WINDOW + 1)
         await engine.settled(WINDOW)
         engine.relay.offer([engine.outbox.answer(rows[0].event_id)])
-        await wait_until(lambda: rows[WINDOW].event_id in engine.answers, POLL_SECONDS)
+        await wait_until(lambda: rows[WINDOW].event_id in engine.answers, intake.POLL_SECONDS / 2)
 
 
 async def test_an_earlier_lifes_calls_have_their_places(engine: Engine, workers: Workers) -> None:
@@ -346,12 +351,12 @@ async def test_past_the_backlog_limit_only_who_has_its_share_is_refused(redis_ur
         assert engine.relay.held == 30
 
 
-async def test_a_request_that_the_ledger_has_an_answer_for_takes_no_place(engine: Engine) -> None:
+async def test_a_request_that_the_ledger_has_an_answer_for_takes_no_place(engine: Engine, rare_polls: None) -> None:
     rows = engine.commits("a", 2 * WINDOW)
     over = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "stopped")
     for row in rows[:WINDOW]:
         await engine.ledger.cancel(row.event_id, decode_request(row.payload).mailbox, over, b"{}")
     async with at_work(engine.relay.run):
         engine.relay.offer(rows)
-        await wait_until(lambda: len(engine.answers) == 2 * WINDOW, POLL_SECONDS)
+        await wait_until(lambda: len(engine.answers) == 2 * WINDOW)
     assert isinstance(engine.answers[rows[-1].event_id], replies.Queued)

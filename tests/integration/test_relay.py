@@ -10,7 +10,7 @@ import pytest
 from dialog_engine.chat.facts import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
-from dialog_engine.streams.intake import POLL_SECONDS
+from dialog_engine.streams import intake
 from dialog_engine.streams.refusals import Rejected
 from dialog_engine.streams.relay import BATCH, Relay
 from dialog_engine.streams.routes import check_routes
@@ -65,17 +65,14 @@ async def bench(redis_url: str) -> AsyncGenerator[Bench]:
 
 
 @pytest.mark.every_redis
-async def test_a_commit_wakes_the_relay_without_any_polling(bench: Bench) -> None:
+async def test_a_commit_wakes_the_relay_without_any_polling(bench: Bench, rare_polls: None) -> None:
     async with at_work(bench.relay.run):
         await wait_until(lambda: bench.outbox.looks == 1)
         await asyncio.sleep(0)
-        loop = asyncio.get_running_loop()
         row = bench.outbox.call(request(await bench.deadline()))
-        offered_at = loop.time()
         bench.relay.offer([row])
         await wait_until(lambda: row.event_id in bench.answers)
 
-        assert loop.time() - offered_at < POLL_SECONDS / 2
         assert bench.answers[row.event_id] == [replies.Queued(entry=_entry(bench, row.event_id), backlog=0)]
         await wait_until(bench.empty)
         assert await bench.backlog() == 1
@@ -87,17 +84,13 @@ def _entry(bench: Bench, correlation_id: str) -> str:
     return answer.entry
 
 
-async def test_what_an_earlier_life_left_is_published_in_one_go(bench: Bench) -> None:
+async def test_what_an_earlier_life_left_is_published_in_one_go(bench: Bench, rare_polls: None) -> None:
     deadline = await bench.deadline()
     for _ in range(5 * BATCH + 1):
         bench.outbox.call(request(deadline))
 
     async with at_work(bench.relay.run):
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        await wait_until(bench.empty)
-        # One look per batch, with no pause between them.
-        assert loop.time() - begun < 3 * POLL_SECONDS
+        await wait_until(bench.empty, 30, what="one look per batch, with no pause between them")
     assert await bench.backlog() == 5 * BATCH + 1
 
 
@@ -296,7 +289,10 @@ async def test_a_call_that_was_told_that_it_is_refused_never_runs(redis_url: str
         assert await bench.backlog() == 0
 
 
-async def test_a_refusal_that_comes_up_while_the_table_is_read_is_told_at_once(redis_url: str) -> None:
+async def test_a_refusal_that_comes_up_while_the_table_is_read_is_told_at_once(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "POLL_SECONDS", 4.0)
     async with aclosing(Bench(redis_url, backlog_limit=1, window=1)) as bench:
         deadline = await bench.deadline()
         refused: list[tuple[str, float]] = []
@@ -316,7 +312,7 @@ async def test_a_refusal_that_comes_up_while_the_table_is_read_is_told_at_once(r
             await wait_until(lambda: len(bench.answers) == 2)
             [(correlation_id, offered_at)] = refused
             assert isinstance(bench.answers[correlation_id][0], replies.Overloaded)
-            assert asyncio.get_running_loop().time() - offered_at < POLL_SECONDS / 2
+            assert asyncio.get_running_loop().time() - offered_at < intake.POLL_SECONDS / 2
 
 
 async def test_the_ledgers_word_on_a_request_is_passed_on(bench: Bench) -> None:

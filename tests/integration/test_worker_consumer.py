@@ -377,9 +377,9 @@ async def test_a_stream_that_cannot_be_read_is_not_asked_for_in_a_hurry(
     # The group is there for who makes it and looks for what is its own, and not for who reads on.
     monkeypatch.setattr("redis.asyncio.Redis.xreadgroup", group_gone)
     async with crew.consuming(times=LeaseTimes()) as (consumer, gate):
-        await wait_until(lambda: asked == 2)
-        begun = time.monotonic()
-        await wait_until(lambda: asked == 4)
+        await wait_until(lambda: asked >= 2)
+        begun, before = time.monotonic(), asked
+        await wait_until(lambda: asked >= before + 2)
         assert time.monotonic() - begun > 0.5
         assert not gate.taken
         assert not consumer.reading

@@ -25,6 +25,8 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 TIMES = LeaseTimes(lease=0.5, renew=0.05, renew_again=0.02, give_up=0.4, loop_alive=0.25, beat=0.02)
+PATIENT = replace(TIMES, lease=50.0, give_up=40.0, loop_alive=25.0)
+"""Renewed as often, and not lost when the machine has something else to do for a moment."""
 
 
 @dataclass
@@ -136,10 +138,11 @@ def hold(keeper: LeaseKeeper, told: Told, what: Delivery | None = None) -> Any:
 
 async def test_a_lease_is_renewed_from_a_thread_of_its_own_for_as_long_as_it_is_held() -> None:
     scripts, told = Scripts(), Told()
-    async with keeping(scripts) as keeper:
+    times = replace(PATIENT, give_up=1.0)
+    async with keeping(scripts, times) as keeper:
         with hold(keeper, told):
             begun = time.monotonic()
-            await wait_until(lambda: time.monotonic() - begun > 2 * TIMES.give_up)
+            await wait_until(lambda: time.monotonic() - begun > 2 * times.give_up)
         asked = len(scripts.asked_at)
         assert asked >= 8
         await anyio.sleep(3 * TIMES.renew)
@@ -150,7 +153,7 @@ async def test_a_lease_is_renewed_from_a_thread_of_its_own_for_as_long_as_it_is_
 
 async def test_a_cancel_flag_is_told_once_however_often_it_is_seen() -> None:
     scripts, told = Scripts(answer=[b"OK", 1]), Told()
-    async with keeping(scripts) as keeper:
+    async with keeping(scripts, PATIENT) as keeper:
         with hold(keeper, told):
             await wait_until(lambda: len(scripts.asked_at) > 5)
     assert told.cancels == 1
@@ -159,7 +162,7 @@ async def test_a_cancel_flag_is_told_once_however_often_it_is_seen() -> None:
 
 async def test_a_lease_that_another_worker_has_is_lost_once_and_asked_for_no_more() -> None:
     scripts, told = Scripts(answer=[b"STALE"]), Told()
-    async with keeping(scripts) as keeper:
+    async with keeping(scripts, PATIENT) as keeper:
         with hold(keeper, told):
             await wait_until(lambda: told.losses)
             asked = len(scripts.asked_at)
@@ -242,12 +245,13 @@ async def test_a_server_that_was_started_anew_unnoticed_gets_all_renewals_at_onc
 
 async def test_however_many_leases_there_are_they_are_renewed_in_one_round_trip() -> None:
     scripts, told = Scripts(), Told()
-    async with keeping(scripts) as keeper:
+    async with keeping(scripts, PATIENT) as keeper:
         with contextlib.ExitStack() as held:
             for _ in range(500):
                 held.enter_context(hold(keeper, told))
-            await wait_until(lambda: scripts.round_trips == 3)
-            assert len(scripts.asked_at) == 3 * 500
+            await wait_until(lambda: scripts.round_trips >= 3)
+    # The first may have been on its way before all were held.
+    assert len(scripts.asked_at) > 500 * (scripts.round_trips - 1)
     assert told == Told()
 
 
@@ -255,7 +259,7 @@ async def test_however_many_leases_there_are_they_are_renewed_in_one_round_trip(
 async def test_a_lease_that_cannot_be_renewed_hides_no_other(error: Exception) -> None:
     scripts, told, other, stuck = Scripts(), Told(), Told(), delivery()
     scripts.refused[Keys().call(stuck.request.correlation_id)] = error
-    async with keeping(scripts) as keeper:
+    async with keeping(scripts, replace(PATIENT, give_up=1.0, lease=2.0)) as keeper:
         with hold(keeper, told, stuck), contextlib.ExitStack() as others:
             for _ in range(5):
                 others.enter_context(hold(keeper, other))
