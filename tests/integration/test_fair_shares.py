@@ -352,11 +352,12 @@ async def test_past_the_backlog_limit_only_who_has_its_share_is_refused(redis_ur
 
 
 async def test_a_request_that_the_ledger_has_an_answer_for_takes_no_place(engine: Engine, rare_polls: None) -> None:
-    rows = engine.commits("a", 2 * WINDOW)
     over = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "stopped")
-    for row in rows[:WINDOW]:
-        await engine.ledger.cancel(row.event_id, decode_request(row.payload).mailbox, over, b"{}")
     async with at_work(engine.relay.run):
+        await wait_until(lambda: engine.outbox.looks)  # its places were checked, too
+        rows = engine.commits("a", 2 * WINDOW)
+        for row in rows[:WINDOW]:
+            await engine.ledger.cancel(row.event_id, decode_request(row.payload).mailbox, over, b"{}")
         engine.relay.offer(rows)
         await wait_until(lambda: len(engine.answers) == 2 * WINDOW)
     assert isinstance(engine.answers[rows[-1].event_id], replies.Queued)
