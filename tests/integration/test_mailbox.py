@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis import Redis as SyncRedis
 
-from dialog_engine.streams.mailbox import BLOCK_SECONDS, QUIET_SECONDS, SWEEP_SECONDS, Mailbox
+from dialog_engine.streams.mailbox import BLOCK_SECONDS, SWEEP_SECONDS, Mailbox
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
@@ -20,7 +20,8 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
-FOUND_WITHIN = SWEEP_SECONDS + QUIET_SECONDS + 1
+FOUND_WITHIN = 5.0
+"""What is promised of a reply whose ring was lost."""
 
 
 class Office:
@@ -117,13 +118,10 @@ async def test_a_reply_that_came_before_the_mailbox_was_read_is_found_at_once(of
 async def test_a_lost_ring_is_made_good_by_the_sweep(office: Office) -> None:
     async with at_work(office.mailbox.run):
         await office.reading()
-        loop = asyncio.get_running_loop()
         call = await finished(office)  # rung, and nobody had subscribed yet
         await office.reading()
         with office.mailbox.subscribed([call], office.note):
-            begun = loop.time()
             await wait_until(lambda: office.replies.get(call), FOUND_WITHIN)
-            assert loop.time() - begun <= SWEEP_SECONDS + QUIET_SECONDS + 0.5
     assert office.replies[call] == [CallFinished(answered("42"))]
 
 
