@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine, serving
@@ -37,6 +37,12 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=binary, args=_ARGUMENTS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> None:
+    """A browser may have little of the machine, and an engine needs seconds to start."""
+    expect.set_options(timeout=20_000)
 
 
 @pytest.fixture

@@ -24,14 +24,6 @@ def stack() -> Generator[Stack]:
         yield stack
 
 
-@pytest.fixture(autouse=True)
-def patience() -> Generator[None]:
-    """An engine needs seconds to start."""
-    expect.set_options(timeout=20_000)
-    yield
-    expect.set_options(timeout=5_000)
-
-
 @pytest.fixture
 def base_url(stack: Stack) -> str:
     return stack.url
