@@ -20,6 +20,13 @@ _CALL = {
 }
 _RESULT = re.compile(r"<tool_use_result>\s*<(?:name|result)>|<function_results>\s*<result>")
 _OPENERS = {"tool_use": ("<tool_use>",), "function_calls": ("<function_calls>", "<invoke")}
+_HALF = {
+    "tool_use": re.compile(r'<tool_use>\s*(<\w*|<name>\s*(</?\w*)?|\{\s*"?\w*"?\s*:?\s*"?)'),
+    "function_calls": re.compile(
+        r"""<function_calls>\s*<\w*\s*|(<function_calls>\s*)?<invoke\s+n\w*\s*=?\s*["']{0,2}\s*/?"""
+    ),
+}
+"""Half a call that ends before its name begins: the model hears of all others."""
 _CUT = (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
 
 
@@ -81,7 +88,7 @@ def _text_is_kept(dialect: Dialect, reply: str, finish: FinishReason, events: Se
         if calls_of(events):
             assert text[len(shown) :].startswith(_OPENERS[dialect.name]), reply
         elif finish not in _CUT:
-            assert shown == text, reply
+            assert shown == text or _HALF[dialect.name].fullmatch(text[len(shown) :]), reply
     if "`" not in shown and "~" not in shown:
         found = _CALL[dialect.name].search(shown)
         assert not found or found.end() - found.start() > 900, reply

@@ -26,6 +26,8 @@ NEITHER = 'between <invoke> and </invoke> is neither <parameter name="…">value
 
 _NAME = re.compile(r"""\sname\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)')""")
 
+_NAME_BEGUN = re.compile(r"""\s*|\s(?:n|na|nam|name\s*(?:=\s*(?:"([^"<>]*)"?|'([^'<>]*)'?)?)?)\s*/?""")
+
 
 @dataclass(slots=True)
 class _Invoke:
@@ -126,7 +128,11 @@ class FunctionCallsGrammar:
 
 def _invoked(source: Source) -> Reading[Head | None]:
     """The rest of the opening tag of a call."""
-    name, empty = yield from _tag(source)
+    try:
+        name, empty = yield from _tag(source)
+    except CutError as cut:
+        begun = _NAME_BEGUN.fullmatch(cut.text)
+        raise CutError((begun[1] or begun[2] or "") if begun else cut.text) from None
     return Head(name, Written(name, "{}", source.doubt) if empty else None) if name else None
 
 

@@ -1,5 +1,6 @@
 """One reply of a model: what of its text is for the user, and which calls it holds."""
 
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -13,6 +14,8 @@ T = TypeVar("T")
 
 MAX_HEAD = 1_000
 """Characters after its opening tag in which a block must have named its tool; with more it is none."""
+
+_NAME_BEGUN = re.compile(r"[\w.\-]*")
 
 CUT_OFF = "the reply broke off inside this call. Write the whole call again, shorter if it was too long."
 
@@ -151,10 +154,10 @@ class ReplyReader:
         standing = follows or self._page.at_line_start
         try:
             head = yield from self._head(self._grammar.head(self._source, opener), MAX_HEAD)
-        except CutError:
-            # Cut off by a limit before it named its tool: nobody can make use of it, and it is no text.
+        except CutError as cut:
+            # Before it named its tool: nobody can make use of that, and it is no text.
             head = None
-            if not self._cleanly:
+            if not self._cleanly or (standing and self._breaks_off(cut)):
                 self._source.rest()
                 return True
         if head is None or not (head.name in self._known or (standing and head.whole)):
@@ -166,6 +169,16 @@ class ReplyReader:
         for call in (yield from self._grammar.body(self._source, head)):
             problem = call.problem or ("" if call.closed or self._cleanly else CUT_OFF)
             self._calls.append(ToolCallEvent(self._mint(), call.name, call.arguments, problem=problem))
+        return True
+
+    def _breaks_off(self, cut: CutError) -> bool:
+        """Whether what is `cut` at the model's own end is half a call, and not talk of a tag. The model hears of it, if
+        it got as far as the name."""
+        name = cut.text.strip()
+        if self._source.blank_since_mark or not _NAME_BEGUN.fullmatch(name):
+            return False
+        if name:
+            self._calls.append(ToolCallEvent(self._mint(), name, "", problem=CUT_OFF))
         return True
 
     def _imitation(self, opener: str) -> Reading[bool]:

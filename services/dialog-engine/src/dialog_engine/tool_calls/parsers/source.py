@@ -22,7 +22,8 @@ _TAGS = re.compile("<")
 
 
 class CutError(Exception):
-    """The text ended where it could have gone on. `text` is what an unfinished `until` had read."""
+    """The text ended where it could have gone on. `text` is what an unfinished `until` or `upto` had read; of the head
+    of a block, its name as far as it goes."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__("the text is cut")
@@ -77,6 +78,11 @@ class Source:
     def available_since_mark(self) -> int:
         """Characters that have come since the mark, read or not."""
         return len(self._text) - (self._at if self._mark is None else self._mark)
+
+    @property
+    def blank_since_mark(self) -> bool:
+        """Whether nothing but white space has come since the mark."""
+        return not self._text[self._at if self._mark is None else self._mark :].strip()
 
     # --- What is there ---
 
