@@ -475,6 +475,9 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_takeover.py::test_a_turn_that_moved_comes_back_only_when_all_that_was_committed_of_it_is_forgotten",
         "integration/test_takeover.py::test_what_is_given_up_is_not_taken_over_by_an_engine_that_goes_down_itself",
     ),
+    "a session is told whole while a turn of it moves to another engine": (
+        "integration/test_takeover.py::test_a_session_is_told_whole_while_one_of_its_turns_moves",
+    ),
     "a turn that cannot be read holds up neither a start nor other turns": (
         "integration/test_takeover.py::test_a_turn_that_cannot_be_taken_up_holds_up_neither_the_others_nor_the_start",
     ),
