@@ -16,6 +16,7 @@ from deploy.local.ports import free_port
 from plugins_contract.announcements import LISTEN_SECONDS, announcements
 from plugins_contract.connections import LONGEST_BLOCK, blocking_client, command_client, thread_client
 from tests.support.servers import LocalServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -119,6 +120,13 @@ async def silent_at_will(url: str) -> AsyncGenerator[tuple[str, Callable[[], Non
     server.close()
 
 
+def at_work(url: str) -> bool:
+    """Whether a server has two connections and a thread that ask, one that waits for entries and one that listens."""
+    with thread_client(url) as observer:
+        doing = [client["cmd"] for client in observer.client_list()]  # pyright: ignore[reportGeneralTypeIssues, reportArgumentType]
+    return doing.count("ping") >= 3 and {"xread", "subscribe"} <= {*doing}
+
+
 async def for_ever(use: Callable[[], Awaitable[Any]]) -> None:
     while True:
         await use()
@@ -154,7 +162,7 @@ async def test_every_kind_of_client_notices_within_8_seconds_that_its_peer_is_si
             tasks.create_task(until_it_fails("blocking read", wait))
             tasks.create_task(until_it_fails("pub/sub", listen))
             tasks.create_task(until_it_fails("thread", lambda: asyncio.to_thread(thread.ping)))
-            await asyncio.sleep(0.5)  # each of them is in the middle of something
+            await wait_until(lambda: at_work(redis_url), what="each of them to be in the middle of something")
             assert not noticed
             silent_since = time.monotonic()
             fall_silent()

@@ -27,6 +27,7 @@ NEITHER = 'between <invoke> and </invoke> is neither <parameter name="…">value
 _NAME = re.compile(r"""\sname\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)')""")
 
 _NAME_BEGUN = re.compile(r"""\s*|\s(?:n|na|nam|name\s*(?:=\s*(?:"([^"<>]*)"?|'([^'<>]*)'?)?)?)\s*/?""")
+"""What is there of a tag that ends before its `>`: its attribute `name`, as far as it goes."""
 
 
 @dataclass(slots=True)
