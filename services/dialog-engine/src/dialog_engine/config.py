@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from dialog_engine.errors import ConfigurationError
-from dialog_engine.setting_types import PROVIDERS, Headers, HttpUrl, ModelNames, is_loopback
+from dialog_engine.setting_types import PROVIDERS, DatabaseUrl, Headers, HttpUrl, ModelNames, is_loopback
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import MAX_TIMEOUT_MS
 from plugins_contract.settings import RedisSettings, problems
@@ -38,8 +38,14 @@ class Settings(RedisSettings, BaseSettings):
         description="Who may use the API: name:key,name:key. Sessions belong to the name. Empty: loopback only.",
     )
     outbox_path: Path = Field(
-        Path(".data/dialog-engine.sqlite3"), description="The SQLite file: history, turns and outbox."
+        Path(".data/dialog-engine.sqlite3"),
+        description="The SQLite file of one engine: sessions, turns and outbox. Not used with DATABASE_URL.",
     )
+    database_url: DatabaseUrl | None = Field(
+        None,
+        description="PostgreSQL 15 or newer instead, which any number of engines share: postgresql://user:password@host/db",
+    )
+    database_pool_size: int = Field(8, ge=1, le=100, description="Connections to PostgreSQL at most, of each engine.")
     outbox_routes: dict[str, str] = Field(
         default_factory=dict, description="JSON: event type to stream, added to the routes that are built in."
     )
@@ -136,9 +142,6 @@ class Settings(RedisSettings, BaseSettings):
         " wait behind them. 0: any number.",
     )
 
-    session_copy_days: int = Field(
-        30, ge=1, description="How long other engines can go on with a session after its last change."
-    )
     shutdown_grace_seconds: float = Field(5, ge=0, description="How long running turns may go on after SIGTERM.")
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="How much to log.")
 

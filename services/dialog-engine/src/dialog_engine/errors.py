@@ -108,21 +108,13 @@ class TurnCrashesError(EngineError):
     code = "TURN_CRASHES"
 
 
-class TurnOvertakenError(EngineError):
-    """While the turn's engine was away, and nobody knew of the turn, its session went on without it."""
+class TurnFencedError(EngineError):
+    """Another engine runs the turn by now, or it has ended: nothing of it may be written here."""
 
-    code = "TURN_OVERTAKEN"
+    code = "TURN_FENCED"
 
-
-class TurnLostError(EngineError):
-    """Nobody knows what became of the turn."""
-
-    code = "TURN_LOST"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the engine that ran this turn is gone, and Redis has lost its data: what is known of it is kept, ask again"
-        )
+    def __init__(self, turn_id: str) -> None:
+        super().__init__(f"turn {turn_id} is not run by this engine any more")
 
 
 class ApprovalError(EngineError):
@@ -182,14 +174,8 @@ class ArgumentsRefusedError(ApprovalError):
         self.message = message
 
 
-class TurnElsewhereError(EngineError):
-    """The turn is between two owners, or its owner cannot be reached. Nothing was done; trying again may help."""
-
-    code = "TURN_ELSEWHERE"
-
-
 class StorageUnavailableError(EngineError):
-    """Nothing can be committed now (disk full, file locked or gone). Nothing was accepted."""
+    """Nothing can be committed now (disk full, database away). Nothing was accepted, unless the text says otherwise."""
 
     code = "STORAGE_UNAVAILABLE"
 

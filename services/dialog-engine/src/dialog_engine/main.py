@@ -31,7 +31,8 @@ def main() -> None:
     except EngineError as error:
         _give_up(error)
     logging.basicConfig(level=settings.log_level, format=LOG_FORMAT)
-    logging.getLogger("aiohttp").setLevel(logging.WARNING)
+    for chatty in ("aiohttp", "aiosqlite"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     closing = asyncio.Event()
     start = PlainStart(build_app(settings, closing))
     with listener:

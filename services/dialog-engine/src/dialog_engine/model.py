@@ -223,6 +223,11 @@ class ToolStatus(StrEnum):
     UNKNOWN = "unknown"
     REFUSED = "refused"
 
+    @property
+    def final(self) -> bool:
+        """Whether it is the last step of a call."""
+        return self not in (ToolStatus.PENDING, ToolStatus.QUEUED, ToolStatus.RUNNING, ToolStatus.PROGRESS)
+
 
 class ApprovalStatus(StrEnum):
     """How the approval of a tool call stands."""

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-from dialog_engine.chat.lines import Lines
+from dialog_engine.chat.session_queue import SessionQueue
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http.services import Readiness
 from dialog_engine.http.sse import Streams
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.storage.database import Database
-from dialog_engine.storage.outbox import SqliteOutbox
+from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.streams.relay import Relay
 from dialog_engine.streams.watch import RedisWatch
-from dialog_engine.tool_calls.desk import ApprovalDesk
 from dialog_engine.tool_calls.directory import ToolDirectory
+from dialog_engine.tool_calls.pending_approvals import PendingApprovals
 from plugins_contract.backlog import read_backlog
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import GROUP, Keys
@@ -33,10 +33,10 @@ class Readings:
     """Reads the parts of one engine. `has_workers` says whether it needs any: without MCP it does not."""
 
     database: Database
-    outbox: SqliteOutbox
+    outbox: SqlOutbox
     relay: Relay
-    desk: ApprovalDesk
-    lines: Lines
+    approvals: PendingApprovals
+    queue: SessionQueue
     streams: Streams
     watch: RedisWatch
     tools: ToolDirectory
@@ -71,9 +71,9 @@ class Readings:
             metrics.outbox_rows.set(waiting)
             metrics.outbox_oldest.set(oldest_ms / 1000)
         metrics.calls_held.set(self.relay.held)
-        metrics.messages_queued.set(len(self.lines))
+        metrics.messages_queued.set(len(self.queue))
         metrics.event_streams.set(self.streams.open)
-        metrics.approvals_waiting.set(self.desk.waiting)
+        metrics.approvals_waiting.set(self.approvals.waiting)
         metrics.redis_up.set(self.watch.available)
         try:
             async with asyncio.timeout(SCRAPE_SECONDS):

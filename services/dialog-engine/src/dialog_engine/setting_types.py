@@ -25,6 +25,13 @@ def _url(url: str, *schemes: str) -> str:
     return url
 
 
+def _postgres_url(url: SecretStr) -> SecretStr:
+    """It holds a password; what is wrong with the rest of it, libpq says when it connects."""
+    if not url.get_secret_value().startswith(("postgresql://", "postgres://")):
+        raise ValueError("must begin with postgresql://, such as postgresql://user:password@host:5432/callstream")
+    return url
+
+
 def _models(value: object) -> object:
     """Names of models in a text, between commas."""
     return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
@@ -49,6 +56,7 @@ def _headers(value: object) -> object:
 
 Headers = Annotated[dict[str, SecretStr], NoDecode, BeforeValidator(_headers)]
 ModelNames = Annotated[tuple[Annotated[str, AfterValidator(_model_name)], ...], NoDecode, BeforeValidator(_models)]
+DatabaseUrl = Annotated[SecretStr, AfterValidator(_postgres_url)]
 HttpUrl = Annotated[str, AfterValidator(lambda url: _url(url, "http", "https"))]
 
 

@@ -8,15 +8,10 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from redis.asyncio import Redis
 
-from dialog_engine.chat.approvals import OwnDecisions, SharedApprovals
+from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.facts import DEFAULT_ROUTES, EVENT_TYPES
-from dialog_engine.chat.imports import Imports
-from dialog_engine.chat.orphans import Orphans
+from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.service import ChatService, Memory
-from dialog_engine.chat.shared_archive import SharedArchive, SharedSessions
-from dialog_engine.chat.shared_ends import SharedEnds
-from dialog_engine.chat.shared_turns import SharedTurns
-from dialog_engine.chat.takeover import Takeover
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
 from dialog_engine.http.app import State, create_app
@@ -30,51 +25,43 @@ from dialog_engine.loops import kept_running, left_when
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm
 from dialog_engine.readings import Readings
-from dialog_engine.storage.approvals import SqliteApprovals
-from dialog_engine.storage.archive import SqliteArchive, SqliteSessions
-from dialog_engine.storage.calls import SqliteCalls
-from dialog_engine.storage.copies import SqliteCopies
-from dialog_engine.storage.database import open_database
-from dialog_engine.storage.elsewhere import SqliteElsewhere
-from dialog_engine.storage.journal import SqliteJournal
-from dialog_engine.storage.meta import engine_id
-from dialog_engine.storage.outbox import SqliteOutbox
-from dialog_engine.storage.results import SqliteResults
-from dialog_engine.storage.turns import SqliteTurns
-from dialog_engine.streams.answers import LedgerAnswers
-from dialog_engine.streams.bell import Bell
+from dialog_engine.storage.approvals import SqlApprovals
+from dialog_engine.storage.archive import SqlArchive, SqlSessions
+from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.database import Database
+from dialog_engine.storage.engines import SqlEngines
+from dialog_engine.storage.outbox import SqlOutbox
+from dialog_engine.storage.postgres import open_postgres
+from dialog_engine.storage.results import SqlResults
+from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.streams.catalogue import CatalogueReader, DisabledTools
+from dialog_engine.streams.control import ControlListener, ControlPublisher
 from dialog_engine.streams.executor import CallExecutor
-from dialog_engine.streams.handover import RedisHandover
 from dialog_engine.streams.holdups import Holdups
-from dialog_engine.streams.journal import SharedJournal
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.relay import Relay
-from dialog_engine.streams.reseeding import Reseeding
 from dialog_engine.streams.routes import check_routes
-from dialog_engine.streams.runs import RedisRuns
-from dialog_engine.streams.shared_first import SharedFirstLedger
 from dialog_engine.streams.turn_logs import RedisTurnLogs
 from dialog_engine.streams.watch import RedisWatch
-from dialog_engine.tool_calls.desk import ApprovalDesk
 from dialog_engine.tool_calls.directory import ToolDirectory
 from dialog_engine.tool_calls.enhance import enhance
 from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.modes import TOOL_MODES, in_tool_modes
+from dialog_engine.tool_calls.pending_approvals import PendingApprovals
 from dialog_engine.tool_calls.pipeline import standard_pipeline
-from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat, ToolCalls
+from dialog_engine.tool_calls.ports import StreamChat
 from dialog_engine.tool_calls.quarantine import OfferedTools, Quarantine
 from dialog_engine.tool_calls.read_result import ReadResult
 from dialog_engine.tool_calls.rounds import Rounds
 from plugins_contract.announcements import LISTEN_SECONDS
-from plugins_contract.clock import Clock, RedisClock
+from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.redis_address import RedisAddress
 
 VERSION = version("dialog-engine")
-DAY_SECONDS = 24 * 3600
 
 
 def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
@@ -106,29 +93,18 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         ConfigurationError, StorageUnavailableError: it cannot start; the text says why.
     """
     async with contextlib.AsyncExitStack() as stack:
-        keys = Keys(settings.redis_key_prefix)
-        clock = RedisClock()
-        metrics = Metrics()
-        redis, mail, announcements, bells = await _connections(stack, settings.redis_address)
-        database = await stack.enter_async_context(open_database(settings.outbox_path))
-        outbox = SqliteOutbox(database)
+        keys, clock, metrics = Keys(settings.redis_key_prefix), RedisClock(), Metrics()
+        redis, mail, announcements, control_channel = await _connections(stack, settings.redis_address)
+        database = await stack.enter_async_context(_open_store(settings))
+        this_engine = await database.engine_id()
+        outbox = SqlOutbox(database, this_engine)
         routes = DEFAULT_ROUTES | settings.outbox_routes
         check_routes(EVENT_TYPES | await outbox.event_types(), routes)
 
         ledger = EngineLedger(redis, keys)
-        this_engine = await engine_id(database)
-        mailbox = Mailbox(mail, redis, keys, this_engine, outbox)
+        control = ControlPublisher(redis, keys)
         watch = RedisWatch(redis, clock)
-        copy_seconds = settings.session_copy_days * DAY_SECONDS
-        runs = RedisRuns(
-            redis,
-            keys,
-            this_engine,
-            ttl_seconds=copy_seconds,
-            available=lambda: watch.available,
-            patience=watch.patience,
-        )
-        journal = SharedJournal(SqliteJournal(database), redis, runs, watch.patience)
+        mailbox = Mailbox(mail, redis, keys, this_engine, outbox)
         catalogue = CatalogueReader(redis, announcements, keys, clock)
         executor = CallExecutor(
             ledger,
@@ -141,7 +117,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         relay = Relay(
             outbox,
             redis,
-            SharedFirstLedger(redis, keys, journal),
+            ledger,
             keys,
             routes,
             executor.on_enqueued,
@@ -154,78 +130,52 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         tools = OfferedTools(catalogue if settings.enable_mcp else DisabledTools(), quarantine)
         exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
 
-        calls = SqliteCalls(database, relay.offer, journal.offer)
-        turn_store = SqliteTurns(database, relay.offer, journal.offer)
-        archive = SqliteArchive(database, calls)
-        approvals = SqliteApprovals(database, relay.offer, journal.offer)
-        rounds = Rounds(
-            calls,
+        calls = SqlCalls(database, this_engine, relay.offer)
+        turn_store = SqlTurns(database, this_engine, relay.offer, control.free)
+        archive = SqlArchive(database, calls)
+        approval_store = SqlApprovals(database, this_engine, relay.offer, keys.mailbox)
+        pending = PendingApprovals(
+            approval_store,
+            tools,
             executor,
-            _desk(approvals, tools, executor, clock, settings, metrics),
-            settings.result_max_chars,
+            now_ms=clock.now_ms,
+            timeout_seconds=settings.approval_timeout_seconds,
+            note=lambda decision: metrics.approvals.labels(decision).inc(),
         )
+        rounds = Rounds(calls, executor, pending, settings.result_max_chars)
         llm = await stack.enter_async_context(open_llm(settings, _around_each(settings, metrics, quarantine)))
+        reader = ReadResult(SqlResults(database), settings.result_max_chars)
         service = ChatService(
-            _llm_with_tools(
-                llm,
-                tools,
-                exposure,
-                rounds,
-                ReadResult(SqliteResults(database), LedgerAnswers(ledger), settings.result_max_chars),
-                settings,
-            ),
-            turns=SharedEnds(turn_store, journal),
+            _llm_with_tools(llm, tools, exposure, rounds, reader, settings),
+            turns=turn_store,
             history=archive,
-            approvals=approvals,
+            approvals=approval_store,
             rounds=rounds,
             memory=Memory(settings.history_max_messages, settings.history_max_tokens),
         )
-        turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics))
-        local = SqliteCopies(database, mailbox.key)
-        imports = Imports(runs, runs, local, journal)
-        takeover = Takeover(
+        turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics), control)
+        ownership = Ownership(
             turns,
-            turn_store,
-            engine_id=this_engine,
-            runs=runs,
-            shared=runs,
-            local=local,
-            journal=journal,
-            orphans=Orphans(SqliteElsewhere(database, journal.offer), runs, imports),
+            SqlEngines(database, this_engine, keys.mailbox),
             offer=relay.offer,
-            steady_for=watch.steady_for,
             note=lambda what: metrics.turns_moved.labels(what).inc(),
         )
-        journal.on_moved, journal.on_forgotten = takeover.departures.moved, takeover.departures.forgotten
-        shared_turns = SharedTurns(turns, runs, local, journal, imports)
-        decisions = OwnDecisions(rounds.desk, journal, takeover.in_doubt)
-        handover = RedisHandover(redis, keys, this_engine, decisions, turns.runs, clock)
-        loops = [
-            watch.run,
-            mailbox.run,
-            journal.run,
-            Reseeding(SqliteJournal(database), redis, keys, runs, ttl_seconds=copy_seconds).run,
-            relay.run,
-            logs.run,
-            takeover.run,
-            handover.run,
-            Bell(bells, keys, turns.stop, handover.rung, shared_turns.lines.ring).run,
-            holdups.run,
-        ]
+        listener = ControlListener(control_channel, keys, turns.stop, pending.wake, turns.queue.wake)
+        loops = [watch.run, mailbox.run, relay.run, logs.run, pending.run, ownership.run, listener.run, holdups.run]
         await stack.enter_async_context(kept_running(*loops, *([catalogue.run] if settings.enable_mcp else [])))
         await watch.ask()
         if watch.available and settings.enable_mcp:
             await catalogue.look()
 
-        leave = _leaving(turns, takeover, logs, settings.shutdown_grace_seconds)
+        leave = _leaving(turns, ownership, logs, settings.shutdown_grace_seconds)
         await stack.enter_async_context(left_when(closing, leave))
-        await takeover.resume()
+        await ownership.start()
         readings = Readings(
             database=database,
             outbox=outbox,
             relay=relay,
-            desk=rounds.desk,
-            lines=shared_turns.lines,
+            approvals=pending,
+            queue=turns.queue,
             streams=(streams := Streams(on_drop=metrics.clients_dropped.inc)),
             watch=watch,
             tools=tools,
@@ -237,10 +187,10 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         yield Services(
             about=_about(settings),
             choices=_choices(settings),
-            turns=shared_turns,
-            sessions=SharedSessions(SqliteSessions(database, journal.offer), runs, journal),
-            archive=(shared := SharedArchive(archive, imports, LedgerAnswers(ledger))),
-            approvals=SharedApprovals(shared, decisions, handover),
+            turns=turns,
+            sessions=SqlSessions(database),
+            archive=archive,
+            approvals=Approvals(archive, pending, control),
             frames=logs,
             streams=streams,
             tools=tools,
@@ -251,30 +201,24 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         )
 
 
+def _open_store(settings: Settings) -> contextlib.AbstractAsyncContextManager[Database]:
+    if settings.database_url is None:
+        return open_sqlite(settings.outbox_path)
+    return open_postgres(settings.database_url.get_secret_value(), settings.database_pool_size)
+
+
 def _leaving(
-    turns: RunningTurns, takeover: Takeover, logs: RedisTurnLogs, grace_seconds: float
+    turns: RunningTurns, ownership: Ownership, logs: RedisTurnLogs, grace_seconds: float
 ) -> Callable[[], Awaitable[None]]:
     """Turns get their grace; what is left of them is for others, and so are their readers."""
 
     async def leave() -> None:
-        takeover.retire()
-        await takeover.release(await turns.close(grace_seconds))
+        ownership.retire()
+        await turns.close(grace_seconds)
+        await ownership.release()
         logs.let_go()
 
     return leave
-
-
-def _desk(
-    store: ApprovalStore, tools: ToolDirectory, calls: ToolCalls, clock: Clock, settings: Settings, metrics: Metrics
-) -> ApprovalDesk:
-    return ApprovalDesk(
-        store,
-        tools,
-        calls,
-        now_ms=clock.now_ms,
-        timeout_seconds=settings.approval_timeout_seconds,
-        note=lambda decision: metrics.approvals.labels(decision).inc(),
-    )
 
 
 def _around_each(settings: Settings, metrics: Metrics, quarantine: Quarantine) -> Wrap:

@@ -1,6 +1,6 @@
 """The outbox: events that are committed and not yet where they belong. Storage keeps it, the relay empties it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +14,10 @@ class OutboxRow:
     event_id: str
     payload: bytes
     attempts: int = 0
+
+
+OfferRows = Callable[[Sequence[OutboxRow]], None]
+"""Told of outbox rows of this engine as soon as they are committed."""
 
 
 class Outbox(Protocol):

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -42,6 +42,7 @@ from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat
 from dialog_engine.tool_calls.questions import Asked
 from dialog_engine.tool_calls.rounds import OpenCall, Rounds
 from dialog_engine.tool_calls.steps import Steps
+from plugins_contract.outcomes import ToolOutcome
 
 
 @dataclass(slots=True)
@@ -59,6 +60,8 @@ class Draft:
     """How the model ended."""
     model: str | None = None
     """Which model spoke last."""
+    open_steps: dict[str, ToolStep] = field(default_factory=dict[str, ToolStep])
+    """The last step shown of each call that has not ended for the user, by correlation id."""
 
     def follow(self, event: ChatEvent) -> None:
         """Take account of `event`."""
@@ -71,8 +74,12 @@ class Draft:
                 self._first_token()
             case MessageFinished():
                 self.text, self.reasoning = Pieces(), Pieces()
-            case ToolStep(round=number):
+            case ToolStep(status=status, call=call, round=number):
                 self.round = number
+                if status.final:
+                    self.open_steps.pop(call.correlation_id, None)
+                else:
+                    self.open_steps[call.correlation_id] = event
             case AnsweredBy(model):
                 self.model = model
             case TokensSpent(usage):
@@ -182,6 +189,9 @@ class ChatService:
         # First of all: from here on nothing can be approved, so that the open calls are all there will ever be.
         unapproved = await self._approvals.close(turn, never_run)
         open_calls = await self._history.open_calls(turn)
+        still_open = {each.call.correlation_id for each in [*open_calls, *unapproved]}
+        for step, outcome in await self._ended_unseen(turn, draft, still_open):
+            yield Steps(turn, step.round, {step.call.correlation_id: step.server}).finished(step.call, outcome)
         if not open_calls and not unapproved:
             return
         steps = Steps(turn, max(draft.round, turn.rounds), _servers(open_calls, unapproved))
@@ -191,6 +201,17 @@ class ChatService:
         for open_call in open_calls:
             outcome = await self._rounds.add_result(turn, open_call.call, outcomes[open_call.call.correlation_id])
             yield steps.finished(open_call.call, outcome)
+
+    async def _ended_unseen(
+        self, turn: Turn, draft: Draft, still_open: Collection[str]
+    ) -> list[tuple[ToolStep, ToolOutcome]]:
+        """Calls that are answered in the store, such as by a refusal, and whose last step was not shown before the stop."""
+        steps = {i: step for i, step in draft.open_steps.items() if i not in still_open}
+        if not steps:
+            return []
+        calls = {each.call.correlation_id: each for message in await self._history.told(turn) for each in message.calls}
+        outcomes = {i: calls[i].outcome for i in steps if i in calls}
+        return [(steps[i], outcome) for i, outcome in outcomes.items() if outcome is not None]
 
     async def _gone_on_with(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
         async with aclosing(self._calls_left_open(turn)) as events:

@@ -2,14 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 
 from dialog_engine.chat.head_start import HeadStart
-from dialog_engine.chat.ports import TurnLog, TurnLogs, TurnStore
+from dialog_engine.chat.ports import Control, TurnLog, TurnLogs, TurnStore
 from dialog_engine.chat.service import ChatService, Draft
-from dialog_engine.errors import EngineError, LLMError, StorageUnavailableError
+from dialog_engine.chat.session_queue import SessionQueue, woken
+from dialog_engine.errors import (
+    EngineError,
+    LLMError,
+    StorageUnavailableError,
+    TurnFencedError,
+    TurnRunningError,
+)
 from dialog_engine.model import Choice, Done, DoneReason, Turn, TurnEvent, TurnFailed, UserMessage
 from dialog_engine.tool_calls.commits import to_its_end
 from plugins_contract.ids import new_id
@@ -17,7 +24,13 @@ from plugins_contract.ids import new_id
 log = logging.getLogger(__name__)
 
 FINISH_RETRY_SECONDS = 2.0
-_MISTAKE = "the engine made a mistake"
+QUEUE_SECONDS = 60.0
+"""How long a message waits at most for the running turn of its session, when its user asked for that."""
+ASK_AGAIN_SECONDS = 2.0
+"""How often a message that waits asks for its session without being woken."""
+POLL_SECONDS = 0.1
+"""How often the end of a turn of another engine is looked for."""
+_MISTAKE = "internal error"
 
 
 def _not_yet() -> asyncio.Future[None]:
@@ -55,13 +68,15 @@ class _Ending:
 class RunningTurns:
     """The turns that this engine runs."""
 
-    def __init__(self, service: ChatService, store: TurnStore, logs: TurnLogs) -> None:
+    def __init__(self, service: ChatService, store: TurnStore, logs: TurnLogs, control: Control) -> None:
         self._service = service
         self._store = store
         self._logs = logs
+        self._control = control
         self._running: dict[str, _Running] = {}
-        self.on_end: Callable[[Turn], None] = lambda _: None
-        """Told of each turn that does not run here any more. It must not wait."""
+        self._beginning: set[str] = set()
+        self.queue = SessionQueue()
+        """The messages that wait here for the running turn of their session."""
 
     def __len__(self) -> int:
         return len(self._running)
@@ -70,9 +85,9 @@ class RunningTurns:
         """Those that run now."""
         return [running.turn for running in self._running.values()]
 
-    def runs(self, turn_id: str) -> bool:
-        """Whether that turn runs here."""
-        return turn_id in self._running
+    def knows(self, turn_id: str) -> bool:
+        """Whether that turn runs here, or is just being committed here."""
+        return turn_id in self._running or turn_id in self._beginning
 
     async def start(
         self,
@@ -81,40 +96,86 @@ class RunningTurns:
         text: str,
         traceparent: str | None = None,
         *,
-        turn_id: str | None = None,
+        queue: bool = False,
         choice: Choice = Choice(),
     ) -> Turn:
-        """Commit the user's message and run the turn; in a new session when none is given.
+        """Commit the user's message and run the turn here; in a new session when none is given.
 
-        Once the commit is on its way the turn runs, whether or not the caller is still there.
+        Once the commit is on its way the turn runs, whether or not the caller is still there. With `queue` the message
+        waits for its session behind those that came before it, at whichever engine; one whose caller goes away
+        meanwhile (is cancelled) is not accepted.
 
         Raises:
-            SessionNotFoundError, TurnRunningError, StorageUnavailableError: nothing was begun.
+            SessionNotFoundError, StorageUnavailableError: nothing was begun.
+            TurnRunningError: likewise; with `queue`, after having waited for QUEUE_SECONDS.
         """
-        turn = Turn(turn_id or new_id(), session_id or new_id(), subject, traceparent=traceparent, choice=choice)
+        turn = Turn(new_id(), session_id or new_id(), subject, traceparent=traceparent, choice=choice)
         if session_id is None:
             await to_its_end(self._begin_session(turn, text))
+        elif queue:
+            await self._begin_in_line(turn, text)
         else:
             await to_its_end(self._begin(turn, text))
         return turn
 
-    async def _begin(self, turn: Turn, text: str) -> None:
-        await self._store.begin(turn, text)
-        self.own(turn)
+    async def _begin(self, turn: Turn, text: str, *, queue: bool = False) -> None:
+        self._beginning.add(turn.turn_id)
+        try:
+            await self._store.begin(turn, text, queue=queue)
+            self.own(turn)
+        finally:
+            self._beginning.discard(turn.turn_id)
 
     async def _begin_session(self, turn: Turn, text: str) -> None:
         """Nothing need be read, so the model is asked beside the commit; what it says is heard only after it."""
         draft = Draft()
         answer = HeadStart(self._service.stream_reply(turn, draft, [UserMessage(text)]))
+        self._beginning.add(turn.turn_id)
         try:
             await self._store.begin(turn, text, new_session=True)
+            self._own(_Running(turn, self._logs.open(turn), draft, answer=answer))
         except BaseException:
             await answer.drop()
             raise
-        self._own(_Running(turn, self._logs.open(turn), draft, answer=answer))
+        finally:
+            self._beginning.discard(turn.turn_id)
 
-    async def cancel(self, turn_id: str) -> bool:
-        """Stop a turn and wait until its last event is told. False when it does not run here, or not to its end."""
+    async def _begin_in_line(self, turn: Turn, text: str) -> None:
+        loop = asyncio.get_running_loop()
+        gives_up_at = loop.time() + QUEUE_SECONDS
+        with self.queue.waiting(turn.session_id, turn.turn_id) as wake:
+            try:
+                while True:
+                    try:
+                        return await to_its_end(self._begin(turn, text, queue=True))
+                    except TurnRunningError as error:
+                        left = gives_up_at - loop.time()
+                        if left <= 0:
+                            raise TurnRunningError(error.turn_id, waited_seconds=QUEUE_SECONDS) from None
+                    await woken(wake, min(left, ASK_AGAIN_SECONDS))
+            except BaseException:
+                if not self.knows(turn.turn_id):
+                    with suppress(StorageUnavailableError):  # it is removed with the next renewal of the lease
+                        await to_its_end(self._store.leave(turn))
+                self.queue.wake(turn.session_id)
+                raise
+
+    async def cancel(self, turn_id: str) -> None:
+        """Stop a turn, wherever it runs, and wait until its last event is in its log.
+
+        Raises:
+            StorageUnavailableError: it runs elsewhere, and its engine cannot be asked now.
+        """
+        while not await self._cancel_here(turn_id):
+            owner = await self._store.request_stop(turn_id)
+            if owner is None:
+                return
+            self._control.stop(turn_id)
+            while turn_id not in self._running and await self._store.is_running(turn_id):  # noqa: ASYNC110 -- a row
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def _cancel_here(self, turn_id: str) -> bool:
+        """False when it does not run here, or not to its end."""
         running = self._running.get(turn_id)
         if running is None:
             return False
@@ -127,20 +188,19 @@ class RunningTurns:
         if running := self._running.get(turn_id):
             _done(running.stop)
 
-    def passed_over(self, turn_id: str) -> None:
-        """Another engine runs the turn: nothing more is told of it here. `drop` it when there is time."""
-        if running := self._running.get(turn_id):
-            running.dropped = True
-
-    async def drop(self, turn_id: str) -> None:
+    async def drop(self, turn: Turn) -> None:
         """Another engine runs the turn: close its stream at the model and end nothing of it."""
-        running = self._running.get(turn_id)
-        if running is None or running.task is None:
+        running = self._running.get(turn.turn_id)
+        if running is None or running.task is None or running.turn.epoch != turn.epoch:
             return
-        running.dropped = True
-        self._logs.moved(running.turn)
+        self._fenced(running)
         running.task.cancel()
         await asyncio.wait([running.task])
+
+    def _fenced(self, running: _Running) -> None:
+        """Nothing more of the turn is shown from here; its readers go on with its new owner's log."""
+        running.dropped = True
+        self._logs.moved(running.turn)
 
     async def close(self, grace_seconds: float) -> list[Turn]:
         """Let turns end for a while, then leave the rest: they stay unfinished, and the next life goes on with them.
@@ -168,6 +228,10 @@ class RunningTurns:
     def own(self, turn: Turn, *, stopped: bool = False, failure: EngineError | None = None) -> None:
         """Run a turn that is committed; `stopped` when its user has stopped it already. With a `failure` it is ended,
         not answered."""
+        if (earlier := self._running.get(turn.turn_id)) and earlier.task:
+            # It was another engine's in between, and this one has not noticed.
+            self._fenced(earlier)
+            earlier.task.cancel()
         running = _Running(turn, self._logs.open(turn), Draft(usage=turn.usage), failure=failure)
         if stopped:
             _done(running.stop)
@@ -179,9 +243,10 @@ class RunningTurns:
         running.task.add_done_callback(lambda _: self._forget(running))
 
     def _forget(self, running: _Running) -> None:
-        del self._running[running.turn.turn_id]
+        if self._running.get(running.turn.turn_id) is running:  # else it was adopted anew meanwhile
+            del self._running[running.turn.turn_id]
         _done(running.told)
-        self.on_end(running.turn)
+        self.queue.wake(running.turn.session_id)
 
     async def _run(self, running: _Running) -> None:
         """The life of a turn. Whatever happens, its log ends with `done`, unless the engine itself goes down."""
@@ -190,6 +255,9 @@ class RunningTurns:
                 await self._tell(running, self._service.opening(running.turn))
                 ending = await self._ending(running)
                 await to_its_end(self._end(running, ending))
+            except TurnFencedError:
+                log.info("turn %s is run by another engine", running.turn.turn_id)
+                self._fenced(running)
             except Exception as error:
                 log.exception("turn %s cannot go on", running.turn.turn_id)
                 await self._give_up(running, error)
@@ -241,6 +309,9 @@ class RunningTurns:
             try:
                 await to_its_end(self._end(running, _Ending(DoneReason.ERROR, failure)))
                 return
+            except TurnFencedError:
+                self._fenced(running)
+                return
             except Exception:
                 log.exception("turn %s cannot be ended", running.turn.turn_id)
         running.log.append(failure)
@@ -257,6 +328,8 @@ class RunningTurns:
         try:
             async for _ in self._service.end(running.turn, running.draft, DoneReason.ERROR, failure):
                 pass  # told already
+        except TurnFencedError:
+            return True  # its new owner goes on with it, and says so
         except StorageUnavailableError as error:
             log.warning("turn %s cannot be ended in the database yet: %s", running.turn.turn_id, error)
             return False

@@ -21,7 +21,6 @@ from dialog_engine.errors import (
     SessionNotFoundError,
     StorageUnavailableError,
     ToolChangedError,
-    TurnElsewhereError,
     TurnNotFoundError,
     TurnRunningError,
 )
@@ -36,7 +35,6 @@ _STATUS: dict[type[EngineError], HTTPStatus] = {
     TurnNotFoundError: HTTPStatus.NOT_FOUND,
     TurnRunningError: HTTPStatus.CONFLICT,
     StorageUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
-    TurnElsewhereError: HTTPStatus.SERVICE_UNAVAILABLE,
     ApprovalNotFoundError: HTTPStatus.NOT_FOUND,
     AmbiguousCallError: HTTPStatus.CONFLICT,
     ApprovalDecidedError: HTTPStatus.CONFLICT,

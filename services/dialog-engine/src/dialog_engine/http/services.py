@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from dialog_engine.chat.approvals import SharedApprovals
+from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.frames import TurnFrames
-from dialog_engine.chat.shared_turns import SharedTurns
+from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.http.choices import Choices
 from dialog_engine.http.sse import Streams
 from dialog_engine.tool_calls.directory import ToolDirectory
@@ -42,10 +42,10 @@ class Services:
 
     about: About
     choices: Choices
-    turns: SharedTurns
+    turns: RunningTurns
     sessions: Sessions
     archive: Archive
-    approvals: SharedApprovals
+    approvals: Approvals
     frames: TurnFrames
     streams: Streams
     tools: ToolDirectory

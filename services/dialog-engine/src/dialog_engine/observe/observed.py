@@ -25,13 +25,6 @@ from dialog_engine.tool_calls.ports import StreamChat
 NOT_RUN = "(not run)"
 """Stands for the tool of calls that were answered without running anything."""
 
-_LAST_STEPS = frozenset(ToolStatus) - {
-    ToolStatus.PENDING,
-    ToolStatus.QUEUED,
-    ToolStatus.RUNNING,
-    ToolStatus.PROGRESS,
-}
-
 
 def observed_llm(llm: StreamChat, metrics: Metrics, model: str) -> StreamChat:
     """`llm`, counted as `model`."""
@@ -85,7 +78,7 @@ class _ObservedLog(TurnLog):
         match event:
             case ToolStep(status=ToolStatus.PENDING):
                 self._pending[event.call.correlation_id] = time.monotonic()
-            case ToolStep() if event.status in _LAST_STEPS:
+            case ToolStep() if event.status.final:
                 # A call that no server was asked for may bear any name that the model made up.
                 tool = event.call.tool_name if event.server else NOT_RUN
                 self._metrics.tool_calls.labels(tool, event.status).inc()

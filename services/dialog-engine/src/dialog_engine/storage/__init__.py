@@ -1,1 +1,1 @@
-"""One SQLite file: what was said, what is running, and the outbox. Together in one transaction where they belong so."""
+"""The store: sessions, turns, calls and the outbox in one SQL database. One set of statements, two drivers."""

@@ -1,113 +1,118 @@
-"""Approvals: a question beside its call, and the decision with what follows from it, in one transaction."""
+"""Approvals: a question beside its call, and the decision with what follows from it, in one transaction.
 
-from collections.abc import Sequence
+A decision is committed by whichever engine is asked; the turn's owner finds it there.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
-from dialog_engine.chat.copies import ApprovalRow, SessionRow
-from dialog_engine.chat.journal import JournalEntry, Step
-from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.model import ToolCall, Turn
-from dialog_engine.storage.calls import OfferRows, answer_call, call_of, outcome_row
-from dialog_engine.storage.copies import raw
-from dialog_engine.storage.database import Database, Transaction
-from dialog_engine.storage.journal import OfferEntries, add_entry, nobody
-from dialog_engine.storage.outbox import add_event
-from dialog_engine.tool_calls.ports import ApprovalStore
-from dialog_engine.tool_calls.questions import Asked, Decision, Question
+from dialog_engine.chat.outbox import OfferRows, OutboxRow
+from dialog_engine.model import Turn
+from dialog_engine.storage.calls import add_request, answer_call, call_of
+from dialog_engine.storage.database import Database, Transaction, placeholders
+from dialog_engine.storage.fencing import fence, fence_look
+from dialog_engine.tool_calls.ports import ApprovalStore, MakeRequest
+from dialog_engine.tool_calls.questions import ApprovalState, Asked, Decision, Question
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
-from plugins_contract.messages import ToolCallRequested, encode_request
+from plugins_contract.messages import decode_request
 from plugins_contract.outcomes import ToolOutcome
 
 _WAITING = (
     "SELECT c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, a.question FROM approvals a"
-    " JOIN tool_calls c USING (correlation_id)"
-    " WHERE c.turn_id = ? AND c.outcome IS NULL AND a.decision IS NULL ORDER BY c.message_id, c.ordinal"
+    " JOIN tool_calls c ON c.correlation_id = a.correlation_id"
+    " WHERE c.turn_id = $1 AND c.outcome IS NULL AND a.decision IS NULL ORDER BY c.message_id, c.ordinal"
 )
-# Of a question that still stands: undecided, the very one that was answered, and of a turn that is ours to run.
+# The turn's row is locked first, as each write of a turn does.
+_TURN = (
+    "UPDATE turns SET crashes = 0 WHERE turn_id = $1 AND status = 'running'"
+    " RETURNING turn_id, session_id, owner, epoch, rounds, traceparent"
+)
+# Of a question that still stands: undecided, and the very one that was answered.
 _UPDATE = (
-    "UPDATE approvals SET {} = ? WHERE correlation_id = ? AND question = ? AND decision IS NULL AND EXISTS"
-    " (SELECT 1 FROM tool_calls c JOIN turns t USING (turn_id) WHERE c.correlation_id = approvals.correlation_id"
-    " AND c.outcome IS NULL AND t.status = 'running' AND t.owned AND t.epoch = ?) RETURNING 1"
+    "UPDATE approvals SET {} = $1 WHERE correlation_id = $2 AND question = $3 AND decision IS NULL AND EXISTS"
+    " (SELECT 1 FROM tool_calls c WHERE c.correlation_id = approvals.correlation_id AND c.outcome IS NULL) RETURNING 1"
 )
 _DECIDE = _UPDATE.format("decision")
 _ASK_AGAIN = _UPDATE.format("question")
+_STATES = (
+    "SELECT a.correlation_id, a.question, a.decision, c.outcome, o.payload FROM approvals a"
+    " JOIN tool_calls c ON c.correlation_id = a.correlation_id"
+    " LEFT JOIN outbox o ON o.event_type = $1 AND o.event_id = a.correlation_id WHERE a.correlation_id IN ({})"
+)
+STATES_AT_ONCE = 500
 
 
-class SqliteApprovals(ApprovalStore):
-    """The approvals of the turns that run here."""
+class SqlApprovals(ApprovalStore):
+    """The approvals of all turns. `mailbox_of` names the mailbox of an engine."""
 
-    def __init__(self, database: Database, offer: OfferRows, share: OfferEntries = nobody) -> None:
+    def __init__(self, database: Database, engine_id: str, offer: OfferRows, mailbox_of: Callable[[str], str]) -> None:
         self._database = database
+        self._engine_id = engine_id
         self._offer = offer
-        self._share = share
+        self._mailbox_of = mailbox_of
 
     async def waiting(self, turn: Turn) -> list[Asked]:
-        return await self._database.write(lambda tx: _waiting(tx, turn))
+        def unit(tx: Transaction) -> list[Asked]:
+            fence_look(tx, turn, self._engine_id)
+            return _waiting(tx, turn)
+
+        return await self._database.write(unit)
+
+    async def states(self, correlation_ids: Sequence[str]) -> list[ApprovalState]:
+        found: list[ApprovalState] = []
+        for at in range(0, len(correlation_ids), STATES_AT_ONCE):
+            ids = correlation_ids[at : at + STATES_AT_ONCE]
+            query = _STATES.format(placeholders(2, len(ids)))
+            found += [_state(*row) for row in await self._database.read(query, TOOL_CALL_REQUESTED, *ids)]
+        return found
 
     async def decide(
         self,
-        turn: Turn,
+        turn_id: str,
         asked: Asked,
         decision: Decision,
-        request: ToolCallRequested | None,
+        request: MakeRequest | None,
         outcome: ToolOutcome | None,
     ) -> bool:
-        def unit(tx: Transaction) -> tuple[list[OutboxRow], JournalEntry] | None:
+        def unit(tx: Transaction) -> list[OutboxRow] | None:
             call = asked.call
-            taken = tx.execute(
-                _DECIDE,
-                msgspec.json.encode(decision),
-                call.correlation_id,
-                msgspec.json.encode(asked.question),
-                turn.epoch,
-            )
-            if not taken:
+            if not (found := tx.execute(_TURN, turn_id)):
                 return None
-            offered: list[OutboxRow] = []
+            turn, owner = _turn(tx, *found[0])
+            encoded = msgspec.json.encode(asked.question)
+            if not tx.execute(_DECIDE, msgspec.json.encode(decision), call.correlation_id, encoded):
+                return None
+            rows: list[OutboxRow] = []
             if request is not None:
-                offered.append(add_event(tx, TOOL_CALL_REQUESTED, call.correlation_id, encode_request(request)))
-            rows: list[SessionRow] = [approval_row(tx, call)]
+                addressed = msgspec.structs.replace(request(turn), mailbox=self._mailbox_of(owner))
+                rows.append(add_request(tx, owner, turn, addressed))
             if outcome is not None:
-                offered += answer_call(tx, turn, call, outcome)
-                rows.append(outcome_row(tx, call))
-            return offered, add_entry(tx, turn, Step.GOES_ON, rows)
+                rows += answer_call(tx, owner, turn, call, outcome)
+            return rows if owner == self._engine_id else []  # else its owner finds them in the table
 
-        taken = await self._database.write(unit)
-        if taken is None:
-            return False
-        offered, entry = taken
-        self._share([entry])
-        self._offer(offered)
-        return True
+        rows = await self._database.write(unit)
+        self._offer(rows or [])
+        return rows is not None
 
-    async def ask_again(self, turn: Turn, asked: Asked, question: Question) -> bool:
-        def unit(tx: Transaction) -> JournalEntry | None:
-            taken = tx.execute(
-                _ASK_AGAIN,
-                msgspec.json.encode(question),
-                asked.call.correlation_id,
-                msgspec.json.encode(asked.question),
-                turn.epoch,
+    async def ask_again(self, turn_id: str, asked: Asked, question: Question) -> bool:
+        def unit(tx: Transaction) -> bool:
+            encoded = msgspec.json.encode(asked.question)
+            return bool(tx.execute(_TURN, turn_id)) and bool(
+                tx.execute(_ASK_AGAIN, msgspec.json.encode(question), asked.call.correlation_id, encoded)
             )
-            return add_entry(tx, turn, Step.GOES_ON, [approval_row(tx, asked.call)]) if taken else None
 
-        entry = await self._database.write(unit)
-        self._share([entry] if entry else [])
-        return entry is not None
+        return await self._database.write(unit)
 
     async def close(self, turn: Turn, outcome: ToolOutcome) -> Sequence[Asked]:
-        def unit(tx: Transaction) -> tuple[list[Asked], list[OutboxRow], list[JournalEntry]]:
+        def unit(tx: Transaction) -> tuple[list[Asked], list[OutboxRow]]:
+            fence(tx, turn, self._engine_id)
             closed = _waiting(tx, turn)
-            facts: list[OutboxRow] = []
-            entries: list[JournalEntry] = []
-            for each in closed:
-                facts += answer_call(tx, turn, each.call, outcome)
-                entries.append(add_entry(tx, turn, Step.GOES_ON, [outcome_row(tx, each.call)]))
-            return closed, facts, entries
+            facts = [row for each in closed for row in answer_call(tx, self._engine_id, turn, each.call, outcome)]
+            return closed, facts
 
-        closed, facts, entries = await self._database.write(unit)
-        self._share(entries)
+        closed, facts = await self._database.write(unit)
         self._offer(facts)
         return closed
 
@@ -119,17 +124,18 @@ def _waiting(tx: Transaction, turn: Turn) -> list[Asked]:
     ]
 
 
-def approval_row(tx: Transaction, call: ToolCall) -> ApprovalRow:
-    """How the approval of a call stands, as it travels."""
-    [(question, decision, request)] = tx.execute(
-        "SELECT a.question, a.decision, o.payload FROM approvals a"
-        " LEFT JOIN outbox o ON o.event_type = ? AND o.event_id = a.correlation_id WHERE a.correlation_id = ?",
-        TOOL_CALL_REQUESTED,
-        call.correlation_id,
-    )
-    return ApprovalRow(
-        correlation_id=call.correlation_id,
-        question=raw(question),
-        decision=raw(decision),
-        request=raw(request),
+def _turn(
+    tx: Transaction, turn_id: str, session_id: str, owner: str, epoch: int, rounds: int, traceparent: str | None
+) -> tuple[Turn, str]:
+    [(subject,)] = tx.execute("SELECT subject FROM sessions WHERE session_id = $1", session_id)
+    return Turn(turn_id, session_id, subject, epoch, rounds, traceparent), owner
+
+
+def _state(correlation_id: str, question: bytes, decision: Any, outcome: Any, payload: Any) -> ApprovalState:
+    return ApprovalState(
+        correlation_id,
+        msgspec.json.decode(question, type=Question),
+        msgspec.json.decode(decision, type=Decision) if decision is not None else None,
+        msgspec.json.decode(outcome, type=ToolOutcome) if outcome is not None else None,
+        decode_request(payload) if payload is not None else None,
     )

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from dialog_engine.chat.archive import Archive, CallRecord, MessageRecord, SessionRecord, Sessions, TurnRecord
-from dialog_engine.chat.journal import JournalEntry
 from dialog_engine.chat.ports import History
 from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError, TurnRunningError
 from dialog_engine.model import (
@@ -19,9 +18,8 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
-from dialog_engine.storage.calls import SqliteCalls
+from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Database, Row, Transaction
-from dialog_engine.storage.journal import OfferEntries, add_session_entry, nobody
 from dialog_engine.storage.turns import add_session
 from dialog_engine.tool_calls.questions import Approval, Decision, Question
 from dialog_engine.tool_calls.rounds import OpenCall
@@ -39,7 +37,7 @@ _SESSION = (
     " FROM sessions s"
 )
 _TURN = (
-    "SELECT turn_id, session_id, status, reason, input_tokens, output_tokens, ttft_ms, error_code, error_message,"
+    "SELECT turn_id, s.session_id, status, reason, input_tokens, output_tokens, ttft_ms, error_code, error_message,"
     " t.created_at, finished_at, t.model FROM turns t JOIN sessions s USING (session_id)"
 )
 _MESSAGES = (
@@ -47,32 +45,26 @@ _MESSAGES = (
     " c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, c.extra, c.server, c.outcome,"
     " a.question, a.decision FROM messages m LEFT JOIN tool_calls c ON c.message_id = m.message_id"
     " LEFT JOIN approvals a ON a.correlation_id = c.correlation_id"
-    " WHERE m.{} = ? ORDER BY m.number, m.message_id, c.ordinal"
+    " WHERE m.{} = $1 ORDER BY m.number, m.message_id, c.ordinal"
 )
 _MESSAGES_OF_SESSION = _MESSAGES.format("session_id")
 _MESSAGES_OF_TURN = _MESSAGES.format("turn_id")
 
 
-class SqliteSessions(Sessions):
-    """The sessions of this engine."""
+class SqlSessions(Sessions):
+    """The sessions of all subjects."""
 
-    def __init__(self, database: Database, share: OfferEntries = nobody) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._share = share
 
     async def create(self, subject: str) -> str:
         session_id = new_id()
-
-        def unit(tx: Transaction) -> JournalEntry:
-            add_session(tx, session_id, subject, "")
-            return add_session_entry(tx, session_id)
-
-        self._share([await self._database.write(unit)])
+        await self._database.write(lambda tx: add_session(tx, session_id, subject, ""))
         return session_id
 
     async def list(self, subject: str, *, limit: int, before: int | None) -> list[SessionRecord]:
         rows = await self._database.read(
-            f"{_SESSION} WHERE s.subject = ? AND s.updated_at < ? ORDER BY s.updated_at DESC LIMIT ?",
+            f"{_SESSION} WHERE s.subject = $1 AND s.updated_at < $2 ORDER BY s.updated_at DESC LIMIT $3",
             subject,
             before if before is not None else 2**62,
             limit,
@@ -81,40 +73,39 @@ class SqliteSessions(Sessions):
 
     async def delete(self, subject: str, session_id: str) -> None:
         def unit(tx: Transaction) -> None:
-            running = tx.execute(
-                "SELECT turn_id FROM turns JOIN sessions USING (session_id)"
-                " WHERE session_id = ? AND subject = ? AND status = 'running'",
+            # The session's lock first, as a turn that begins takes it.
+            found = tx.execute(
+                "UPDATE sessions SET updated_at = updated_at WHERE session_id = $1 AND subject = $2 RETURNING 1",
                 session_id,
                 subject,
             )
+            if not found:
+                raise SessionNotFoundError(f"there is no session {session_id}")
+            running = tx.execute("SELECT turn_id FROM turns WHERE session_id = $1 AND status = 'running'", session_id)
             if running:
                 raise TurnRunningError(running[0][0])
             # A turn that failed may have left calls without an answer: nobody waits for one any more.
             tx.execute(
-                "DELETE FROM outbox WHERE event_type = ? AND event_id IN (SELECT correlation_id FROM tool_calls"
-                " JOIN turns USING (turn_id) JOIN sessions USING (session_id) WHERE session_id = ? AND subject = ?)",
+                "DELETE FROM outbox WHERE event_type = $1"
+                " AND turn_id IN (SELECT turn_id FROM turns WHERE session_id = $2)",
                 TOOL_CALL_REQUESTED,
                 session_id,
-                subject,
             )
-            if not tx.execute(
-                "DELETE FROM sessions WHERE session_id = ? AND subject = ? RETURNING 1", session_id, subject
-            ):
-                raise SessionNotFoundError(f"there is no session {session_id}")
+            tx.execute("DELETE FROM sessions WHERE session_id = $1", session_id)
 
         await self._database.write(unit)
 
 
-class SqliteArchive(Archive, History):
+class SqlArchive(Archive, History):
     """Everything that was said, as the model and as users see it."""
 
-    def __init__(self, database: Database, calls: SqliteCalls) -> None:
+    def __init__(self, database: Database, calls: SqlCalls) -> None:
         self._database = database
         self._calls = calls
 
     async def transcript(self, subject: str, session_id: str) -> tuple[SessionRecord, list[MessageRecord]]:
         sessions = await self._database.read(
-            f"{_SESSION} WHERE s.session_id = ? AND s.subject = ?", session_id, subject
+            f"{_SESSION} WHERE s.session_id = $1 AND s.subject = $2", session_id, subject
         )
         if not sessions:
             raise SessionNotFoundError(f"there is no session {session_id}")
@@ -123,12 +114,12 @@ class SqliteArchive(Archive, History):
 
     async def turns(self, subject: str, session_id: str) -> list[TurnRecord]:
         rows = await self._database.read(
-            f"{_TURN} WHERE session_id = ? AND subject = ? ORDER BY t.created_at, turn_id", session_id, subject
+            f"{_TURN} WHERE s.session_id = $1 AND subject = $2 ORDER BY t.created_at, turn_id", session_id, subject
         )
         return [_turn_record(*row) for row in rows]
 
     async def turn(self, subject: str, turn_id: str) -> TurnRecord:
-        rows = await self._database.read(f"{_TURN} WHERE turn_id = ? AND subject = ?", turn_id, subject)
+        rows = await self._database.read(f"{_TURN} WHERE turn_id = $1 AND subject = $2", turn_id, subject)
         if not rows:
             raise TurnNotFoundError(f"there is no turn {turn_id}")
         return _turn_record(*rows[0])
@@ -136,7 +127,7 @@ class SqliteArchive(Archive, History):
     async def outcome(self, subject: str, turn_id: str, correlation_id: str) -> ToolOutcome | None:
         await self.turn(subject, turn_id)
         rows = await self._database.read(
-            "SELECT outcome FROM tool_calls WHERE turn_id = ? AND correlation_id = ?", turn_id, correlation_id
+            "SELECT outcome FROM tool_calls WHERE turn_id = $1 AND correlation_id = $2", turn_id, correlation_id
         )
         return _outcome(rows[0][0]) if rows else None
 
@@ -144,7 +135,7 @@ class SqliteArchive(Archive, History):
         outcome = await self.outcome(subject, turn_id, correlation_id)
         if outcome is None or not outcome.truncated:
             return outcome and whole_of(outcome)
-        rows = await self._database.read("SELECT whole FROM whole_results WHERE correlation_id = ?", correlation_id)
+        rows = await self._database.read("SELECT whole FROM whole_results WHERE correlation_id = $1", correlation_id)
         return msgspec.json.decode(rows[0][0], type=WholeResult) if rows else None
 
     async def messages(self, session_id: str) -> list[Message]:

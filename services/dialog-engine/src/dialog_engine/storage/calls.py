@@ -1,17 +1,14 @@
 """Tool calls: a round is committed with its outbox rows, a result with the end of its row."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from dialog_engine.chat import facts
-from dialog_engine.chat.copies import OutcomeRow
-from dialog_engine.chat.journal import JournalEntry, Step
-from dialog_engine.chat.outbox import OutboxRow
+from dialog_engine.chat.outbox import OfferRows, OutboxRow
 from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage
-from dialog_engine.storage.copies import message_row
-from dialog_engine.storage.database import Database, Transaction, now_ms
-from dialog_engine.storage.journal import OfferEntries, add_entry, add_turn_entry, nobody
+from dialog_engine.storage.database import Database, Transaction
+from dialog_engine.storage.fencing import fence, fence_look
 from dialog_engine.storage.outbox import add_event
 from dialog_engine.storage.results import keep_whole
 from dialog_engine.tool_calls.ports import NOTHING_ASKED, NOTHING_SPENT, NOWHERE, CallStore
@@ -23,38 +20,40 @@ from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request, encode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
 
-OfferRows = Callable[[Sequence[OutboxRow]], None]
-"""Told of outbox rows as soon as they are committed."""
+_ADD_CALL = (
+    "INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server, arguments, tool,"
+    " extra, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, now_ms())"
+)
+_OPEN = (
+    "SELECT c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, o.payload FROM tool_calls c"
+    " JOIN outbox o ON o.event_type = $1 AND o.event_id = c.correlation_id"
+    " WHERE c.turn_id = $2 AND c.outcome IS NULL ORDER BY c.message_id, c.ordinal"
+)
 
 
 def insert_message(tx: Transaction, turn: Turn, role: str, message: AssistantMessage) -> tuple[int, int]:
-    """Add a message to the turn's session. Returns its id in this file, and its number in the session.
-
-    Numbers are times, made to rise: should two engines answer the same session while they cannot talk to each other,
-    what both said still has its order.
-    """
+    """Add a message to the turn's session. Returns its id in the table, and its number in the session."""
     [(message_id, number)] = tx.execute(
         "INSERT INTO messages (session_id, turn_id, role, content, reasoning, interrupted, created_at, number)"
-        " SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, max(?7, 1 + coalesce((SELECT max(number) FROM messages"
-        " WHERE session_id = ?1), 0)) RETURNING message_id, number",
+        " VALUES ($1, $2, $3, $4, $5, $6, now_ms(),"
+        " 1 + coalesce((SELECT max(number) FROM messages WHERE session_id = $1), 0)) RETURNING message_id, number",
         turn.session_id,
         turn.turn_id,
         role,
         message.content,
         message.reasoning,
-        message.interrupted,
-        now_ms(),
+        int(message.interrupted),
     )
     return message_id, number
 
 
-class SqliteCalls(CallStore):
-    """The tool calls of the turns that run here."""
+class SqlCalls(CallStore):
+    """The tool calls of the turns that this engine runs."""
 
-    def __init__(self, database: Database, offer: OfferRows, share: OfferEntries = nobody) -> None:
+    def __init__(self, database: Database, engine_id: str, offer: OfferRows) -> None:
         self._database = database
+        self._engine_id = engine_id
         self._offer = offer
-        self._share = share
 
     async def add_round(
         self,
@@ -70,18 +69,18 @@ class SqliteCalls(CallStore):
         of_call = {**servers, **{request.correlation_id: request.server for request in requests}}
         of_call |= {correlation_id: question.server for correlation_id, question in questions.items()}
 
-        def unit(tx: Transaction) -> tuple[int, list[OutboxRow], JournalEntry]:
+        def unit(tx: Transaction) -> tuple[int, list[OutboxRow]]:
+            fence(tx, turn, self._engine_id)
             message_id, number = insert_message(tx, turn, "assistant", message)
             tx.execute(
-                "UPDATE turns SET rounds = rounds + 1, input_tokens = input_tokens + ?,"
-                " output_tokens = output_tokens + ? WHERE turn_id = ?",
+                "UPDATE turns SET rounds = rounds + 1, input_tokens = input_tokens + $1,"
+                " output_tokens = output_tokens + $2 WHERE turn_id = $3",
                 cost.input_tokens,
                 cost.output_tokens,
                 turn.turn_id,
             )
             tx.execute_many(
-                "INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server,"
-                " arguments, tool, extra, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                _ADD_CALL,
                 [
                     (
                         call.correlation_id,
@@ -94,38 +93,35 @@ class SqliteCalls(CallStore):
                         call.arguments,
                         call.tool,
                         msgspec.json.encode(call.extra) if call.extra else None,
-                        now_ms(),
                     )
                     for ordinal, call in enumerate(message.tool_calls)
                 ],
             )
             tx.execute_many(
-                "INSERT INTO approvals (correlation_id, question) VALUES (?, ?)",
+                "INSERT INTO approvals (correlation_id, question) VALUES ($1, $2)",
                 [(correlation_id, msgspec.json.encode(question)) for correlation_id, question in questions.items()],
             )
-            rows = [add_event(tx, TOOL_CALL_REQUESTED, r.correlation_id, encode_request(r)) for r in requests]
+            rows = [add_request(tx, self._engine_id, turn, request) for request in requests]
             for call in message.tool_calls:
                 if outcome := answered.get(call.correlation_id):
-                    rows += answer_call(tx, turn, call, outcome)
-            entry = add_turn_entry(tx, turn, Step.GOES_ON, [message_row(tx, message_id)])
-            return number, rows, entry
+                    rows += answer_call(tx, self._engine_id, turn, call, outcome)
+            return number, rows
 
-        number, rows, entry = await self._database.write(unit)
-        self._share([entry])
+        number, rows = await self._database.write(unit)
         self._offer(rows)
         return number
 
     async def add_result(
         self, turn: Turn, call: ToolCall, outcome: ToolOutcome, whole: WholeResult | None = None
     ) -> bool:
-        def unit(tx: Transaction) -> tuple[list[OutboxRow], list[JournalEntry]]:
-            rows = answer_call(tx, turn, call, outcome)
+        def unit(tx: Transaction) -> list[OutboxRow]:
+            fence(tx, turn, self._engine_id)
+            rows = answer_call(tx, self._engine_id, turn, call, outcome)
             if rows and whole is not None:
                 keep_whole(tx, call.correlation_id, whole)
-            return rows, [_outcome_entry(tx, turn, call)] if rows else []
+            return rows
 
-        rows, entries = await self._database.write(unit)
-        self._share(entries)
+        rows = await self._database.write(unit)
         self._offer(rows)
         return bool(rows)
 
@@ -135,29 +131,20 @@ class SqliteCalls(CallStore):
         A request that this release cannot read (another one made it) is answered so: nothing can be done about it.
         """
 
-        def unit(tx: Transaction) -> tuple[list[OpenCall], list[OutboxRow], list[JournalEntry]]:
-            rows = tx.execute(
-                "SELECT c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, o.payload FROM tool_calls c"
-                " JOIN outbox o ON o.event_type = ? AND o.event_id = c.correlation_id"
-                " WHERE c.turn_id = ? AND c.outcome IS NULL ORDER BY c.message_id, c.ordinal",
-                TOOL_CALL_REQUESTED,
-                turn.turn_id,
-            )
+        def unit(tx: Transaction) -> tuple[list[OpenCall], list[OutboxRow]]:
+            # Behind the writes of the turn: a round whose commit is on its way when the user stops it must be seen.
+            fence_look(tx, turn, self._engine_id)
             found: list[OpenCall] = []
             facts: list[OutboxRow] = []
-            entries: list[JournalEntry] = []
-            for *columns, payload in rows:
+            for *columns, payload in tx.execute(_OPEN, TOOL_CALL_REQUESTED, turn.turn_id):
                 call = call_of(*columns)
                 try:
                     found.append(OpenCall(call, decode_request(payload)))
                 except UnsupportedEventError as error:
-                    facts += answer_call(tx, turn, call, _unreadable(error))
-                    entries.append(_outcome_entry(tx, turn, call))
-            return found, facts, entries
+                    facts += answer_call(tx, self._engine_id, turn, call, _unreadable(error))
+            return found, facts
 
-        # In the writer's queue: a round whose commit is on its way when the user stops the turn must be seen.
-        found, facts, entries = await self._database.write(unit)
-        self._share(entries)
+        found, facts = await self._database.write(unit)
         self._offer(facts)
         return found
 
@@ -167,17 +154,23 @@ def call_of(tool_call_id: str, correlation_id: str, name: str, arguments: str, t
     return ToolCall(tool_call_id, correlation_id, name, arguments, tool=tool)
 
 
-def answer_call(tx: Transaction, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> list[OutboxRow]:
+def add_request(tx: Transaction, owner: str, turn: Turn, request: ToolCallRequested) -> OutboxRow:
+    """Put the request of a call into the outbox."""
+    payload = encode_request(request)
+    return add_event(tx, owner, turn.turn_id, TOOL_CALL_REQUESTED, request.correlation_id, payload)
+
+
+def answer_call(tx: Transaction, owner: str, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> list[OutboxRow]:
     """Store the outcome, unless there is one; the request's row goes, a fact for analytics comes."""
     answered = tx.execute(
-        "UPDATE tool_calls SET outcome = ?, answered_at = ? WHERE correlation_id = ? AND outcome IS NULL RETURNING 1",
+        "UPDATE tool_calls SET outcome = $1, answered_at = now_ms() WHERE correlation_id = $2 AND outcome IS NULL"
+        " RETURNING answered_at",
         msgspec.json.encode(outcome),
-        now_ms(),
         call.correlation_id,
     )
     if not answered:
         return []
-    tx.execute("DELETE FROM outbox WHERE event_type = ? AND event_id = ?", TOOL_CALL_REQUESTED, call.correlation_id)
+    tx.execute("DELETE FROM outbox WHERE event_type = $1 AND event_id = $2", TOOL_CALL_REQUESTED, call.correlation_id)
     fact = facts.ToolCallFinished(
         correlation_id=call.correlation_id,
         turn_id=turn.turn_id,
@@ -188,21 +181,10 @@ def answer_call(tx: Transaction, turn: Turn, call: ToolCall, outcome: ToolOutcom
         error_code=outcome.error.code if outcome.error else None,
         duration_ms=outcome.duration_ms,
         attempts=outcome.attempts,
-        at=now_ms(),
+        at=answered[0][0],
     )
-    return [add_event(tx, facts.TOOL_CALL_FINISHED, call.correlation_id, msgspec.json.encode(fact))]
-
-
-def _outcome_entry(tx: Transaction, turn: Turn, call: ToolCall) -> JournalEntry:
-    return add_entry(tx, turn, Step.GOES_ON, [outcome_row(tx, call)])
-
-
-def outcome_row(tx: Transaction, call: ToolCall) -> OutcomeRow:
-    """What came of a call, as it travels."""
-    [(outcome, answered_at)] = tx.execute(
-        "SELECT outcome, answered_at FROM tool_calls WHERE correlation_id = ?", call.correlation_id
-    )
-    return OutcomeRow(correlation_id=call.correlation_id, outcome=msgspec.Raw(outcome), answered_at=answered_at)
+    payload = msgspec.json.encode(fact)
+    return [add_event(tx, owner, turn.turn_id, facts.TOOL_CALL_FINISHED, call.correlation_id, payload)]
 
 
 def _unreadable(error: UnsupportedEventError) -> ToolOutcome:

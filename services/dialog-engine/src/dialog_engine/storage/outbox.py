@@ -1,68 +1,72 @@
-"""The outbox table."""
+"""The outbox table: what is committed and not yet where it belongs. Each engine relays the rows that it owns."""
 
 from collections.abc import Iterable, Sequence
 
 from dialog_engine.chat.outbox import Outbox, OutboxRow
-from dialog_engine.storage.database import Database, Row, Transaction, now_ms
+from dialog_engine.storage.database import Database, Row, Transaction, placeholders
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 
 _SELECT = "SELECT seq, event_type, event_id, payload, attempts, next_at FROM outbox WHERE "
 # Two ranges of one index, so that thousands of rows that are known already are not even touched. What was put off has
 # a `next_at`.
 _WAITING = (
-    f"{_SELECT} published_at IS NULL AND next_at = 0 AND seq > ?"
-    f" UNION ALL {_SELECT} published_at IS NULL AND next_at > 0 AND next_at <= ?"
-    " ORDER BY next_at, seq LIMIT ?"
+    f"{_SELECT} owner = $1 AND published_at IS NULL AND next_at = 0 AND seq > $2"
+    f" UNION ALL {_SELECT} owner = $1 AND published_at IS NULL AND next_at > 0 AND next_at <= now_ms()"
+    " ORDER BY next_at, seq LIMIT $3"
 )
 
 
-def add_event(tx: Transaction, event_type: str, event_id: str, payload: bytes) -> OutboxRow:
-    """Put an event into the outbox as part of a transaction."""
+def add_event(tx: Transaction, owner: str, turn_id: str, event_type: str, event_id: str, payload: bytes) -> OutboxRow:
+    """Put an event of a turn into the outbox as part of a transaction; the engine `owner` relays it."""
     [(seq,)] = tx.execute(
-        "INSERT INTO outbox (event_type, event_id, payload, created_at) VALUES (?, ?, ?, ?) RETURNING seq",
+        "INSERT INTO outbox (owner, turn_id, event_type, event_id, payload, created_at)"
+        " VALUES ($1, $2, $3, $4, $5, now_ms()) RETURNING seq",
+        owner,
+        turn_id,
         event_type,
         event_id,
         payload,
-        now_ms(),
     )
     return OutboxRow(seq, event_type, event_id, payload)
 
 
-class SqliteOutbox(Outbox):
-    """The outbox of this engine."""
+class SqlOutbox(Outbox):
+    """The rows of one engine."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, engine_id: str) -> None:
         self._database = database
+        self._engine_id = engine_id
 
     async def waiting(self, limit: int, *, after: int = 0) -> Sequence[OutboxRow]:
-        return _rows(await self._database.read(_WAITING, after, now_ms(), limit))
+        return rows_of(await self._database.read(_WAITING, self._engine_id, after, limit))
 
     async def calls(self, correlation_ids: Sequence[str]) -> Sequence[OutboxRow]:
-        marks = ", ".join("?" * len(correlation_ids))
-        where = f"published_at IS NULL AND event_type = ? AND event_id IN ({marks}) ORDER BY seq"
-        return _rows(await self._database.read(_SELECT + where, TOOL_CALL_REQUESTED, *correlation_ids))
+        ids = placeholders(2, len(correlation_ids))
+        where = f"published_at IS NULL AND event_type = $1 AND event_id IN ({ids}) ORDER BY seq"
+        return rows_of(await self._database.read(_SELECT + where, TOOL_CALL_REQUESTED, *correlation_ids))
 
     async def unanswered(self) -> Sequence[OutboxRow]:
-        where = "published_at IS NOT NULL AND event_type = ? ORDER BY seq"
-        return _rows(await self._database.read(_SELECT + where, TOOL_CALL_REQUESTED))
+        where = "owner = $1 AND published_at IS NOT NULL AND event_type = $2 ORDER BY seq"
+        return rows_of(await self._database.read(_SELECT + where, self._engine_id, TOOL_CALL_REQUESTED))
 
     async def published(self, rows: Sequence[OutboxRow]) -> None:
         def unit(tx: Transaction) -> None:
-            calls = [(now_ms(), row.seq) for row in rows if row.event_type == TOOL_CALL_REQUESTED]
-            facts = [(row.seq,) for row in rows if row.event_type != TOOL_CALL_REQUESTED]
+            # In the order of their numbers: two engines that mark the same rows do not wait for each other in a circle.
+            calls = sorted((row.seq,) for row in rows if row.event_type == TOOL_CALL_REQUESTED)
+            facts = sorted((row.seq,) for row in rows if row.event_type != TOOL_CALL_REQUESTED)
             if calls:
-                tx.execute_many("UPDATE outbox SET published_at = ?, error = NULL WHERE seq = ?", calls)
+                tx.execute_many("UPDATE outbox SET published_at = now_ms(), error = NULL WHERE seq = $1", calls)
             if facts:
-                tx.execute_many("DELETE FROM outbox WHERE seq = ?", facts)
+                tx.execute_many("DELETE FROM outbox WHERE seq = $1", facts)
 
         await self._database.write(unit)
 
     async def postpone(self, row: OutboxRow, error: str, retry_in_ms: int) -> None:
         def unit(tx: Transaction) -> None:
             tx.execute(
-                "UPDATE outbox SET attempts = attempts + 1, error = ?, next_at = ? WHERE seq = ?",
+                "UPDATE outbox SET attempts = attempts + 1, error = $1, next_at = now_ms() + $2 WHERE seq = $3",
                 error,
-                now_ms() + retry_in_ms,
+                retry_in_ms,
                 row.seq,
             )
 
@@ -74,11 +78,13 @@ class SqliteOutbox(Outbox):
 
     async def backlog(self) -> tuple[int, int]:
         """How many rows are not published, and the age of the oldest in milliseconds (0 when there is none)."""
-        [(count, oldest)] = await self._database.read(
-            "SELECT count(*), min(created_at) FROM outbox WHERE published_at IS NULL"
+        [(count, age)] = await self._database.read(
+            "SELECT count(*), now_ms() - min(created_at) FROM outbox WHERE owner = $1 AND published_at IS NULL",
+            self._engine_id,
         )
-        return count, max(0, now_ms() - oldest) if count else 0
+        return count, max(0, age or 0)
 
 
-def _rows(rows: Iterable[Row]) -> list[OutboxRow]:
+def rows_of(rows: Iterable[Row]) -> list[OutboxRow]:
+    """The rows of a `SELECT`."""
     return [OutboxRow(*row[:5]) for row in rows]

@@ -7,13 +7,13 @@ import msgspec
 from dialog_engine.model import Turn
 from dialog_engine.storage.database import Database, Row, Transaction
 from dialog_engine.tool_calls.results import KeptResult, ResultStore
-from dialog_engine.tool_calls.texts import WholeResult
+from dialog_engine.tool_calls.texts import WholeResult, whole_of
 from plugins_contract.outcomes import ToolOutcome
 
 _FROM = (
     "FROM tool_calls c JOIN turns t USING (turn_id)"
     " JOIN sessions s USING (session_id) LEFT JOIN whole_results w USING (correlation_id)"
-    " WHERE s.session_id = ?1 AND s.subject = ?2 AND c.outcome IS NOT NULL"
+    " WHERE s.session_id = $1 AND s.subject = $2 AND c.outcome IS NOT NULL"
 )
 MIN_NAME = 8
 """Characters of a correlation id that name a result."""
@@ -22,14 +22,14 @@ MIN_NAME = 8
 def keep_whole(tx: Transaction, correlation_id: str, whole: WholeResult) -> None:
     """Keep all the text of a result."""
     tx.execute(
-        "INSERT OR IGNORE INTO whole_results (correlation_id, whole) VALUES (?, ?)",
+        "INSERT INTO whole_results (correlation_id, whole) VALUES ($1, $2) ON CONFLICT DO NOTHING",
         correlation_id,
         msgspec.json.encode(whole),
     )
 
 
-class SqliteResults(ResultStore):
-    """The results in this engine's file."""
+class SqlResults(ResultStore):
+    """The results of all sessions."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -39,7 +39,7 @@ class SqliteResults(ResultStore):
             return None
         rows = await self._database.read(
             f"SELECT c.correlation_id, c.name, c.outcome, w.whole {_FROM}"
-            " AND substr(c.correlation_id, -length(?3)) = ?3 LIMIT 1",
+            " AND substr(c.correlation_id, length(c.correlation_id) - length($3) + 1) = $3 LIMIT 1",
             turn.session_id,
             turn.subject,
             name,
@@ -57,9 +57,11 @@ class SqliteResults(ResultStore):
 
 def _kept(row: Row) -> KeptResult:
     correlation_id, name, outcome, whole = row
-    return KeptResult(
-        correlation_id,
-        name,
-        msgspec.json.decode(outcome, type=ToolOutcome),
-        None if whole is None else msgspec.json.decode(whole, type=WholeResult),
-    )
+    return KeptResult(correlation_id, name, whole_result(outcome, whole))
+
+
+def whole_result(outcome: bytes, whole: bytes | None) -> WholeResult:
+    """All the text of an outcome: what is kept beside it, where it was cut."""
+    if whole is not None:
+        return msgspec.json.decode(whole, type=WholeResult)
+    return whole_of(msgspec.json.decode(outcome, type=ToolOutcome))

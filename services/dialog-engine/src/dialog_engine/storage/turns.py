@@ -1,69 +1,92 @@
 """Turns: they begin with the user's message and end with their last one, each in one transaction."""
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
 from dialog_engine.chat import facts
-from dialog_engine.chat.copies import MessageRow
-from dialog_engine.chat.journal import JournalEntry, Step
-from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.chat.ports import TurnStore, UnfinishedTurns
-from dialog_engine.errors import SessionNotFoundError, TurnRunningError
-from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage
-from dialog_engine.storage.calls import OfferRows, insert_message
-from dialog_engine.storage.copies import message_row
-from dialog_engine.storage.database import Database, Transaction, now_ms
-from dialog_engine.storage.journal import OfferEntries, add_turn_entry, nobody
+from dialog_engine.chat.outbox import OfferRows, OutboxRow
+from dialog_engine.chat.ports import TurnStore
+from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
+from dialog_engine.model import AssistantMessage, Done, DoneReason, Turn, TurnFailed
+from dialog_engine.storage.calls import insert_message
+from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.outbox import add_event
 
+OnFree = Callable[[str], None]
+"""Told of a session whose next message waits at another engine."""
 TITLE_LENGTH = 80
 
 
-class SqliteTurns(TurnStore, UnfinishedTurns):
-    """The turns of this engine."""
+# Who is in the way of a turn that is about to begin: the one that runs, else the first of those that wait.
+_FIRST = (
+    "SELECT turn_id FROM (SELECT turn_id, 0 AS place FROM turns WHERE session_id = $1 AND status = 'running'"
+    " UNION ALL SELECT turn_id, seq FROM waiting_turns WHERE session_id = $1) AS ahead ORDER BY place LIMIT 1"
+)
+_BEGIN = (
+    "INSERT INTO turns (turn_id, session_id, status, owner, owned_since, traceparent, chosen_model, tool_mode,"
+    " created_at) VALUES ($1, $2, 'running', $3, now_ms(), $4, $5, $6, now_ms())"
+)
+_FINISH = (
+    "UPDATE turns SET status = $1, reason = $2, input_tokens = $3, output_tokens = $4, ttft_ms = $5, model = $6,"
+    " error_code = $7, error_message = $8, finished_at = now_ms()"
+    " WHERE turn_id = $9 AND owner = $10 AND epoch = $11 AND status = 'running' RETURNING 1"
+)
 
-    def __init__(self, database: Database, offer: OfferRows, share: OfferEntries = nobody) -> None:
+
+class SqlTurns(TurnStore):
+    """The turns that this engine runs."""
+
+    def __init__(self, database: Database, engine_id: str, offer: OfferRows, on_free: OnFree = lambda _: None) -> None:
         self._database = database
+        self._engine_id = engine_id
         self._offer = offer
-        self._share = share
+        self._on_free = on_free
 
-    async def begin(self, turn: Turn, text: str, *, new_session: bool = False) -> None:
-        def unit(tx: Transaction) -> JournalEntry:
+    async def begin(self, turn: Turn, text: str, *, new_session: bool = False, queue: bool = False) -> None:
+        def unit(tx: Transaction) -> str | None:
             if new_session:
                 add_session(tx, turn.session_id, turn.subject, text)
             else:
                 _touch_session(tx, turn.session_id, turn.subject, text)
-            begun = tx.execute(
-                "INSERT INTO turns (turn_id, session_id, status, traceparent, chosen_model, tool_mode, created_at)"
-                " VALUES (?, ?, 'running', ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1",
-                turn.turn_id,
-                turn.session_id,
-                turn.traceparent,
-                turn.choice.model,
-                turn.choice.tool_mode,
-                now_ms(),
+                [first] = tx.execute(_FIRST, turn.session_id) or [(turn.turn_id,)]
+                if first[0] != turn.turn_id:
+                    if not queue:
+                        raise TurnRunningError(first[0])
+                    tx.execute(
+                        "INSERT INTO waiting_turns (turn_id, session_id, engine_id) VALUES ($1, $2, $3)"
+                        " ON CONFLICT (turn_id) DO NOTHING",
+                        turn.turn_id,
+                        turn.session_id,
+                        self._engine_id,
+                    )
+                    return first[0]
+            choice = turn.choice
+            tx.execute(
+                _BEGIN, turn.turn_id, turn.session_id, self._engine_id, turn.traceparent, choice.model, choice.tool_mode
             )
-            if not begun:
-                # Only the unique index on running turns can refuse: the id is new.
-                [(running,)] = tx.execute(
-                    "SELECT turn_id FROM turns WHERE session_id = ? AND status = 'running'", turn.session_id
-                )
-                raise TurnRunningError(running)
-            message_id, _ = insert_message(tx, turn, "user", AssistantMessage(text))
-            return add_turn_entry(tx, turn, Step.BEGINS, [message_row(tx, message_id)])
+            if queue:
+                tx.execute("DELETE FROM waiting_turns WHERE turn_id = $1", turn.turn_id)
+            insert_message(tx, turn, "user", AssistantMessage(text))
+            return None
 
-        self._share([await self._database.write(unit)])
+        if running := await self._database.write(unit):
+            raise TurnRunningError(running)
+
+    async def leave(self, turn: Turn) -> None:
+        def unit(tx: Transaction) -> bool:
+            tx.execute("DELETE FROM waiting_turns WHERE turn_id = $1", turn.turn_id)
+            return self._others_wait(tx, turn.session_id)
+
+        if await self._database.write(unit):
+            self._on_free(turn.session_id)
 
     async def finish(
         self, turn: Turn, message: AssistantMessage | None, done: Done, failure: TurnFailed | None
     ) -> int | None:
-        def unit(tx: Transaction) -> tuple[int, OutboxRow, JournalEntry] | None:
+        def unit(tx: Transaction) -> tuple[int | None, list[OutboxRow], bool]:
             ended = tx.execute(
-                "UPDATE turns SET status = ?, reason = ?, input_tokens = ?, output_tokens = ?, ttft_ms = ?, model = ?,"
-                " error_code = ?, error_message = ?, finished_at = ?"
-                " WHERE turn_id = ? AND epoch = ? AND status = 'running' RETURNING 1",
+                _FINISH,
                 _status(done.reason),
                 done.reason,
                 done.usage.input_tokens,
@@ -72,75 +95,69 @@ class SqliteTurns(TurnStore, UnfinishedTurns):
                 done.model,
                 failure.code if failure else None,
                 failure.message if failure else None,
-                now_ms(),
                 turn.turn_id,
+                self._engine_id,
                 turn.epoch,
             )
             if not ended:
-                return None
-            number, rows = 0, list[MessageRow]()
-            if message:
-                message_id, number = insert_message(tx, turn, "assistant", message)
-                rows.append(message_row(tx, message_id))
-            tx.execute("UPDATE sessions SET updated_at = ? WHERE session_id = ?", now_ms(), turn.session_id)
+                self._check_ended_here(tx, turn)
+                return None, [], False
+            number = insert_message(tx, turn, "assistant", message)[1] if message else None
+            tx.execute("UPDATE sessions SET updated_at = now_ms() WHERE session_id = $1", turn.session_id)
             payload = msgspec.json.encode(_fact(tx, turn, message, done))
-            fact = add_event(tx, facts.TURN_FINISHED, turn.turn_id, payload)
-            return number, fact, add_turn_entry(tx, turn, Step.ENDS, rows)
+            fact = add_event(tx, self._engine_id, turn.turn_id, facts.TURN_FINISHED, turn.turn_id, payload)
+            return number, [fact], self._others_wait(tx, turn.session_id)
 
-        finished = await self._database.write(unit)
-        if finished is None:
-            return None
-        number, row, entry = finished
-        self._share([entry])
-        self._offer([row])
-        return number if message else None
+        number, rows, others_wait = await self._database.write(unit)
+        self._offer(rows)
+        if others_wait:
+            self._on_free(turn.session_id)
+        return number
 
-    async def unfinished(self) -> list[Turn]:
-        rows = await self._database.read(
-            "SELECT turn_id, session_id, subject, epoch, rounds, traceparent, input_tokens, output_tokens,"
-            " chosen_model, tool_mode"
-            " FROM turns JOIN sessions USING (session_id) WHERE status = 'running' AND owned ORDER BY turns.created_at"
-        )
-        return [_turn(*row) for row in rows]
+    async def request_stop(self, turn_id: str) -> str | None:
+        def unit(tx: Transaction) -> str | None:
+            found = tx.execute(
+                "UPDATE turns SET stop_requested = 1 WHERE turn_id = $1 AND status = 'running' RETURNING owner", turn_id
+            )
+            return found[0][0] if found else None
 
-    async def go_on(self, turn: Turn, epoch: int) -> Turn:
-        def unit(tx: Transaction) -> None:
-            tx.execute("UPDATE turns SET epoch = ? WHERE turn_id = ?", epoch, turn.turn_id)
+        return await self._database.write(unit)
 
-        await self._database.write(unit)
-        return replace(turn, epoch=epoch)
+    async def is_running(self, turn_id: str) -> bool:
+        return bool(await self._database.read("SELECT 1 FROM turns WHERE turn_id = $1 AND status = 'running'", turn_id))
 
+    def _others_wait(self, tx: Transaction, session_id: str) -> bool:
+        """Whether the next message of the session waits at another engine."""
+        first = tx.execute("SELECT engine_id FROM waiting_turns WHERE session_id = $1 ORDER BY seq LIMIT 1", session_id)
+        return bool(first) and first[0][0] != self._engine_id
 
-def _turn(
-    turn_id: str,
-    session_id: str,
-    subject: str,
-    epoch: int,
-    rounds: int,
-    traceparent: str | None,
-    *usage_and_choice: Any,
-) -> Turn:
-    read, written, *choice = usage_and_choice
-    return Turn(turn_id, session_id, subject, epoch, rounds, traceparent, Usage(read, written), Choice(*choice))
+    def _check_ended_here(self, tx: Transaction, turn: Turn) -> None:
+        """It was ended before, by this engine: a repetition. Raises TurnFencedError otherwise."""
+        if not tx.execute(
+            "SELECT 1 FROM turns WHERE turn_id = $1 AND owner = $2 AND epoch = $3",
+            turn.turn_id,
+            self._engine_id,
+            turn.epoch,
+        ):
+            raise TurnFencedError(turn.turn_id)
 
 
 def add_session(tx: Transaction, session_id: str, subject: str, first_message: str) -> None:
     """Make a session, titled after the first message."""
     tx.execute(
-        "INSERT INTO sessions (session_id, subject, title, created_at, updated_at) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO sessions (session_id, subject, title, created_at, updated_at)"
+        " VALUES ($1, $2, $3, now_ms(), now_ms())",
         session_id,
         subject,
         _title(first_message),
-        now_ms(),
-        now_ms(),
     )
 
 
 def _touch_session(tx: Transaction, session_id: str, subject: str, text: str) -> None:
+    """Note that something is said in the session. Its row's lock puts those that begin a turn there into an order."""
     found = tx.execute(
-        "UPDATE sessions SET updated_at = ?, title = CASE title WHEN '' THEN ? ELSE title END"
-        " WHERE session_id = ? AND subject = ? RETURNING 1",
-        now_ms(),
+        "UPDATE sessions SET updated_at = now_ms(), title = CASE title WHEN '' THEN $1 ELSE title END"
+        " WHERE session_id = $2 AND subject = $3 RETURNING 1",
         _title(text),
         session_id,
         subject,
@@ -150,8 +167,9 @@ def _touch_session(tx: Transaction, session_id: str, subject: str, text: str) ->
 
 
 def _fact(tx: Transaction, turn: Turn, message: AssistantMessage | None, done: Done) -> facts.TurnFinished:
-    [(user_message,)] = tx.execute(
-        "SELECT content FROM messages WHERE turn_id = ? AND role = 'user' ORDER BY number LIMIT 1", turn.turn_id
+    [(user_message, at)] = tx.execute(
+        "SELECT content, now_ms() FROM messages WHERE turn_id = $1 AND role = 'user' ORDER BY number LIMIT 1",
+        turn.turn_id,
     )
     return facts.TurnFinished(
         turn_id=turn.turn_id,
@@ -161,7 +179,7 @@ def _fact(tx: Transaction, turn: Turn, message: AssistantMessage | None, done: D
         usage=facts.Usage(done.usage.input_tokens, done.usage.output_tokens),
         user_message=user_message,
         assistant_message=message.content if message else "",
-        at=now_ms(),
+        at=at,
     )
 
 

@@ -3,12 +3,10 @@
 import asyncio
 import logging
 import time
-from contextlib import suppress
 from typing import Any
 
 from redis.asyncio import Redis
 
-from dialog_engine.streams.patience import Patience
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import describe_outage, is_outage
 
@@ -35,18 +33,6 @@ class RedisWatch:
         self._offset = 0.0
         self._steady_since = 0.0
         self._complaint = ""
-        self._asked_at: float | None = None
-        self._wanted = asyncio.Event()
-        self.patience = Patience(self.silent_for, self.look)
-        """How long others wait for their answers."""
-
-    def silent_for(self) -> float:
-        """For how many seconds a question has gone unanswered; 0 when none is open."""
-        return 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
-
-    def look(self) -> None:
-        """Ask now: somebody else waits for an answer."""
-        self._wanted.set()
 
     def steady_for(self) -> float:
         """For how many seconds Redis has answered, with its clock going evenly, as far as it is known here."""
@@ -56,17 +42,14 @@ class RedisWatch:
         return now - self._steady_since
 
     async def run(self) -> None:
-        """Ask, for ever."""
+        """Ask until cancelled."""
         while True:
-            self._wanted.clear()
             await self.ask()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(INTERVAL_SECONDS if self.available else RETRY_SECONDS):
-                    await self._wanted.wait()
+            await asyncio.sleep(INTERVAL_SECONDS if self.available else RETRY_SECONDS)
 
     async def ask(self) -> None:
         """Ask once."""
-        sent_at = self._asked_at = time.monotonic()
+        sent_at = time.monotonic()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 answer: Any = await self._redis.time()
@@ -78,8 +61,6 @@ class RedisWatch:
             self._complain(describe_outage(error))
             self.available = False
             return
-        finally:
-            self._asked_at = None
         self.sample(answer, sent_at, received_at)
         if not self.available:
             log.info("Redis answers")

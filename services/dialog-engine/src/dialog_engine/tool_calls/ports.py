@@ -1,10 +1,10 @@
 """What the pipeline needs from the world. Adapters elsewhere name these as their bases."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dialog_engine.model import AssistantMessage, CallUpdate, ChatEvent, ChatRequest, ToolCall, Turn, Usage
-from dialog_engine.tool_calls.questions import Asked, Decision, Question
+from dialog_engine.tool_calls.questions import ApprovalState, Asked, Decision, Question
 from dialog_engine.tool_calls.texts import WholeResult
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.messages import ToolCallRequested
@@ -42,7 +42,7 @@ class ToolSource(Protocol):
 
 
 class CallStore(Protocol):
-    """Where rounds and results are committed."""
+    """Where rounds and results are committed. Every write raises TurnFencedError when another engine runs the turn."""
 
     async def add_round(
         self,
@@ -73,28 +73,38 @@ class CallStore(Protocol):
         ...
 
 
+MakeRequest = Callable[[Turn], ToolCallRequested]
+"""Makes the request of an approved call of this turn. Pure; its mailbox is that of the turn's owner in the end."""
+
+
 class ApprovalStore(Protocol):
-    """Where the approvals of committed calls are."""
+    """Where the approvals of committed calls are. `waiting` and `close` are for the turn's owner, and raise
+    TurnFencedError when another engine runs it; any engine may decide."""
 
     async def waiting(self, turn: Turn) -> Sequence[Asked]:
         """The calls of the turn that wait for approval."""
         ...
 
+    async def states(self, correlation_ids: Sequence[str]) -> Sequence[ApprovalState]:
+        """What is committed of these calls; of a call that is gone, nothing."""
+        ...
+
     async def decide(
         self,
-        turn: Turn,
+        turn_id: str,
         asked: Asked,
         decision: Decision,
-        request: ToolCallRequested | None,
+        request: MakeRequest | None,
         outcome: ToolOutcome | None,
     ) -> bool:
         """Commit a decision, with the request that runs the call or the outcome that answers it, all or nothing.
 
-        False when that question stands no more: it was decided before, put anew, or its call has its outcome.
+        False when that question does not stand any more: it was decided before, put anew, its call has its outcome, or
+        its turn does not run.
         """
         ...
 
-    async def ask_again(self, turn: Turn, asked: Asked, question: Question) -> bool:
+    async def ask_again(self, turn_id: str, asked: Asked, question: Question) -> bool:
         """Put another question in the place of this one, which is still undecided. False when it is not."""
         ...
 

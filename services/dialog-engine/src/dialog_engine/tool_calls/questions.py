@@ -8,6 +8,8 @@ import msgspec
 
 from dialog_engine.model import ApprovalStatus, ToolCall
 from plugins_contract.catalogue import ApprovalPolicy
+from plugins_contract.messages import ToolCallRequested
+from plugins_contract.outcomes import ToolOutcome
 
 
 class Question(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -64,6 +66,18 @@ class Approval:
     def edited(self) -> Mapping[str, Any] | None:
         """The arguments that it was run with, where they are not the model's."""
         return self.decision.arguments if self.decision else None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalState:
+    """What is committed of a call that waits or waited: the question that stands, and what was decided on it. `request`
+    runs the call once it is approved, `outcome` is there when it has been answered."""
+
+    correlation_id: str
+    question: Question
+    decision: Decision | None
+    outcome: ToolOutcome | None
+    request: ToolCallRequested | None
 
 
 @dataclass(frozen=True, slots=True)

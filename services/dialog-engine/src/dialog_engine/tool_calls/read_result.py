@@ -5,7 +5,7 @@ from typing import Any
 from dialog_engine.model import Turn
 from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
 from dialog_engine.tool_calls.pages import NOTES, found, page
-from dialog_engine.tool_calls.results import Answers, ResultStore, whole_result
+from dialog_engine.tool_calls.results import ResultStore
 from dialog_engine.tool_calls.shortening import result_id
 from dialog_engine.tool_calls.texts import READ_RESULT
 from plugins_contract.catalogue import ToolEntry
@@ -37,9 +37,8 @@ _SCHEMA: dict[str, Any] = {
 class ReadResult(LocalTool):
     """Pages through results of the same session. A page has at most `max_chars` characters, as any result."""
 
-    def __init__(self, store: ResultStore, answers: Answers, max_chars: int) -> None:
+    def __init__(self, store: ResultStore, max_chars: int) -> None:
         self._store = store
-        self._answers = answers
         self._max_chars = max_chars
         self._entry = local_entry(
             READ_RESULT,
@@ -58,14 +57,7 @@ class ReadResult(LocalTool):
         kept = await self._store.result(turn, name)
         if kept is None:
             return _failed(ErrorCode.RESOURCE_NOT_FOUND, await self._unknown(turn, name))
-        whole = await whole_result(kept.outcome, kept.whole, self._answers, kept.correlation_id)
-        if whole is None:
-            return _failed(
-                ErrorCode.RESOURCE_NOT_FOUND,
-                f"only what you have seen of result {name} is left: what was left out was kept by another engine, and"
-                f" cannot be had here. If it may be run again, call {kept.tool_name} again.",
-            )
-        return _answer(whole.for_model, name, arguments, self._max_chars)
+        return _answer(kept.whole.for_model, name, arguments, self._max_chars)
 
     async def _unknown(self, turn: Turn, name: str) -> str:
         newest = await self._store.cut_results(turn)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dialog_engine.model import CallAnswered, ChatEvent, ToolCall, Turn
 from dialog_engine.tool_calls.commits import to_its_end
 from dialog_engine.tool_calls.context import CallResult
-from dialog_engine.tool_calls.desk import ApprovalDesk, Approved
+from dialog_engine.tool_calls.pending_approvals import Approved, PendingApprovals
 from dialog_engine.tool_calls.ports import CallStore, ToolCalls
 from dialog_engine.tool_calls.questions import Asked
 from dialog_engine.tool_calls.shortening import shorten
@@ -37,7 +37,7 @@ class Rounds:
 
     store: CallStore
     calls: ToolCalls
-    desk: ApprovalDesk
+    approvals: PendingApprovals
     result_max_chars: int = RESULT_MAX_CHARS
     """How much of the text of a result is shown to the model; the rest is kept."""
 
@@ -66,7 +66,7 @@ class Rounds:
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(self._run(turn, open_calls, steps, emit), name="calls of the round")]
                 results: Results = {}
-                async with aclosing(self.desk.decisions(turn, asked, steps, emit)) as decisions:
+                async with aclosing(self.approvals.decisions(turn, asked, steps, emit)) as decisions:
                     async for decided in decisions:
                         match decided:
                             case CallResult():

@@ -70,7 +70,7 @@ class ToolExecution:
         for p in plans:
             if not isinstance(p, Runnable):
                 continue
-            if question := self._rounds.desk.question(p.tool, p.arguments):
+            if question := self._rounds.approvals.question(p.tool, p.arguments):
                 asked.append(Asked(p.call, question))
             else:
                 request = self._rounds.calls.request(ctx.turn, p.call, p.tool, p.arguments)

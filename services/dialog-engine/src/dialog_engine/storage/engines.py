@@ -1,0 +1,174 @@
+"""The engines that share the database: their leases, and the adoption of what a dead one left.
+
+`lease_until` is on the clock of the database. It tells operators who lives; an engine that adopts does not compare it
+with any clock: see `chat.ownership`.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from dialog_engine.chat.outbox import OutboxRow
+from dialog_engine.chat.ports import Adopted, Engines, OwnedTurn, SeenEngine
+from dialog_engine.model import Choice, Turn, Usage
+from dialog_engine.storage.database import Database, Transaction, placeholders
+from dialog_engine.storage.outbox import rows_of
+from dialog_engine.storage.schemas import RELEASE
+from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
+from plugins_contract.messages import UnsupportedEventError, decode_request, encode_request
+
+LONG_MS = 60_000
+"""A turn whose owner lived so long with it was not what the owner died of."""
+CHECKED_AT_ONCE = 500
+
+_REGISTER = (
+    "INSERT INTO engines (engine_id, lease_until, release, started_at) VALUES ($1, now_ms() + $2, $3, now_ms())"
+    " ON CONFLICT (engine_id) DO UPDATE SET lease_until = excluded.lease_until"
+)
+_OWNED = "SELECT turn_id, epoch, stop_requested FROM turns WHERE owner = $1 AND status = 'running'"
+_ADOPT = (
+    "UPDATE turns SET owner = $1, epoch = epoch + 1, owned_since = now_ms(),"
+    " crashes = CASE WHEN $2 = 1 OR now_ms() - owned_since >= $3 THEN 0 ELSE crashes + 1 END"
+    " WHERE turn_id IN (SELECT turn_id FROM turns WHERE owner = $4 AND status = 'running'{} ORDER BY created_at"
+    " LIMIT $5 {}) RETURNING turn_id, session_id, epoch, rounds, traceparent, input_tokens, output_tokens,"
+    " chosen_model, tool_mode, stop_requested, crashes"
+)
+
+
+class SqlEngines(Engines):
+    """The leases as this engine sees them. `mailbox_of` names the mailbox of an engine."""
+
+    def __init__(self, database: Database, engine_id: str, mailbox_of: Callable[[str], str]) -> None:
+        self._database = database
+        self._engine_id = engine_id
+        self._mailbox = mailbox_of(engine_id)
+
+    async def register(self, lease_ms: int) -> bool:
+        def unit(tx: Transaction) -> bool:
+            before = tx.execute("SELECT lease_until FROM engines WHERE engine_id = $1", self._engine_id)
+            tx.execute(_REGISTER, self._engine_id, lease_ms, RELEASE)
+            tx.execute("DELETE FROM waiting_turns WHERE engine_id = $1", self._engine_id)
+            return bool(before) and before[0][0] == 0
+
+        return await self._database.write(unit)
+
+    async def renew(self, lease_ms: int, waiting: Collection[str]) -> Sequence[OwnedTurn]:
+        def unit(tx: Transaction) -> list[OwnedTurn]:
+            tx.execute(_REGISTER, self._engine_id, lease_ms, RELEASE)
+            # A message whose client went away while the database could not be told so.
+            rows = tx.execute("SELECT turn_id FROM waiting_turns WHERE engine_id = $1", self._engine_id)
+            left = [(turn_id,) for (turn_id,) in rows if turn_id not in waiting]
+            tx.execute_many("DELETE FROM waiting_turns WHERE turn_id = $1", left)
+            return [
+                OwnedTurn(turn_id, epoch, bool(stop)) for turn_id, epoch, stop in tx.execute(_OWNED, self._engine_id)
+            ]
+
+        return await self._database.write(unit)
+
+    async def stop_requests(self) -> Sequence[str]:
+        rows = await self._database.read(f"{_OWNED} AND stop_requested = 1", self._engine_id)
+        return [turn_id for turn_id, _, _ in rows]
+
+    async def fenced(self, turns: Sequence[Turn]) -> Sequence[str]:
+        found: set[str] = set()
+        for at in range(0, len(turns), CHECKED_AT_ONCE):
+            some = turns[at : at + CHECKED_AT_ONCE]
+            rows = await self._database.read(
+                f"SELECT turn_id, owner, epoch FROM turns WHERE turn_id IN ({placeholders(1, len(some))})",
+                *(turn.turn_id for turn in some),
+            )
+            ours = {(turn_id, epoch) for turn_id, owner, epoch in rows if owner == self._engine_id}
+            found |= {turn.turn_id for turn in some if (turn.turn_id, turn.epoch) not in ours}
+        return [*found]
+
+    async def others(self) -> Sequence[SeenEngine]:
+        rows = await self._database.read(
+            "SELECT engine_id, lease_until FROM engines WHERE engine_id <> $1", self._engine_id
+        )
+        return [SeenEngine(*row) for row in rows]
+
+    async def adopt(self, seen: SeenEngine, limit: int) -> Sequence[Adopted]:
+        def unit(tx: Transaction) -> list[Adopted]:
+            return self._adopt(tx, seen.engine_id, seen.released, limit) if _is_as_seen(tx, seen) else []
+
+        return await self._database.write(unit)
+
+    async def adopt_own(self, turn_ids: Sequence[str] | None, *, released: bool = False) -> Sequence[Adopted]:
+        def unit(tx: Transaction) -> list[Adopted]:
+            return self._adopt(tx, self._engine_id, released, 1_000_000, turn_ids)
+
+        return await self._database.write(unit)
+
+    async def remove(self, seen: SeenEngine) -> Sequence[OutboxRow]:
+        def unit(tx: Transaction) -> list[OutboxRow]:
+            running = tx.execute(f"{_OWNED} LIMIT 1", seen.engine_id)
+            if running or not _is_as_seen(tx, seen):
+                return []
+            tx.execute("DELETE FROM waiting_turns WHERE engine_id = $1", seen.engine_id)
+            tx.execute("DELETE FROM engines WHERE engine_id = $1", seen.engine_id)
+            return self._take_rows(tx, "owner = $1", seen.engine_id)
+
+        return await self._database.write(unit)
+
+    async def release(self) -> None:
+        def unit(tx: Transaction) -> None:
+            tx.execute("UPDATE engines SET lease_until = 0 WHERE engine_id = $1", self._engine_id)
+
+        await self._database.write(unit)
+
+    def _adopt(
+        self, tx: Transaction, owner: str, released: bool, limit: int, turn_ids: Sequence[str] | None = None
+    ) -> list[Adopted]:
+        which = f" AND turn_id IN ({placeholders(6, len(turn_ids))})" if turn_ids is not None else ""
+        statement = _ADOPT.format(which, tx.skip_locked)
+        rows = tx.execute(
+            statement,
+            self._engine_id,
+            int(released),
+            LONG_MS,
+            owner,
+            limit,
+            *(turn_ids if turn_ids is not None else ()),
+        )
+        adopted: list[Adopted] = []
+        for turn_id, session_id, epoch, rounds, traceparent, tokens_in, tokens_out, model, mode, stop, crashes in rows:
+            [(subject,)] = tx.execute("SELECT subject FROM sessions WHERE session_id = $1", session_id)
+            usage, choice = Usage(tokens_in, tokens_out), Choice(model, mode)
+            turn = Turn(turn_id, session_id, subject, epoch, rounds, traceparent, usage, choice)
+            requests = self._take_rows(tx, "turn_id = $1", turn_id)
+            adopted.append(Adopted(turn, bool(stop), crashes, requests))
+        return adopted
+
+    def _take_rows(self, tx: Transaction, which: str, value: str) -> list[OutboxRow]:
+        """Own these rows of the outbox. Returns those that are to be published; their answers come here.
+
+        A call that was published before stays so, since Redis may have lost that it was begun: its answer is found in
+        its response channel.
+        """
+        rows = tx.execute(
+            f"UPDATE outbox SET owner = $2, next_at = 0 WHERE {which}"
+            " RETURNING seq, event_type, event_id, payload, attempts, published_at",
+            value,
+            self._engine_id,
+        )
+        waiting = rows_of(row for row in sorted(rows) if row[-1] is None)
+        return [self._readdressed(tx, row) for row in waiting]
+
+    def _readdressed(self, tx: Transaction, row: OutboxRow) -> OutboxRow:
+        if row.event_type != TOOL_CALL_REQUESTED:
+            return row
+        try:
+            request = decode_request(row.payload)
+        except UnsupportedEventError:
+            return row  # of another release; whoever publishes it says what is wrong
+        payload = encode_request(msgspec.structs.replace(request, mailbox=self._mailbox))
+        tx.execute("UPDATE outbox SET payload = $1 WHERE seq = $2", payload, row.seq)
+        return replace(row, payload=payload)
+
+
+def _is_as_seen(tx: Transaction, seen: SeenEngine) -> bool:
+    """Whether the engine has not renewed its lease since: it lives then."""
+    return bool(
+        tx.execute("SELECT 1 FROM engines WHERE engine_id = $1 AND lease_until = $2", seen.engine_id, seen.lease_until)
+    )

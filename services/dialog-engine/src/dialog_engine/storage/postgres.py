@@ -1,0 +1,307 @@
+"""The store as a PostgreSQL database that any number of engines share.
+
+A unit of work is run whole in a thread, on a connection of the pool, as one transaction. Units of one turn wait for
+each other at the row of the turn, which each of them updates first (see `fencing`).
+
+A connection that is lost during COMMIT leaves open whether the transaction was committed. The server is asked, by the
+transaction's id, as soon as it answers again: an engine that reports a failure for what was in fact accepted would run
+a user's message that it had refused.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from dialog_engine.errors import ConfigurationError, StorageUnavailableError
+from dialog_engine.storage import schemas
+from dialog_engine.storage.database import Database, Row, Transaction, Unit
+from plugins_contract.ids import new_id
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Connection = psycopg.Connection[Row]
+DIALECT = "postgres"
+OLDEST_SERVER = 150_000
+CONNECT_SECONDS = 3
+"""How long one attempt to connect may take."""
+POOL_SECONDS = 3.0
+"""How long a unit waits for a connection. Longer waits end as StorageUnavailableError: a client hears 503 in time."""
+REFUSED_SECONDS = 0.5
+"""How long nobody waits for a connection after one was waited for in vain."""
+STATEMENT_SECONDS = 5
+"""How long one statement may take, its waits for locks included."""
+RESOLVE_SECONDS = 10.0
+"""How long a lost COMMIT is asked about."""
+RESOLVE_PAUSE_SECONDS = 0.2
+_MIGRATION_LOCK = 0x63616C6C  # any number that is ours: "call"
+
+
+class _PostgresTransaction(Transaction):
+    skip_locked = "FOR UPDATE SKIP LOCKED"
+
+    def __init__(self, cursor: psycopg.Cursor[Row]) -> None:
+        self._cursor = cursor
+
+    def execute(self, sql: str, *parameters: Any) -> list[Row]:
+        self._cursor.execute(sql.encode(), parameters)
+        return self._cursor.fetchall() if self._cursor.description else []
+
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        for row in rows:
+            self._cursor.execute(sql.encode(), row)
+
+
+class _CommitLostError(Exception):
+    """The connection was lost during the COMMIT of this transaction; `result` is the unit's."""
+
+    def __init__(self, transaction_id: str, result: Any) -> None:
+        self.transaction_id = transaction_id
+        self.result = result
+
+
+class PostgresDatabase(Database):
+    """A database that is shared. Made by `open_postgres`."""
+
+    def __init__(self, pool: "ConnectionPool[Connection]", threads: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._threads = threads
+        self._refused_until = 0.0
+        self.commits = 0
+
+    async def write(self, unit: Unit[T]) -> T:
+        return await self._in_thread(lambda: self._write(unit))
+
+    async def read(self, sql: str, *parameters: Any) -> list[Row]:
+        return await self._in_thread(lambda: self._read(sql, parameters))
+
+    async def check(self) -> None:
+        [(read_only,)] = await self.read("SELECT current_setting('transaction_read_only') = 'on'")
+        if read_only:
+            raise StorageUnavailableError("the database is read-only now: a standby, or a disk that is full")
+
+    async def engine_id(self) -> str:
+        return new_id()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _read(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
+        return self._served(lambda connection: connection.execute(sql.encode(), parameters).fetchall())
+
+    def _write(self, unit: Unit[T]) -> T:
+        try:
+            result = self._served(lambda connection: _transaction(connection, unit))
+        except _CommitLostError as lost:
+            result = self._resolved(lost)
+        self.commits += 1
+        return result
+
+    def _served(self, work: Callable[[Connection], T]) -> T:
+        """Do `work` on a connection; once more on another when the first turns out to be dead, or for a deadlock:
+        nothing was committed then."""
+        if time.monotonic() < self._refused_until:
+            raise StorageUnavailableError("the database cannot be reached now")
+        for last in (False, True):
+            try:
+                with self._pool.connection() as connection:
+                    return _translated(connection, work)
+            except (PoolTimeout, psycopg.OperationalError) as error:
+                if isinstance(error, PoolTimeout):
+                    # What waits behind this one hears so at once, instead of waiting as long in its turn.
+                    self._refused_until = time.monotonic() + REFUSED_SECONDS
+                if last or isinstance(error, PoolTimeout | errors.QueryCanceled):
+                    raise _unavailable(error) from error
+                if connection_was_lost(error):
+                    self._pool.check()  # its neighbours are as dead after a restart of the server
+        raise AssertionError("unreachable")
+
+    def _resolved(self, lost: _CommitLostError) -> Any:
+        """The unit's result, when its transaction was committed.
+
+        Raises:
+            StorageUnavailableError: it was not, or nobody can say.
+        """
+        ends_at = time.monotonic() + RESOLVE_SECONDS
+        while time.monotonic() < ends_at:
+            with contextlib.suppress(StorageUnavailableError):
+                [(status,)] = self._read("SELECT pg_xact_status($1::text::xid8)", [lost.transaction_id])
+                if status == "committed":
+                    return lost.result
+                if status == "aborted":
+                    raise StorageUnavailableError(
+                        "the connection to the database was lost: nothing was written"
+                    ) from None
+            time.sleep(RESOLVE_PAUSE_SECONDS)
+        raise StorageUnavailableError("the connection to the database was lost: whether it was written is not known")
+
+
+def _translated(connection: Connection, work: Callable[[Connection], T]) -> T:
+    try:
+        return work(connection)
+    except errors.ReadOnlySqlTransaction as error:
+        connection.close()  # the server became a standby: the next connection goes to the new primary
+        raise _unavailable(error) from error
+    except psycopg.OperationalError:
+        raise
+    except psycopg.IntegrityError:
+        raise
+    except psycopg.Error as error:
+        raise _unavailable(error) from error
+
+
+def _transaction(connection: Connection, unit: Unit[T]) -> T:
+    with connection.cursor() as cursor:
+        # Both in one round trip. The id is that by which a lost COMMIT is asked about.
+        cursor.execute(b"BEGIN; SELECT pg_current_xact_id()::text", prepare=False)
+        cursor.nextset()
+        [(transaction_id,)] = cursor.fetchall()
+        try:
+            result = unit(_PostgresTransaction(cursor))
+        except BaseException:
+            if not connection.broken:
+                with contextlib.suppress(psycopg.Error):
+                    cursor.execute(b"ROLLBACK", prepare=False)
+            raise
+        try:
+            cursor.execute(b"COMMIT", prepare=False)
+        except psycopg.OperationalError as error:
+            if connection_was_lost(error):
+                raise _CommitLostError(transaction_id, result) from error
+            raise
+        return result
+
+
+def connection_was_lost(error: Exception) -> bool:
+    """Whether the server went away, as opposed to: it answered with an error and goes on."""
+    state = getattr(error, "sqlstate", None)
+    return state is None or state.startswith(("08", "57P"))
+
+
+def _unavailable(error: Exception) -> StorageUnavailableError:
+    return StorageUnavailableError(f"the database cannot be used now: {_plain(error)}")
+
+
+def _plain(error: Exception) -> str:
+    """The first line of what libpq or the server said. It holds no password: neither of them writes one."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+@contextlib.asynccontextmanager
+async def open_postgres(url: str, pool_size: int) -> AsyncGenerator[PostgresDatabase]:
+    """Connect, see that the database is fit, and make or migrate its tables.
+
+    Raises:
+        ConfigurationError: DATABASE_URL or the database must be changed; the text says what.
+        StorageUnavailableError: it cannot be reached now.
+    """
+    where = _where(url)
+    pool = ConnectionPool[Connection](
+        url,
+        kwargs={
+            "autocommit": True,
+            "cursor_factory": psycopg.RawCursor,
+            "connect_timeout": CONNECT_SECONDS,
+            "options": f"-c statement_timeout={STATEMENT_SECONDS}s -c idle_in_transaction_session_timeout=60s",
+            "application_name": "dialog-engine",
+            "keepalives_idle": 5,
+            "keepalives_interval": 2,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 10_000,
+        },
+        min_size=1,
+        max_size=pool_size,
+        timeout=POOL_SECONDS,
+        reconnect_timeout=POOL_SECONDS,
+        open=False,
+        name="dialog-engine",
+    )
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # an outage is reported by those that it fails
+    with ThreadPoolExecutor(pool_size, thread_name_prefix="postgres") as threads:
+        run = asyncio.get_running_loop().run_in_executor
+        try:
+            await run(threads, _prepare, url, where)
+            await run(threads, pool.open, True, CONNECT_SECONDS)
+            yield PostgresDatabase(pool, threads)
+        finally:
+            await run(threads, pool.close)
+
+
+def _where(url: str) -> str:
+    """The server and the database of a URL, without the password."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.Error as error:
+        raise ConfigurationError(f"DATABASE_URL: is not a URL of PostgreSQL: {_plain(error)}") from None
+    return f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
+
+
+def _prepare(url: str, where: str) -> None:
+    try:
+        with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS) as connection:
+            _check_server(connection)
+            _migrate(connection)
+    except errors.InsufficientPrivilege as error:
+        user = conninfo_to_dict(url).get("user", "its user")
+        raise ConfigurationError(
+            f"DATABASE_URL: {user} lacks a right on {where}: {_plain(error)}: GRANT CREATE, USAGE ON SCHEMA public TO"
+            f" {user}, or make it the owner of the database"
+        ) from None
+    except (errors.InvalidPassword, errors.InvalidAuthorizationSpecification, errors.InvalidCatalogName) as error:
+        raise ConfigurationError(f"DATABASE_URL: {where} refuses the login: {_plain(error)}") from None
+    except psycopg.Error as error:
+        text = _plain(error)
+        if any(words in text for words in ("password", "authentication", "does not exist", "no pg_hba.conf entry")):
+            raise ConfigurationError(f"DATABASE_URL: {where} refuses the login: {text}") from None
+        raise StorageUnavailableError(f"DATABASE_URL: {where} cannot be used: {text}") from None
+
+
+def _check_server(connection: "psycopg.Connection[Any]") -> None:
+    if connection.info.server_version < OLDEST_SERVER:
+        raise ConfigurationError(
+            f"DATABASE_URL: the server is PostgreSQL {connection.info.server_version // 10_000}: 15 or newer is needed"
+        )
+    for setting, loss in (("synchronous_commit", "acknowledged messages"), ("fsync", "the whole database")):
+        [value] = connection.execute(f"SHOW {setting}".encode()).fetchall()
+        if value[0] == "off":
+            raise ConfigurationError(
+                f"DATABASE_URL: {setting} is off on the server, so a crash could lose {loss}: set it to on"
+            )
+    [read_only] = connection.execute(b"SHOW transaction_read_only").fetchall()
+    if read_only[0] == "on":
+        raise ConfigurationError(
+            "DATABASE_URL: the server is a read-only standby: name the primary, or all servers with"
+            " target_session_attrs=read-write"
+        )
+
+
+def _migrate(connection: "psycopg.Connection[Any]") -> None:
+    """Make the tables, or bring them to this release's version, in one transaction: whole or not at all. Engines that
+    start at the same time wait for each other here."""
+    with connection.transaction():
+        connection.execute(b"SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
+        if not connection.execute(b"SELECT to_regclass('meta')").fetchall()[0][0]:
+            connection.execute(schemas.schema(DIALECT).encode())
+        else:
+            found: dict[str, str] = dict(connection.execute(b"SELECT key, value FROM meta").fetchall())
+            version = int(found.get("schema_version", "0"))
+            schemas.check_known(DIALECT, version, found.get("release", ""))
+            if version == schemas.newest(DIALECT):
+                return
+            for number, script in schemas.migrations(DIALECT).items():
+                if number > version:
+                    connection.execute(script.encode())
+        for key, value in (("schema_version", str(schemas.newest(DIALECT))), ("release", schemas.RELEASE)):
+            connection.execute(
+                b"INSERT INTO meta (key, value) VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                [key, value],
+            )

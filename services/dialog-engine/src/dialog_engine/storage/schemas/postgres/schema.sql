@@ -1,0 +1,129 @@
+-- Version 1. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+
+CREATE TABLE meta (
+    key   TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+);
+
+-- The engines that share this database. An engine renews its lease while it lives; 0: it went down in good order.
+CREATE TABLE engines (
+    engine_id   TEXT PRIMARY KEY,
+    lease_until bigint NOT NULL,
+    release     TEXT NOT NULL,
+    started_at  bigint NOT NULL
+);
+
+CREATE TABLE sessions (
+    session_id TEXT PRIMARY KEY,
+    subject    TEXT NOT NULL,
+    title      TEXT NOT NULL DEFAULT '',
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL
+);
+CREATE INDEX sessions_by_subject ON sessions (subject, updated_at);
+
+CREATE TABLE turns (
+    turn_id        TEXT PRIMARY KEY,
+    session_id     TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE,
+    status         TEXT NOT NULL CHECK (status IN ('running', 'done', 'cancelled', 'failed')),
+    owner          TEXT NOT NULL DEFAULT '', -- the engine that runs it, or ran it last
+    epoch          bigint NOT NULL DEFAULT 1, -- rises with each change of owner and each restart: the fence
+    owned_since    bigint NOT NULL DEFAULT 0,
+    crashes        bigint NOT NULL DEFAULT 0, -- how often in a row its owner died before the turn came any further
+    stop_requested bigint NOT NULL DEFAULT 0,
+    rounds         bigint NOT NULL DEFAULT 0,
+    reason         TEXT,
+    input_tokens   bigint NOT NULL DEFAULT 0,
+    output_tokens  bigint NOT NULL DEFAULT 0,
+    ttft_ms        bigint,
+    error_code     TEXT,
+    error_message  TEXT,
+    traceparent    TEXT,
+    model          TEXT, -- which model spoke last
+    chosen_model   TEXT NOT NULL DEFAULT '', -- what was asked for with the message; empty: nothing
+    tool_mode      TEXT NOT NULL DEFAULT '',
+    created_at     bigint NOT NULL,
+    finished_at    bigint
+);
+-- One turn at a time per session: held by the database, not by a check before it.
+CREATE UNIQUE INDEX one_running_turn ON turns (session_id) WHERE status = 'running';
+CREATE INDEX turns_by_session ON turns (session_id);
+CREATE INDEX running_turns_by_owner ON turns (owner) WHERE status = 'running';
+
+-- Messages that wait for the running turn of their session, in the order in which they came.
+CREATE TABLE waiting_turns (
+    seq        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    turn_id    TEXT NOT NULL UNIQUE,
+    session_id TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE,
+    engine_id  TEXT NOT NULL -- where its client waits
+);
+CREATE INDEX waiting_turns_by_session ON waiting_turns (session_id, seq);
+CREATE INDEX waiting_turns_by_engine ON waiting_turns (engine_id);
+
+CREATE TABLE messages (
+    message_id  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    session_id  TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE,
+    turn_id     TEXT NOT NULL REFERENCES turns ON DELETE CASCADE,
+    number      bigint NOT NULL DEFAULT 0, -- its place in the session
+    role        TEXT NOT NULL CHECK (role IN ('user', 'assistant')),
+    content     TEXT NOT NULL,
+    reasoning   TEXT NOT NULL DEFAULT '',
+    interrupted bigint NOT NULL DEFAULT 0,
+    created_at  bigint NOT NULL
+);
+CREATE INDEX messages_in_order ON messages (session_id, number);
+CREATE UNIQUE INDEX messages_of_turn ON messages (turn_id, number);
+
+CREATE TABLE tool_calls (
+    correlation_id TEXT PRIMARY KEY,
+    message_id     bigint NOT NULL REFERENCES messages ON DELETE CASCADE,
+    turn_id        TEXT NOT NULL REFERENCES turns ON DELETE CASCADE,
+    ordinal        bigint NOT NULL,
+    tool_call_id   TEXT NOT NULL,
+    name           TEXT NOT NULL,
+    server         TEXT NOT NULL,
+    arguments      TEXT NOT NULL,
+    tool           TEXT NOT NULL DEFAULT '', -- the one that is meant, where the name is the gateway's
+    extra          bytea,
+    outcome        bytea,
+    created_at     bigint NOT NULL,
+    answered_at    bigint
+);
+CREATE INDEX tool_calls_by_message ON tool_calls (message_id, ordinal);
+CREATE INDEX tool_calls_by_turn ON tool_calls (turn_id);
+
+-- All the text of a result that was too long to be shown.
+CREATE TABLE whole_results (
+    correlation_id TEXT PRIMARY KEY REFERENCES tool_calls ON DELETE CASCADE,
+    whole          bytea NOT NULL
+);
+
+-- What a person is or was asked before a call is run, and what was decided. An undecided call has no row in the outbox.
+CREATE TABLE approvals (
+    correlation_id TEXT PRIMARY KEY REFERENCES tool_calls ON DELETE CASCADE,
+    question       bytea NOT NULL,
+    decision       bytea
+);
+
+-- The owner relays a row. A fact's row goes when it is published; a tool call's row stays until the call is answered
+-- (invariant I8).
+CREATE TABLE outbox (
+    seq          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    owner        TEXT NOT NULL DEFAULT '',
+    turn_id      TEXT NOT NULL DEFAULT '', -- no reference: facts of a deleted session are still published
+    event_type   TEXT NOT NULL,
+    event_id     TEXT NOT NULL,
+    payload      bytea NOT NULL,
+    created_at   bigint NOT NULL,
+    published_at bigint,
+    attempts     bigint NOT NULL DEFAULT 0,
+    next_at      bigint NOT NULL DEFAULT 0,
+    error        TEXT,
+    UNIQUE (event_type, event_id)
+);
+CREATE INDEX outbox_waiting ON outbox (owner, next_at, seq) WHERE published_at IS NULL;
+CREATE INDEX outbox_by_turn ON outbox (turn_id);
+
+-- SQLite's connections have a function of the same name, so that one text of a statement serves both.
+CREATE FUNCTION now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS
+$$ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;

@@ -1,0 +1,286 @@
+"""The store as one SQLite file of one engine: durable writes in group commits, reads beside them.
+
+WAL with `synchronous=FULL`: a commit that was answered survives a power cut. One writer takes every unit of work that
+is waiting, runs them in one transaction and pays for one sync; under load that makes a commit cheap per call. A whole
+group of units is one visit to the thread of aiosqlite's connection.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import sqlite3
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiosqlite
+
+from dialog_engine.errors import StorageUnavailableError
+from dialog_engine.storage import schemas
+from dialog_engine.storage.database import Database, Row, Transaction, Unit
+from plugins_contract.ids import new_id
+
+T = TypeVar("T")
+MAX_GROUP = 256
+"""Units in one commit at most: bounds how long the first of them waits for the others."""
+DIALECT = "sqlite"
+OLDEST = 4
+"""The oldest schema version that this release can migrate."""
+
+
+class Connection(aiosqlite.Connection):
+    """A connection of aiosqlite, with one method more: a whole function, run in its thread in one visit."""
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do `work` in the thread, after what was given to it before."""
+        return await self._execute(work, self._conn)
+
+
+class _SqliteTransaction(Transaction):
+    skip_locked = ""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, *parameters: Any) -> list[Row]:
+        return self._connection.execute(sql, _named(parameters)).fetchall()
+
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        self._connection.executemany(sql, map(_named, rows))
+
+
+def _named(parameters: Sequence[Any]) -> Mapping[str, Any]:
+    """`$1` is a name to SQLite; a sequence would be bound in the order in which the names appear."""
+    return {str(number): value for number, value in enumerate(parameters, 1)}
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What became of a group of units: the results of those that ran and, unless all are committed, what failed."""
+
+    results: list[Any] = field(default_factory=list[Any])
+    begun: bool = False
+    error: Exception | None = None
+
+
+def _attempt(connection: sqlite3.Connection, units: Sequence[Unit[Any]]) -> _Attempt:
+    attempt, transaction = _Attempt(), _SqliteTransaction(connection)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        attempt.begun = True
+        for unit in units:
+            attempt.results.append(unit(transaction))
+        connection.execute("COMMIT")
+    except Exception as error:  # noqa: BLE001 -- handed to the caller that waits for this unit
+        attempt.error = error
+        if connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):  # SQLite may have done it already
+                connection.execute("ROLLBACK")
+    return attempt
+
+
+@dataclass(slots=True)
+class _Waiting:
+    unit: Unit[Any]
+    done: asyncio.Future[Any]
+
+    def answer(self, result: Any) -> None:
+        if not self.done.done():
+            self.done.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+class SqliteDatabase(Database):
+    """An open file. Made by `open_sqlite`."""
+
+    def __init__(self, writer: Connection, reader: Connection) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._waiting: asyncio.Queue[_Waiting | None] = asyncio.Queue()
+        self._closed = False
+        self._refused: StorageUnavailableError | None = None
+        self.commits = 0
+
+    async def write(self, unit: Unit[T]) -> T:
+        if self._closed:
+            raise StorageUnavailableError("the engine is shutting down")
+        waiting = _Waiting(unit, asyncio.get_running_loop().create_future())
+        self._waiting.put_nowait(waiting)
+        return await waiting.done
+
+    async def read(self, sql: str, *parameters: Any) -> list[Row]:
+        try:
+            return await self._reader.run(lambda connection: _SqliteTransaction(connection).execute(sql, *parameters))
+        except (sqlite3.Error, ValueError) as error:  # ValueError: aiosqlite's "Connection closed"
+            raise StorageUnavailableError(f"the database cannot be read: {error}") from error
+
+    async def check(self) -> None:
+        """Costs a write only after one has failed."""
+        await self.read("SELECT count(*) FROM meta")
+        if self._refused is not None:
+            await self.write(_probe)
+
+    async def engine_id(self) -> str:
+        def unit(tx: Transaction) -> str:
+            tx.execute("INSERT INTO meta (key, value) VALUES ('engine_id', $1) ON CONFLICT DO NOTHING", new_id())
+            [(value,)] = tx.execute("SELECT value FROM meta WHERE key = 'engine_id'")
+            return value
+
+        return await self.write(unit)
+
+    async def run(self) -> None:
+        """Commit what is waiting, until `close`."""
+        try:
+            while (first := await self._waiting.get()) is not None:
+                group: Sequence[_Waiting] = self._next_group(first)
+                while group:
+                    group = await self._commit(group)
+        finally:
+            self._closed = True
+
+    def close(self) -> None:
+        """Take nothing more; `run` ends when what was taken is answered."""
+        self._closed = True
+        self._waiting.put_nowait(None)
+
+    def _next_group(self, first: _Waiting) -> list[_Waiting]:
+        group = [first]
+        while len(group) < MAX_GROUP and not self._waiting.empty():
+            waiting = self._waiting.get_nowait()
+            if waiting is None:
+                self._waiting.put_nowait(None)
+                break
+            group.append(waiting)
+        return group
+
+    async def _commit(self, group: Sequence[_Waiting]) -> Sequence[_Waiting]:
+        """Commit the group as one. A unit that fails is answered so; returns the others, to be run again."""
+        group = [waiting for waiting in group if not waiting.done.done()]
+        units = [waiting.unit for waiting in group]
+        attempt = await self._writer.run(lambda connection: _attempt(connection, units))
+        if attempt.error is not None:
+            failure = self._failure(attempt.error)
+            at = len(attempt.results)
+            if attempt.begun and at < len(group):
+                group[at].fail(failure)
+                return [*group[:at], *group[at + 1 :]]
+            # The file itself refused, at the beginning or at the end: that is everybody's answer.
+            for waiting in group:
+                waiting.fail(failure)
+            return ()
+        self.commits += 1
+        self._refused = None
+        for waiting, result in zip(group, attempt.results, strict=True):
+            waiting.answer(result)
+        return ()
+
+    def _failure(self, error: Exception) -> Exception:
+        match error:
+            case sqlite3.IntegrityError():
+                return error
+            case sqlite3.Error():
+                self._refused = StorageUnavailableError(f"the database cannot be written: {error}")
+                self._refused.__cause__ = error
+                return self._refused
+            case _:
+                return error
+
+
+def _probe(tx: Transaction) -> None:
+    tx.execute(
+        "INSERT INTO meta (key, value) VALUES ('written_at', $1)"
+        " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        str(time.time()),
+    )
+
+
+@contextlib.asynccontextmanager
+async def open_sqlite(path: Path) -> AsyncGenerator[SqliteDatabase]:
+    """Open the file, making it and its folder when they are missing; its writer runs while the context is open.
+
+    Raises:
+        StorageUnavailableError: it is not a database of ours, cannot be written, or another engine has it.
+        ConfigurationError: a later release made it.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(_owned(path))
+            writer, reader = _connection(path), _connection(path)
+            await stack.enter_async_context(writer)
+            await writer.run(_prepare)
+            await stack.enter_async_context(reader)
+            await reader.run(lambda connection: connection.execute("PRAGMA query_only=ON"))
+        except (OSError, sqlite3.Error) as error:
+            raise StorageUnavailableError(f"OUTBOX_PATH {path} cannot be used: {error}") from error
+        database = SqliteDatabase(writer, reader)
+        work = asyncio.create_task(database.run(), name="database writer")
+        try:
+            yield database
+        finally:
+            database.close()
+            await asyncio.wait([work])
+
+
+def _connection(path: Path) -> Connection:
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.create_function("now_ms", 0, lambda: time.time_ns() // 1_000_000)
+        return connection
+
+    return Connection(connect, iter_chunk_size=64)
+
+
+@contextlib.contextmanager
+def _owned(path: Path) -> Generator[None]:
+    """Hold the file for this process: a second engine on it would take the running turns of the first for its own."""
+    with path.with_name(f"{path.name}.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OSError(
+                "another engine is using it; give this one a file of its own, or let both share a PostgreSQL by"
+                " DATABASE_URL"
+            ) from None
+        yield
+
+
+def _prepare(writer: sqlite3.Connection) -> None:
+    writer.execute("PRAGMA busy_timeout=1000")
+    writer.execute("PRAGMA journal_mode=WAL")
+    writer.execute("PRAGMA synchronous=FULL")
+    _migrate(writer)
+    writer.execute("PRAGMA foreign_keys=ON")
+
+
+def _migrate(writer: sqlite3.Connection) -> None:
+    """Make the tables, or bring them to this release's version: each version whole, in one transaction, or not."""
+    [(version,)] = writer.execute("PRAGMA user_version").fetchall()
+    if not writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'").fetchall():
+        _run_script(writer, schemas.schema(DIALECT), schemas.newest(DIALECT))
+        return
+    made_by = writer.execute("SELECT value FROM meta WHERE key = 'release'").fetchall()
+    schemas.check_known(DIALECT, version, made_by[0][0] if made_by else "")
+    if version < OLDEST:
+        raise sqlite3.DatabaseError(f"its schema version is {version}, and this release migrates {OLDEST} and newer")
+    for number, script in schemas.migrations(DIALECT).items():
+        if number > version:
+            _run_script(writer, script, number)
+
+
+def _run_script(writer: sqlite3.Connection, script: str, version: int) -> None:
+    writer.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in script.split(";\n"):
+            writer.execute(statement)
+        writer.execute(f"PRAGMA user_version = {version}")
+        writer.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('release', ?)", (schemas.RELEASE,))
+    except BaseException:
+        writer.execute("ROLLBACK")
+        raise
+    writer.execute("COMMIT")

@@ -1,0 +1,102 @@
+"""`dialog.control`: engines wake each other. What is meant is in the store, where each engine looks once a second
+anyway, so a message that is lost costs a second."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+
+import msgspec
+from redis.asyncio import Redis
+
+from dialog_engine.chat.ports import Control
+from plugins_contract.announcements import announcements
+from plugins_contract.connections import is_outage
+from plugins_contract.keys import Keys
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+
+
+class _Message(msgspec.Struct, rename="camel", omit_defaults=True):
+    kind: str
+    turn_id: str = ""
+    session_id: str = ""
+
+
+class ControlPublisher(Control):
+    """Publishes without waiting for Redis."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def stop(self, turn_id: str) -> None:
+        self._send(_Message("stop", turn_id=turn_id))
+
+    def decision(self) -> None:
+        self._send(_Message("decision"))
+
+    def free(self, session_id: str) -> None:
+        self._send(_Message("free", session_id=session_id))
+
+    def _send(self, message: _Message) -> None:
+        task = asyncio.create_task(self._publish(message), name=f"control message {message.kind}")
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _publish(self, message: _Message) -> None:
+        try:
+            await self._redis.publish(self._keys.engines, msgspec.json.encode(message))
+        except Exception as error:
+            if not is_outage(error):
+                log.exception("a control message cannot be published")
+
+
+class ControlListener:
+    """Hears the messages of all engines. `redis` is a blocking client made for announcements."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        keys: Keys,
+        on_stop: Callable[[str], None],
+        on_decision: Callable[[], None],
+        on_free: Callable[[str], None],
+    ) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._on_stop = on_stop
+        self._on_decision = on_decision
+        self._on_free = on_free
+
+    async def run(self) -> None:
+        """Listen until cancelled."""
+        while True:
+            try:
+                async with aclosing(announcements(self._redis, self._keys.engines)) as messages:
+                    async for data in messages:
+                        if data is not None:
+                            self._hear(data)
+            except Exception as error:
+                if not is_outage(error):
+                    log.exception("control messages cannot be heard")
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _hear(self, data: bytes) -> None:
+        try:
+            message = msgspec.json.decode(data, type=_Message)
+        except msgspec.DecodeError:
+            log.warning("a control message cannot be read: %.100r", data)
+            return
+        match message.kind:
+            case "stop":
+                self._on_stop(message.turn_id)
+            case "decision":
+                self._on_decision()
+            case "free":
+                self._on_free(message.session_id)
+            case _:
+                pass  # of a later release
