@@ -2,8 +2,10 @@
 
 Tests that ask for `redis_url` (or `redis`) get a real, empty server: the embedded Valkey, or with
 `@pytest.mark.every_redis` each kind in turn. What they leave behind must have a TTL.
+Tests that ask for `postgres_url` get an empty database of a real PostgreSQL server.
 """
 
+import tempfile
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from redis.asyncio import Redis
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from tests.support.leaks import leaked_keys
+from tests.support.postgres import PostgresServer
 from tests.support.servers import KINDS, LocalServer, Servers, embedded_binary, missing
 
 
@@ -81,3 +84,34 @@ def own_redis(tmp_path: Path) -> Generator[LocalServer]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Generator[PostgresServer]:
+    """A PostgreSQL server that all tests share: for databases, not to be stopped or changed."""
+    yield from _postgres()
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Generator[str]:
+    """An empty database of this test's own."""
+    url = postgres.create_database()
+    yield url
+    postgres.drop_database(url)
+
+
+@pytest.fixture
+def own_postgres() -> Generator[PostgresServer]:
+    """A PostgreSQL server of this test's own: it may be killed and started again."""
+    yield from _postgres()
+
+
+def _postgres() -> Generator[PostgresServer]:
+    # Not in pytest's folder: root's is closed to the account that the server runs as.
+    with tempfile.TemporaryDirectory(prefix="callstream-postgres-") as folder:
+        server = PostgresServer(Path(folder))
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()

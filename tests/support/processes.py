@@ -1,6 +1,7 @@
 """Real processes: started, awaited, stopped by their own id, their output kept and shown when a test fails."""
 
 import os
+import pwd
 import signal
 import subprocess
 import tempfile
@@ -31,7 +32,15 @@ def answers(url: str) -> bool:
 class Process:
     """One child process. Its standard output and error go to one file, so that it never blocks on a full pipe."""
 
-    def __init__(self, argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str | Path],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path = ROOT,
+        user: str | None = None,
+    ) -> None:
+        """`user` is the account that it runs as; only root may name one."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self.argv = [str(part) for part in argv]
         self._child = subprocess.Popen(
@@ -41,6 +50,9 @@ class Process:
             stderr=subprocess.STDOUT,
             cwd=cwd,
             env={**os.environ, **(env or {})},
+            user=user,
+            group=pwd.getpwnam(user).pw_gid if user else None,
+            extra_groups=[] if user else None,
         )
 
     @property
