@@ -58,7 +58,7 @@ class PostgresServer:
         if not self._data.exists():
             self._make_data()
         self._process = Process(
-            [binary("postgres"), "-D", self._data, "-h", "127.0.0.1", "-p", str(self.port), "-k", ""],
+            [binary("postgres"), "-D", self._data, "-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-c", "log_checkpoints=off"],
             cwd=self._folder,
             user=self._user,
         )
