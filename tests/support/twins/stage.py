@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 from dialog_engine.chat.service import ChatService, Memory
 from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.errors import ApprovalDecidedError
 from dialog_engine.model import (
     ApprovalStatus,
     ChatEvent,
@@ -22,7 +23,7 @@ from dialog_engine.tool_calls.local_tools import LocalTool
 from dialog_engine.tool_calls.pending_approvals import PendingApprovals
 from dialog_engine.tool_calls.pipeline import standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
-from dialog_engine.tool_calls.questions import Asked, Decision, Given
+from dialog_engine.tool_calls.questions import Decision, Given
 from dialog_engine.tool_calls.read_result import ReadResult
 from dialog_engine.tool_calls.rounds import RESULT_MAX_CHARS, Rounds
 from plugins_contract.clock import RedisClock
@@ -78,11 +79,16 @@ class Stage:
         turn = await self.turns.start(subject, session_id, text)
         return await self.seen(turn)
 
-    async def decide(self, turn: Turn, asked: Asked, given: Given) -> Decision:
-        """What a person says about a call that waits; it must still wait."""
-        decision = await self.pending.decide(turn.turn_id, asked, given)
-        assert decision is not None
-        return decision
+    async def decide(self, correlation_id: str, given: Given) -> Decision:
+        """What a person says about a call, as `Approvals` takes it.
+
+        Raises:
+            ApprovalError: it cannot be taken.
+        """
+        while asked := self.store.asked(correlation_id):
+            if decision := await self.pending.decide(*asked, given):
+                return decision
+        raise ApprovalDecidedError("this call waits no more")
 
     async def seen(self, turn: Turn) -> list[TurnEvent]:
         """What the user saw of the turn's present life, when it has ended."""

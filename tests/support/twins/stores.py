@@ -311,13 +311,25 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
     async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
         def unit() -> list[OpenCall]:
             self._fenced(turn)
-            return [
-                OpenCall(stored.call, stored.request)
-                for stored in self._calls.values()
-                if stored.turn_id == turn.turn_id and stored.outcome is None and stored.request is not None
-            ]
+            return self.left_open(turn)
 
         return await self._commit("open_calls", unit)
+
+    def left_open(self, turn: Turn) -> list[OpenCall]:
+        """The open calls of a turn, whether or not it runs."""
+        return [
+            OpenCall(stored.call, stored.request)
+            for stored in self._calls.values()
+            if stored.turn_id == turn.turn_id and stored.outcome is None and stored.request is not None
+        ]
+
+    def asked(self, correlation_id: str) -> tuple[str, Asked] | None:
+        """The turn and the question of a call that waits for approval."""
+        turn_id = self._calls[correlation_id].turn_id
+        if self.turns[turn_id].status != "running":
+            return None
+        found = [each for each in self._waiting(turn_id) if each.call.correlation_id == correlation_id]
+        return (turn_id, found[0]) if found else None
 
     def _waiting(self, turn_id: str) -> list[Asked]:
         return [
