@@ -12,11 +12,10 @@ from typing import Self
 from deploy.local.ports import free_port
 from dialog_engine.chat.facts import DEFAULT_ROUTES
 from dialog_engine.model import AssistantMessage, CallAnswered, ToolCall, Turn
-from dialog_engine.storage.calls import SqliteCalls
-from dialog_engine.storage.database import open_database
-from dialog_engine.storage.meta import engine_id
-from dialog_engine.storage.outbox import SqliteOutbox
-from dialog_engine.storage.turns import SqliteTurns
+from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.outbox import SqlOutbox
+from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.streams.catalogue import CatalogueReader
 from dialog_engine.streams.executor import CallExecutor
 from dialog_engine.streams.holdups import Holdups
@@ -92,7 +91,7 @@ def processes(folder: Path, *, workers: int, concurrency: int, quiet: bool = Tru
 class Engine:
     """What the engine does about one tool call: commit it, see it through, commit its result."""
 
-    def __init__(self, calls: SqliteCalls, turns: SqliteTurns, executor: CallExecutor, tool: ToolEntry) -> None:
+    def __init__(self, calls: SqlCalls, turns: SqlTurns, executor: CallExecutor, tool: ToolEntry) -> None:
         self._calls = calls
         self._turns = turns
         self._executor = executor
@@ -128,8 +127,8 @@ def _text(outcome: ToolOutcome) -> str:
 class Parts:
     """The parts of an engine that a tool call passes."""
 
-    calls: SqliteCalls
-    turns: SqliteTurns
+    calls: SqlCalls
+    turns: SqlTurns
     executor: CallExecutor
     mailbox: Mailbox
     catalogue: CatalogueReader
@@ -143,15 +142,17 @@ async def engine_parts(redis_url: str, database_file: Path) -> AsyncGenerator[Pa
     redis = command_client(redis_url)
     mail = blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
     announcements = blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
-    async with redis, mail, announcements, open_database(database_file) as database:
+    async with redis, mail, announcements, open_sqlite(database_file) as database:
         ledger = EngineLedger(redis, keys)
-        mailbox = Mailbox(mail, redis, keys, await engine_id(database), SqliteOutbox(database))
+        this_engine = await database.engine_id()
+        outbox = SqlOutbox(database, this_engine)
+        mailbox = Mailbox(mail, redis, keys, this_engine, outbox)
         watch = RedisWatch(redis, clock)
         catalogue = CatalogueReader(redis, announcements, keys, clock)
         holdups = Holdups(watch, catalogue)
         executor = CallExecutor(ledger, mailbox, holdups, keys, clock, default_timeout_ms=TIMEOUT_MS)
         relay = Relay(
-            SqliteOutbox(database),
+            outbox,
             redis,
             ledger,
             keys,
@@ -163,7 +164,7 @@ async def engine_parts(redis_url: str, database_file: Path) -> AsyncGenerator[Pa
         mailbox.on_ring, mailbox.auditor.unmarked = relay.begun, relay.unmarked
         await watch.ask()
         async with _running(watch.run, mailbox.run, relay.run, catalogue.run, holdups.run):
-            calls, turns = SqliteCalls(database, relay.offer), SqliteTurns(database, relay.offer)
+            calls, turns = SqlCalls(database, this_engine, relay.offer), SqlTurns(database, this_engine, relay.offer)
             yield Parts(calls, turns, executor, mailbox, catalogue, watch)
 
 
