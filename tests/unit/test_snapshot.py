@@ -122,6 +122,13 @@ async def test_with_no_log_at_all_the_stream_ends_and_the_client_comes_back() ->
     assert (await of_running(Frames([LogGoneError()])))[1] == []
 
 
+@pytest.mark.parametrize("newest", ["1-36", "1-39"])
+async def test_a_log_that_is_behind_its_reader_is_no_hole_and_the_client_comes_back(newest: str) -> None:
+    """An id below one that the client has seen would be a step back: the next epoch tells what stands."""
+    behind = Frames([LogGoneError()], newest=frame(newest, "text", delta="x"))
+    assert (await of_running(behind, Cursor(1, 39)))[1] == []
+
+
 async def test_the_end_of_a_turn_whose_owner_died_before_it_was_told_is_told_from_what_was_stored() -> None:
     frames = Frames([[frame("1-1", "text", delta="a")], ()], [], newest=None)
     transcript, names = await of_running(frames, turn=record("done"))

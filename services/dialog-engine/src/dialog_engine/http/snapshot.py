@@ -41,7 +41,7 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
             return
         except LogGoneError:
             newest = await engine.frames.newest(turn_id)
-            if newest is None:
+            if newest is None or Cursor.parse(newest.id) <= Cursor.parse(place):
                 return  # the client comes back
         # First the place, then what is stored: nothing that was said up to that place is left out.
         record = await engine.archive.turn(subject, turn_id)
