@@ -41,6 +41,11 @@ class Archive:
     async def stored(self, turn_id: str = "turn") -> list[str]:
         return [entry.decode() for entry, _ in await self.redis.xrange(self.keys.turn(turn_id))]
 
+    async def reads(self) -> int:
+        """How often a log was read that no other reader follows."""
+        stats = await self.redis.info("commandstats")
+        return stats.get("cmdstat_xrange", {"calls": 0})["calls"]
+
 
 @pytest.fixture
 async def archive(redis_url: str) -> AsyncGenerator[Archive]:
@@ -138,6 +143,19 @@ async def test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over(archive
         async with asyncio.timeout(10):
             await old.close()
         assert await archive.stored() == ["1-1", "2-1"]
+
+
+async def test_a_stale_owner_that_has_stored_nothing_learns_that_it_is_one(archive: Archive) -> None:
+    stale, owner = RedisTurnLogs(archive.redis, archive.keys), archive.logs
+    old, new = stale.open(TURN), owner.open(Turn("turn", "session", "ann", epoch=2))
+    async with at_work(owner.run):
+        new.append(TextDelta("b"))
+        await new.close()
+    old.append(TextDelta("from the past"))
+    async with at_work(stale.run):
+        assert text(await read(stale)) == "from the past"
+    assert stale.running("turn") is None
+    assert await archive.stored() == ["2-1"]
 
 
 @pytest.mark.every_redis
@@ -317,6 +335,41 @@ async def test_a_reader_who_comes_from_the_owner_is_ahead_of_what_is_stored_and_
         assert text(await reader) == "<done>"
 
 
+async def test_elsewhere_one_reader_may_be_ahead_of_what_is_stored_and_another_behind_it(archive: Archive) -> None:
+    log = archive.logs.open(TURN)
+    log.append(Reset("1"))
+    async with at_work(archive.logs.run):
+        await wait_until(archive.stored)
+    for n in (2, 3):
+        log.append(Reset(str(n)))
+    ahead = asyncio.create_task(read(archive.elsewhere, Cursor(1, 3)))
+    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+    behind = asyncio.create_task(read(archive.elsewhere))
+    async with at_work(archive.logs.run):
+        log.append(DONE)
+        assert [frame.id for frame in await ahead] == ["1-4"]
+        assert [frame.id for frame in await behind] == ["1-1", "1-2", "1-3", "1-4"]
+
+
+async def test_elsewhere_a_reader_who_needs_what_redis_lost_and_got_back_asks_again_and_misses_nothing(
+    archive: Archive,
+) -> None:
+    log = archive.logs.open(TURN)
+    for n in range(10):
+        log.append(Reset(str(n)))
+    async with at_work(archive.logs.run):
+        await wait_until(lambda: log.stored == 10)
+    first = asyncio.create_task(read(archive.elsewhere, Cursor(1, 8)))
+    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+    await archive.redis.delete(archive.keys.turn("turn"))
+    assert await read(archive.elsewhere, Cursor(1, 3)) == []
+    async with at_work(archive.logs.run):
+        log.append(DONE)
+        frames = await wait_until(lambda: read(archive.elsewhere, Cursor(1, 3)))
+        assert ids(frames) == [Cursor(1, number) for number in range(4, 12)]
+        assert ids(await first) == [Cursor(1, number) for number in range(9, 12)]
+
+
 async def test_what_an_earlier_life_said_and_redis_lost_is_no_gap(archive: Archive) -> None:
     async with at_work(archive.logs.run):
         first = archive.logs.open(TURN)
@@ -351,10 +404,6 @@ async def test_the_readers_of_an_owner_that_was_superseded_are_let_go_and_find_t
 
 
 async def test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once(archive: Archive) -> None:
-    async def reads() -> int:
-        stats = await archive.redis.info("commandstats")
-        return stats.get("cmdstat_xrange", {"calls": 0})["calls"]
-
     async with at_work(archive.logs.run):
         logs = [archive.logs.open(Turn(f"turn-{n}", "session", "ann")) for n in range(10)]
         for log in logs:
@@ -362,12 +411,12 @@ async def test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once(ar
         readers = [asyncio.create_task(read(archive.elsewhere, Cursor(1, n % 2), f"turn-{n % 10}")) for n in range(100)]
         await wait_until(lambda: archive.elsewhere.followed_elsewhere == 10)
         await wait_until(lambda: all(log.stored == 1 for log in logs))
-        before = await reads()
+        before = await archive.reads()
         for log in logs:
             log.append(TextDelta("b"))
             log.append(DONE)
         heard = [text(await reader) for reader in readers]
-        assert await reads() - before <= 10
+        assert await archive.reads() - before <= 10
     assert heard == ["b<done>" if n % 2 else "ab<done>" for n in range(100)]
     assert archive.elsewhere.followed_elsewhere == 0
 
