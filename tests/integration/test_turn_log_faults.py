@@ -213,7 +213,7 @@ class Reader:
         await asyncio.sleep(PACE_SECONDS)
 
     def _take(self, event_id: str, name: str, data: Any) -> None:
-        retold = Cursor.parse(event_id).epoch == snapshot.RETOLD_EPOCH
+        retold = Cursor.parse(event_id).epoch >= snapshot.RETOLD_EPOCH
         if name == "message" and not retold and self.transcript.open_text != data["content"]:
             self.inexact.append(f"{event_id}: {self.transcript.open_text!r} became {data['content']!r}")
         if name == "reset":

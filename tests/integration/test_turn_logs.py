@@ -158,6 +158,24 @@ async def test_a_stale_owner_that_has_stored_nothing_learns_that_it_is_one(archi
     assert await archive.stored() == ["2-1"]
 
 
+async def test_what_a_stale_owner_stores_after_redis_lost_everything_does_not_keep_the_owner_from_storing(
+    archive: Archive,
+) -> None:
+    stale, owner = RedisTurnLogs(archive.redis, archive.keys), archive.logs
+    old, new = stale.open(TURN), owner.open(Turn("turn", "session", "ann", epoch=2))
+    async with at_work(owner.run):
+        new.append(Reset("restart"))
+        await wait_until(lambda: new.stored == 1)
+    await archive.redis.flushall()
+    old.append(TextDelta("from the past"))
+    async with at_work(stale.run):
+        await wait_until(archive.stored)
+    new.append(DONE)
+    async with at_work(owner.run):
+        await new.close()
+    assert await archive.stored() == ["1-1", "2-1", "2-2"]
+
+
 @pytest.mark.every_redis
 async def test_an_append_whose_reply_was_lost_is_stored_once(archive: Archive) -> None:
     log = archive.logs.open(TURN)

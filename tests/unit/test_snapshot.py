@@ -160,6 +160,16 @@ async def test_one_who_has_read_a_part_is_told_to_forget_it_and_then_nothing_mor
     assert (await of_ended(frames, Cursor.parse(transcript.last_id)))[1] == []
 
 
+@pytest.mark.parametrize("after", [START, Cursor(1, 4)])
+async def test_one_whose_stream_is_cut_while_it_is_told_what_was_stored_gets_exactly_the_rest(after: Cursor) -> None:
+    whole = snapshot.of_ended(cast("Services", World(Frames([LogGoneError()]), record())), "ann", record(), after)
+    [batch] = [batch async for batch in whole]
+    for seen, each in enumerate(batch, 1):
+        services = cast("Services", World(Frames([LogGoneError()]), record()))
+        rest = snapshot.of_ended(services, "ann", record(), Cursor.parse(each.id))
+        assert [frame for batch in [each async for each in rest] for frame in batch] == batch[seen:]
+
+
 async def test_a_log_that_lost_its_end_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "END_SECONDS", 0.1)
     last = frame("1-4", "text", delta="a")

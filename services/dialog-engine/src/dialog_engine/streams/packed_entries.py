@@ -1,4 +1,4 @@
-"""The entries of a log in memory: the newest as they are, the others packed, since many logs of long answers are there."""
+"""The entries of a log in memory: the newest as they are, the others packed, since there are many logs."""
 
 import zlib
 from bisect import bisect_right
