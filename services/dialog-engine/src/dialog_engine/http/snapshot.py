@@ -92,11 +92,11 @@ def _retold(record: TurnRecord, messages: Sequence[MessageRecord], after: Cursor
     One who has read a part of its log is told to forget that.
     """
     told = story(record.turn_id, messages)
-    anew: list[TurnEvent]
-    if after == START or after.epoch == RETOLD_EPOCH:
-        epoch, anew = RETOLD_EPOCH, [TurnStarted(record.turn_id, record.session_id), *told]
-    else:
-        epoch, anew = RETOLD_EPOCH + 1, [Reset(LOST, told)]
+    to_a_new_reader = after == START or after.epoch == RETOLD_EPOCH
+    epoch = RETOLD_EPOCH if to_a_new_reader else RETOLD_EPOCH + 1
+    anew: list[TurnEvent] = (
+        [TurnStarted(record.turn_id, record.session_id), *told] if to_a_new_reader else [Reset(LOST, told)]
+    )
     if record.failure is not None:
         anew.append(record.failure)
     reason = DoneReason(record.reason or DoneReason.ERROR)
