@@ -29,7 +29,7 @@ from dialog_engine.llm.clients import Wrap, open_llm
 from dialog_engine.loops import kept_running, left_when
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm
-from dialog_engine.readings import Readings
+from dialog_engine.readings import Readings, StartGate
 from dialog_engine.storage.approvals import SqliteApprovals
 from dialog_engine.storage.archive import SqliteArchive, SqliteSessions
 from dialog_engine.storage.calls import SqliteCalls
@@ -233,6 +233,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             keys=keys,
             metrics=metrics,
             has_workers=settings.enable_mcp,
+            gate=StartGate(settings.tools_wait_seconds),
         )
         yield Services(
             about=_about(settings),
