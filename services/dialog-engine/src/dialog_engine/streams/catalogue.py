@@ -104,17 +104,19 @@ class CatalogueReader(ToolDirectory):
 
         Names and content are of one moment: of a worker that just appears, all servers are seen or none.
         """
+        names = self._names
         while True:
             pipeline = self._redis.pipeline(transaction=True)
             pipeline.smembers(self._keys.catalogue)
-            for name in self._names:
+            for name in names:
                 pipeline.hgetall(self._keys.catalogue_of(name))
             members, *hashes = await pipeline.execute(raise_on_error=False)
             if isinstance(members, Exception):
                 raise members
-            read, self._names = self._names, sorted(name.decode() for name in members)
-            if read == self._names:
-                return dict(zip(read, hashes, strict=True))
+            read, names = names, sorted(name.decode() for name in members)
+            if read == names:
+                self._names = names
+                return dict(zip(names, hashes, strict=True))
 
     def _view(self, fields: dict[bytes, bytes]) -> ServerView | None:
         if b"catalogue" not in fields:
