@@ -21,6 +21,18 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "unit/test_local_stack.py::test_what_the_user_brings_is_not_started",
         "unit/test_local_stack.py::test_host_and_port_are_the_users",
     ),
+    "a question that comes the moment the engine is ready finds every tool": (
+        "integration/test_readiness.py::test_a_question_that_comes_the_moment_the_engine_is_ready_finds_every_tool",
+        "integration/test_readiness.py::test_of_a_worker_that_appears_all_servers_are_seen_with_their_tools_or_none",
+        "integration/test_make_run.py::test_it_says_that_it_is_running_when_every_server_was_listed_or_failed_and_not_before",
+    ),
+    "the engine waits for tools at its start only, and not for ever": (
+        "unit/test_start_gate.py::test_once_open_it_stays_open",
+        "integration/test_readiness.py::test_a_server_that_does_not_start_is_named_and_holds_nothing_up",
+        "integration/test_readiness.py::test_a_server_that_takes_too_long_is_named_and_waited_for_no_longer",
+        "integration/test_readiness.py::test_without_a_worker_the_engine_waits_a_moment_and_is_degraded_then",
+        "integration/test_readiness.py::test_without_redis_the_engine_waits_a_moment_and_is_degraded_then",
+    ),
     "make run says which of its programs ended and why": (
         "integration/test_make_run.py::test_when_one_program_ends_it_is_named_and_the_others_end_too",
         "integration/test_make_run.py::test_a_taken_port_is_named",

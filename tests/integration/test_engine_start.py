@@ -38,6 +38,7 @@ def env(tmp_path: Path, redis_url: str, model: Model) -> dict[str, str]:
         "OPENAI_BASE_URL": model.url,
         "OPENAI_API_KEY": SECRET,
         "SHUTDOWN_GRACE_SECONDS": "0.5",
+        "TOOLS_WAIT_SECONDS": "0",
     }
 
 

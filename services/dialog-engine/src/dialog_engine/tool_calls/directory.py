@@ -32,6 +32,12 @@ class ServerView:
     retry_at: int | None = None
     refused: tuple[Refused, ...] = ()
 
+    @property
+    def starting(self) -> bool:
+        """Whether its tools are still to come: no worker has ever listed it, and none has failed to."""
+        unlisted = self.catalogue == ServerCatalogue(server=self.catalogue.server)
+        return unlisted and self.state is ServerState.CONNECTING
+
 
 class ToolDirectory(ToolSource, Protocol):
     """What the engine knows about tools, for people to look at."""
