@@ -787,7 +787,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     ),
     "the choice holds for all of the turn, also after a restart and at another engine": (
         "integration/test_choices.py::test_after_a_restart_the_same_choice_holds",
-        "integration/test_choices.py::test_the_engine_that_takes_a_turn_over_goes_on_with_its_choice",
+        "integration/test_choices.py::test_the_engine_that_adopts_a_turn_goes_on_with_its_choice",
     ),
     "the page lets the model be picked where there is more than one": (
         "e2e/test_chat_page.py::test_with_one_model_there_is_nothing_to_pick",

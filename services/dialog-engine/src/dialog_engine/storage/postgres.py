@@ -101,7 +101,8 @@ class PostgresDatabase(Database):
         except asyncio.CancelledError:
             if not submitted.cancel():
                 await asyncio.wait([done])
-                done.cancelled() or done.exception()  # seen by nobody else
+                with contextlib.suppress(asyncio.CancelledError):
+                    done.exception()  # the caller that would see it is gone
             raise
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
