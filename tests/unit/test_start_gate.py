@@ -42,11 +42,11 @@ def gate(watch: Watch) -> StartGate:
         (READY, True),
         (ServerView(UNLISTED, ServerState.FAILED, "no route", 1), True),
         (ServerView(UNLISTED, ServerState.DISABLED, "off", 1), True),
-        (ServerView(LISTED, ServerState.CONNECTING, None, 1), True),
+        (ServerView(LISTED, ServerState.CONNECTING, None, 1), False),
     ],
-    ids=["starting", "ready", "failed", "disabled", "listed by an earlier worker"],
+    ids=["starting", "ready", "failed", "disabled", "listed by an earlier worker and not reached yet"],
 )
-def test_it_waits_for_servers_that_were_neither_listed_nor_failed(
+def test_it_waits_for_servers_that_were_neither_reached_nor_failed(
     gate: StartGate, view: ServerView, opened: bool
 ) -> None:
     assert gate.opened([READY, view], workers=1, redis=True) is opened

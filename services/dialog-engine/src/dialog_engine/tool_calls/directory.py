@@ -34,9 +34,9 @@ class ServerView:
 
     @property
     def starting(self) -> bool:
-        """Whether its tools are still to come: no worker has ever listed it, and none has failed to."""
-        unlisted = self.catalogue == ServerCatalogue(server=self.catalogue.server)
-        return unlisted and self.state is ServerState.CONNECTING
+        """Whether no worker has reached it since its start, and none has failed to. Its tools may be known from before:
+        a call of one would wait, or fail as not sent."""
+        return self.state is ServerState.CONNECTING
 
 
 class ToolDirectory(ToolSource, Protocol):
