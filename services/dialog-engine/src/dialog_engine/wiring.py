@@ -54,6 +54,7 @@ from dialog_engine.streams.reseeding import Reseeding
 from dialog_engine.streams.routes import check_routes
 from dialog_engine.streams.runs import RedisRuns
 from dialog_engine.streams.shared_first import SharedFirstLedger
+from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.turn_logs import RedisTurnLogs
 from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.desk import ApprovalDesk
@@ -117,7 +118,6 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
 
         ledger = EngineLedger(redis, keys)
         this_engine = await engine_id(database)
-        mailbox = Mailbox(mail, redis, keys, this_engine, outbox)
         watch = RedisWatch(redis, clock)
         copy_seconds = settings.session_copy_days * DAY_SECONDS
         runs = RedisRuns(
@@ -130,25 +130,27 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         )
         journal = SharedJournal(SqliteJournal(database), redis, runs, watch.patience)
         catalogue = CatalogueReader(redis, announcements, keys, clock)
-        executor = CallExecutor(
-            ledger,
-            mailbox,
-            (holdups := Holdups(watch, catalogue)),
-            keys,
-            clock,
-            default_timeout_ms=settings.mcp_request_timeout_ms,
-        )
+        waiting = Subscriptions()
         relay = Relay(
             outbox,
             redis,
             SharedFirstLedger(redis, keys, journal),
             keys,
             routes,
-            executor.on_enqueued,
+            waiting,
             backlog_limit=settings.max_backlog,
             subject_window=settings.subject_window,
         )
-        mailbox.on_ring, mailbox.auditor.unmarked = relay.begun, relay.unmarked
+        mailbox = Mailbox(mail, redis, keys, this_engine, outbox, waiting, begun=relay.begun, unmarked=relay.unmarked)
+        executor = CallExecutor(
+            ledger,
+            waiting,
+            mailbox,
+            (holdups := Holdups(watch, catalogue)),
+            keys,
+            clock,
+            default_timeout_ms=settings.mcp_request_timeout_ms,
+        )
         logs = RedisTurnLogs(redis, keys)
         quarantine = Quarantine(lambda tool, model: metrics.tools_refused.labels(tool.name, model).inc())
         tools = OfferedTools(catalogue if settings.enable_mcp else DisabledTools(), quarantine)

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from plugins_contract.ids import new_id
 from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger import decode_reply, scripts
+from plugins_contract.ledger import EngineLedger, decode_reply, scripts
 from plugins_contract.messages import (
     NOT_READABLE,
     ExecutionClass,
@@ -158,12 +158,10 @@ class DeadLetters:
 
     async def outcome(self, correlation_id: str) -> ToolOutcome | None:
         """How a call ended; None while it is open."""
-        reply: Any = await _answer(self._redis.hget(self._keys.call(correlation_id), "reply"))
-        match decode_reply(reply) if reply else None:
-            case CallFinished(outcome):
-                return outcome
-            case _:
-                return None
+        for _, found in await EngineLedger(self._redis, self._keys).audit([correlation_id]):
+            if isinstance(found, bytes) and isinstance(reply := decode_reply(found), CallFinished):
+                return reply.outcome
+        return None
 
     def again(self, request: ToolCallRequested, *, deadline: int) -> ToolCallRequested:
         """The same request as a call of its own, with another deadline."""

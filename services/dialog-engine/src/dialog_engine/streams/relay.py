@@ -8,7 +8,7 @@ published, and its row never says so: it goes with the answer, or, while nobody 
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
@@ -17,10 +17,11 @@ from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.streams.intake import POLL_SECONDS, Intake
 from dialog_engine.streams.refusals import Refusal, Rejected, reason_of
+from dialog_engine.streams.subscriptions import Subscriptions
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
-from plugins_contract.ledger.replies import AlreadyFinished, AlreadyQueued, Conflict, Enqueued, Overloaded, Queued
+from plugins_contract.ledger.replies import AlreadyFinished, AlreadyQueued, Conflict, Overloaded, Queued
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import decode_request
 
@@ -40,10 +41,6 @@ MAX_RETRY_MS = 60_000
 """The longest pause of a row that cannot be published."""
 
 
-OnEnqueued = Callable[[str, Enqueued | Rejected], bool]
-"""Told what became of a tool call's request, by correlation id. Returns whether somebody waits for that call here."""
-
-
 class Relay:
     """Publishes outbox rows. One per engine."""
 
@@ -54,7 +51,7 @@ class Relay:
         ledger: EngineLedger,
         keys: Keys,
         routes: Mapping[str, str],
-        on_enqueued: OnEnqueued,
+        calls: Subscriptions,
         backlog_limit: int = 0,
         subject_window: int = 0,
     ) -> None:
@@ -64,7 +61,7 @@ class Relay:
         self._ledger = ledger
         self._keys = keys
         self._routes = routes
-        self._on_enqueued = on_enqueued
+        self._calls = calls
         self._backlog_limit = backlog_limit
         self._intake = Intake(outbox, subject_window)
         self._refused: list[tuple[OutboxRow, Overloaded]] = []
@@ -203,7 +200,7 @@ class Relay:
             case Conflict():
                 log.error("correlation id %s names another request already", row.event_id)
                 return answer
-        self._on_enqueued(row.event_id, answer)
+        self._calls.enqueued(row.event_id, answer)
         return None
 
     async def _put_off(self, row: OutboxRow, refusal: Refusal) -> None:
@@ -213,7 +210,7 @@ class Relay:
             await self._outbox.postpone(row, reason_of(refusal), delay)
         except StorageUnavailableError as error:
             log.warning("outbox row %d cannot be postponed: %s", row.seq, error)
-        if row.event_type == TOOL_CALL_REQUESTED and self._on_enqueued(row.event_id, refusal):
+        if row.event_type == TOOL_CALL_REQUESTED and self._calls.enqueued(row.event_id, refusal):
             self._intake.refused(row)
         else:
             self._intake.look_again(row)
