@@ -47,6 +47,7 @@ async def test_of_an_open_and_of_an_unknown_call_there_is_no_outcome(bench: Benc
 
 async def test_an_outcome_that_cannot_be_read_is_none(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     correlation_id = await finished(bench, LONG)
+    await bench.redis.hdel(bench.keys.call(correlation_id), "answer")
     await bench.redis.hset(bench.keys.call(correlation_id), "reply", b'{"kind":"of another time"}')
     assert await LedgerAnswers(bench.engine).outcome(correlation_id) is None
     assert "cannot be read" in caplog.text

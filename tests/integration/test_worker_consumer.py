@@ -443,7 +443,7 @@ async def test_pending_entries_whose_requests_were_deleted_are_let_go(
         (b"\xff\xfe", "not a PluginToolCallRequested event"),
         (b'{"subject": "\xff"}', "not a PluginToolCallRequested event: 'utf-8' codec can't decode"),
         (b'{"arguments": {"a": ' + b"[" * 5000 + b"]" * 5000 + b"}}", "maximum recursion depth exceeded"),
-        (b"{}", "missing required field `correlationId`"),
+        (b"{}", "missing required field `eventType`"),
         (b'{"eventVersion": "x"}', "Expected `int`, got `str` - at `$.eventVersion`"),
     ],
 )
