@@ -565,13 +565,13 @@ GUARDS = [
     ),
     Guard(
         "adopt",
-        "if kind ~= 'none' and kind ~= 'stream' then return {'CONFLICT'} end",
-        "",
+        "if type(told) == 'table' then return {'CONFLICT'} end",
+        "told = 0",
         adopt.test_a_channel_that_is_no_stream_is_a_conflict,
     ),
     Guard(
         "adopt",
-        "if kind == 'stream' or",
+        "if told > 0 or",
         "if",
         adopt.test_a_call_that_was_begun_and_whose_ledger_was_lost_is_not_run_again,
     ),

@@ -52,7 +52,15 @@ class Bench:
         self.answers = self.calls.answers
         self.ledger = EngineLedger(self.redis, self.keys)
         self.relay = Relay(
-            self.outbox, self.redis, self.ledger, self.keys, DEFAULT_ROUTES, self.calls, backlog_limit, window
+            self.outbox,
+            self.redis,
+            self.ledger,
+            self.keys,
+            DEFAULT_ROUTES,
+            self.calls,
+            backlog_limit,
+            window,
+            look_back_seconds=0.2,
         )
 
     async def aclose(self) -> None:
@@ -102,6 +110,21 @@ async def test_what_an_earlier_life_left_is_published_in_one_go(bench: Bench, ra
     async with at_work(bench.relay.run):
         await wait_until(bench.empty, 30, what="one look per batch, with no pause between them")
     assert await bench.backlog() == 5 * BATCH + 1
+
+
+async def test_a_row_that_becomes_visible_behind_others_and_is_offered_by_nobody_is_found(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on PostgreSQL, where a lower number may be committed later, and where the answer to a commit may be lost."""
+    monkeypatch.setattr(intake, "POLL_SECONDS", 0.02)
+    deadline = await bench.deadline()
+    late, early = bench.outbox.call(request(deadline)), bench.outbox.call(request(deadline))
+    del bench.outbox.rows[late.seq]
+    async with at_work(bench.relay.run):
+        await wait_until(lambda: early.event_id in bench.answers)
+        bench.outbox.rows[late.seq] = late
+        await wait_until(lambda: late.event_id in bench.answers)
+    assert await bench.backlog() == 2
 
 
 async def test_facts_reach_the_streams_of_their_routes(bench: Bench) -> None:

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.streams.intake import POLL_SECONDS, Intake
+from dialog_engine.streams.intake import LOOK_BACK_SECONDS, POLL_SECONDS, Intake
 from dialog_engine.streams.refusals import Refusal, Rejected, reason_of
 from dialog_engine.streams.subscriptions import Subscriptions
 from plugins_contract.connections import is_outage
@@ -54,6 +54,7 @@ class Relay:
         calls: Subscriptions,
         backlog_limit: int = 0,
         subject_window: int = 0,
+        look_back_seconds: float = LOOK_BACK_SECONDS,
     ) -> None:
         """Calls are refused past `backlog_limit`, and held back past `subject_window` of one subject; 0: never."""
         self._outbox = outbox
@@ -63,7 +64,7 @@ class Relay:
         self._routes = routes
         self._calls = calls
         self._backlog_limit = backlog_limit
-        self._intake = Intake(outbox, subject_window)
+        self._intake = Intake(outbox, subject_window, look_back_seconds=look_back_seconds)
         self._refused: list[tuple[OutboxRow, Overloaded]] = []
         self._published: list[OutboxRow] = []
         self._wake = asyncio.Event()
