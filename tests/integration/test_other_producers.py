@@ -7,16 +7,21 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 from redis.asyncio import Redis
 
 from deploy.local.ports import free_port
+from plugins_contract.catalogue import ToolEntry
+from plugins_contract.clock import RedisClock
 from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger import encode_reply
+from plugins_contract.ledger import encode_reply, replies
 from plugins_contract.messages import encode_request
 from plugins_contract.outcomes import CallFinished
+from plugins_mcp.adoption import Adoption
+from plugins_mcp.ports import NamedTools
 from tests.support.ledger import DONE
 from tests.support.processes import ROOT, Process, answers
 from tests.support.waiting import wait_until
@@ -187,7 +192,7 @@ async def test_what_is_wrong_is_said_in_the_channel_with_the_field_and_the_fix(p
     for number, (request, code, words) in enumerate(REFUSED.values(), 1):
         request["correlationId"] = call_id(number)
         channel = f"rpc.plugins.responses:{call_id(number)}"
-        if request.get("responseChannel", "").startswith("rpc."):
+        if str(request.get("responseChannel", "")).startswith("rpc."):
             request["responseChannel"] = channel
         await producer.submit(request)
         state, told, message = await producer.error(request | {"responseChannel": channel})
@@ -257,6 +262,37 @@ async def test_a_once_call_whose_ledger_was_lost_while_it_ran_is_unknown_and_not
     assert (await producer.error(request))[:2] == ("unknown", "LOST")
 
 
+class NoTools(NamedTools):
+    """A worker whose catalogue has lost its tools."""
+
+    def own(self, name: str) -> ToolEntry | None:
+        return None
+
+    async def find(self, name: str) -> ToolEntry | None:
+        return None
+
+
+async def test_a_call_that_was_begun_is_not_said_to_be_of_an_unknown_tool_when_the_catalogue_is_another(
+    producer: Producer, caller: Caller
+) -> None:
+    await caller.open()
+    begun = msgspec.structs.replace(await caller.request(), deadline=0)
+    await caller.submit(begun)
+    delivery = await caller.deliver("gone")
+    await caller.adopt(delivery)
+    await caller.run(delivery)
+    await caller.claim(delivery, "b")
+
+    submitted = json.loads(encode_request(msgspec.structs.replace(begun, deadline=await caller.now_ms() + 60_000)))
+    del submitted["server"], submitted["tool"]
+    adoption = Adoption(caller.worker, NoTools(), KEYS, RedisClock(), default_timeout_ms=1000)
+    taken = await adoption.adopt(delivery.entry, "b", {b"event": json.dumps(submitted).encode()})
+
+    assert taken
+    assert (taken.request.server, taken.request.tool) == ("demo", "add")
+    assert isinstance(await caller.start(taken), replies.Abandoned)
+
+
 async def test_an_entry_of_an_engine_of_the_previous_release_is_run(producer: Producer, caller: Caller) -> None:
     """It has a ledger, and no mark that says so."""
     request = await caller.call("add", a=2, b=3)
@@ -289,10 +325,10 @@ DOCUMENT = (ROOT / "docs" / "wire.md").read_text()
 CAPTURED = re.compile(r"<!-- captured: (.+?) -->\s*```json\n(.*?)```", re.DOTALL)
 
 
-def settled(value: Any) -> Any:
+def settled(value: object) -> object:
     """Without what is another in every run: durations and times."""
     if isinstance(value, dict):
-        fields: dict[str, Any] = value
+        fields = cast("dict[str, object]", value)
         return {name: 12 if name == "durationMs" else settled(each) for name, each in fields.items()}
     if isinstance(value, str):
         return re.sub(r'("durationMs":)\d+', r"\g<1>12", re.sub(r"\b1[78]\d{11}\b", "1795381663000", value))

@@ -11,7 +11,6 @@ from plugins_contract.catalogue import ServerCatalogue, ToolEntry
 from plugins_contract.keys import Keys
 from plugins_mcp.mcp import McpServers
 from plugins_mcp.tools import CatalogueTools
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +60,9 @@ async def test_a_name_that_nobody_knows_is_waited_for_while_servers_are_being_co
     servers.here["demo"] = catalogue("demo")
     servers.connected.set()
 
-    found = await wait_until(lambda: finding.done() and finding.result(), 5)
+    async with asyncio.timeout(5):
+        found = await finding
+    assert found
     assert found.tool == "add"
 
 
