@@ -130,6 +130,32 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     "one mailbox reader serves every waiting call on constant connections": (
         "integration/test_mailbox.py::test_two_thousand_calls_wait_on_the_connections_of_one",
     ),
+    "the reply of a call is stored once, in its response channel, as long as the ledger": (
+        "contract/test_ledger_complete.py::test_the_outcome_is_stored_once_in_the_channel_and_the_doorbell_rings_with_it",
+        "contract/test_ledger_complete.py::test_everything_of_a_finished_call_has_a_lifetime",
+        "contract/test_ledger_channel.py::test_scripts_that_answer_a_finished_call_read_its_channel",
+    ),
+    "each entry of a response channel names its call and the provider's call": (
+        "contract/test_ledger_channel.py::test_every_entry_says_whose_it_is_and_of_what_kind",
+        "contract/test_ledger_channel.py::test_who_ends_a_call_without_running_it_says_so_too",
+    ),
+    "a finished call that is asked for again is answered again": (
+        "contract/test_ledger_channel.py::test_a_finished_call_that_is_asked_for_again_is_answered_again_and_not_run",
+        "integration/test_other_producers.py"
+        "::test_a_finished_call_that_is_asked_for_again_is_answered_again_and_not_run_again",
+    ),
+    "a request of another producer is run, or answered with what is wrong, and never with an untrue LOST": (
+        "integration/test_other_producers.py"
+        "::test_a_minimal_request_from_before_the_worker_is_run_and_answered_in_its_channel",
+        "integration/test_other_producers.py::test_what_is_wrong_is_said_in_the_channel_with_the_field_and_the_fix",
+        "integration/test_other_producers.py::test_a_request_that_a_worker_read_and_did_not_begin_is_run_by_the_next",
+    ),
+    "the examples of docs/wire.md are what is seen on the wire": (
+        "integration/test_other_producers.py::test_every_example_of_the_document_is_what_was_seen",
+    ),
+    "a row of the outbox that nobody offered is found, whatever its number": (
+        "integration/test_relay.py::test_a_row_that_becomes_visible_behind_others_and_is_offered_by_nobody_is_found",
+    ),
     "a lost doorbell is made good": ("integration/test_mailbox.py::test_a_lost_ring_is_made_good_by_the_sweep",),
     # The worker
     "stream and group are made where there are none": (

@@ -29,8 +29,10 @@ def flush(redis: Any) -> None:
 
 def flush_and_recreate(redis: Any) -> None:
     """Everything is gone, and a helpful hand makes stream and group anew: nobody sees an error."""
-    redis.flushall()
-    redis.xgroup_create(Keys().requests, GROUP, id="$", mkstream=True)
+    both = redis.pipeline(transaction=True)  # a worker makes the group anew at its next read
+    both.flushall()
+    both.xgroup_create(Keys().requests, GROUP, id="$", mkstream=True)
+    both.execute()
 
 
 @dataclass(frozen=True, slots=True)
