@@ -102,6 +102,14 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_storage.py::test_a_commit_that_was_answered_survives_a_power_cut_by_its_settings",
         "integration/test_storage.py::test_writers_that_come_together_share_commits",
     ),
+    "a SQLite file is used by one engine at a time": (
+        "integration/test_storage.py::test_a_second_engine_does_not_get_the_file_of_the_first",
+        "integration/test_engine_start.py::test_a_second_engine_on_the_same_file_is_refused_and_the_first_goes_on",
+    ),
+    "units of one turn that come together are in an order, and one that meets a deadlock is run again": (
+        "integration/test_postgres.py::test_units_of_one_turn_that_come_together_are_in_an_order_and_none_is_lost",
+        "integration/test_postgres.py::test_a_deadlock_is_resolved_by_running_the_unit_again",
+    ),
     "the relay wakes on a commit": ("integration/test_relay.py::test_a_commit_wakes_the_relay_without_any_polling",),
     "the relay survives Redis being away": (
         "integration/test_relay.py::test_with_redis_away_rows_wait_and_go_when_it_is_back",
@@ -374,47 +382,6 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_storage.py::test_a_full_disk_refuses_and_heals",
         "chaos/test_disk_full.py::test_a_full_disk_refuses_or_waits_and_heals",
     ),
-    "a SQLite file is used by one engine at a time": (
-        "integration/test_storage.py::test_a_second_engine_does_not_get_the_file_of_the_first",
-        "integration/test_engine_start.py::test_a_second_engine_on_the_same_file_is_refused_and_the_first_goes_on",
-    ),
-    "a PostgreSQL that is away, slow or full is an error in time, and nothing that was committed is lost": (
-        "integration/test_postgres.py::test_a_killed_server_is_an_error_in_time_and_nothing_is_lost",
-        "integration/test_postgres.py::test_a_server_that_was_restarted_while_nothing_happened_costs_no_error",
-        "integration/test_postgres.py::"
-        "test_all_who_call_during_an_outage_are_answered_in_time_and_not_one_after_the_other",
-        "integration/test_postgres.py::test_a_lock_that_somebody_holds_is_an_error_in_time",
-        "integration/test_postgres.py::test_a_server_without_a_free_connection_is_an_error_in_time_and_heals",
-    ),
-    "a COMMIT whose answer was lost is asked about, and reported as what it was": (
-        "integration/test_postgres.py::test_a_commit_whose_answer_is_lost_is_found_to_be_committed",
-        "integration/test_postgres.py::test_a_commit_that_never_arrived_is_found_not_to_be_committed",
-        "integration/test_postgres.py::test_a_commit_that_nobody_can_be_asked_about_says_that_it_is_not_known",
-        "integration/test_postgres.py::test_a_server_that_is_killed_after_a_commit_is_asked_when_it_is_back",
-    ),
-    "a PostgreSQL that could lose what it acknowledged, or cannot be used, stops the start and the text says why": (
-        "integration/test_postgres.py::test_a_database_that_may_lose_acknowledged_commits_is_refused",
-        "integration/test_postgres.py::test_a_server_that_does_not_sync_is_refused",
-        "integration/test_postgres.py::test_a_read_only_standby_is_refused",
-        "integration/test_postgres.py::test_an_old_server_is_refused",
-        "integration/test_postgres.py::test_a_user_without_rights_is_told_which_to_grant",
-        "integration/test_postgres.py::test_a_url_that_is_none_is_refused_without_a_word_of_the_password",
-    ),
-    "units of one turn that several write at the same time are run one after the other": (
-        "integration/test_postgres.py::test_units_of_one_turn_that_come_together_are_in_an_order_and_none_is_lost",
-        "integration/test_postgres.py::test_a_deadlock_is_resolved_by_running_the_unit_again",
-    ),
-    "a store is migrated whole or not at all, and that of a later release is refused": (
-        "integration/test_storage_migration.py::test_every_conversation_of_a_file_of_version_4_is_there_again_and_again",
-        "integration/test_storage_migration.py::test_open_turns_of_a_file_of_version_4_go_on_in_the_same_engine",
-        "integration/test_storage_migration.py::"
-        "test_a_migration_that_is_cut_off_leaves_the_old_file_whole_and_the_next_start_does_it",
-        "integration/test_storage_migration.py::"
-        "test_a_file_of_a_later_release_is_refused_with_both_releases_and_left_as_it_is",
-        "integration/test_storage_migration.py::"
-        "test_engines_that_open_an_empty_database_at_the_same_time_make_its_tables_once",
-        "integration/test_storage_migration.py::test_a_database_of_a_later_release_is_refused_with_both_releases",
-    ),
     "a full disk under Redis is an outage that heals": (
         "chaos/test_disk_full.py::test_a_full_disk_refuses_or_waits_and_heals",
         "unit/test_worker_watch.py::test_an_outage_ends_it_at_once_though_the_time_is_told",
@@ -499,9 +466,23 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "another engine adopts the turns of an engine that is gone, and the old owner is fenced": (
         "e2e/test_stack_replicas.py::test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once",
         "e2e/test_stack_replicas.py::test_a_call_that_ended_while_its_engine_stood_still_is_not_run_again",
+        "integration/test_replicas.py::test_of_several_engines_one_takes_up_the_turn_of_a_dead_one",
+        "integration/test_replicas.py::test_a_call_that_was_committed_and_not_published_is_made_by_who_adopts_its_turn",
+        "integration/test_replicas.py::test_an_owner_that_was_passed_over_stops_and_ends_nothing",
         "contract/ports/test_storage_ports.py::test_an_earlier_life_of_a_turn_writes_nothing",
-        "contract/ports/test_storage_ports.py::test_an_earlier_life_cannot_end_a_turn",
         "unit/test_turns.py::test_a_turn_that_another_engine_runs_is_dropped_and_shows_nothing_more",
+    ),
+    "an engine that goes down in good order leaves its turns to the others at once": (
+        "integration/test_replicas.py::test_an_engine_that_goes_down_leaves_its_turns_to_the_other_at_once",
+        "unit/test_ownership.py::test_an_engine_that_went_down_in_good_order_is_adopted_at_once_with_all_it_left",
+        "unit/test_ownership.py::test_a_lease_that_was_given_up_is_not_taken_again",
+    ),
+    "a turn that the store gives to an engine runs there once, whatever happens beside it": (
+        "unit/test_ownership.py::"
+        "test_a_turn_of_this_engine_that_does_not_run_is_taken_up_and_one_that_is_just_beginning_is_not",
+        "unit/test_ownership.py::"
+        "test_a_turn_that_another_engine_has_by_now_is_dropped_and_one_that_is_still_ours_is_not",
+        "unit/test_ownership.py::test_an_engine_that_goes_down_takes_nothing_up_but_keeps_its_lease_and_hears_of_stops",
     ),
     "engines killed at any step of a turn, restarted or replaced: told is what is stored, tools run once": (
         "chaos/test_scenarios.py::test_an_engine_is_killed_in_the_middle_of_turns_and_they_end_as_they_are_told",
@@ -510,7 +491,9 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "chaos/test_scenarios.py::test_an_engine_is_gone_for_good_and_the_other_goes_on_with_its_sessions",
     ),
     "a turn that its engines die of is given up": (
-        "unit/test_turns.py::test_a_turn_that_is_not_to_be_answered_ends_with_the_reason_and_asks_no_model",
+        "integration/test_replicas.py::test_a_turn_whose_engines_die_of_it_is_given_up",
+        "contract/test_engine_leases.py::test_deaths_in_a_row_are_counted_until_the_turn_comes_any_further",
+        "unit/test_ownership.py::test_a_turn_that_may_be_what_engines_die_of_is_ended",
     ),
     "a request that this release cannot read is answered so, and holds up no turn": (
         "integration/test_storage.py::test_a_request_that_this_release_cannot_read_is_answered_so_and_holds_up_no_turn",
@@ -521,9 +504,29 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "what earlier lives of a turn have cost is told with its end": (
         "unit/test_turns.py::test_what_earlier_lives_have_cost_is_in_the_end",
     ),
+    "any engine serves the next turn of a session, and knows all that was said and deleted": (
+        "integration/test_replicas.py::test_the_next_turn_of_a_session_can_be_asked_of_any_engine",
+        "integration/test_replicas.py::test_the_model_is_shown_what_was_said_on_the_other_engine",
+        "integration/test_replicas.py::test_sessions_are_listed_read_and_deleted_anywhere",
+        "e2e/test_stack_replicas.py::test_sessions_are_listed_alike_and_what_was_deleted_is_gone_at_every_engine",
+    ),
+    "with Redis away sessions and text go on at every engine": (
+        "integration/test_replicas.py::test_with_redis_away_every_session_goes_on_at_every_engine",
+        "integration/test_replicas.py::test_with_redis_away_turns_are_stopped_and_told_of_at_every_engine",
+        "e2e/test_stack_replicas.py::test_with_redis_away_sessions_and_text_go_on_at_every_engine",
+    ),
+    "what Redis loses is missing in no session": (
+        "integration/test_replicas.py::test_what_redis_lost_is_missing_in_no_session",
+        "integration/test_replicas.py::test_a_turn_goes_on_when_redis_loses_everything_together_with_its_engine",
+    ),
+    "with the database away nothing is accepted, and it heals without a restart": (
+        "integration/test_replicas.py::test_with_the_database_away_nothing_is_accepted_and_it_heals_by_itself",
+        "e2e/test_stack_replicas.py::test_with_postgresql_away_nothing_is_accepted_and_it_heals_without_a_restart",
+    ),
     "one turn at a time per session, at whichever engine it is asked for": (
         "integration/test_storage.py::test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for",
         "contract/ports/test_storage_ports.py::test_a_session_has_one_running_turn",
+        "integration/test_replicas.py::test_a_session_is_answered_once_at_a_time_whichever_engine_is_asked",
         "integration/test_queued_messages.py::test_who_does_not_wait_passes_nobody_who_does",
     ),
     "the place of a message that waits goes with its client, and with the engine at which it waited": (
@@ -538,6 +541,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_queued_messages.py::test_the_order_holds_while_redis_is_away",
         "integration/test_queued_messages.py::test_a_message_that_has_waited_too_long_is_refused_and_told_so",
         "contract/ports/test_storage_ports.py::test_messages_that_wait_begin_in_the_order_in_which_they_came",
+        "e2e/test_stack_replicas.py::test_messages_that_wait_at_several_engines_are_answered_in_one_order",
     ),
     "what users are told after a stop is what happened, whenever and wherever they press it": (
         "chaos/test_stops.py::test_what_users_are_told_after_stop_is_what_happened",
@@ -564,8 +568,10 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "story/test_06_stop.py::test_the_session_goes_on_after_a_stop_with_a_history_that_has_every_result",
     ),
     "stop works from any engine": (
+        "integration/test_replicas.py::test_a_turn_is_stopped_from_the_other_engine",
+        "integration/test_replicas.py::test_a_stop_of_which_its_engine_was_not_told_is_found_in_the_store",
         "e2e/test_stack_replicas.py::test_a_turn_whose_engine_is_gone_can_be_stopped",
-        "contract/ports/test_storage_ports.py::test_a_stop_that_was_asked_for_is_known_to_the_next_life",
+        "e2e/test_stack_replicas.py::test_a_turn_is_stopped_and_a_question_decided_at_the_engine_that_does_not_run_it",
     ),
     "destructive tools wait for approval, durably": (
         "unit/test_mcp_listing.py::test_which_tools_need_approval",
