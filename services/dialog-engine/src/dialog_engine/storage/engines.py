@@ -22,10 +22,11 @@ LONG_MS = 60_000
 """A turn whose owner lived so long with it was not what the owner died of."""
 CHECKED_AT_ONCE = 500
 
-_REGISTER = (
+_RENEW = (
     "INSERT INTO engines (engine_id, lease_until, release, started_at) VALUES ($1, now_ms() + $2, $3, now_ms())"
     " ON CONFLICT (engine_id) DO UPDATE SET lease_until = excluded.lease_until"
 )
+_ANEW = ", release = excluded.release, started_at = excluded.started_at"
 _OWNED = "SELECT turn_id, epoch, stop_requested FROM turns WHERE owner = $1 AND status = 'running'"
 _ADOPT = (
     "UPDATE turns SET owner = $1, epoch = epoch + 1, owned_since = now_ms(),"
@@ -47,7 +48,7 @@ class SqlEngines(Engines):
     async def register(self, lease_ms: int) -> bool:
         def unit(tx: Transaction) -> bool:
             before = tx.execute("SELECT lease_until FROM engines WHERE engine_id = $1", self._engine_id)
-            tx.execute(_REGISTER, self._engine_id, lease_ms, RELEASE)
+            tx.execute(_RENEW + _ANEW, self._engine_id, lease_ms, RELEASE)
             tx.execute("DELETE FROM waiting_turns WHERE engine_id = $1", self._engine_id)
             return bool(before) and before[0][0] == 0
 
@@ -55,7 +56,7 @@ class SqlEngines(Engines):
 
     async def renew(self, lease_ms: int, waiting: Collection[str]) -> Sequence[OwnedTurn]:
         def unit(tx: Transaction) -> list[OwnedTurn]:
-            tx.execute(_REGISTER, self._engine_id, lease_ms, RELEASE)
+            tx.execute(_RENEW, self._engine_id, lease_ms, RELEASE)
             # A message whose client went away while the database could not be told so.
             rows = tx.execute("SELECT turn_id FROM waiting_turns WHERE engine_id = $1", self._engine_id)
             left = [(turn_id,) for (turn_id,) in rows if turn_id not in waiting]
