@@ -46,6 +46,7 @@ RESOLVE_SECONDS = 10.0
 """How long a lost COMMIT is asked about."""
 RESOLVE_PAUSE_SECONDS = 0.2
 _DEFAULT_PLACE = {"host": "localhost", "port": "5432", "dbname": ""}
+_LOGIN_REFUSED = ("password", "authentication", "does not exist", "no pg_hba.conf entry")
 _MIGRATION_LOCK = 0x63616C6C  # any number that is ours: "call"
 
 
@@ -300,7 +301,8 @@ def _prepare(url: str, where: str) -> None:
         raise ConfigurationError(f"DATABASE_URL: {where} refuses the login: {_plain(error)}") from None
     except psycopg.Error as error:
         text = _plain(error)
-        if any(words in text for words in ("password", "authentication", "does not exist", "no pg_hba.conf entry")):
+        # A refused login has no code of its own here.
+        if error.sqlstate is None and any(words in text for words in _LOGIN_REFUSED):
             raise ConfigurationError(f"DATABASE_URL: {where} refuses the login: {text}") from None
         raise StorageUnavailableError(f"DATABASE_URL: {where} cannot be used: {text}") from None
 

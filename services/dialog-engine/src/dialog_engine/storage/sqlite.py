@@ -264,10 +264,10 @@ def _migrate(writer: sqlite3.Connection) -> None:
     if not writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'").fetchall():
         _run_script(writer, schemas.schema(DIALECT), schemas.newest(DIALECT))
         return
-    made_by = writer.execute("SELECT value FROM meta WHERE key = 'release'").fetchall()
-    schemas.check_known(DIALECT, version, made_by[0][0] if made_by else "")
     if version < OLDEST:
         raise sqlite3.DatabaseError(f"its schema version is {version}, and this release migrates {OLDEST} and newer")
+    made_by = writer.execute("SELECT value FROM meta WHERE key = 'release'").fetchall()
+    schemas.check_known(DIALECT, version, made_by[0][0] if made_by else "")
     for number, script in schemas.migrations(DIALECT).items():
         if number > version:
             _run_script(writer, script, number)
