@@ -46,7 +46,7 @@ RESOLVE_SECONDS = 10.0
 """How long a lost COMMIT is asked about."""
 RESOLVE_PAUSE_SECONDS = 0.2
 _DEFAULT_PLACE = {"host": "localhost", "port": "5432", "dbname": ""}
-_LOGIN_REFUSED = ("password", "authentication", "does not exist", "no pg_hba.conf entry")
+_LOGIN_REFUSED = ("password", "authentication", "does not exist", "no pg_hba.conf entry", "permi")  # -ssion, -tted
 _MIGRATION_LOCK = 0x63616C6C  # any number that is ours: "call"
 
 
@@ -291,7 +291,7 @@ def _prepare(url: str, where: str) -> None:
         with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS) as connection:
             _check_server(connection)
             _migrate(connection)
-    except errors.InsufficientPrivilege as error:
+    except (errors.InsufficientPrivilege, errors.InvalidSchemaName) as error:
         user = conninfo_to_dict(url).get("user", "its user")
         raise ConfigurationError(
             f"DATABASE_URL: {user} lacks a right on {where}: {_plain(error)}: GRANT CREATE, USAGE ON SCHEMA public TO"
