@@ -401,4 +401,3 @@ async def test_a_turn_that_is_adopted_while_its_owner_writes_is_written_by_one_o
         )
         assert sorted(each for each, _ in facts) == ["ToolCallFinished", "TurnFinished"]
     assert sides == {"a", "b"}
-

@@ -515,7 +515,9 @@ async def test_a_row_that_is_put_off_waits_behind_the_others_until_its_time(stor
     assert 0 <= age < 60_000
 
 
-async def test_a_request_that_this_release_cannot_read_is_answered_so_and_holds_up_no_turn(storage: EngineStore) -> None:
+async def test_a_request_that_this_release_cannot_read_is_answered_so_and_holds_up_no_turn(
+    storage: EngineStore,
+) -> None:
     turn = await begin(storage.turns, "ann", None, "Hi")
     good, bad = tool_call(), tool_call()
     await storage.add_round(turn, good, bad)

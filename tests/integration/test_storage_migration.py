@@ -2,9 +2,10 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 import psycopg
@@ -24,6 +25,7 @@ from tests.support.version_4 import VERSION_4
 
 pytestmark = pytest.mark.anyio
 
+T = TypeVar("T")
 OLD_ENGINE = "the-engine"
 WHOLE = b'{"for_model": "all of it"}'
 PUBLISHED, WAITING, ASKED, ANSWERED = (
@@ -103,13 +105,15 @@ def shape(path: Path) -> Shape:
     """The tables and indexes of a file, without the order of columns."""
     with closing(sqlite3.connect(path)) as file:
 
-        def rows(query: str, *values: str) -> list[tuple[object, ...]]:
+        def rows(query: str, *values: str) -> list[tuple[Any, ...]]:
             return file.execute(query, values).fetchall()
 
         found: Shape = {}
-        for (table,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"):
+        for (table,) in rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"):
             found[table] = (
-                sorted(map(repr, rows('SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_info(?)', table))),
+                sorted(
+                    map(repr, rows('SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_info(?)', table))
+                ),
                 sorted(map(repr, rows('SELECT "table", "from", on_delete FROM pragma_foreign_key_list(?)', table))),
                 rows("SELECT strict FROM pragma_table_list WHERE name = ?", table),
                 rows("SELECT sql LIKE '%AUTOINCREMENT%' FROM sqlite_master WHERE name = ?", table),
@@ -131,7 +135,7 @@ async def test_every_conversation_of_a_file_of_version_4_is_there_again_and_agai
             assert {session.session_id for session in await store.sessions.list("ada", limit=9, before=None)} == {
                 "mine", "copy", "copy-that-ran",
             }  # fmt: skip
-            asked, *answered = [message for message in await store.archive.messages("mine")][2:]
+            asked, *answered = (await store.archive.messages("mine"))[2:]
             assert isinstance(asked, AssistantMessage)
             assert [each.correlation_id for each in asked.tool_calls] == [
                 call.correlation_id for call in (PUBLISHED, WAITING, ASKED, ANSWERED)
@@ -188,6 +192,10 @@ async def test_a_file_that_was_migrated_has_the_shape_of_a_new_one(old_file: Pat
     assert shape(old_file) == shape(new_file)
 
 
+def constant(value: T) -> Callable[[str], T]:
+    return lambda _: value
+
+
 def failing_at(script: str, position: int) -> str:
     statements = script.split(";\n")
     return ";\n".join([*statements[:position], "SELECT cut_off()", *statements[position:]])
@@ -200,7 +208,7 @@ async def test_a_migration_that_is_cut_off_leaves_the_old_file_whole_and_the_nex
     [(number, script)] = schemas.migrations("sqlite").items()
     for position in range(script.count(";\n") + 1):
         with monkeypatch.context() as patched:
-            patched.setattr(schemas, "migrations", lambda _, p=position: {number: failing_at(script, p)})
+            patched.setattr(schemas, "migrations", constant({number: failing_at(script, position)}))
             with pytest.raises(StorageUnavailableError, match="cut_off"):
                 async with open_sqlite(old_file):
                     pass
@@ -217,7 +225,7 @@ async def test_a_new_file_that_is_cut_off_while_it_is_made_is_made_by_the_next_s
     script = schemas.schema("sqlite")
     for position in range(script.count(";\n") + 1):
         with monkeypatch.context() as patched:
-            patched.setattr(schemas, "schema", lambda _, p=position: failing_at(script, p))
+            patched.setattr(schemas, "schema", constant(failing_at(script, position)))
             with pytest.raises(StorageUnavailableError, match="cut_off"):
                 async with open_sqlite(path):
                     pass
@@ -289,7 +297,7 @@ async def test_a_cut_off_creation_of_the_tables_leaves_nothing_and_the_next_star
     script = schemas.schema("postgres")
     for position in range(script.count(";\n") + 1):
         with monkeypatch.context() as patched:
-            patched.setattr(schemas, "schema", lambda _, p=position: failing_at(script, p))
+            patched.setattr(schemas, "schema", constant(failing_at(script, position)))
             with pytest.raises(StorageUnavailableError, match="cut_off"):
                 await open_and_begin(postgres_url)
         assert tables(postgres_url) == set()
@@ -320,15 +328,15 @@ async def test_a_migration_of_postgresql_is_done_once_whole_or_not_at_all(
     await open_and_begin(postgres_url)
     before = tables(postgres_url)
 
-    def migrating(scripts: Sequence[str]) -> Callable[[str], dict[int, str]]:
-        return lambda _: dict(enumerate(scripts, 2))
+    def migrating(*scripts: str) -> Callable[[str], dict[int, str]]:
+        return constant(dict(enumerate(scripts, 2)))
 
-    monkeypatch.setattr(schemas, "migrations", migrating(["CREATE TABLE second (a text)", "SELECT cut_off()"]))
+    monkeypatch.setattr(schemas, "migrations", migrating("CREATE TABLE second (a text)", "SELECT cut_off()"))
     with pytest.raises(StorageUnavailableError, match="cut_off"):
         await open_and_begin(postgres_url)
     assert tables(postgres_url) == before
 
-    monkeypatch.setattr(schemas, "migrations", migrating(["CREATE TABLE second (a text)", "CREATE TABLE third ()"]))
+    monkeypatch.setattr(schemas, "migrations", migrating("CREATE TABLE second (a text)", "CREATE TABLE third ()"))
     await asyncio.gather(*(open_and_begin(postgres_url) for _ in range(4)))
     assert tables(postgres_url) == before | {"second", "third"}
     async with open_postgres(postgres_url, 1) as database:

@@ -123,5 +123,3 @@ def requested(turn: Turn, call: ToolCall, mailbox: str = "mailbox") -> ToolCallR
         execution_class=ExecutionClass.ONCE,
         subject=turn.subject,
     )
-
-

@@ -41,12 +41,20 @@ REFUSED_SECONDS = 0.5
 STATEMENT_SECONDS = 5
 """How long one statement may take, its waits for locks included."""
 ANSWER_SECONDS = 8.0
-"""How long a server may say nothing at all. Longer than a statement may take: the server itself is first to end that."""
+"""How long a server may say nothing at all. Longer than STATEMENT_SECONDS, so that a server that works ends a statement
+itself."""
 RESOLVE_SECONDS = 10.0
 """How long a lost COMMIT is asked about."""
 RESOLVE_PAUSE_SECONDS = 0.2
 _DEFAULT_PLACE = {"host": "localhost", "port": "5432", "dbname": ""}
-_LOGIN_REFUSED = ("password", "authentication", "does not exist", "no pg_hba.conf entry", "permi")  # -ssion, -tted
+_LOGIN_REFUSED = (
+    "password",
+    "authentication",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "permission denied",
+    "not permitted",
+)
 _MIGRATION_LOCK = 0x63616C6C  # any number that is ours: "call"
 
 
