@@ -47,10 +47,8 @@ def server() -> Generator[PostgresServer]:
 
 @pytest.fixture
 def url(server: PostgresServer) -> Generator[str]:
-    """An empty database. It is dropped: a killed server syncs every file of every database when it starts again."""
-    url = server.create_database()
-    yield url
-    server.drop_database(url)
+    with server.empty_database() as url:
+        yield url
 
 
 @pytest.fixture

@@ -33,6 +33,14 @@ OLDEST = 4
 class Connection(aiosqlite.Connection):
     """A connection of aiosqlite, with one method more: a whole function, run in its thread in one visit."""
 
+    async def __aenter__(self) -> "Connection":
+        try:
+            await super().__aenter__()
+        except BaseException:
+            await asyncio.to_thread(self._thread.join)  # aiosqlite does not wait for it, and it needs the event loop
+            raise
+        return self
+
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work` in the thread, after what was given to it before."""
         return await self._execute(work, self._conn)
