@@ -211,7 +211,7 @@ async def test_a_killed_server_is_an_error_in_time_and_nothing_is_lost(
             store.archive.messages(turn.session_id),
             store.database.check(),
         ):
-            async with bounded(4):
+            async with bounded(8):
                 with pytest.raises(StorageUnavailableError, match="cannot be"):
                     await attempt
     finally:
@@ -260,7 +260,7 @@ async def test_a_server_that_is_killed_in_the_middle_of_a_unit_leaves_nothing_of
     if healed:
         await writing  # it was run again, as a whole
     else:
-        async with bounded(4):
+        async with bounded(8):
             with pytest.raises(StorageUnavailableError):
                 await writing
         server.start()
@@ -336,7 +336,7 @@ async def test_a_commit_whose_answer_is_lost_is_found_to_be_committed(
     proxy.cut()
     proxy.clear()
 
-    async with bounded(2):
+    async with bounded(5):
         assert await writing == "the result"
     assert unit.runs == 1
 
@@ -350,7 +350,7 @@ async def test_a_commit_that_never_arrived_is_found_not_to_be_committed(
     proxy.cut()
     proxy.clear()
 
-    async with bounded(2):
+    async with bounded(5):
         with pytest.raises(StorageUnavailableError, match="lost: nothing was written"):
             await writing
     assert unit.runs == 1
@@ -404,7 +404,7 @@ def locking(url: str, statement: str) -> AbstractContextManager[psycopg.Connecti
 async def test_a_lock_that_somebody_holds_is_an_error_in_time(store: EngineStore, url: str) -> None:
     session = await store.sessions.create("ann")
     with locking(url, "UPDATE sessions SET title = 'held'"):
-        async with bounded(3):
+        async with bounded(5):
             with pytest.raises(StorageUnavailableError, match="statement timeout"):
                 await begin(store.turns, "ann", session, "Hi")
 
@@ -420,7 +420,7 @@ async def test_a_server_without_a_free_connection_is_an_error_in_time_and_heals(
     async with open_postgres(limited, 4) as database:
         await heals(database)
         with closing(await asyncio.to_thread(take_the_only_connection, url, limited)):
-            async with bounded(3):
+            async with bounded(5):
                 with pytest.raises(StorageUnavailableError, match="cannot be used now"):
                     await database.write(lambda tx: tx.execute("SELECT 1"))
         await heals(database)
