@@ -420,6 +420,64 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_storage.py::test_a_full_disk_refuses_and_heals",
         "chaos/test_disk_full.py::test_a_full_disk_refuses_or_waits_and_heals",
     ),
+    "a database that does not fit is refused at the start with the reason, and without the password": (
+        "integration/test_postgres.py::test_a_url_that_is_none_is_refused_without_a_word_of_the_password",
+        "integration/test_postgres.py::test_a_refused_login_says_what_was_refused",
+        "integration/test_postgres.py::test_a_user_without_rights_is_told_which_to_grant",
+        "integration/test_postgres.py::test_a_database_that_may_lose_acknowledged_commits_is_refused",
+        "integration/test_postgres.py::test_a_server_that_does_not_sync_is_refused",
+        "integration/test_postgres.py::test_a_read_only_standby_is_refused",
+        "integration/test_postgres.py::test_an_old_server_is_refused",
+    ),
+    "PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart": (
+        "integration/test_postgres.py::test_a_killed_server_is_an_error_in_time_and_nothing_is_lost",
+        "integration/test_postgres.py::test_a_server_that_was_restarted_while_nothing_happened_costs_no_error",
+        "integration/test_postgres.py::test_a_server_that_is_killed_in_the_middle_of_a_unit_leaves_nothing_of_it",
+        "integration/test_postgres.py::test_all_who_call_during_an_outage_are_answered_in_time_and_not_one_after_the_other",
+        "integration/test_postgres.py::test_a_lock_that_somebody_holds_is_an_error_in_time",
+        "integration/test_postgres.py::test_a_server_without_a_free_connection_is_an_error_in_time_and_heals",
+        "integration/test_postgres.py::test_a_connection_to_a_server_that_became_a_standby_is_given_up",
+        "integration/test_postgres.py::test_a_deadlock_is_resolved_by_running_the_unit_again",
+    ),
+    "a COMMIT whose connection is lost is neither reported wrongly nor run twice": (
+        "integration/test_postgres.py::test_a_commit_whose_answer_is_lost_is_found_to_be_committed",
+        "integration/test_postgres.py::test_a_commit_that_never_arrived_is_found_not_to_be_committed",
+        "integration/test_postgres.py::test_a_commit_that_nobody_can_be_asked_about_says_that_it_is_not_known",
+        "integration/test_postgres.py::test_a_server_that_is_killed_after_a_commit_is_asked_when_it_is_back",
+    ),
+    "a file of the last release is taken over whole or not at all, and one of a later release is refused": (
+        "integration/test_storage_migration.py::test_every_conversation_of_a_file_of_version_4_is_there_again_and_again",
+        "integration/test_storage_migration.py::test_open_turns_of_a_file_of_version_4_go_on_in_the_same_engine",
+        "integration/test_storage_migration.py::test_a_file_that_was_migrated_has_the_shape_of_a_new_one",
+        "integration/test_storage_migration.py"
+        "::test_a_migration_that_is_cut_off_leaves_the_old_file_whole_and_the_next_start_does_it",
+        "integration/test_storage_migration.py"
+        "::test_a_file_of_a_later_release_is_refused_with_both_releases_and_left_as_it_is",
+        "integration/test_storage_migration.py::test_a_database_of_a_later_release_is_refused_with_both_releases",
+    ),
+    "engines that open an empty database at the same time make its tables once": (
+        "integration/test_storage_migration.py"
+        "::test_engines_that_open_an_empty_database_at_the_same_time_make_its_tables_once",
+        "integration/test_storage_migration.py"
+        "::test_a_cut_off_creation_of_the_tables_leaves_nothing_and_the_next_start_does_it",
+    ),
+    "a turn of a dead engine is adopted by exactly one other": (
+        "contract/test_engine_leases.py"
+        "::test_each_turn_is_adopted_by_exactly_one_of_several_engines_that_adopt_at_once",
+        "contract/test_engine_leases.py::test_the_outbox_rows_of_an_adopted_turn_move_with_it",
+        "contract/test_engine_leases.py::test_a_turn_that_a_removed_engine_began_before_it_died_is_adopted_too",
+    ),
+    "an engine that lost a turn writes nothing of it, not even at the moment of the adoption": (
+        "contract/test_engine_leases.py::test_an_engine_that_lost_a_turn_writes_nothing_of_it",
+        "contract/test_engine_leases.py::test_a_turn_that_is_adopted_while_its_owner_writes_is_written_by_one_of_them",
+    ),
+    "no clock of a database or a machine makes an engine seem dead or alive": (
+        "unit/test_ownership.py"
+        "::test_an_engine_that_renews_is_never_adopted_whatever_is_done_to_the_clock_of_the_database",
+        "unit/test_ownership.py"
+        "::test_a_dead_engine_is_adopted_after_its_lease_whatever_is_done_to_the_clock_of_the_database",
+        "unit/test_ownership.py::test_time_in_which_the_database_was_away_does_not_count",
+    ),
     "a full disk under Redis is an outage that heals": (
         "chaos/test_disk_full.py::test_a_full_disk_refuses_or_waits_and_heals",
         "unit/test_worker_watch.py::test_an_outage_ends_it_at_once_though_the_time_is_told",

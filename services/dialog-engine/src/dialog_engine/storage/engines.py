@@ -27,6 +27,13 @@ _RENEW = (
     " ON CONFLICT (engine_id) DO UPDATE SET lease_until = excluded.lease_until"
 )
 _ANEW = ", release = excluded.release, started_at = excluded.started_at"
+_NO_LEASE = -1
+"""The lease of an engine that was removed, and began a turn before it could renew its lease."""
+_OTHERS = (
+    "SELECT engine_id, lease_until FROM engines WHERE engine_id <> $1"
+    " UNION SELECT owner, $2 FROM turns WHERE status = 'running' AND owner <> $1"
+    " AND owner NOT IN (SELECT engine_id FROM engines)"
+)
 _OWNED = "SELECT turn_id, epoch, stop_requested FROM turns WHERE owner = $1 AND status = 'running'"
 _ADOPT = (
     "UPDATE turns SET owner = $1, epoch = epoch + 1, owned_since = now_ms(),"
@@ -84,9 +91,7 @@ class SqlEngines(Engines):
         return [*found]
 
     async def others(self) -> Sequence[SeenEngine]:
-        rows = await self._database.read(
-            "SELECT engine_id, lease_until FROM engines WHERE engine_id <> $1", self._engine_id
-        )
+        rows = await self._database.read(_OTHERS, self._engine_id, _NO_LEASE)
         return [SeenEngine(*row) for row in rows]
 
     async def adopt(self, seen: SeenEngine, limit: int) -> Sequence[Adopted]:
@@ -171,5 +176,10 @@ class SqlEngines(Engines):
 def _is_as_seen(tx: Transaction, seen: SeenEngine) -> bool:
     """Whether the engine has not renewed its lease since: it lives then."""
     return bool(
-        tx.execute("SELECT 1 FROM engines WHERE engine_id = $1 AND lease_until = $2", seen.engine_id, seen.lease_until)
+        tx.execute(
+            "SELECT 1 WHERE coalesce((SELECT lease_until FROM engines WHERE engine_id = $1), $2) = $3",
+            seen.engine_id,
+            _NO_LEASE,
+            seen.lease_until,
+        )
     )
