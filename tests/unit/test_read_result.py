@@ -6,8 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dialog_engine.model import ChatRequest, ToolMessage, Turn
+from dialog_engine.tool_calls.pages import found, page
 from dialog_engine.tool_calls.read_result import ReadResult
 from dialog_engine.tool_calls.texts import model_text
 from plugins_contract.outcomes import CallState, ToolOutcome
@@ -139,16 +142,6 @@ async def test_an_offset_past_the_end_is_answered_with_the_length() -> None:
     assert refused.error.code == "INVALID_ARGUMENTS"
     assert f"has {len(LINES)} characters" in refused.error.message
     assert last.state is CallState.SUCCEEDED
-
-
-async def test_one_line_in_a_large_result_is_found_by_its_text() -> None:
-    model = scripted()
-    async with Stage(model, tools=SHELF, workshop=Workshop(LONG)) as stage:
-        turn, name, _ = await cut(stage, model)
-        outcome: ToolOutcome = await reader(stage).answer(turn, {"id": name, "find": "needle"})
-
-    assert f"offset {LINES.index('needle')}: …" in model_text(outcome)
-    assert "entry 40000: needle" in model_text(outcome)
 
 
 @pytest.mark.parametrize(
