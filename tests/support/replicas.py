@@ -1,4 +1,4 @@
-"""Several engines of one stack, each with a file of its own, and a client that goes from one to the other."""
+"""Several engines of one stack, which share its PostgreSQL, and a client that goes from one to the other."""
 
 import math
 import time
@@ -24,7 +24,7 @@ class TryAgainError(Exception):
 
 @dataclass
 class Replica:
-    """One engine. It keeps its port and its file over all its lives."""
+    """One engine. It keeps its port over all its lives; on SQLite also its file, which no other engine has."""
 
     stack: Stack
     name: str
@@ -64,7 +64,8 @@ class Replica:
         """Read on where the transcript ends: to such an event, to the end of this connection, or to that time.
 
         Raises:
-            TryAgainError: without Redis, an engine does not know the turns of another.
+            TryAgainError: the store is away, or Redis is, without which the words of another engine's turn cannot be
+                read.
         """
         headers = {"Last-Event-ID": transcript.last_id} if transcript.last_id else {}
         with self.http.stream("GET", f"/v1/turns/{turn_id}/events", headers=headers) as response:
@@ -99,7 +100,7 @@ class Replica:
         self.http.close()
 
     def _start(self) -> Process:
-        return self.stack.run_engine(self.port, f"{self.name}.sqlite3", self.program)
+        return self.stack.run_engine(self.port, self.name, self.program)
 
     def _offers_tools(self) -> bool:
         servers = self.http.get("/v1/tools").json()["servers"]
