@@ -12,11 +12,11 @@ from typing import Self
 from deploy.local.ports import free_port
 from dialog_engine.chat.facts import DEFAULT_ROUTES
 from dialog_engine.model import AssistantMessage, CallAnswered, ToolCall, Turn
-from dialog_engine.storage.calls import SqliteCalls
-from dialog_engine.storage.database import open_database
-from dialog_engine.storage.meta import engine_id
-from dialog_engine.storage.outbox import SqliteOutbox
-from dialog_engine.storage.turns import SqliteTurns
+from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.outbox import SqlOutbox
+from dialog_engine.storage.postgres import open_postgres
+from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.streams.catalogue import CatalogueReader
 from dialog_engine.streams.executor import CallExecutor
 from dialog_engine.streams.holdups import Holdups
@@ -39,6 +39,7 @@ from tests.support.waiting import wait_until
 TIMEOUT_MS = 30_000
 MAX_BACKLOG = 10_000
 SUBJECT_WINDOW = 100
+POOL_SIZE = 8
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def processes(folder: Path, *, workers: int, concurrency: int, quiet: bool = Tru
 class Engine:
     """What the engine does about one tool call: commit it, see it through, commit its result."""
 
-    def __init__(self, calls: SqliteCalls, turns: SqliteTurns, executor: CallExecutor, tool: ToolEntry) -> None:
+    def __init__(self, calls: SqlCalls, turns: SqlTurns, executor: CallExecutor, tool: ToolEntry) -> None:
         self._calls = calls
         self._turns = turns
         self._executor = executor
@@ -128,8 +129,8 @@ def _text(outcome: ToolOutcome) -> str:
 class Parts:
     """The parts of an engine that a tool call passes."""
 
-    calls: SqliteCalls
-    turns: SqliteTurns
+    calls: SqlCalls
+    turns: SqlTurns
     executor: CallExecutor
     mailbox: Mailbox
     catalogue: CatalogueReader
@@ -137,21 +138,23 @@ class Parts:
 
 
 @asynccontextmanager
-async def engine_parts(redis_url: str, database_file: Path) -> AsyncGenerator[Parts]:
-    """The engine's parts at work, wired as in `dialog_engine.wiring`."""
+async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Parts]:
+    """The engine's parts at work, wired as in `dialog_engine.wiring`; on an SQLite file, or a URI of PostgreSQL."""
+    opened = open_sqlite(store) if isinstance(store, Path) else open_postgres(store, POOL_SIZE)
     keys, clock = Keys(), RedisClock()
     redis = command_client(redis_url)
     mail = blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
     announcements = blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
-    async with redis, mail, announcements, open_database(database_file) as database:
+    async with redis, mail, announcements, opened as database:
+        me = await database.engine_id()
         ledger = EngineLedger(redis, keys)
-        mailbox = Mailbox(mail, redis, keys, await engine_id(database), SqliteOutbox(database))
+        mailbox = Mailbox(mail, redis, keys, me, SqlOutbox(database, me))
         watch = RedisWatch(redis, clock)
         catalogue = CatalogueReader(redis, announcements, keys, clock)
         holdups = Holdups(watch, catalogue)
         executor = CallExecutor(ledger, mailbox, holdups, keys, clock, default_timeout_ms=TIMEOUT_MS)
         relay = Relay(
-            SqliteOutbox(database),
+            SqlOutbox(database, me),
             redis,
             ledger,
             keys,
@@ -163,7 +166,7 @@ async def engine_parts(redis_url: str, database_file: Path) -> AsyncGenerator[Pa
         mailbox.on_ring, mailbox.auditor.unmarked = relay.begun, relay.unmarked
         await watch.ask()
         async with _running(watch.run, mailbox.run, relay.run, catalogue.run, holdups.run):
-            calls, turns = SqliteCalls(database, relay.offer), SqliteTurns(database, relay.offer)
+            calls, turns = SqlCalls(database, me, relay.offer), SqlTurns(database, me, relay.offer)
             yield Parts(calls, turns, executor, mailbox, catalogue, watch)
 
 

@@ -3,17 +3,19 @@
 import os
 import signal
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from redis import Redis
 
 from deploy.local.ports import free_port
 from tests.chaos.tools import SERVER
 from tests.integration.servers import accepts
+from tests.support import stack
 from tests.support.processes import ROOT, Process, answers
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.stack import START_SECONDS, Stack
@@ -31,13 +33,15 @@ ENGINE = {"MCP_REQUEST_TIMEOUT_MS": "120000", "LOG_LEVEL": "WARNING"}
 class Rig(Stack):
     """A stack with the scripted model and the MCP server of the effect log, and on PostgreSQL with several engines.
 
-    `engines` is how many; the first one is the stack's own. `source` is put in front of the installed services: a copy of them with something taken out. `redis_options` are
-    further options of the server's command line, `redis_env` its environment.
+    `engines` is how many, of which the first one is the stack's own, and `program` what is run as each. `source` is put
+    in front of the installed services: a copy of them with something taken out. `redis_options` are further options of
+    the server's command line, `redis_env` its environment.
     """
 
     config: dict[str, Any] | None = field(default_factory=lambda: MCP_CONFIG)
     engine_env: Mapping[str, str] = field(default_factory=dict[str, str])
     engines: int = 1
+    program: Sequence[str | Path] = stack.ENGINE
     source: str = ""
     redis_options: tuple[str, ...] = ()
     redis_env: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -68,12 +72,14 @@ class Rig(Stack):
         """Start everything at once: a start takes seconds of computing."""
         super().start(workers=workers)
         for _ in range(1, self.engines):
-            self.start_other(free_port())
+            port = free_port()
+            self.others[port] = self.run_engine(port, "engine")
+        for port in self.others:
+            wait_until_blocking(lambda port=port: _offers_tools(port), START_SECONDS, what="the tools to be offered")
         wait_until_blocking(lambda: accepts(self.model_port), START_SECONDS, what="the model to listen")
 
-    def start_other(self, port: int) -> None:
-        """One more engine, on that port."""
-        self.others[port] = self.run_engine(port, "engine")
+    def run_engine(self, port: int, name: str, program: Sequence[str | Path] = ()) -> Process:
+        return super().run_engine(port, name, program or self.program)
 
     def start_model(self) -> None:
         self._run([sys.executable, "-m", "tests.chaos.model_server", str(self.model_port)], None)
@@ -122,6 +128,10 @@ class Rig(Stack):
         self.worker_logs.append(worker.output())
         self.parts.remove(worker)
         worker.close()
+
+
+def _offers_tools(port: int) -> bool:
+    return any(each["tools"] for each in httpx2.get(f"http://127.0.0.1:{port}/v1/tools").json()["servers"])
 
 
 @contextmanager

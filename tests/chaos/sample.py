@@ -10,6 +10,10 @@ from plugins_contract.outcomes import CallState
 from tests.support.store import Store
 
 KEYS = Keys()
+_OPEN = (
+    "SELECT c.correlation_id, o.seq IS NOT NULL FROM tool_calls c"
+    f" LEFT JOIN outbox o ON o.event_type = '{EVENT_TYPE}' AND o.event_id = c.correlation_id WHERE c.outcome IS NULL"
+)
 SCRIPT = (Path(__file__).parent / "sample.lua").read_text()
 
 
@@ -38,11 +42,7 @@ Sample = dict[str, Seen]
 
 def open_calls(store: Store) -> dict[str, bool]:
     """The calls without an outcome, and whether each has its outbox row. Raises `AWAY`."""
-    rows = store.rows(
-        f"SELECT c.correlation_id, o.seq IS NOT NULL FROM tool_calls c"
-        f" LEFT JOIN outbox o ON o.event_type = '{EVENT_TYPE}' AND o.event_id = c.correlation_id WHERE c.outcome IS NULL"
-    )
-    return {correlation_id: bool(has_row) for correlation_id, has_row in rows}
+    return {correlation_id: bool(has_row) for correlation_id, has_row in store.rows(_OPEN)}
 
 
 def sample(redis: Any, ids: list[str]) -> Sample:

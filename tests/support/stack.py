@@ -1,7 +1,8 @@
 """The whole product as real processes on free ports: Redis, demo model, demo MCP server, workers, an engine.
 
-Its store is an SQLite file, or a PostgreSQL server of its own that any number of engines share. Every part can be killed and started again in its place. What the parts wrote is printed at the end, which pytest shows
-when the test failed. Nothing here needs an event loop.
+Its store is an SQLite file, or a PostgreSQL server of its own that any number of engines share. Every part can be
+killed and started again in its place. What the parts wrote is printed at the end, which pytest shows when the test
+failed. Nothing here needs an event loop.
 """
 
 import json
