@@ -16,7 +16,8 @@ from tests.chaos.tools import ONCE
 KEYS = Keys()
 PAGE = 500
 _CALLS = (
-    "SELECT c.correlation_id, c.name, c.arguments, c.outcome, c.created_at, c.answered_at, o.seq IS NOT NULL"
+    "SELECT c.correlation_id, c.name, c.arguments, c.outcome, c.created_at, c.answered_at,"  # noqa: S608
+    " o.seq IS NOT NULL"
     f" FROM tool_calls c LEFT JOIN outbox o ON o.event_type = '{EVENT_TYPE}' AND o.event_id = c.correlation_id"
 )
 

@@ -11,8 +11,9 @@ from tests.support.store import Store
 
 KEYS = Keys()
 _OPEN = (
-    "SELECT c.correlation_id, o.seq IS NOT NULL FROM tool_calls c"
-    f" LEFT JOIN outbox o ON o.event_type = '{EVENT_TYPE}' AND o.event_id = c.correlation_id WHERE c.outcome IS NULL"
+    "SELECT c.correlation_id, o.seq IS NOT NULL FROM tool_calls c"  # noqa: S608
+    f" LEFT JOIN outbox o ON o.event_type = '{EVENT_TYPE}' AND o.event_id = c.correlation_id"
+    " WHERE c.outcome IS NULL"
 )
 SCRIPT = (Path(__file__).parent / "sample.lua").read_text()
 
