@@ -146,15 +146,16 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
     mail = blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
     announcements = blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
     async with redis, mail, announcements, opened as database:
-        me = await database.engine_id()
         ledger = EngineLedger(redis, keys)
-        mailbox = Mailbox(mail, redis, keys, me, SqlOutbox(database, me))
+        this_engine = await database.engine_id()
+        outbox = SqlOutbox(database, this_engine)
+        mailbox = Mailbox(mail, redis, keys, this_engine, outbox)
         watch = RedisWatch(redis, clock)
         catalogue = CatalogueReader(redis, announcements, keys, clock)
         holdups = Holdups(watch, catalogue)
         executor = CallExecutor(ledger, mailbox, holdups, keys, clock, default_timeout_ms=TIMEOUT_MS)
         relay = Relay(
-            SqlOutbox(database, me),
+            outbox,
             redis,
             ledger,
             keys,
@@ -166,7 +167,7 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
         mailbox.on_ring, mailbox.auditor.unmarked = relay.begun, relay.unmarked
         await watch.ask()
         async with _running(watch.run, mailbox.run, relay.run, catalogue.run, holdups.run):
-            calls, turns = SqlCalls(database, me, relay.offer), SqlTurns(database, me, relay.offer)
+            calls, turns = SqlCalls(database, this_engine, relay.offer), SqlTurns(database, this_engine, relay.offer)
             yield Parts(calls, turns, executor, mailbox, catalogue, watch)
 
 

@@ -21,6 +21,18 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "unit/test_local_stack.py::test_what_the_user_brings_is_not_started",
         "unit/test_local_stack.py::test_host_and_port_are_the_users",
     ),
+    "a question that comes the moment the engine is ready finds every tool": (
+        "integration/test_readiness.py::test_a_question_that_comes_the_moment_the_engine_is_ready_finds_every_tool",
+        "integration/test_readiness.py::test_of_a_worker_that_appears_all_servers_are_seen_with_their_tools_or_none",
+        "integration/test_make_run.py::test_it_says_that_it_is_running_when_every_server_was_listed_or_failed_and_not_before",
+    ),
+    "the engine waits for tools at its start only, and not for ever": (
+        "unit/test_start_gate.py::test_once_open_it_stays_open",
+        "integration/test_readiness.py::test_a_server_that_does_not_start_is_named_and_holds_nothing_up",
+        "integration/test_readiness.py::test_a_server_that_takes_too_long_is_named_and_waited_for_no_longer",
+        "integration/test_readiness.py::test_without_a_worker_the_engine_waits_a_moment_and_is_degraded_then",
+        "integration/test_readiness.py::test_without_redis_the_engine_waits_a_moment_and_is_degraded_then",
+    ),
     "make run says which of its programs ended and why": (
         "integration/test_make_run.py::test_when_one_program_ends_it_is_named_and_the_others_end_too",
         "integration/test_make_run.py::test_a_taken_port_is_named",
@@ -424,7 +436,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     ),
     "the turn log is in Redis, fenced by epoch, and any replica serves it": (
         "integration/test_turn_logs.py::test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over",
-        "integration/test_turn_logs.py::test_clients_here_get_each_piece_and_clients_elsewhere_all_of_them",
+        "integration/test_turn_logs.py::test_clients_here_and_elsewhere_get_the_same_entries_under_the_same_ids",
         "integration/test_turn_logs.py::test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once",
     ),
     "a log that Redis lost is stored again by its owner": (
@@ -435,8 +447,17 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "a cursor that is too old gets a reset with a snapshot": (
         "unit/test_snapshot.py::test_a_hole_in_the_log_of_a_turn_that_runs_is_filled_with_a_reset_and_then_it_goes_on",
         "unit/test_snapshot.py::test_one_who_has_read_a_part_is_told_to_forget_it_and_then_nothing_more",
-        "integration/test_turn_logs.py::"
-        "test_one_who_comes_from_a_place_that_the_log_never_had_is_told_everything_after_a_reset",
+    ),
+    "one id per entry, given after deltas are coalesced, and the first delta goes at once": (
+        "unit/test_live_log.py::test_the_first_delta_goes_at_once_and_those_that_follow_are_one_entry",
+        "unit/test_live_log.py::test_any_other_event_comes_at_once_and_after_the_deltas_that_wait",
+        "contract/ports/test_log_ports.py::"
+        "test_here_and_elsewhere_the_ids_are_the_same_and_after_each_comes_exactly_what_was_missed",
+    ),
+    "ids never go back: what died with an engine is a reset in the next epoch": (
+        "integration/test_turn_log_faults.py::test_ids_only_rise_and_the_text_is_what_was_said_whatever_breaks",
+        "integration/test_turn_logs.py::test_a_reader_who_saw_what_died_with_its_engine_waits_for_the_next_epoch",
+        "unit/test_snapshot.py::test_a_log_that_is_behind_its_reader_is_no_hole_and_the_client_comes_back",
     ),
     "what was committed before a crash is told after it": (
         "story/test_07_a_restart.py::test_finished_tools_are_not_run_again_and_running_ones_are_waited_for",
@@ -766,7 +787,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     ),
     "the choice holds for all of the turn, also after a restart and at another engine": (
         "integration/test_choices.py::test_after_a_restart_the_same_choice_holds",
-        "integration/test_choices.py::test_the_engine_that_takes_a_turn_over_goes_on_with_its_choice",
+        "integration/test_choices.py::test_the_engine_that_adopts_a_turn_goes_on_with_its_choice",
     ),
     "the page lets the model be picked where there is more than one": (
         "e2e/test_chat_page.py::test_with_one_model_there_is_nothing_to_pick",

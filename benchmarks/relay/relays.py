@@ -77,6 +77,7 @@ def callstream(provider_port: int, folder: Path) -> Generator[Relay]:
             "OPENAI_MODEL": MODEL,
             "LOG_LEVEL": "WARNING",
             "SHUTDOWN_GRACE_SECONDS": "0",
+            "TOOLS_WAIT_SECONDS": "0",  # there is no worker to wait for
             "MODEL_TIMEOUT_SECONDS": "600",  # an answer that stays is silent
         }
         # In a folder of its own: a `.env` of the repository is not read.

@@ -5,6 +5,7 @@ by itself, the others are ended and the exit code is 1.
 """
 
 import fcntl
+import json
 import os
 import signal
 import socket
@@ -27,7 +28,6 @@ from deploy.local.plan import DATA, Plan, PlanError, Program, make_plan
 from deploy.local.ports import free_port
 
 READY_SECONDS = 60.0
-SETTLE_SECONDS = 10.0
 STOP_SECONDS = 12.0
 HANDOVER_SECONDS = 15.0
 POLL_SECONDS = 0.05
@@ -63,9 +63,8 @@ class Stack:
         try:
             for _, programs in groupby(self._plan.programs, key=lambda program: program.stage):
                 self._start(list(programs))
-            self._settle()
             if not self._stop.is_set():
-                say(summary(self._plan))
+                say(summary(self._plan) + caveats(self._plan.url, answer_of(f"{self._plan.url}/readyz")))
             while not self._stop.wait(0.2):
                 self._check()
             say("\nEnding …")
@@ -85,16 +84,6 @@ class Stack:
                 raise StackError(
                     f"{waiting[0].name} is not ready after {READY_SECONDS:.0f} s.\n{self._log(waiting[0])}"
                 )
-
-    def _settle(self) -> None:
-        """Give worker and engine a moment to find each other: the first question should find its tools."""
-        ends_at = time.monotonic() + SETTLE_SECONDS
-        urls = [program.ready_url for program in self._plan.programs if program.ready_url.endswith("/readyz")]
-        while any(is_unsettled(answer_of(url)) for url in urls) and not self._stop.wait(POLL_SECONDS):
-            self._check()
-            if time.monotonic() > ends_at:
-                say(f"Not everything is connected yet: see {' and '.join(urls)}")
-                return
 
     def _check(self) -> None:
         for child in self._children:
@@ -125,11 +114,6 @@ def is_ready(url: str) -> bool:
     return bool(answer_of(url))
 
 
-def is_unsettled(readiness: bytes) -> bool:
-    """Whether an answer of /readyz says that a part is not connected."""
-    return b'"degraded"' in readiness or b'"connecting"' in readiness
-
-
 def answer_of(url: str) -> bytes:
     """The body of a 200; empty when there is none."""
     try:
@@ -154,6 +138,18 @@ Try
   {curl}
 
 Ctrl-C ends everything."""
+
+
+def caveats(url: str, readiness: bytes) -> str:
+    """What is missing although the engine serves, by its answer at /readyz; empty when nothing is."""
+    if not readiness:
+        return ""
+    answer = json.loads(readiness)
+    servers: dict[str, str] = answer["parts"]["serversNotReady"]
+    named = [f"{name} ({state})" for name, state in servers.items() if state != "disabled"]
+    if named:
+        return f"\n\nMCP servers that are not ready: {', '.join(named)}. {url}/v1/tools says why."
+    return f"\n\nNot everything is connected: see {url}/readyz" if answer["status"] == "degraded" else ""
 
 
 @contextmanager

@@ -95,7 +95,7 @@ def test_a_later_epoch_comes_after_every_number_of_an_earlier_one(chat: ChatPage
     assert texts(stale) == ["b"]
 
 
-def test_a_reset_counts_whatever_its_id_and_what_follows_goes_on_from_there(chat: ChatPage) -> None:
+def test_a_reset_takes_back_what_was_not_finished_and_what_follows_goes_on_from_there(chat: ChatPage) -> None:
     told = [{"event": "message", "data": {"messageId": 7, "content": "kept"}}]
     state = reduce(
         chat,
@@ -103,8 +103,9 @@ def test_a_reset_counts_whatever_its_id_and_what_follows_goes_on_from_there(chat
         ATTACHED,
         event("1-5", "message", messageId=7, content="kept"),
         event("1-9", "text", delta="dropped"),
-        event("1-0", "reset", reason="", told=told),
-        event("1-1", "text", delta="again"),
+        event("2-2", "reset", reason="", told=told),
+        event("2-3", "text", delta="again"),
+        event("2-2", "reset", reason="", told=told),
     )
     assert texts(state) == ["kept", "again"]
     assert [item["kind"] for item in state["items"]] == ["user", "answer", "answer"]

@@ -291,6 +291,7 @@ def settings(folder: Path, redis_url: str, model_url: str, **changes: Any) -> Se
         "openai_api_key": "a key",
         "openai_base_url": model_url,
         "shutdown_grace_seconds": 0.1,
+        "tools_wait_seconds": 0,
         "_env_file": None,
     }
     return Settings(**(values | changes))

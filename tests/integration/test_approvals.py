@@ -3,26 +3,21 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 from redis import Redis as SyncRedis
 
-from dialog_engine.chat.copies import SessionCopy
-from dialog_engine.model import ApprovalStatus
-from dialog_engine.storage.approvals import SqliteApprovals
-from dialog_engine.storage.copies import SqliteCopies
-from dialog_engine.storage.database import open_database
-from dialog_engine.storage.turns import SqliteTurns
-from dialog_engine.tool_calls.questions import Decision
+from dialog_engine.streams.control import ControlPublisher
 from plugins_contract.catalogue import ApprovalPolicy, ServerCatalogue, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Event, Model, running_engine, settings
 from tests.support.servers import LocalServer
-from tests.support.twins import Workshop, tool
+from tests.support.twins import tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -323,16 +318,19 @@ async def test_what_waits_and_what_was_decided_is_counted(engine: Engine, waitin
 
 
 @pytest.fixture
-async def engines(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[tuple[Engine, Engine]]:
+async def engines(
+    tmp_path: Path, redis_url: str, postgres_url: str, model: Model
+) -> AsyncGenerator[tuple[Engine, Engine]]:
+    """Two engines that share a database."""
     publish(redis_url, DELETE)
     async with AsyncExitStack() as stack:
-        here = await stack.enter_async_context(engine_in(tmp_path / "here", redis_url, model))
-        there = await stack.enter_async_context(engine_in(tmp_path / "there", redis_url, model))
+        here = await stack.enter_async_context(engine_in(tmp_path, redis_url, model, database_url=postgres_url))
+        there = await stack.enter_async_context(engine_in(tmp_path, redis_url, model, database_url=postgres_url))
         yield here, there
 
 
-async def test_any_engine_takes_a_decision_to_the_one_that_runs_the_turn(
-    engines: tuple[Engine, Engine], waiting: Waiting, redis_url: str
+async def test_any_engine_takes_a_decision_and_the_one_that_runs_the_turn_goes_on(
+    engines: tuple[Engine, Engine], waiting: Waiting, redis_url: str, postgres_url: str
 ) -> None:
     here, there = engines
     question = await waiting.begin(here)
@@ -348,18 +346,60 @@ async def test_any_engine_takes_a_decision_to_the_one_that_runs_the_turn(
     await wait_until(lambda: requested(redis_url), what="the request")
     other = await waiting.decide(there, question["toolCallId"], decision="refuse")
     assert (other[0], other[1]["code"]) == (409, "APPROVAL_DECIDED")
-    with SyncRedis.from_url(redis_url) as redis:
-        left: Any = redis.hkeys(KEYS.run(waiting.turn_id))
-        assert [name for name in left if b":" in name] == [], "nothing is left lying in the run"
+    assert requested(redis_url)[0]["mailbox"] == await mailbox_of(postgres_url), "the answer goes to the turn's owner"
     await here.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
 
 
-async def test_a_turn_that_waits_is_taken_over_with_its_question(
-    tmp_path: Path, redis_url: str, model: Model, waiting: Waiting
+async def mailbox_of(postgres_url: str) -> str:
+    """The mailbox of the engine that runs the one running turn."""
+    with psycopg.connect(postgres_url) as connection:
+        [owner] = connection.execute("SELECT owner FROM turns WHERE status = 'running'").fetchone() or [""]
+    return KEYS.mailbox(owner)
+
+
+async def test_a_decision_is_found_by_its_turn_when_no_engine_can_wake_another(
+    engines: tuple[Engine, Engine], waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = engines
+    question = await waiting.begin(here)
+
+    def unheard(_: ControlPublisher) -> None:
+        pass
+
+    monkeypatch.setattr(ControlPublisher, "decision", unheard)
+    status, _ = await waiting.decide(there, question["toolCallId"], decision="refuse", reason="No")
+
+    assert status == 200
+    events = await waiting.to_its_end(here)
+    assert statuses(events, "approval") == ["asked", "refused"]
+    assert statuses(events, "tool") == ["pending", "refused"]
+
+
+async def test_of_decisions_at_every_engine_at_once_one_stands(
+    engines: tuple[Engine, Engine], waiting: Waiting
+) -> None:
+    here, there = engines
+    question = await waiting.begin(here)
+    answers = await asyncio.gather(
+        *(
+            waiting.decide(engine, question["toolCallId"], decision="refuse", reason=f"reason {n}")
+            for n in range(6)
+            for engine in engines
+        )
+    )
+    events = await waiting.to_its_end(there)
+
+    assert {status for status, _ in answers} == {200, 409}
+    [told] = [data for data in controls(events, "approval") if data["status"] == "refused"]
+    assert {body["reason"] for status, body in answers if status == 200} == {told["reason"]}
+
+
+async def test_a_turn_that_waits_is_adopted_with_its_question(
+    tmp_path: Path, redis_url: str, postgres_url: str, model: Model, waiting: Waiting
 ) -> None:
     publish(redis_url, DELETE)
-    async with engine_in(tmp_path / "there", redis_url, model) as there:
-        async with engine_in(tmp_path / "here", redis_url, model) as here:
+    async with engine_in(tmp_path, redis_url, model, database_url=postgres_url) as there:
+        async with engine_in(tmp_path, redis_url, model, database_url=postgres_url) as here:
             before = await waiting.begin(here)
         after = await waiting.asked(there)
         assert after["hash"] == before["hash"]
@@ -369,56 +409,18 @@ async def test_a_turn_that_waits_is_taken_over_with_its_question(
         await there.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
 
 
-async def test_a_decision_that_died_with_its_engine_is_not_confirmed_to_who_gives_it_again(
-    tmp_path: Path, redis_url: str, model: Model, waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+async def test_an_approved_call_is_adopted_with_the_arguments_that_were_approved(
+    tmp_path: Path, redis_url: str, postgres_url: str, model: Model, waiting: Waiting
 ) -> None:
     publish(redis_url, DELETE)
-    async with engine_in(tmp_path / "there", redis_url, model) as there:
-        async with engine_in(tmp_path / "here", redis_url, model) as here:
-            question = await waiting.begin(here)
-        await approved_unheard(tmp_path / "here" / "engine.sqlite3")
-        await wait_until(lambda: running_there(there, waiting.turn_id), what="the takeover")
-
-        answered, give_away = asyncio.Event(), SqliteCopies.give_away
-
-        async def give_away_late(copies: SqliteCopies, turn_id: str, copy: SessionCopy | None) -> None:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(answered.wait(), 1)
-            await give_away(copies, turn_id, copy)
-
-        monkeypatch.setattr(SqliteCopies, "give_away", give_away_late)
-        async with running_engine(settings(tmp_path / "here", redis_url, model.url)) as here:
-            call_id, hash_ = question["correlationId"], question["hash"]
-            status, _ = await waiting.decide(here, call_id, decision="approve", hash=hash_)
-            answered.set()
-            assert status == 200
-            [call] = await calls_of(there, question)
-            assert call["approval"]["status"] == "approved", "the engine that runs the turn has it"
-        await there.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
-
-
-async def approved_unheard(file: Path) -> None:
-    """The last commit of an engine that died: an approval of which no other engine has heard."""
-    async with open_database(file) as database:
-        [turn] = await SqliteTurns(database, lambda _: None).unfinished()
-        store = SqliteApprovals(database, lambda _: None)
-        [asked] = await store.waiting(turn)
-        decision = Decision(status=ApprovalStatus.APPROVED, at=asked.question.asked_at)
-        assert await store.decide(turn, asked, decision, Workshop().request(turn, asked.call, DELETE, {}), None)
-
-
-async def test_an_approved_call_is_taken_over_with_the_arguments_that_were_approved(
-    tmp_path: Path, redis_url: str, model: Model, waiting: Waiting
-) -> None:
-    publish(redis_url, DELETE)
-    async with engine_in(tmp_path / "there", redis_url, model) as there:
-        async with engine_in(tmp_path / "here", redis_url, model) as here:
+    async with engine_in(tmp_path, redis_url, model, database_url=postgres_url) as there:
+        async with engine_in(tmp_path, redis_url, model, database_url=postgres_url) as here:
             question = await waiting.begin(here)
             await waiting.decide(
                 here, question["toolCallId"], decision="approve", hash=question["hash"], arguments={"path": "/b"}
             )
             await wait_until(lambda: requested(redis_url), what="the request")
-        await wait_until(lambda: running_there(there, waiting.turn_id), what="the takeover")
+        await wait_until(lambda: running_there(there, waiting.turn_id), what="the adoption")
         await there.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
         [call] = await calls_of(there, question)
         assert call["arguments"] == {"path": "/b"}

@@ -187,6 +187,12 @@ async def test_an_entry_that_cannot_be_read_is_left_out_alone(hall: Hall, how: s
     assert hall.names() == ["good__add"]
 
 
+async def test_two_looks_at_the_same_time_do_not_mix(hall: Hall) -> None:
+    await hall.publish("demo", "add")
+    await asyncio.gather(hall.reader.refresh(), hall.reader.refresh())
+    assert hall.names() == ["demo__add"]
+
+
 async def test_with_redis_away_the_last_copy_stands(own_redis: LocalServer) -> None:
     async with aclosing(Hall(own_redis.url)) as hall:
         await hall.publish("demo", "add")

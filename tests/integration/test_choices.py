@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redis import Redis as SyncRedis
+from pydantic import SecretStr
 
 from dialog_engine.config import Settings
-from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.integration.test_engine_and_providers import offers, publish
 from tests.support.twins import tool
@@ -85,8 +84,11 @@ async def test_a_message_that_waits_keeps_its_choice(tmp_path: Path, redis_url: 
         first = await begun(engine)
         await wait_until(lambda: model.open == 1, what="the model's stream")
         waiting = asyncio.create_task(begun(engine, first["sessionId"], onBusy="queue", **CHOSEN))
-        with SyncRedis.from_url(redis_url) as redis:
-            await wait_until(lambda: redis.hlen(Keys().waiting(first["sessionId"])) == 1, what="its place")
+
+        async def queued() -> bool:
+            return "dialog_messages_queued 1.0" in (await engine.client.get("/metrics")).text
+
+        await wait_until(queued, what="its place")
         model.held.set()
         second = await waiting
         assert (await engine.events("GET", second["eventsUrl"]))[-1].data["model"] == "openai:other"
@@ -108,14 +110,15 @@ async def test_after_a_restart_the_same_choice_holds(tmp_path: Path, redis_url: 
     assert [described(request) for request in model.asked] == [True, True]
 
 
-async def test_the_engine_that_takes_a_turn_over_goes_on_with_its_choice(
-    tmp_path: Path, redis_url: str, model: Model
+async def test_the_engine_that_adopts_a_turn_goes_on_with_its_choice(
+    tmp_path: Path, redis_url: str, postgres_url: str, model: Model
 ) -> None:
     publish(redis_url, tool("a__good"))
     model.held.clear()
-    async with running_engine(allowing(tmp_path / "there", redis_url, model)) as there:
+    configured = allowing(tmp_path, redis_url, model).model_copy(update={"database_url": SecretStr(postgres_url)})
+    async with running_engine(configured) as there:
         await wait_until(lambda: offers(there, 1), what="the tool")
-        async with running_engine(allowing(tmp_path / "here", redis_url, model)) as here:
+        async with running_engine(configured) as here:
             await wait_until(lambda: offers(here, 1), what="the tool")
             turn = await begun(here, **CHOSEN)
             await wait_until(lambda: model.open == 1, what="the model's stream")

@@ -38,6 +38,7 @@ def env(tmp_path: Path, redis_url: str, model: Model) -> dict[str, str]:
         "OPENAI_BASE_URL": model.url,
         "OPENAI_API_KEY": SECRET,
         "SHUTDOWN_GRACE_SECONDS": "0.5",
+        "TOOLS_WAIT_SECONDS": "0",
     }
 
 
@@ -87,7 +88,8 @@ async def test_a_row_without_a_route_stops_the_start_and_its_type_is_named(env: 
         pass
     with sqlite3.connect(env["OUTBOX_PATH"]) as database:
         database.execute(
-            "INSERT INTO outbox (event_type, event_id, payload, created_at) VALUES ('OldFact', 'x', x'7b7d', 0)"
+            "INSERT INTO outbox (owner, event_type, event_id, payload, created_at)"
+            " SELECT value, 'OldFact', 'x', x'7b7d', 0 FROM meta WHERE key = 'engine_id'"
         )
     database.close()
     assert "OUTBOX_ROUTES has no stream for OldFact" in await refusal(env, tmp_path)

@@ -510,17 +510,17 @@ async def test_at_the_end_of_the_engine_streams_get_what_is_there_and_a_farewell
 
 
 async def test_streams_of_turns_that_run_elsewhere_get_a_farewell_too(
-    tmp_path: Path, redis_url: str, model: Model
+    tmp_path: Path, redis_url: str, postgres_url: str, model: Model
 ) -> None:
     model.held.clear()
-    (tmp_path / "other").mkdir()
+    configured = settings(tmp_path, redis_url, model.url, database_url=postgres_url)
     async with (
         AsyncExitStack() as stack,
-        running_engine(settings(tmp_path, redis_url, model.url)) as owner,
+        running_engine(configured) as owner,
         owner.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream,
     ):
         turn = stream.response.headers["x-turn-id"]
-        async with running_engine(settings(tmp_path / "other", redis_url, model.url)) as other:
+        async with running_engine(configured) as other:
             elsewhere = await RawStream.begin(other, stack, f"GET /v1/turns/{turn}/events")
             await elsewhere.until(b'"delta":"He"')
             began = time.monotonic()

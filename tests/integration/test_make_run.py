@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -67,6 +68,17 @@ def call(port: int, path: str, body: dict[str, Any] | None = None) -> str:
         return answer.read().decode()
 
 
+def not_ready(port: int) -> dict[str, str]:
+    """The MCP servers that the engine says are not ready, while it is not ready itself."""
+    try:
+        call(port, "/readyz")
+    except urllib.error.HTTPError as refusal:
+        return json.loads(refusal.read())["parts"]["serversNotReady"]
+    except OSError:
+        pass  # nobody listens there yet
+    return {}
+
+
 async def ask(port: int) -> list[dict[str, Any]]:
     text = await anyio.to_thread.run_sync(call, port, "/v1/chat", {"message": QUESTION})
     return [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
@@ -91,6 +103,30 @@ async def test_a_question_is_answered_with_two_tool_calls_and_ctrl_c_ends_every_
     assert events[-1]["reason"] == "stop"
     assert len(children) == 5
     assert gone(children)
+
+
+async def test_it_says_that_it_is_running_when_every_server_was_listed_or_failed_and_not_before(folder: Path) -> None:
+    port, gate = free_port(), folder / "gate"
+    slow = f"""
+import os, sys, time
+while not os.path.exists({str(gate)!r}): time.sleep(0.01)
+os.execv(sys.executable, [sys.executable, "-m", "mcp_server_time"])
+"""
+    servers = {
+        "slow": {"command": sys.executable, "args": ["-c", slow]},
+        "never": {"command": sys.executable, "args": ["-c", "raise SystemExit('no licence')"]},
+    }
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    env = UNSET | {"PORT": str(port), "MCP_CONFIG": "mcp.json"}
+    async with running(COMMAND, env=env, cwd=folder) as process:
+        await wait_until(lambda: not_ready(port) == {"slow": "connecting", "never": "failed"}, 40)
+        assert "Callstream is running" not in process.output()
+
+        gate.touch()
+        await wait_until(lambda: "Callstream is running" in process.output(), 40, what="the end of the start")
+        offered = json.loads(await anyio.to_thread.run_sync(call, port, "/v1/tools"))["servers"]
+        assert {each["server"]: bool(each["tools"]) for each in offered} == {"never": False, "slow": True}
+        await wait_until(lambda: "MCP servers that are not ready: never (failed)." in process.output())
 
 
 async def test_the_next_run_finds_the_conversations_of_the_last(folder: Path) -> None:

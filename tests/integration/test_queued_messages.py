@@ -7,20 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
-from redis import Redis as SyncRedis
 
-from dialog_engine.chat import shared_turns
-from dialog_engine.chat.runs import Claim, RunsUnavailableError
+from dialog_engine.chat import turns as turns_module
 from dialog_engine.model import Turn
-from dialog_engine.streams.runs import RedisRuns
-from plugins_contract.keys import Keys
+from dialog_engine.storage.turns import SqlTurns
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
-KEYS = Keys()
 
 
 @pytest.fixture
@@ -31,18 +28,21 @@ def model(model: Model) -> Model:
 
 
 @pytest.fixture
-async def engines(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[tuple[Engine, Engine]]:
+async def engines(
+    tmp_path: Path, redis_url: str, postgres_url: str, model: Model
+) -> AsyncGenerator[tuple[Engine, Engine]]:
+    """Two engines that share a database."""
+    configured = settings(tmp_path, redis_url, model.url, database_url=postgres_url)
     async with AsyncExitStack() as stack:
-        here = await stack.enter_async_context(running_engine(settings(tmp_path / "here", redis_url, model.url)))
-        there = await stack.enter_async_context(running_engine(settings(tmp_path / "there", redis_url, model.url)))
+        here = await stack.enter_async_context(running_engine(configured))
+        there = await stack.enter_async_context(running_engine(configured))
         yield here, there
 
 
 @pytest.fixture
 def told_or_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody asks again by the clock: who is not told waits for ever."""
-    monkeypatch.setattr(shared_turns, "ASK_AGAIN_SECONDS", 3600)
-    monkeypatch.setattr(shared_turns, "KEPT_SECONDS", 7200)
+    """Nobody asks again by the clock: a message that is not woken waits for ever."""
+    monkeypatch.setattr(turns_module, "ASK_AGAIN_SECONDS", 3600)
 
 
 async def begin(engine: Engine, session_id: str, text: str, on_busy: str = "queue") -> httpx2.Response:
@@ -60,15 +60,16 @@ async def running(engine: Engine) -> tuple[str, str]:
 class Line:
     """Messages that wait, begun one after the other."""
 
-    def __init__(self, session_id: str, redis_url: str) -> None:
+    def __init__(self, session_id: str, postgres_url: str) -> None:
         self.session_id = session_id
         self.tasks: dict[str, asyncio.Task[httpx2.Response]] = {}
-        self._redis_url = redis_url
+        self._postgres_url = postgres_url
 
     def __len__(self) -> int:
-        with SyncRedis.from_url(self._redis_url) as redis:
-            length: Any = redis.hlen(KEYS.waiting(self.session_id))
-        return length
+        with psycopg.connect(self._postgres_url) as connection:
+            query = "SELECT count(*) FROM waiting_turns WHERE session_id = %s"
+            [count] = connection.execute(query, [self.session_id]).fetchone() or [0]
+        return count
 
     async def join(self, engine: Engine, text: str) -> None:
         """Send a message and wait until it has its place."""
@@ -86,11 +87,11 @@ class Line:
 
 
 async def test_they_are_answered_in_the_order_in_which_they_came_wherever_that_was(
-    engines: tuple[Engine, Engine], redis_url: str, told_or_never: None
+    engines: tuple[Engine, Engine], postgres_url: str, told_or_never: None
 ) -> None:
     here, there = engines
     session_id, turn_id = await running(here)
-    line = Line(session_id, redis_url)
+    line = Line(session_id, postgres_url)
     for engine, text in ((there, "a"), (here, "b"), (there, "c"), (here, "d")):
         await line.join(engine, text)
 
@@ -103,25 +104,26 @@ async def test_they_are_answered_in_the_order_in_which_they_came_wherever_that_w
     assert [each["content"] for each in messages if each["role"] == "user"] == ["first", "a", "b", "c", "d"]
 
 
-async def test_who_does_not_wait_passes_nobody_who_does(engines: tuple[Engine, Engine], redis_url: str) -> None:
+async def test_who_does_not_wait_passes_nobody_who_does(engines: tuple[Engine, Engine], postgres_url: str) -> None:
     here, there = engines
     session_id, turn_id = await running(here)
-    line = Line(session_id, redis_url)
+    line = Line(session_id, postgres_url)
     await line.join(there, "patient")
-    with SyncRedis.from_url(redis_url) as redis:
-        redis.hdel(KEYS.session(session_id), "running")  # the moment between the end of a turn and the next claim
+    with psycopg.connect(postgres_url) as connection:
+        # The moment between the end of a turn and the beginning of the next one.
+        connection.execute("UPDATE turns SET status = 'done' WHERE turn_id = %s", [turn_id])
+        connection.commit()
         refused = await begin(here, session_id, "impatient", "refuse")
-    assert refused.status_code == 409
-    await here.client.post(f"/v1/turns/{turn_id}/cancel")
+    assert (refused.status_code, refused.json()["code"]) == (409, "TURN_RUNNING")
     assert (await line.next())[0] == "patient"
 
 
 async def test_a_message_whose_client_goes_away_is_not_accepted(
-    engines: tuple[Engine, Engine], redis_url: str, told_or_never: None
+    engines: tuple[Engine, Engine], postgres_url: str, told_or_never: None
 ) -> None:
     here, there = engines
     session_id, turn_id = await running(here)
-    line = Line(session_id, redis_url)
+    line = Line(session_id, postgres_url)
     await line.join(there, "gone")
     await line.join(here, "patient")
     line.tasks.pop("gone").cancel()
@@ -135,65 +137,71 @@ async def test_a_message_whose_client_goes_away_is_not_accepted(
     assert [each["content"] for each in messages if each["role"] == "user"] == ["first", "patient"]
 
 
-async def test_a_message_whose_client_goes_away_while_the_session_is_given_to_it_leaves_it_free(
-    engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here, _ = engines
-    session_id = (await here.client.post("/v1/sessions")).json()["sessionId"]
-    claim, given = RedisRuns.claim, asyncio.Event()
-
-    async def slow_claim(runs: RedisRuns, turn: Turn, **options: Any) -> Claim:
-        answer = await claim(runs, turn, **options)
-        if not given.is_set():
-            given.set()
-            await asyncio.Event().wait()
-        return answer
-
-    monkeypatch.setattr(RedisRuns, "claim", slow_claim)
-    gone = asyncio.create_task(begin(here, session_id, "gone"))
-    await given.wait()
-    gone.cancel()
-
-    async def free() -> bool:
-        return (await begin(here, session_id, "next", "refuse")).status_code == 202
-
-    await wait_until(free, 5, what="the session")
-
-
-async def test_a_session_that_cannot_be_read_for_a_moment_is_free_after_it(
+async def test_a_message_whose_client_goes_away_while_its_turn_begins_is_answered_all_the_same(
     engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = engines
+    session_id = (await here.client.post("/v1/sessions")).json()["sessionId"]
+    commit, committed, go_on = SqlTurns.begin, asyncio.Event(), asyncio.Event()
+
+    async def slow_begin(turns: SqlTurns, turn: Turn, text: str, **options: Any) -> None:
+        await commit(turns, turn, text, **options)
+        committed.set()
+        await go_on.wait()
+
+    monkeypatch.setattr(SqlTurns, "begin", slow_begin)
+    gone = asyncio.create_task(begin(here, session_id, "gone"))
+    await committed.wait()
+    gone.cancel()
+    go_on.set()
+
+    async def running_turn() -> str | None:
+        return (await there.client.get(f"/v1/sessions/{session_id}/messages")).json()["runningTurnId"]
+
+    turn_id = await wait_until(running_turn, what="the turn")
+    await there.client.post(f"/v1/turns/{turn_id}/cancel")
+    assert (await begin(there, session_id, "next", "refuse")).status_code == 202
+
+
+async def test_a_place_in_the_line_goes_with_the_engine_at_which_the_message_waited(
+    engines: tuple[Engine, Engine], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, _ = engines
     session_id, turn_id = await running(here)
+    line = Line(session_id, postgres_url)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        # What an engine left that went down in good order while a message waited there.
+        connection.execute("INSERT INTO engines VALUES ('gone', 0, 'x', 0)")
+        connection.execute(
+            "INSERT INTO waiting_turns (turn_id, session_id, engine_id) VALUES ('t', %s, 'gone')", [session_id]
+        )
+    line.tasks["next"] = asyncio.create_task(begin(here, session_id, "next"))
+    await wait_until(lambda: len(line) == 1, what="the end of the place")
+
     await here.client.post(f"/v1/turns/{turn_id}/cancel")
-
-    async def away(*_: object) -> None:
-        raise RunsUnavailableError("Redis does not answer")
-
-    with monkeypatch.context() as moment:
-        moment.setattr(RedisRuns, "whole", away)
-        assert (await begin(there, session_id, "second", "refuse")).status_code == 503
-    assert (await begin(there, session_id, "second", "refuse")).status_code == 202
+    text, turn_id = await line.next()
+    assert text == "next"
+    await here.client.post(f"/v1/turns/{turn_id}/cancel")
 
 
 async def test_a_message_that_has_waited_too_long_is_refused_and_told_so(
-    engines: tuple[Engine, Engine], redis_url: str, monkeypatch: pytest.MonkeyPatch
+    engines: tuple[Engine, Engine], postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_turns, "QUEUE_SECONDS", 0.2)
+    monkeypatch.setattr(turns_module, "QUEUE_SECONDS", 0.2)
     here, there = engines
     session_id, turn_id = await running(here)
     answer = await begin(there, session_id, "too late")
     assert (answer.status_code, answer.json()["code"], answer.json()["turnId"]) == (409, "TURN_RUNNING", turn_id)
     assert "has waited for 0.2 seconds" in answer.json()["detail"]
-    assert len(Line(session_id, redis_url)) == 0
+    assert len(Line(session_id, postgres_url)) == 0
 
 
-async def test_the_chat_stream_waits_as_well(engines: tuple[Engine, Engine], redis_url: str) -> None:
+async def test_the_chat_stream_waits_as_well(engines: tuple[Engine, Engine], postgres_url: str) -> None:
     here, _ = engines
     session_id, turn_id = await running(here)
     body = {"message": "next", "sessionId": session_id, "onBusy": "queue"}
     reading = asyncio.create_task(here.events("POST", "/v1/chat", json=body))
-    await wait_until(lambda: len(Line(session_id, redis_url)) == 1)
+    await wait_until(lambda: len(Line(session_id, postgres_url)) == 1)
     assert "dialog_messages_queued 1.0" in (await here.client.get("/metrics")).text
     await here.client.post(f"/v1/turns/{turn_id}/cancel")
 
@@ -222,7 +230,7 @@ async def test_the_order_holds_while_redis_is_away(tmp_path: Path, model: Model,
             async def waiting(number: int) -> bool:
                 return f"dialog_messages_queued {number}.0" in (await here.client.get("/metrics")).text
 
-            line = Line(session_id, redis.url)
+            line = Line(session_id, "")
             for number, text in enumerate(("a", "b", "c"), 1):
                 line.tasks[text] = asyncio.create_task(begin(here, session_id, text))
                 await wait_until(lambda number=number: waiting(number), 20, what=f"the place of {text!r}")

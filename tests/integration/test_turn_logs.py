@@ -7,16 +7,12 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dialog_engine.chat.frames import START, Cursor, Frame, LogGoneError
-from dialog_engine.model import Done, DoneReason, ReasoningDelta, Reset, TextDelta, Turn, TurnEvent, TurnStarted, Usage
-from dialog_engine.streams import log_tails as log_tails_module
+from dialog_engine.model import Done, DoneReason, Reset, TextDelta, Turn, TurnStarted, Usage
 from dialog_engine.streams import turn_log as turn_log_module
 from dialog_engine.streams import turn_logs as turn_logs_module
 from dialog_engine.streams.log_store import LIFETIME_SECONDS
-from dialog_engine.streams.turn_log import LiveLog
 from dialog_engine.streams.turn_logs import RedisTurnLogs
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
@@ -45,6 +41,11 @@ class Archive:
     async def stored(self, turn_id: str = "turn") -> list[str]:
         return [entry.decode() for entry, _ in await self.redis.xrange(self.keys.turn(turn_id))]
 
+    async def reads(self) -> int:
+        """How often a log was read that no other reader follows."""
+        stats = await self.redis.info("commandstats")
+        return stats.get("cmdstat_xrange", {"calls": 0})["calls"]
+
 
 @pytest.fixture
 async def archive(redis_url: str) -> AsyncGenerator[Archive]:
@@ -71,69 +72,26 @@ def ids(frames: Iterable[Frame]) -> list[Cursor]:
 
 
 @pytest.mark.every_redis
-async def test_clients_here_get_each_piece_and_clients_elsewhere_all_of_them(archive: Archive) -> None:
+async def test_clients_here_and_elsewhere_get_the_same_entries_under_the_same_ids(archive: Archive) -> None:
     async with at_work(archive.logs.run):
         log = archive.logs.open(TURN)
         here, elsewhere = (asyncio.create_task(read(logs)) for logs in (archive.logs, archive.elsewhere))
         await asyncio.sleep(0)
-        for event in (TurnStarted("turn", "session"), TextDelta("Hel"), TextDelta("lo")):
+        for event in (TurnStarted("turn", "session"), TextDelta("H"), TextDelta("el"), TextDelta("lo")):
             log.append(event)
             await asyncio.sleep(0)
         await wait_until(archive.stored)
         log.append(DONE)
         await log.close()
 
-        assert [frame.id for frame in await here] == ["1-1", "1-2", "1-3", "1-4"]
-        assert text(await here) == text(await elsewhere) == "<control>Hello<done>"
-        assert len(await archive.stored()) == 3
-
-
-@given(st.lists(st.one_of(st.sampled_from("tr!~"), st.integers(0, 30)), max_size=25))
-@settings(max_examples=60, deadline=None)
-def test_from_every_cursor_on_a_reader_gets_exactly_the_rest(steps: list[str | int]) -> None:
-    """`t` and `r` append deltas, `!` an event, `~` stores, a number stores and says how much Redis kept."""
-    grown: list[LiveLog] = []
-    log = LiveLog(TURN, grown.append)
-    said: list[str] = []
-    for step in steps:
-        match step:
-            case "t" | "r":
-                said.append(f"{step}{len(said)}.")
-                log.append(TextDelta(said[-1]) if step == "t" else ReasoningDelta(said[-1]))
-            case "!":
-                said.append("<reset>")
-                log.append(Reset(""))
-            case "~":
-                if entries := log.to_store():
-                    log.stored(entries[-1].last)
-            case _:
-                log.to_store()
-                log.stored(int(step))
-    log.append(DONE)
-    said.append("<done>")
-
-    async def after(seen: int) -> str:
-        async with aclosing(log.follow(Cursor(1, seen))) as frames:
-            return text([frame async for batch in frames for frame in batch])
-
-    async def all_of_them() -> list[str]:
-        return [await after(seen) for seen in range(len(said) + 1)]
-
-    assert asyncio.run(all_of_them()) == ["".join(said[seen:]) for seen in range(len(said) + 1)]
-
-
-async def test_a_reader_elsewhere_goes_on_in_the_middle_of_a_merged_entry(archive: Archive) -> None:
-    async with at_work(archive.logs.run):
-        log = archive.logs.open(TURN)
-        for piece in "abcdefgh":
-            log.append(TextDelta(piece))
-        log.append(DONE)
-        await log.close()
-    assert await archive.stored() == ["1-8", "1-9"]
-    for seen in range(9):
-        frames = await read(archive.elsewhere, Cursor(1, seen))
-        assert text(frames) == "abcdefgh"[seen:] + "<done>"
-    assert await read(archive.elsewhere, Cursor(1, 9)) == []
+        assert await here == await elsewhere
+        assert [(frame.id, text([frame])) for frame in await here] == [
+            ("1-1", "<control>"),
+            ("1-2", "H"),
+            ("1-3", "ello"),
+            ("1-4", "<done>"),
+        ]
+        assert await archive.stored() == ["1-1", "1-2", "1-3", "1-4"]
 
 
 async def test_a_log_of_more_pages_than_one_is_read_to_its_end(archive: Archive) -> None:
@@ -187,20 +145,50 @@ async def test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over(archive
         assert await archive.stored() == ["1-1", "2-1"]
 
 
+async def test_a_stale_owner_that_has_stored_nothing_learns_that_it_is_one(archive: Archive) -> None:
+    stale, owner = RedisTurnLogs(archive.redis, archive.keys), archive.logs
+    old, new = stale.open(TURN), owner.open(Turn("turn", "session", "ann", epoch=2))
+    async with at_work(owner.run):
+        new.append(TextDelta("b"))
+        await new.close()
+    old.append(TextDelta("from the past"))
+    async with at_work(stale.run):
+        assert text(await read(stale)) == "from the past"
+    assert stale.running("turn") is None
+    assert await archive.stored() == ["2-1"]
+
+
+async def test_what_a_stale_owner_stores_after_redis_lost_everything_does_not_keep_the_owner_from_storing(
+    archive: Archive,
+) -> None:
+    stale, owner = RedisTurnLogs(archive.redis, archive.keys), archive.logs
+    old, new = stale.open(TURN), owner.open(Turn("turn", "session", "ann", epoch=2))
+    async with at_work(owner.run):
+        new.append(Reset("restart"))
+        await wait_until(lambda: new.stored == 1)
+    await archive.redis.flushall()
+    old.append(TextDelta("from the past"))
+    async with at_work(stale.run):
+        await wait_until(archive.stored)
+    new.append(DONE)
+    async with at_work(owner.run):
+        await new.close()
+    assert await archive.stored() == ["1-1", "2-1", "2-2"]
+
+
 @pytest.mark.every_redis
 async def test_an_append_whose_reply_was_lost_is_stored_once(archive: Archive) -> None:
     log = archive.logs.open(TURN)
-    for event in (TextDelta("a"), TextDelta("b"), Reset("")):
-        log.append(event)
+    for n in range(3):
+        log.append(Reset(str(n)))
     for entry in log.to_store():
-        fields: Any = dict([("event", entry.name), entry.field])
-        await archive.redis.xadd(archive.keys.turn("turn"), fields, id=f"1-{entry.last}")
-    log.append(TextDelta("c"))
+        await archive.redis.xadd(
+            archive.keys.turn("turn"), {"event": entry.name, "data": entry.data}, id=f"1-{entry.seq}"
+        )
     log.append(DONE)
     async with at_work(archive.logs.run):
         await log.close()
-    assert await archive.stored() == ["1-2", "1-3", "1-4", "1-5"]
-    assert text(await read(archive.elsewhere)) == "ab<reset>c<done>"
+    assert await archive.stored() == ["1-1", "1-2", "1-3", "1-4"]
 
 
 async def test_with_redis_away_clients_here_get_everything_and_the_log_catches_up(own_redis: LocalServer) -> None:
@@ -264,12 +252,12 @@ async def test_a_log_that_redis_lost_is_stored_again_from_its_beginning_and_read
         log = archive.logs.open(TURN)
         log.append(TextDelta("a"))
         log.append(Reset(""))
-        await wait_until(lambda: log.stored_up_to == 2)
+        await wait_until(lambda: log.stored == 2)
         reader = asyncio.create_task(read(archive.elsewhere))
         await wait_until(lambda: archive.elsewhere.followed_elsewhere)
         await archive.redis.flushall()
         log.append(TextDelta("b"))
-        await wait_until(lambda: log.stored_up_to == 3)
+        await wait_until(lambda: log.stored == 3)
         assert await archive.stored() == ["1-1", "1-2", "1-3"]
         log.append(DONE)
         assert text(await reader) == "a<reset>b<done>"
@@ -281,13 +269,13 @@ async def test_the_end_of_a_log_that_redis_lost_is_stored_again(archive: Archive
         log = archive.logs.open(TURN)
         for event in (Reset("1"), Reset("2"), Reset("3")):
             log.append(event)
-        await wait_until(lambda: log.stored_up_to == 3)
+        await wait_until(lambda: log.stored == 3)
         # As after a restart of Redis that had not written its last second to the disk.
         first, *_ = await archive.redis.xrange(archive.keys.turn("turn"))
         await archive.redis.delete(archive.keys.turn("turn"))
         await archive.redis.xadd(archive.keys.turn("turn"), first[1], id=first[0])
         log.append(Reset("4"))
-        await wait_until(lambda: log.stored_up_to == 4)
+        await wait_until(lambda: log.stored == 4)
         assert await archive.stored() == ["1-1", "1-2", "1-3", "1-4"]
 
 
@@ -323,31 +311,33 @@ async def test_a_reader_that_would_miss_something_is_told_so(archive: Archive) -
         assert text(await follow(archive.elsewhere, Cursor(1, 2))) == "b<done>"
 
 
-async def test_one_who_comes_from_a_place_that_the_log_never_had_is_told_everything_after_a_reset(
-    archive: Archive,
-) -> None:
-    log = archive.logs.open(TURN)
-    log.append(TextDelta("a"))
-    log.append(DONE)
-    frames = await read(archive.logs, Cursor(1, 99))
-    assert [frame.id for frame in frames] == ["1-0", "1-1", "1-2"]
-    assert text(frames) == "<reset>a<done>"
-
-
-async def test_elsewhere_too_such_a_place_is_not_waited_for_for_ever(
-    archive: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_tails_module, "BEHIND_SECONDS", 0.2)
+async def test_a_reader_who_saw_what_died_with_its_engine_waits_for_the_next_epoch(archive: Archive) -> None:
+    """Nothing that it gets has an id below one that it has seen, wherever it asks."""
     async with at_work(archive.logs.run):
         log = archive.logs.open(TURN)
-        log.append(TextDelta("a"))
+        log.append(Reset("1"))
         await wait_until(archive.stored)
-        for place in (Cursor(1, 99), Cursor(7, 1)):
-            with pytest.raises(LogGoneError):
-                await read(archive.elsewhere, place)
+    readers = [asyncio.create_task(read(archive.elsewhere, Cursor(1, seq))) for seq in (39, 1, 38)]
+    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+    adopter = RedisTurnLogs(archive.redis, archive.keys)
+    async with at_work(adopter.run):
+        log = adopter.open(Turn("turn", "session", "ann", epoch=2))
+        log.append(Reset("2"))
         log.append(DONE)
         await log.close()
-        assert await read(archive.elsewhere, Cursor(1, 99)) == []
+        for reader in readers:
+            assert [frame.id for frame in await reader] == ["2-1", "2-2"]
+        assert [frame.id for frame in await read(adopter, Cursor(1, 39))] == ["2-1", "2-2"]
+
+
+async def test_one_who_has_seen_more_than_the_whole_log_of_an_ended_turn_gets_nothing(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        log.append(DONE)
+        await log.close()
+        for logs in (archive.logs, archive.elsewhere):
+            for place in (Cursor(1, 1), Cursor(1, 99), Cursor(7, 1)):
+                assert await read(logs, place) == await kept(logs, place) == []
 
 
 async def test_a_reader_who_comes_from_the_owner_is_ahead_of_what_is_stored_and_waits_for_it(archive: Archive) -> None:
@@ -357,10 +347,45 @@ async def test_a_reader_who_comes_from_the_owner_is_ahead_of_what_is_stored_and_
         await wait_until(archive.stored)
     log.append(Reset("2"))
     reader = asyncio.create_task(read(archive.elsewhere, Cursor(1, 2)))
-    await asyncio.sleep(0.1)
+    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
     log.append(DONE)
     async with at_work(archive.logs.run):
         assert text(await reader) == "<done>"
+
+
+async def test_elsewhere_one_reader_may_be_ahead_of_what_is_stored_and_another_behind_it(archive: Archive) -> None:
+    log = archive.logs.open(TURN)
+    log.append(Reset("1"))
+    async with at_work(archive.logs.run):
+        await wait_until(archive.stored)
+    for n in (2, 3):
+        log.append(Reset(str(n)))
+    ahead = asyncio.create_task(read(archive.elsewhere, Cursor(1, 3)))
+    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+    behind = asyncio.create_task(read(archive.elsewhere))
+    async with at_work(archive.logs.run):
+        log.append(DONE)
+        assert [frame.id for frame in await ahead] == ["1-4"]
+        assert [frame.id for frame in await behind] == ["1-1", "1-2", "1-3", "1-4"]
+
+
+async def test_elsewhere_a_reader_who_needs_what_redis_lost_and_got_back_asks_again_and_misses_nothing(
+    archive: Archive,
+) -> None:
+    log = archive.logs.open(TURN)
+    for n in range(10):
+        log.append(Reset(str(n)))
+    async with at_work(archive.logs.run):
+        await wait_until(lambda: log.stored == 10)
+    first = asyncio.create_task(read(archive.elsewhere, Cursor(1, 8)))
+    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+    await archive.redis.delete(archive.keys.turn("turn"))
+    assert await read(archive.elsewhere, Cursor(1, 3)) == []
+    async with at_work(archive.logs.run):
+        log.append(DONE)
+        frames = await wait_until(lambda: read(archive.elsewhere, Cursor(1, 3)))
+        assert ids(frames) == [Cursor(1, number) for number in range(4, 12)]
+        assert ids(await first) == [Cursor(1, number) for number in range(9, 12)]
 
 
 async def test_what_an_earlier_life_said_and_redis_lost_is_no_gap(archive: Archive) -> None:
@@ -385,10 +410,10 @@ async def test_the_readers_of_an_owner_that_was_superseded_are_let_go_and_find_t
         old = stale.open(TURN)
         old.append(TextDelta("a"))
         reader = asyncio.create_task(read(stale))
-        await wait_until(lambda: old.stored_up_to == 1)
+        await wait_until(lambda: old.stored == 1)
         new = owner.open(Turn("turn", "session", "ann", epoch=2))
         new.append(Reset("restart"))
-        await wait_until(lambda: new.stored_up_to == 1)
+        await wait_until(lambda: new.stored == 1)
         old.append(TextDelta("from the past"))
         assert text(await reader) == "afrom the past"
         assert stale.running("turn") is None
@@ -397,23 +422,19 @@ async def test_the_readers_of_an_owner_that_was_superseded_are_let_go_and_find_t
 
 
 async def test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once(archive: Archive) -> None:
-    async def reads() -> int:
-        stats = await archive.redis.info("commandstats")
-        return stats.get("cmdstat_xrange", {"calls": 0})["calls"]
-
     async with at_work(archive.logs.run):
         logs = [archive.logs.open(Turn(f"turn-{n}", "session", "ann")) for n in range(10)]
         for log in logs:
             log.append(TextDelta("a"))
         readers = [asyncio.create_task(read(archive.elsewhere, Cursor(1, n % 2), f"turn-{n % 10}")) for n in range(100)]
         await wait_until(lambda: archive.elsewhere.followed_elsewhere == 10)
-        await wait_until(lambda: all(log.stored_up_to == 1 for log in logs))
-        before = await reads()
+        await wait_until(lambda: all(log.stored == 1 for log in logs))
+        before = await archive.reads()
         for log in logs:
             log.append(TextDelta("b"))
             log.append(DONE)
         heard = [text(await reader) for reader in readers]
-        assert await reads() - before <= 10
+        assert await archive.reads() - before <= 10
     assert heard == ["b<done>" if n % 2 else "ab<done>" for n in range(100)]
     assert archive.elsewhere.followed_elsewhere == 0
 
@@ -423,7 +444,7 @@ async def test_elsewhere_a_reader_may_come_later_than_another_and_from_an_earlie
         log = archive.logs.open(TURN)
         for n in range(200):
             log.append(Reset(str(n)))
-        await wait_until(lambda: log.stored_up_to == 200)
+        await wait_until(lambda: log.stored == 200)
         first = asyncio.create_task(read(archive.elsewhere, Cursor(1, 150)))
         await wait_until(lambda: archive.elsewhere.followed_elsewhere)
         second = asyncio.create_task(read(archive.elsewhere))
@@ -443,7 +464,7 @@ async def test_readers_are_let_go_when_the_engine_goes_down_with_all_that_is_the
         log.append(TextDelta("b"))
         archive.logs.let_go()
         assert text(await here) == text(await read(archive.logs)) == "ab"
-        await wait_until(lambda: log.stored_up_to == 2)
+        await wait_until(lambda: log.stored == 2)
         archive.elsewhere.let_go()
         assert "ab".startswith(text(await elsewhere))
 
@@ -499,11 +520,3 @@ async def test_a_reader_that_goes_takes_nobody_along(archive: Archive) -> None:
     await asyncio.wait([readers[0]])
     log.append(DONE)
     assert {text(await reader) for reader in readers[1:]} == {"a<done>"}
-
-
-def test_events_of_every_kind_have_a_place() -> None:
-    events: list[TurnEvent] = [TurnStarted("t", "s"), TextDelta("a"), ReasoningDelta("b"), Reset(""), DONE]
-    log = LiveLog(TURN, lambda _: None)
-    for event in events:
-        log.append(event)
-    assert [entry.last for entry in log.to_store()] == [1, 2, 3, 4, 5]

@@ -22,7 +22,6 @@ async def question(stage: Stage, turn_id: str) -> ApprovalStep:
         return [event for event in events if isinstance(event, ApprovalStep)]
 
     [step] = await wait_until(asked, what="the question")
-    await wait_until(lambda: stage.desk.expects(step.call.correlation_id), what="somebody who takes the decision")
     return step
 
 
@@ -34,7 +33,7 @@ async def test_the_call_waits_until_it_is_approved() -> None:
         assert stage.store.outbox == {}
         assert stage.workshop.executed == []
 
-        await stage.desk.hand_in(step.call.correlation_id, Approve(step.details["hash"]))
+        await stage.decide(step.call.correlation_id, Approve(step.details["hash"]))
 
         assert steps_of(await stage.seen(turn))[-1] is ToolStatus.SUCCEEDED
         assert stage.workshop.executed == [step.call.correlation_id]
@@ -46,7 +45,7 @@ async def test_a_person_may_refuse_and_the_model_is_told_why() -> None:
         turn = await stage.turns.start("ada", None, "Delete it.")
         step = await question(stage, turn.turn_id)
 
-        decision = await stage.desk.hand_in(step.call.correlation_id, Refuse("I still need it."))
+        decision = await stage.decide(step.call.correlation_id, Refuse("I still need it."))
 
         assert decision.status is ApprovalStatus.REFUSED
         assert steps_of(await stage.seen(turn)) == [ToolStatus.PENDING, ToolStatus.REFUSED]

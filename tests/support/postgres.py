@@ -23,6 +23,7 @@ USER = "callstream"
 PASSWORD = "not-a-secret"
 MAINTENANCE = "postgres"
 """The database that is always there; tests get others."""
+QUIET = ("-c", "log_checkpoints=off")
 KILL_SECONDS = 10.0
 CONNECT_SECONDS = 5
 
@@ -58,7 +59,7 @@ class PostgresServer:
         if not self._data.exists():
             self._make_data()
         self._process = Process(
-            [binary("postgres"), "-D", self._data, "-h", "127.0.0.1", "-p", str(self.port), "-k", ""],
+            [binary("postgres"), "-D", self._data, "-h", "127.0.0.1", "-p", str(self.port), "-k", "", *QUIET],
             cwd=self._folder,
             user=self._user,
         )

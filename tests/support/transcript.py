@@ -24,7 +24,7 @@ class Transcript:
 
     def take(self, event_id: str, name: str, data: Json) -> None:
         """One event as it came."""
-        if self.last_id and place(event_id) <= place(self.last_id) and name != "reset":
+        if self.last_id and place(event_id) <= place(self.last_id):
             self.repeats.append(event_id)
             return
         self.last_id = event_id

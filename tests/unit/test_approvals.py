@@ -25,7 +25,6 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
-from dialog_engine.tool_calls.desk import NotWaitingHereError
 from dialog_engine.tool_calls.questions import Approve, Given, Refuse
 from plugins_contract.catalogue import ApprovalPolicy
 from plugins_contract.messages import EVENT_TYPE
@@ -79,9 +78,7 @@ async def waiting_turn(stage: Stage) -> tuple[Turn, ApprovalStep]:
 
 async def question(stage: Stage, turn: Turn) -> ApprovalStep:
     await stage.until(turn, is_asked)
-    step = [event for event in stage.logs.lives[turn.turn_id][-1].events if isinstance(event, ApprovalStep)][-1]
-    await wait_until(lambda: stage.desk.expects(step.call.correlation_id), what="the desk")
-    return step
+    return [event for event in stage.logs.lives[turn.turn_id][-1].events if isinstance(event, ApprovalStep)][-1]
 
 
 def approve(step: ApprovalStep, arguments: dict[str, object] | None = None) -> Approve:
@@ -99,7 +96,7 @@ async def test_a_call_that_waits_for_approval_has_no_outbox_row_and_is_not_run()
 
         assert requests(stage) == []
         assert stage.workshop.executed == []
-        assert stage.desk.waiting == 1
+        assert stage.pending.waiting == 1
         assert step.details["arguments"] == {"path": "/a"}
         assert steps_of(stage.logs.lives[turn.turn_id][-1].events) == [ToolStatus.PENDING]
 
@@ -107,7 +104,7 @@ async def test_a_call_that_waits_for_approval_has_no_outbox_row_and_is_not_run()
 async def test_an_approved_call_runs_and_the_turn_goes_on() -> None:
     async with a_stage() as stage:
         turn, step = await waiting_turn(stage)
-        decision = await stage.desk.hand_in(step.call.correlation_id, approve(step))
+        decision = await stage.decide(step.call.correlation_id, approve(step))
         events = await stage.seen(turn)
 
         assert decision.status is ApprovalStatus.APPROVED
@@ -115,14 +112,14 @@ async def test_an_approved_call_runs_and_the_turn_goes_on() -> None:
         assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.QUEUED, ToolStatus.RUNNING, ToolStatus.SUCCEEDED]
         assert done_of(events).reason is DoneReason.STOP
         assert stage.decided == [ApprovalStatus.APPROVED]
-        assert stage.desk.waiting == 0
+        assert stage.pending.waiting == 0
 
 
 async def test_the_deadline_of_a_call_begins_with_its_approval() -> None:
     async with a_stage() as stage:
         turn, step = await waiting_turn(stage)
         before = stage.clock.now_ms()
-        await stage.desk.hand_in(step.call.correlation_id, approve(step))
+        await stage.decide(step.call.correlation_id, approve(step))
         [opened] = await stage.store.open_calls(turn) or [None]
 
         assert opened is None or opened.request.deadline >= before + 60_000
@@ -135,14 +132,14 @@ async def test_calls_that_need_no_approval_run_while_others_wait() -> None:
         await stage.until(turn, is_step(ToolStatus.SUCCEEDED, "files__read"))
 
         assert steps_of(stage.logs.lives[turn.turn_id][-1].events, "files__delete") == [ToolStatus.PENDING]
-        await stage.desk.hand_in(step.call.correlation_id, Refuse())
+        await stage.decide(step.call.correlation_id, Refuse())
         assert done_of(await stage.seen(turn)).reason is DoneReason.STOP
 
 
 async def test_a_refused_call_is_answered_and_the_model_reads_the_reason() -> None:
     async with a_stage() as stage:
         turn, step = await waiting_turn(stage)
-        await stage.desk.hand_in(step.call.correlation_id, Refuse("not on a Friday"))
+        await stage.decide(step.call.correlation_id, Refuse("not on a Friday"))
         events = await stage.seen(turn)
 
         assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.REFUSED]
@@ -161,7 +158,7 @@ async def test_edited_arguments_are_what_runs_and_the_model_is_told() -> None:
 
     async with a_stage(workshop=Workshop({"files__delete": delete})) as stage:
         turn, step = await waiting_turn(stage)
-        await stage.desk.hand_in(step.call.correlation_id, approve(step, {"path": "/b"}))
+        await stage.decide(step.call.correlation_id, approve(step, {"path": "/b"}))
         await stage.seen(turn)
         assert isinstance(stage.model, ScriptedModel)
         *_, said, result = stage.model.requests[1].messages
@@ -178,10 +175,10 @@ async def test_arguments_that_do_not_fit_are_refused_and_the_question_stands() -
     async with a_stage() as stage:
         turn, step = await waiting_turn(stage)
         with pytest.raises(ArgumentsRefusedError, match="path"):
-            await stage.desk.hand_in(step.call.correlation_id, approve(step, {"path": 5}))
+            await stage.decide(step.call.correlation_id, approve(step, {"path": 5}))
 
-        assert stage.desk.expects(step.call.correlation_id)
-        await stage.desk.hand_in(step.call.correlation_id, approve(step))
+        assert stage.store.asked(step.call.correlation_id)
+        await stage.decide(step.call.correlation_id, approve(step))
         assert done_of(await stage.seen(turn)).reason is DoneReason.STOP
 
 
@@ -190,11 +187,11 @@ async def test_of_two_decisions_at_once_one_is_taken() -> None:
         turn, step = await waiting_turn(stage)
         given: list[Given] = [approve(step), Refuse("no")]
         answers = await asyncio.gather(
-            *(stage.desk.hand_in(step.call.correlation_id, each) for each in given), return_exceptions=True
+            *(stage.decide(step.call.correlation_id, each) for each in given), return_exceptions=True
         )
 
         assert [isinstance(answer, Exception) for answer in answers] == [False, True]
-        assert isinstance(answers[1], NotWaitingHereError)
+        assert isinstance(answers[1], ApprovalDecidedError)
         assert approvals_of(await stage.seen(turn)) == [ApprovalStatus.ASKED, ApprovalStatus.APPROVED]
 
 
@@ -215,7 +212,7 @@ async def test_a_decision_that_comes_after_the_time_runs_nothing_and_its_giver_i
         in_an_hour, now = stage.clock.now_ms() // 1000 + 3600, time.monotonic()
         stage.clock.sample((in_an_hour, 0), now, now)
         with pytest.raises(ApprovalExpiredError):
-            await stage.desk.hand_in(step.call.correlation_id, approve(step))
+            await stage.decide(step.call.correlation_id, approve(step))
 
         assert approvals_of(await stage.seen(turn)) == [ApprovalStatus.ASKED, ApprovalStatus.EXPIRED]
         assert stage.workshop.executed == []
@@ -229,8 +226,8 @@ async def test_stop_while_a_call_waits_cancels_it_and_nothing_can_be_approved_an
 
         assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.CANCELLED]
         assert done_of(events).reason is DoneReason.CANCELLED
-        with pytest.raises(NotWaitingHereError):
-            await stage.desk.hand_in(step.call.correlation_id, approve(step))
+        with pytest.raises(ApprovalDecidedError):
+            await stage.decide(step.call.correlation_id, approve(step))
         assert requests(stage) == []
         assert stage.workshop.executed == []
 
@@ -239,7 +236,7 @@ async def test_a_stop_that_meets_an_approval_on_its_way_ends_the_call_once_and_t
     async with a_stage(workshop=Workshop({"files__delete": gives(succeeded("x"), asyncio.Event())})) as stage:
         turn, step = await waiting_turn(stage)
         stage.store.hold["decide"] = asyncio.Event()
-        handing_in = asyncio.create_task(stage.desk.hand_in(step.call.correlation_id, approve(step)))
+        handing_in = asyncio.create_task(stage.decide(step.call.correlation_id, approve(step)))
         await wait_until(lambda: "decide" in stage.store.begun)
         stopping = asyncio.create_task(stage.turns.cancel(turn.turn_id))
         await breathe()
@@ -259,7 +256,7 @@ async def test_after_a_restart_the_turn_still_waits_and_the_decision_is_taken() 
         await stage.restart()
         after = await question_again(stage, turn)
         assert after.details == before.details
-        await stage.desk.hand_in(after.call.correlation_id, approve(after))
+        await stage.decide(after.call.correlation_id, approve(after))
         events = await stage.seen(turn)
 
         assert approvals_of(events) == [ApprovalStatus.APPROVED]
@@ -273,7 +270,6 @@ async def question_again(stage: Stage, turn: Turn) -> ApprovalStep:
     [reset] = [event for event in stage.logs.lives[turn.turn_id][-1].events if isinstance(event, Reset)]
     [step] = [event for event in reset.told if is_asked(event)]
     assert isinstance(step, ApprovalStep)
-    await wait_until(lambda: stage.desk.expects(step.call.correlation_id))
     return step
 
 
@@ -283,12 +279,14 @@ async def test_a_tool_that_changed_is_asked_about_anew_and_only_the_new_question
         turn, old = await waiting_turn(stage)
         shelf.put(tool("files__delete", description="Deletes the whole disk", approval=ApprovalPolicy.ALWAYS))
         with pytest.raises(ApprovalError, match="changed"):
-            await stage.desk.hand_in(old.call.correlation_id, approve(old))
+            await stage.decide(old.call.correlation_id, approve(old))
         with pytest.raises(ApprovalError, match="look at the call again"):
-            await stage.desk.hand_in(old.call.correlation_id, approve(old))
+            await stage.decide(old.call.correlation_id, approve(old))
+        log = stage.logs.lives[turn.turn_id][-1]
+        await wait_until(lambda: len(approvals_of(log.events)) == 2, what="the new question")
         new = await question(stage, turn)
         assert new.details["hash"] != old.details["hash"]
-        await stage.desk.hand_in(new.call.correlation_id, approve(new))
+        await stage.decide(new.call.correlation_id, approve(new))
 
         asked, again = ApprovalStatus.ASKED, ApprovalStatus.ASKED
         assert approvals_of(await stage.seen(turn)) == [asked, again, ApprovalStatus.APPROVED]
@@ -299,11 +297,11 @@ async def test_a_decision_that_cannot_be_committed_fails_and_can_be_given_again(
         turn, step = await waiting_turn(stage)
         stage.store.refuse["decide"] = StorageUnavailableError("the disk is full")
         with pytest.raises(StorageUnavailableError):
-            await stage.desk.hand_in(step.call.correlation_id, approve(step))
+            await stage.decide(step.call.correlation_id, approve(step))
         assert stage.workshop.executed == []
 
         del stage.store.refuse["decide"]
-        await stage.desk.hand_in(step.call.correlation_id, approve(step))
+        await stage.decide(step.call.correlation_id, approve(step))
         assert done_of(await stage.seen(turn)).reason is DoneReason.STOP
         assert stage.workshop.executed != []
 
@@ -311,9 +309,10 @@ async def test_a_decision_that_cannot_be_committed_fails_and_can_be_given_again(
 async def test_a_decision_that_storage_does_not_take_changes_nothing() -> None:
     async with a_stage() as stage:
         turn, step = await waiting_turn(stage)
+        turn_id, asked = stage.store.asked(step.call.correlation_id) or ("", None)
+        assert asked is not None
         await stage.store.close(turn, succeeded("elsewhere"))
-        with pytest.raises(ApprovalDecidedError):
-            await stage.desk.hand_in(step.call.correlation_id, approve(step))
+        assert await stage.pending.decide(turn_id, asked, approve(step)) is None
 
         assert stage.workshop.executed == []
         assert stage.decided == []

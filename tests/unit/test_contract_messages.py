@@ -175,6 +175,6 @@ def test_a_prefix_goes_in_front_of_every_key() -> None:
 
 def test_permanent_keys_are_the_streams_and_the_list_of_servers() -> None:
     assert Keys("p:").permanent == {
-        "p:events.plugins", "p:events.plugins.dead", "p:plugins.catalog", "p:dialog.runs", "p:events.ltm",
+        "p:events.plugins", "p:events.plugins.dead", "p:plugins.catalog", "p:events.ltm",
         "p:events.analytics",
     }  # fmt: skip

@@ -4,12 +4,10 @@ import asyncio
 import time
 from typing import cast
 
-import pytest
 from redis.asyncio import Redis
 
 from dialog_engine.streams.watch import RedisWatch
 from plugins_contract.clock import RedisClock
-from tests.support.waiting import wait_until
 
 
 def watch() -> RedisWatch:
@@ -80,28 +78,3 @@ class SilentRedis:
 
     async def ping(self) -> bool:
         return True
-
-
-@pytest.mark.anyio
-async def test_a_question_without_an_answer_is_silence_and_ends_with_the_answer() -> None:
-    redis = SilentRedis()
-    eye = RedisWatch(cast("Redis", redis), RedisClock())
-    assert eye.silent_for() == 0
-    asking = asyncio.create_task(eye.ask())
-    await wait_until(lambda: eye.silent_for() > 0.01)
-    redis.answer.set()
-    await asking
-    assert (eye.silent_for(), eye.available) == (0, True)
-
-
-@pytest.mark.anyio
-async def test_it_asks_at_once_when_somebody_waits_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dialog_engine.streams.watch.INTERVAL_SECONDS", 3600)
-    redis = SilentRedis()
-    redis.answer.set()
-    eye = RedisWatch(cast("Redis", redis), RedisClock())
-    running = asyncio.create_task(eye.run())
-    await wait_until(lambda: redis.asked == 1 and eye.available)
-    eye.look()
-    await wait_until(lambda: redis.asked == 2)
-    running.cancel()

@@ -69,7 +69,7 @@ async def stored(stage: Stage, turn: Turn) -> list[CallRecord]:
 async def question(stage: Stage, turn: Turn) -> ApprovalStep:
     def asked() -> list[ApprovalStep]:
         steps = [e for e in stage.logs.lives[turn.turn_id][-1].events if isinstance(e, ApprovalStep)]
-        return [step for step in steps if stage.desk.expects(step.call.correlation_id)]
+        return [step for step in steps if stage.store.asked(step.call.correlation_id)]
 
     return (await wait_until(asked, what="the question"))[-1]
 
@@ -144,7 +144,7 @@ async def test_a_person_approves_the_tool_and_its_own_arguments(edited: dict[str
         assert (step.call.tool_name, step.server) == ("files__delete", "files")
         assert step.details["arguments"] == {"path": "/a"}
 
-        await stage.desk.hand_in(step.call.correlation_id, Approve(step.details["hash"], edited))
+        await stage.decide(step.call.correlation_id, Approve(step.details["hash"], edited))
 
         events = await stage.seen(turn)
         assert ("asked", "files__delete", "files") in shown(events)
@@ -165,9 +165,8 @@ async def test_a_call_that_waits_for_approval_is_taken_up_by_the_next_life() -> 
         )
         assert shown([*told]) == [("pending", "files__delete", "files"), ("asked", "files__delete", "files")]
         asked = next(e for e in told if isinstance(e, ApprovalStep))
-        await wait_until(lambda: stage.desk.expects(asked.call.correlation_id))
 
-        await stage.desk.hand_in(asked.call.correlation_id, Approve(asked.details["hash"]))
+        await stage.decide(asked.call.correlation_id, Approve(asked.details["hash"]))
 
         assert steps_of(await stage.seen(turn), "files__delete")[-1] is ToolStatus.SUCCEEDED
 

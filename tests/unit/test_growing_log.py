@@ -1,12 +1,14 @@
 """A log that grows: what a reader takes of it at once is bounded, whatever it missed."""
 
+import asyncio
+
 import pytest
 
 from dialog_engine.chat import frames
-from dialog_engine.chat.frames import START, Cursor, Frame, LogGoneError
-from dialog_engine.model import ReasoningDelta, TextDelta
-from dialog_engine.streams.growing_log import BATCH_CHARACTERS, ENTRIES_AT_ONCE, GrowingLog, batches_of
-from dialog_engine.streams.log_entries import Entry, entry_of
+from dialog_engine.chat.frames import START, Cursor, LogGoneError
+from dialog_engine.streams.growing_log import BATCH_CHARACTERS, GrowingLog, batches_of
+from dialog_engine.streams.log_entries import Entry
+from dialog_engine.streams.packed_entries import BLOCK
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +21,7 @@ class Log(GrowingLog):
 
 
 def entries(count: int, size: int) -> list[Entry]:
-    return [Entry(1, number, number, "reset", "x" * size) for number in range(1, count + 1)]
+    return [Entry(1, number, "reset", "x" * size) for number in range(1, count + 1)]
 
 
 async def test_a_reader_takes_a_little_at_a_time() -> None:
@@ -29,36 +31,51 @@ async def test_a_reader_takes_a_little_at_a_time() -> None:
     batches = [batch async for batch in log.follow(START)]
     assert [frame.id for batch in batches for frame in batch] == [f"1-{number}" for number in range(1, 301)]
     assert max(sum(len(frame.data) for frame in batch) for batch in batches) <= BATCH_CHARACTERS
-    assert max(map(len, batches)) <= ENTRIES_AT_ONCE
+    assert max(map(len, batches)) <= BLOCK
 
 
 async def test_an_event_that_is_larger_comes_alone() -> None:
-    small, large = entries(1, 10), [Entry(1, 2, 2, "reset", "x" * 3 * BATCH_CHARACTERS)]
-    assert [len(batch) for batch in batches_of([*small, *large, Entry(1, 3, 3, "reset", "y")], START)] == [1, 1, 1]
+    small, large = entries(1, 10), [Entry(1, 2, "reset", "x" * 3 * BATCH_CHARACTERS)]
+    assert [len(batch) for batch in batches_of([*small, *large, Entry(1, 3, "reset", "y")], START)] == [1, 1, 1]
 
 
 async def test_many_small_events_are_not_held_on_to_at_once() -> None:
     log = Log()
     log.add(*entries(300, 1))
-    assert len(await anext(log.follow(START))) == ENTRIES_AT_ONCE
+    assert len(await anext(log.follow(START))) == BLOCK
 
 
-async def test_who_is_behind_gets_the_text_that_has_piled_up_as_one_event() -> None:
+async def test_every_reader_has_its_own_place_and_gets_each_entry_after_it_once() -> None:
     log = Log()
-    log.add(entry_of(1, 1, TextDelta("a")))
+    one, two, three, four = entries(4, 1)
+    log.add(one)
     reader, late = log.follow(START), log.follow(Cursor(1, 1))
-    assert await anext(reader) == [Frame("1-1", "text", '{"delta":"a"}')]
+    assert await anext(reader) == [one.frame]
+    log.add(two, three)
+    assert await anext(reader) == await anext(late) == [two.frame, three.frame]
+    log.add(four)
+    assert await anext(late) == [four.frame]
+    assert await anext(log.follow(Cursor(1, 2))) == [three.frame, four.frame]
 
-    log.add(*(entry_of(1, 2 + at, TextDelta(text)) for at, text in enumerate("bcd")))
-    assert await anext(reader) == [Frame("1-4", "text", '{"delta":"bcd"}')]
-    assert await anext(late) == [Frame("1-4", "text", '{"delta":"bcd"}')]
 
-    log.add(entry_of(1, 5, TextDelta("e")))
-    assert await anext(reader) == [Frame("1-5", "text", '{"delta":"e"}')]
-    log.add(entry_of(1, 6, TextDelta("f")), entry_of(1, 7, ReasoningDelta("g")), entry_of(1, 9, ReasoningDelta("i")))
-    assert [frame.id for frame in await anext(reader)] == ["1-6", "1-7"]
-    with pytest.raises(LogGoneError):
-        await anext(reader)
+async def test_a_reader_that_is_ahead_of_a_log_waits_until_it_is_there() -> None:
+    log = Log()
+    *first, last = entries(4, 1)
+    log.add(*first[:2])
+    reader = asyncio.ensure_future(anext(log.follow(Cursor(1, 3))))
+    log.add(first[2])
+    await asyncio.sleep(0)
+    assert not reader.done()
+    log.add(last)
+    assert await reader == [last.frame]
+
+
+async def test_a_hole_is_seen_by_who_comes_from_before_it_and_a_new_epoch_is_none() -> None:
+    entry, begins = Entry(2, 5, "text", "{}"), Entry(2, 1, "reset", "{}")
+    assert [seq for seq in range(10) if entry.goes_on_from(Cursor(2, seq))] == [4]
+    assert [entry.goes_on_from(place) for place in (START, Cursor(1, 4), Cursor(3, 1))] == [False] * 3
+    assert begins.goes_on_from(Cursor(1, 7))
+    assert begins.goes_on_from(START)
 
 
 async def test_what_stands_before_a_hole_is_told_first() -> None:

@@ -1,54 +1,141 @@
-"""The log of a running turn: what Redis has of it takes little room here, and can be stored again from any place."""
+"""The log of a running turn: one id per entry, given once, and what Redis has lost can be stored again."""
 
 import asyncio
+import json
 
 import pytest
 
-from dialog_engine.chat.frames import START, Cursor
-from dialog_engine.model import TextDelta, Turn
-from dialog_engine.streams.turn_log import RUN_CHARACTERS, LiveLog
+from dialog_engine.chat.frames import START, Frame
+from dialog_engine.model import Done, DoneReason, ReasoningDelta, Reset, TextDelta, Turn, TurnEvent, Usage
+from dialog_engine.streams import turn_log as turn_log_module
+from dialog_engine.streams.turn_log import COALESCE_SECONDS, STORED_AT_ONCE, LiveLog
 
 pytestmark = pytest.mark.anyio
 
+DONE = Done("turn", DoneReason.STOP, Usage(), None)
 
-def log_of(count: int, text: str = "token ") -> LiveLog:
-    """A log into which so many deltas came one by one, each stored before the next."""
-    log = LiveLog(Turn("turn", "session", "alice"), lambda _: None)
-    for number in range(1, count + 1):
+
+def new_log() -> LiveLog:
+    return LiveLog(Turn("turn", "session", "alice"), lambda _: None)
+
+
+def said(log: LiveLog) -> list[tuple[int, str]]:
+    """The number and the text, or the name, of each entry."""
+    return [(entry.seq, json.loads(entry.data).get("delta", f"<{entry.name}>")) for entry in log.since(START)]
+
+
+async def until(log: LiveLog, count: int) -> None:
+    """Until the log has so many entries, as a reader sees it."""
+    frames: list[Frame] = []
+    async with asyncio.timeout(5):
+        async for batch in log.follow(START):
+            frames += batch
+            if len(frames) >= count:
+                return
+
+
+async def test_the_first_delta_goes_at_once_and_those_that_follow_are_one_entry() -> None:
+    log = new_log()
+    log.append(TextDelta("a"))
+    assert said(log) == [(1, "a")]
+    begun = asyncio.get_running_loop().time()
+    for text in "bcd":
         log.append(TextDelta(text))
-        log.stored(number)
-    return log
+    assert said(log) == [(1, "a")]
+    await until(log, 2)
+    assert said(log) == [(1, "a"), (2, "bcd")]
+    assert asyncio.get_running_loop().time() - begun >= COALESCE_SECONDS * 0.9
 
 
-async def test_deltas_that_came_one_by_one_stay_as_a_few_runs() -> None:
-    log = log_of(2_000)
-    entries = log.since(START)
-    assert [entry.first for entry in entries] == [1, *(entry.last + 1 for entry in entries[:-1])]
-    assert entries[-1].last == 2_000
-    assert max(len(entry.data) for entry in entries) <= RUN_CHARACTERS
-    assert len(entries) <= 2_000 * len("token ") // RUN_CHARACTERS + 1
-    assert log.to_store() == []
+async def test_deltas_that_keep_coming_are_an_entry_each_time_and_wait_no_longer_than_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    log = new_log()
+    log.append(TextDelta("a"))
+    log.append(TextDelta("b"))
+    await until(log, 2)
+    # The entry before was made now, so the next delta is not the first one after silence.
+    log.append(TextDelta("c"))
+    assert said(log) == [(1, "a"), (2, "b")]
+    await until(log, 3)
+    silence_ends = loop.time() + 2 * COALESCE_SECONDS
+    monkeypatch.setattr(loop, "time", lambda: silence_ends)
+    log.append(TextDelta("d"))
+    assert said(log) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+
+
+async def test_any_other_event_comes_at_once_and_after_the_deltas_that_wait() -> None:
+    events: list[TurnEvent] = [
+        TextDelta("a"),
+        TextDelta("b"),
+        TextDelta("c"),
+        ReasoningDelta("d"),
+        ReasoningDelta("e"),
+        Reset(""),
+        ReasoningDelta("f"),
+        ReasoningDelta("g"),
+        DONE,
+    ]
+    log = new_log()
+    for event in events:
+        log.append(event)
+    expected = ["a", "bc", "d", "e", "<reset>", "f", "g", "<done>"]
+    assert said(log) == [*enumerate(expected, 1)]
+
+
+@pytest.mark.parametrize("end", ["let_go", "give_up", "close"])
+async def test_what_waits_is_said_before_the_readers_are_let_go(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_log_module, "CLOSE_SECONDS", 0.0)
+    log = new_log()
+    log.append(TextDelta("a"))
+    log.append(TextDelta("b"))
+    if end == "close":
+        await log.close()
+    else:
+        getattr(log, end)()
+    frames = [frame.id async for batch in log.follow(START) for frame in batch]
+    assert frames == ["1-1", "1-2"]
+
+
+async def test_a_log_that_has_ended_takes_nothing_more() -> None:
+    log = new_log()
+    log.append(DONE)
+    log.append(TextDelta("a"))
+    assert said(log) == [(1, "<done>")]
 
 
 @pytest.mark.parametrize("left", [0, 1, 6, 9])
-async def test_what_redis_has_lost_of_a_run_is_stored_again_and_no_more(left: int) -> None:
-    log = log_of(10, "x")
-    log.stored(left)
-    assert log.stored_up_to == left
-    assert [(entry.first, entry.last, entry.data) for entry in log.to_store()] == [(left + 1, 10, "x" * (10 - left))]
-    log.stored(10)
+async def test_what_redis_has_lost_is_stored_again_under_the_same_ids(left: int) -> None:
+    log = new_log()
+    for number in range(10):
+        log.append(Reset(str(number)))
+    whole = log.to_store()
+    log.redis_has(10)
     assert log.to_store() == []
-    assert [entry.frame(Cursor(1, 3)).data for entry in log.since(Cursor(1, 3))] == ['{"delta":"xxxxxxx"}']
+    log.redis_has(left)
+    assert log.to_store() == whole[left:]
+
+
+async def test_a_long_log_is_sent_to_redis_piece_by_piece() -> None:
+    log = new_log()
+    for number in range(STORED_AT_ONCE + 1):
+        log.append(Reset(str(number)))
+    assert len(log.to_store()) == STORED_AT_ONCE
+    log.redis_has(STORED_AT_ONCE)
+    assert [entry.seq for entry in log.to_store()] == [STORED_AT_ONCE + 1]
 
 
 async def test_the_end_waits_until_everything_is_stored() -> None:
-    log = log_of(3)
+    log = new_log()
+    log.append(Reset(""))
+    log.append(TextDelta("x"))
     log.append(TextDelta("y"))
     closing = asyncio.ensure_future(log.close())
     await asyncio.sleep(0)
-    log.stored(3)
+    log.redis_has(2)
     await asyncio.sleep(0)
     assert not log.ended
-    log.stored(4)
+    log.redis_has(3)
     await closing
     assert log.ended

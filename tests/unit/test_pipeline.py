@@ -28,10 +28,10 @@ from dialog_engine.model import (
     UserMessage,
 )
 from dialog_engine.sideband import SideBand
-from dialog_engine.tool_calls.desk import ApprovalDesk
 from dialog_engine.tool_calls.enhance import enhance
 from dialog_engine.tool_calls.limits import LAST_NOTE
 from dialog_engine.tool_calls.media import MAX_BLOCKS
+from dialog_engine.tool_calls.pending_approvals import PendingApprovals
 from dialog_engine.tool_calls.pipeline import Pipeline, standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
 from dialog_engine.tool_calls.processors.tool_call_extractor import TOO_LONG
@@ -77,8 +77,8 @@ class World:
         self.store = MemoryStore()
         self.workshop = workshop or Workshop()
         source = source or SHELF
-        desk = ApprovalDesk(self.store, source, self.workshop, now_ms=RedisClock().now_ms, timeout_seconds=60)
-        self.rounds = Rounds(self.store, self.workshop, desk)
+        approvals = PendingApprovals(self.store, source, self.workshop, now_ms=RedisClock().now_ms, timeout_seconds=60)
+        self.rounds = Rounds(self.store, self.workshop, approvals)
         self.pipeline: Pipeline = standard_pipeline(
             source=source,
             rounds=self.rounds,
@@ -172,6 +172,7 @@ async def test_the_depth_begins_with_the_rounds_of_earlier_lives() -> None:
     world = World(max_rounds=3)
     request = await world.request()
     later = ChatRequest(request.messages, Turn(request.turn.turn_id, request.turn.session_id, "someone", 2, rounds=2))
+    await world.store.adopt_own()
     model = ScriptedModel(asks(("a__b", "")), says("x"))
 
     events = [event async for event in enhance(model, world.pipeline)(later)]

@@ -122,6 +122,13 @@ async def test_with_no_log_at_all_the_stream_ends_and_the_client_comes_back() ->
     assert (await of_running(Frames([LogGoneError()])))[1] == []
 
 
+@pytest.mark.parametrize("newest", ["1-36", "1-39"])
+async def test_a_log_that_is_behind_its_reader_is_no_hole_and_the_client_comes_back(newest: str) -> None:
+    """An id below one that the client has seen would be a step back: the next epoch tells what stands."""
+    behind = Frames([LogGoneError()], newest=frame(newest, "text", delta="x"))
+    assert (await of_running(behind, Cursor(1, 39)))[1] == []
+
+
 async def test_the_end_of_a_turn_whose_owner_died_before_it_was_told_is_told_from_what_was_stored() -> None:
     frames = Frames([[frame("1-1", "text", delta="a")], ()], [], newest=None)
     transcript, names = await of_running(frames, turn=record("done"))
@@ -151,6 +158,16 @@ async def test_one_who_has_read_a_part_is_told_to_forget_it_and_then_nothing_mor
     assert names == ["reset", "done"]
     assert transcript.text == "Let me see.It is x."
     assert (await of_ended(frames, Cursor.parse(transcript.last_id)))[1] == []
+
+
+@pytest.mark.parametrize("after", [START, Cursor(1, 4)])
+async def test_one_whose_stream_is_cut_while_it_is_told_what_was_stored_gets_exactly_the_rest(after: Cursor) -> None:
+    whole = snapshot.of_ended(cast("Services", World(Frames([LogGoneError()]), record())), "ann", record(), after)
+    [batch] = [batch async for batch in whole]
+    for seen, each in enumerate(batch, 1):
+        services = cast("Services", World(Frames([LogGoneError()]), record()))
+        rest = snapshot.of_ended(services, "ann", record(), Cursor.parse(each.id))
+        assert [frame for batch in [each async for each in rest] for frame in batch] == batch[seen:]
 
 
 async def test_a_log_that_lost_its_end_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:

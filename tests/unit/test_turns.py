@@ -239,7 +239,9 @@ async def test_the_model_gets_a_history_that_providers_accept_whatever_was_left_
         turn = await stage.turns.start("ada", None, "?")
         await stage.seen(turn)
         lost = ToolCall("call_1", "id", "a__b", "{}")
+        stage.store.turns[turn.turn_id].status = "running"
         await stage.store.add_round(turn, AssistantMessage("", (lost,)), [], {})
+        stage.store.turns[turn.turn_id].status = "failed"
 
         await stage.turn("!", turn.session_id, subject="ada")
 
@@ -279,7 +281,7 @@ async def test_a_bug_in_the_model_ends_the_turn_as_an_error_that_tells_nothing_o
         turn = await stage.turns.start("ada", None, "?")
         events = await stage.seen(turn)
 
-        failure = TurnFailed("INTERNAL_ERROR", "the engine made a mistake")
+        failure = TurnFailed("INTERNAL_ERROR", "internal error")
         assert events[-3:-1] == [MessageFinished(2, AssistantMessage("a", interrupted=True)), failure]
         assert failure_of(stage, turn) == failure
 
@@ -304,7 +306,7 @@ async def test_calls_that_are_open_when_a_turn_fails_are_ended_too() -> None:
         del stage.store.refuse["add_result"]
         await stage.seen(turn)
 
-        assert await stage.store.open_calls(turn) == []
+        assert stage.store.left_open(turn) == []
         assert stage.store.turns[turn.turn_id].status == "failed"
 
 
@@ -403,7 +405,7 @@ async def test_a_turn_that_begins_while_the_engine_goes_down_has_the_rest_of_the
         assert await closing == [last]
         assert len(stage.turns) == 0
         assert done_of(await stage.seen(quick)).reason is DoneReason.STOP
-        assert [each.turn_id for each in await stage.store.unfinished()] == [last.turn_id]
+        assert [each.turn.turn_id for each in await stage.store.adopt_own()] == [last.turn_id]
 
 
 # --- Stop, at each awkward moment -----------------------------------------------------------------------------------
@@ -663,14 +665,16 @@ async def test_a_restart_without_open_calls_asks_for_none_and_says_reset_once() 
     assert [type(event).__name__ for event in events[:2]] == ["TurnStarted", "Reset"]
 
 
-async def test_of_a_turn_that_was_passed_over_nothing_more_is_told() -> None:
+async def test_a_turn_that_another_engine_runs_is_dropped_and_shows_nothing_more() -> None:
     store = MemoryStore()
     hold = store.hold["finish"] = asyncio.Event()
     async with Stage(ScriptedModel(says("x")), store=store) as stage:
         turn = await stage.turns.start("ada", None, "?")
         await wait_until(lambda: "finish" in store.begun)
-        stage.turns.passed_over(turn.turn_id)
+        dropping = asyncio.create_task(stage.turns.drop(turn))
+        await breathe()
         hold.set()
+        await dropping
         events = await stage.seen(turn)
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "TextDelta"]
@@ -681,7 +685,9 @@ async def test_a_turn_that_was_stopped_between_two_lives_says_what_stands_before
         turn = await stage.turns.start("ada", None, "?")
         await stage.until(turn, is_text("a"))
         await stage.turns.close(0)
-        stage.turns.own(await stage.store.go_on(turn, 2), stopped=True)
+        await stage.store.request_stop(turn.turn_id)
+        [left] = await stage.store.adopt_own()
+        stage.turns.own(left.turn, stopped=left.stopped)
         events = await stage.seen(turn)
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Reset", "Done"]
@@ -695,14 +701,14 @@ async def test_a_turn_that_is_not_to_be_answered_ends_with_the_reason_and_asks_n
         turn = await stage.turns.start("ada", None, "?")
         await stage.until(turn, is_step(ToolStatus.RUNNING, "a__b"))
         await stage.turns.close(0)
-        [left] = await stage.store.unfinished()
-        stage.turns.own(await stage.store.go_on(left, 2), failure=TurnCrashesError("why"))
+        [left] = await stage.store.adopt_own()
+        stage.turns.own(left.turn, failure=TurnCrashesError("why"))
         events = await stage.seen(turn)
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Reset", "ToolStep", "TurnFailed", "Done"]
     assert TurnFailed("TURN_CRASHES", "why") in events
     assert (done_of(events).reason, done_of(events).usage) == (DoneReason.ERROR, SPENT)
-    assert await stage.store.open_calls(turn) == []
+    assert stage.store.left_open(turn) == []
 
 
 async def test_what_earlier_lives_have_cost_is_in_the_end() -> None:

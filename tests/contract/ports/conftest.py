@@ -1,7 +1,7 @@
 """Each port with its implementations: the twin of `tests.support.twins`, and the real one."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +12,18 @@ from redis.asyncio import Redis
 
 from dialog_engine.chat.frames import TurnFrames
 from dialog_engine.chat.outbox import Outbox
-from dialog_engine.chat.ports import History, TurnLogs, TurnStore, UnfinishedTurns
+from dialog_engine.chat.ports import Adopted, History, TurnLogs, TurnStore
 from dialog_engine.model import Turn
-from dialog_engine.storage.approvals import SqliteApprovals
-from dialog_engine.storage.archive import SqliteArchive
-from dialog_engine.storage.calls import SqliteCalls
-from dialog_engine.storage.database import open_database
-from dialog_engine.storage.outbox import SqliteOutbox
-from dialog_engine.storage.results import SqliteResults
-from dialog_engine.storage.turns import SqliteTurns
+from dialog_engine.storage.approvals import SqlApprovals
+from dialog_engine.storage.archive import SqlArchive
+from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.database import Database
+from dialog_engine.storage.engines import SqlEngines
+from dialog_engine.storage.outbox import SqlOutbox
+from dialog_engine.storage.postgres import open_postgres
+from dialog_engine.storage.results import SqlResults
+from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.streams import executor as executor_module
 from dialog_engine.streams.catalogue import DisabledTools
 from dialog_engine.streams.executor import CallExecutor
@@ -66,26 +69,38 @@ class Storage:
     history: History
     results: ResultStore
     outbox: Outbox
-    left: UnfinishedTurns
+    adopt: Callable[[], Awaitable[Sequence[Adopted]]]
 
     async def next_life(self, turn: Turn) -> Turn:
         """The turn as the next life of the engine takes it up."""
-        [left] = [each for each in await self.left.unfinished() if each.turn_id == turn.turn_id]
-        return await self.left.go_on(left, left.epoch + 1)
+        [left] = [each.turn for each in await self.adopt() if each.turn.turn_id == turn.turn_id]
+        return left
 
 
-@pytest.fixture(params=["twin", "sqlite"])
+@pytest.fixture(params=["twin", "sqlite", "postgres"])
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Storage]:
     if request.param == "twin":
         store = MemoryStore()
-        yield Storage(store, store, store, store, store, MemoryOutbox(store), store)
+        yield Storage(store, store, store, store, store, MemoryOutbox(store), store.adopt_own)
         return
-    async with open_database(tmp_path / "engine.db") as database:
-        calls = SqliteCalls(database, lambda _: None)
-        turns = SqliteTurns(database, lambda _: None)
-        approvals = SqliteApprovals(database, lambda _: None)
-        archive, results = SqliteArchive(database, calls), SqliteResults(database)
-        yield Storage(turns, calls, approvals, archive, results, SqliteOutbox(database), turns)
+    async with AsyncExitStack() as stack:
+        database: Database
+        if request.param == "sqlite":
+            database = await stack.enter_async_context(open_sqlite(tmp_path / "engine.db"))
+        else:
+            url = request.getfixturevalue("postgres_url")
+            database = await stack.enter_async_context(open_postgres(url, pool_size=4))
+        engine_id = await database.engine_id()
+        calls = SqlCalls(database, engine_id, lambda _: None)
+        yield Storage(
+            SqlTurns(database, engine_id, lambda _: None),
+            calls,
+            SqlApprovals(database, engine_id, lambda _: None, lambda _: "mailbox"),
+            SqlArchive(database, calls),
+            SqlResults(database),
+            SqlOutbox(database, engine_id),
+            lambda: SqlEngines(database, engine_id, lambda _: "mailbox").adopt_own(None),
+        )
 
 
 # --- Logs -----------------------------------------------------------------------------------------------------------

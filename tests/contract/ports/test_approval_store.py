@@ -1,4 +1,4 @@
-"""ApprovalStore: one suite for the SQLite file and for its twin."""
+"""ApprovalStore: one suite for SQLite, for PostgreSQL and for their twin."""
 
 import asyncio
 from typing import Any
@@ -8,10 +8,11 @@ import pytest
 
 from dialog_engine.model import ApprovalStatus, AssistantMessage, Done, DoneReason, ToolCall, Turn, Usage
 from dialog_engine.tool_calls.approvals import question_for, stopped
-from dialog_engine.tool_calls.questions import Asked, Decision, Question
+from dialog_engine.tool_calls.ports import MakeRequest
+from dialog_engine.tool_calls.questions import ApprovalState, Asked, Decision, Question
 from plugins_contract.catalogue import ApprovalPolicy
 from plugins_contract.ids import new_id
-from plugins_contract.messages import EVENT_TYPE, ToolCallRequested
+from plugins_contract.messages import EVENT_TYPE
 from tests.contract.ports.conftest import Storage
 from tests.support.beginnings import begin
 from tests.support.twins import Workshop, failed, tool
@@ -42,8 +43,8 @@ async def waiting(storage: Storage, calls: int = 1) -> tuple[Turn, list[Asked]]:
     return turn, asked
 
 
-def request(turn: Turn, asked: Asked) -> ToolCallRequested:
-    return Workshop().request(turn, asked.call, TOOL, asked.question.arguments)
+def request(asked: Asked) -> MakeRequest:
+    return lambda turn: Workshop().request(turn, asked.call, TOOL, asked.question.arguments)
 
 
 async def enqueued(storage: Storage) -> list[str]:
@@ -60,19 +61,22 @@ async def test_a_call_that_waits_has_no_outbox_row_and_is_not_open(storage: Stor
 
 async def test_approving_puts_the_request_into_the_outbox_and_opens_the_call(storage: Storage) -> None:
     turn, [asked] = await waiting(storage)
-    wanted = request(turn, asked)
+    wanted = request(asked)(turn)
 
-    assert await storage.approvals.decide(turn, asked, APPROVED, wanted, None)
+    assert await storage.approvals.decide(turn.turn_id, asked, APPROVED, lambda _: wanted, None)
 
     assert await enqueued(storage) == [asked.call.correlation_id]
     assert [each.request for each in await storage.history.open_calls(turn)] == [wanted]
+    assert [*await storage.approvals.states([asked.call.correlation_id])] == [
+        ApprovalState(asked.call.correlation_id, asked.question, APPROVED, None, wanted)
+    ]
     assert [*await storage.approvals.waiting(turn)] == []
 
 
 async def test_refusing_answers_the_call(storage: Storage) -> None:
     turn, [asked] = await waiting(storage)
 
-    assert await storage.approvals.decide(turn, asked, REFUSED, None, failed("not approved"))
+    assert await storage.approvals.decide(turn.turn_id, asked, REFUSED, None, failed("not approved"))
 
     [_, message] = await storage.history.told(turn)
     assert message.calls[0].outcome == failed("not approved")
@@ -86,62 +90,68 @@ async def test_of_decisions_at_the_same_time_one_is_taken(storage: Storage) -> N
     turn, [asked] = await waiting(storage)
 
     taken = await asyncio.gather(
-        storage.approvals.decide(turn, asked, REFUSED, None, failed("no")),
-        storage.approvals.decide(turn, asked, APPROVED, request(turn, asked), None),
-        storage.approvals.decide(turn, asked, APPROVED, request(turn, asked), None),
+        storage.approvals.decide(turn.turn_id, asked, REFUSED, None, failed("no")),
+        storage.approvals.decide(turn.turn_id, asked, APPROVED, request(asked), None),
+        storage.approvals.decide(turn.turn_id, asked, APPROVED, request(asked), None),
     )
 
-    assert taken == [True, False, False]
-    assert await enqueued(storage) == []
+    assert sum(taken) == 1
+    [_, message] = await storage.history.told(turn)
+    refused = message.calls[0].outcome is not None
+    assert refused == taken[0]
+    assert await enqueued(storage) == ([] if refused else [asked.call.correlation_id])
 
 
 async def test_what_was_asked_again_is_decided_by_the_new_question_only(storage: Storage) -> None:
     turn, [asked] = await waiting(storage)
     new = question(x="another")
 
-    assert await storage.approvals.ask_again(turn, asked, new)
+    assert await storage.approvals.ask_again(turn.turn_id, asked, new)
 
     again = Asked(asked.call, new)
     assert [*await storage.approvals.waiting(turn)] == [again]
-    assert not await storage.approvals.decide(turn, asked, APPROVED, request(turn, asked), None)
-    assert not await storage.approvals.ask_again(turn, asked, question(x="a third"))
-    assert await storage.approvals.decide(turn, again, APPROVED, request(turn, again), None)
-    assert not await storage.approvals.ask_again(turn, again, question(x="a fourth"))
+    assert not await storage.approvals.decide(turn.turn_id, asked, APPROVED, request(asked), None)
+    assert not await storage.approvals.ask_again(turn.turn_id, asked, question(x="a third"))
+    assert await storage.approvals.decide(turn.turn_id, again, APPROVED, request(again), None)
+    assert not await storage.approvals.ask_again(turn.turn_id, again, question(x="a fourth"))
 
 
 async def test_after_closing_nothing_can_be_approved(storage: Storage) -> None:
     turn, asked = await waiting(storage, 2)
-    await storage.approvals.decide(turn, asked[0], APPROVED, request(turn, asked[0]), None)
+    await storage.approvals.decide(turn.turn_id, asked[0], APPROVED, request(asked[0]), None)
 
     assert [*await storage.approvals.close(turn, stopped())] == [asked[1]]
 
-    assert not await storage.approvals.decide(turn, asked[1], APPROVED, request(turn, asked[1]), None)
+    assert not await storage.approvals.decide(turn.turn_id, asked[1], APPROVED, request(asked[1]), None)
     assert [each.call for each in await storage.history.open_calls(turn)] == [asked[0].call]
     assert await enqueued(storage) == [asked[0].call.correlation_id]
     assert [*await storage.approvals.close(turn, stopped())] == []
 
 
-async def test_an_earlier_life_of_the_turn_decides_nothing(storage: Storage) -> None:
+async def test_a_decision_is_for_the_turn_whoever_runs_it(storage: Storage) -> None:
     turn, [asked] = await waiting(storage)
     later = await storage.next_life(turn)
 
-    assert not await storage.approvals.decide(turn, asked, APPROVED, request(turn, asked), None)
-    assert await storage.approvals.decide(later, asked, APPROVED, request(later, asked), None)
+    assert await storage.approvals.decide(turn.turn_id, asked, APPROVED, request(asked), None)
+
+    [opened] = await storage.history.open_calls(later)
+    assert opened.request.turn == later.epoch
+    assert [*await storage.approvals.waiting(later)] == []
 
 
 async def test_a_turn_that_has_ended_decides_nothing(storage: Storage) -> None:
     turn, [asked] = await waiting(storage)
     await storage.turns.finish(turn, None, Done(turn.turn_id, DoneReason.ERROR, Usage(), None), None)
 
-    assert not await storage.approvals.decide(turn, asked, APPROVED, request(turn, asked), None)
+    assert not await storage.approvals.decide(turn.turn_id, asked, APPROVED, request(asked), None)
     assert await enqueued(storage) == []
 
 
 async def test_the_model_is_told_of_edited_arguments_in_later_turns_too(storage: Storage) -> None:
     turn, [asked] = await waiting(storage)
     edited = Decision(status=ApprovalStatus.EDITED, at=5, arguments={"x": 9})
-    wanted = msgspec.structs.replace(request(turn, asked), arguments={"x": 9})
-    await storage.approvals.decide(turn, asked, edited, wanted, None)
+    wanted = msgspec.structs.replace(request(asked)(turn), arguments={"x": 9})
+    await storage.approvals.decide(turn.turn_id, asked, edited, lambda _: wanted, None)
     await storage.calls.add_result(turn, asked.call, failed("so it goes"))
 
     *_, said, result = await storage.history.messages(turn.session_id)

@@ -1,12 +1,11 @@
-"""TurnStore, CallStore, History and Outbox: one suite for the SQLite file and for its twin."""
+"""TurnStore, CallStore, History and Outbox: one suite for SQLite, for PostgreSQL and for their twin."""
 
 import asyncio
-import sqlite3
 from dataclasses import replace
 
 import pytest
 
-from dialog_engine.errors import SessionNotFoundError, TurnRunningError
+from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
 from dialog_engine.model import (
     AssistantMessage,
     Done,
@@ -60,7 +59,7 @@ async def test_a_turn_begins_with_its_question_in_a_new_session(storage: Storage
 async def test_a_turn_that_was_not_committed_has_no_rounds(storage: Storage) -> None:
     turn, mine = Turn(new_id(), new_id(), "ada"), call(1)
 
-    with pytest.raises((sqlite3.IntegrityError, KeyError)):
+    with pytest.raises(TurnFencedError):
         await storage.calls.add_round(turn, AssistantMessage("", (mine,)), asked(turn, mine), {})
 
     assert [*await storage.outbox.waiting(9)] == []
@@ -122,7 +121,8 @@ async def test_an_earlier_life_cannot_end_a_turn(storage: Storage) -> None:
     turn = await begun(storage)
     later = await storage.next_life(turn)
 
-    assert await storage.turns.finish(turn, AssistantMessage("stale"), done(turn), None) is None
+    with pytest.raises(TurnFencedError):
+        await storage.turns.finish(turn, AssistantMessage("stale"), done(turn), None)
     assert await storage.turns.finish(later, AssistantMessage("now"), done(later), None) is not None
 
 
@@ -132,12 +132,11 @@ async def test_the_next_life_finds_the_turns_that_run_and_no_others(storage: Sto
     await storage.calls.add_round(running, AssistantMessage("", (call(1),)), [], {}, cost=Usage(5, 2))
     await storage.calls.add_round(running, AssistantMessage("", (call(2),)), [], {}, cost=Usage(9, 1))
 
-    [left] = await storage.left.unfinished()
-    later = await storage.left.go_on(left, 2)
+    [left] = await storage.adopt()
+    [later] = await storage.adopt()
 
-    assert left == Turn(running.turn_id, running.session_id, "ada", 1, 2, "00-trace", Usage(14, 3))
-    assert later == replace(left, epoch=2)
-    assert [*await storage.left.unfinished()] == [later]
+    assert left.turn == Turn(running.turn_id, running.session_id, "ada", 2, 2, "00-trace", Usage(14, 3))
+    assert later.turn == replace(left.turn, epoch=3)
 
 
 async def test_a_round_is_its_message_with_its_calls_and_what_is_open_of_them(storage: Storage) -> None:
@@ -214,12 +213,11 @@ async def test_the_whole_of_a_result_is_kept_beside_what_is_shown_of_it(storage:
     assert not await storage.calls.add_result(turn, one, succeeded("later"), WholeResult("later"))
     await storage.calls.add_result(turn, two, succeeded("short"))
 
-    kept = KeptResult(one.correlation_id, "a__b", shown, whole)
+    kept = KeptResult(one.correlation_id, "a__b", whole)
     assert await storage.results.result(turn, name) == kept
     assert await storage.results.result(turn, one.correlation_id) == kept
-    uncut = await storage.results.result(turn, two.correlation_id)
-    assert uncut is not None
-    assert uncut.whole is None
+    uncut = KeptResult(two.correlation_id, "a__b", WholeResult("short"))
+    assert await storage.results.result(turn, two.correlation_id) == uncut
     assert await storage.results.cut_results(turn) == [(one.correlation_id, "a__b")]
 
 
@@ -293,9 +291,9 @@ async def test_a_round_whose_writer_gave_up_waiting_is_there_whole_or_not_at_all
     writing = asyncio.create_task(storage.calls.add_round(turn, AssistantMessage("", (one,)), asked(turn, one), {}))
     await asyncio.sleep(0)
     writing.cancel()
+    await asyncio.wait([writing])
 
     there = [opened.call for opened in await storage.history.open_calls(turn)]
-    await asyncio.wait([writing])
     await breathe()
 
     said = [m for m in await storage.history.messages(turn.session_id) if isinstance(m, AssistantMessage)]
@@ -335,3 +333,54 @@ async def test_a_published_fact_is_gone_and_a_postponed_row_waits_by_itself(stor
     assert again.attempts == 1
     await storage.outbox.published([again])
     assert await waiting(storage) == []
+
+
+async def test_an_earlier_life_of_a_turn_writes_nothing(storage: Storage) -> None:
+    turn, one = await begun(storage), call(1)
+    await storage.calls.add_round(turn, AssistantMessage("", (one,)), asked(turn, one), {})
+    later = await storage.next_life(turn)
+
+    for write in (
+        storage.calls.add_round(turn, AssistantMessage("stale", (call(2),)), [], {}),
+        storage.calls.add_result(turn, one, succeeded("stale")),
+        storage.approvals.close(turn, REFUSED),
+        storage.history.open_calls(turn),
+    ):
+        with pytest.raises(TurnFencedError):
+            await write
+
+    assert [each.call for each in await storage.history.open_calls(later)] == [one]
+    assert [m.content for m in await storage.history.messages(turn.session_id)] == ["Hello!", ""]
+
+
+async def test_messages_that_wait_begin_in_the_order_in_which_they_came(storage: Storage) -> None:
+    running = await begun(storage)
+    first, second = (Turn(new_id(), running.session_id, "ada") for _ in range(2))
+    for waiting_turn in (first, second, first):
+        with pytest.raises(TurnRunningError) as caught:
+            await storage.turns.begin(waiting_turn, "later", queue=True)
+        assert caught.value.turn_id == running.turn_id
+    await storage.turns.finish(running, None, done(running), None)
+
+    for passing in (second, Turn(new_id(), running.session_id, "ada")):
+        with pytest.raises(TurnRunningError) as caught:
+            await storage.turns.begin(passing, "I go first", queue=passing is second)
+        assert caught.value.turn_id == first.turn_id
+
+    await storage.turns.leave(first)
+    await storage.turns.begin(second, "now", queue=True)
+    assert await storage.turns.is_running(second.turn_id)
+    assert not await storage.turns.is_running(first.turn_id)
+
+
+async def test_a_stop_that_was_asked_for_is_known_to_the_next_life(storage: Storage) -> None:
+    turn, other = await begun(storage), await begun(storage)
+
+    assert await storage.turns.request_stop(turn.turn_id)
+
+    assert {each.turn.turn_id: each.stopped for each in await storage.adopt()} == {
+        turn.turn_id: True,
+        other.turn_id: False,
+    }
+    await storage.turns.finish(replace(other, epoch=2), None, done(other), None)
+    assert await storage.turns.request_stop(other.turn_id) is None

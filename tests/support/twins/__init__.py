@@ -6,7 +6,7 @@ They keep the promises of the ports, which `tests/contract/ports` holds them to,
 from tests.support.twins.logs import MemoryLog, MemoryLogs
 from tests.support.twins.models import SPENT, Line, ScriptedModel, asks, says
 from tests.support.twins.stage import Stage, breathe, done_of, is_step, is_text, read_all, steps_of, text_of
-from tests.support.twins.stores import MemoryOutbox, MemoryStore, StoredTurn
+from tests.support.twins.stores import MemoryOutbox, MemoryStore, NoOthers, StoredTurn
 from tests.support.twins.workshop import Behaviour, Execution, Shelf, Workshop, failed, gives, succeeded, tool
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "MemoryLogs",
     "MemoryOutbox",
     "MemoryStore",
+    "NoOthers",
     "ScriptedModel",
     "Shelf",
     "Stage",

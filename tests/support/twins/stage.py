@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 from dialog_engine.chat.service import ChatService, Memory
 from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.errors import ApprovalDecidedError
 from dialog_engine.model import (
     ApprovalStatus,
     ChatEvent,
@@ -16,17 +17,18 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
-from dialog_engine.tool_calls.desk import ApprovalDesk
 from dialog_engine.tool_calls.enhance import enhance
 from dialog_engine.tool_calls.exposure import Exposure
 from dialog_engine.tool_calls.local_tools import LocalTool
+from dialog_engine.tool_calls.pending_approvals import PendingApprovals
 from dialog_engine.tool_calls.pipeline import standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
+from dialog_engine.tool_calls.questions import Decision, Given
 from dialog_engine.tool_calls.read_result import ReadResult
 from dialog_engine.tool_calls.rounds import RESULT_MAX_CHARS, Rounds
 from plugins_contract.clock import RedisClock
 from tests.support.twins.logs import MemoryLog, MemoryLogs
-from tests.support.twins.stores import MemoryStore
+from tests.support.twins.stores import MemoryStore, NoOthers
 from tests.support.twins.workshop import Shelf, Workshop
 from tests.support.waiting import wait_until
 
@@ -64,9 +66,11 @@ class Stage:
         self.turns = self._engine()
 
     async def __aenter__(self) -> "Stage":
+        self._looking = asyncio.create_task(self._look(), name="pending approvals")
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._looking.cancel()
         await self.turns.close(0)
         await self.workshop.close()
 
@@ -74,6 +78,17 @@ class Stage:
         """A whole turn: everything the user saw."""
         turn = await self.turns.start(subject, session_id, text)
         return await self.seen(turn)
+
+    async def decide(self, correlation_id: str, given: Given) -> Decision:
+        """What a person says about a call, as `Approvals` takes it.
+
+        Raises:
+            ApprovalError: it cannot be taken.
+        """
+        while asked := self.store.asked(correlation_id):
+            if decision := await self.pending.decide(*asked, given):
+                return decision
+        raise ApprovalDecidedError("this call waits no more")
 
     async def seen(self, turn: Turn) -> list[TurnEvent]:
         """What the user saw of the turn's present life, when it has ended."""
@@ -88,16 +103,21 @@ class Stage:
         """The engine dies where it stands, and another one takes over. How many turns it resumes."""
         await self.turns.close(0)
         self.turns = self._engine()
-        left = await self.store.unfinished()
-        for turn in left:
-            self.turns.own(await self.store.go_on(turn, turn.epoch + 1))
-        return len(left)
+        adopted = await self.store.adopt_own()
+        for each in adopted:
+            self.turns.own(each.turn, stopped=each.stopped)
+        self._looking.cancel()
+        self._looking = asyncio.create_task(self._look(), name="pending approvals")
+        return len(adopted)
+
+    async def _look(self) -> None:
+        await self.pending.run()
 
     def _life(self, turn: Turn) -> MemoryLog:
         return self.logs.lives[turn.turn_id][-1]
 
     def _engine(self) -> RunningTurns:
-        self.desk = ApprovalDesk(
+        self.pending = PendingApprovals(
             self.store,
             self.tools,
             self.workshop,
@@ -105,7 +125,7 @@ class Stage:
             timeout_seconds=self._approval_seconds,
             note=self.decided.append,
         )
-        rounds = Rounds(self.store, self.workshop, self.desk, self._result_max_chars)
+        rounds = Rounds(self.store, self.workshop, self.pending, self._result_max_chars)
         pipeline = standard_pipeline(
             source=self.tools,
             rounds=rounds,
@@ -113,7 +133,7 @@ class Stage:
             max_rounds=self._max_rounds,
             local=self._local,
             exposure=self._exposure,
-            reader=ReadResult(self.store, self.workshop, self._result_max_chars),
+            reader=ReadResult(self.store, self._result_max_chars),
         )
         service = ChatService(
             enhance(self.model, pipeline),
@@ -123,7 +143,7 @@ class Stage:
             rounds=rounds,
             memory=Memory(100, 10_000),
         )
-        return RunningTurns(service, self.store, self.logs)
+        return RunningTurns(service, self.store, self.logs, NoOthers())
 
 
 async def read_all(stream: AsyncGenerator[ChatEvent]) -> tuple[list[ChatEvent], Exception | None]:

@@ -9,8 +9,8 @@ from typing import TypeVar
 from dialog_engine.chat import facts
 from dialog_engine.chat.archive import CallRecord, MessageRecord
 from dialog_engine.chat.outbox import Outbox, OutboxRow
-from dialog_engine.chat.ports import History, TurnStore, UnfinishedTurns
-from dialog_engine.errors import SessionNotFoundError, TurnRunningError
+from dialog_engine.chat.ports import Adopted, Control, History, TurnStore
+from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
 from dialog_engine.model import (
     AssistantMessage,
     Done,
@@ -21,11 +21,11 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
-from dialog_engine.tool_calls.ports import NOTHING_ASKED, NOTHING_SPENT, NOWHERE, ApprovalStore, CallStore
-from dialog_engine.tool_calls.questions import Approval, Asked, Decision, Question
+from dialog_engine.tool_calls.ports import NOTHING_ASKED, NOTHING_SPENT, NOWHERE, ApprovalStore, CallStore, MakeRequest
+from dialog_engine.tool_calls.questions import Approval, ApprovalState, Asked, Decision, Question
 from dialog_engine.tool_calls.results import KeptResult, ResultStore
 from dialog_engine.tool_calls.rounds import OpenCall
-from dialog_engine.tool_calls.texts import WholeResult
+from dialog_engine.tool_calls.texts import WholeResult, whole_of
 from dialog_engine.tool_calls.views import tool_message
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, encode_request
 from plugins_contract.outcomes import ToolOutcome
@@ -72,7 +72,20 @@ class _Session:
     messages: list[int] = field(default_factory=list[int])
 
 
-class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, UnfinishedTurns, History):
+class NoOthers(Control):
+    """For the one engine of a test: there is nobody to wake."""
+
+    def stop(self, turn_id: str) -> None:
+        pass
+
+    def decision(self) -> None:
+        pass
+
+    def free(self, session_id: str) -> None:
+        pass
+
+
+class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
     """Storage in memory, with one writer: a commit that is on its way happens, whoever waits for it.
 
     `hold["add_round"] = asyncio.Event()` keeps those commits waiting, `refuse["finish"] = error` makes them fail;
@@ -88,29 +101,53 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, UnfinishedTu
         self._sessions: dict[str, _Session] = {}
         self._messages: dict[int, _StoredMessage] = {}
         self._calls: dict[str, _StoredCall] = {}
+        self._waiting_turns: list[Turn] = []
+        self._stops: set[str] = set()
         self._writer = asyncio.Lock()
         self._rows = 0
 
-    async def begin(self, turn: Turn, text: str, *, new_session: bool = False) -> None:
-        def unit() -> None:
+    async def begin(self, turn: Turn, text: str, *, new_session: bool = False, queue: bool = False) -> None:
+        def unit() -> str | None:
             session = self._sessions.get(turn.session_id)
             if new_session:
                 session = self._sessions[turn.session_id] = _Session(turn.subject)
             if session is None or session.subject != turn.subject:
                 raise SessionNotFoundError(f"there is no session {turn.session_id}")
-            if running := [t for t in self._running() if t.turn.session_id == turn.session_id]:
-                raise TurnRunningError(running[0].turn.turn_id)
+            ahead = [stored.turn for stored in self._running()] + self._waiting_turns
+            ids = [each.turn_id for each in ahead if each.session_id == turn.session_id]
+            if ids and ids[0] != turn.turn_id:
+                if queue and turn.turn_id not in ids:
+                    self._waiting_turns.append(turn)
+                return ids[0]
+            self._waiting_turns = [each for each in self._waiting_turns if each.turn_id != turn.turn_id]
             self.turns[turn.turn_id] = StoredTurn(turn)
             self._add(turn, UserMessage(text))
+            return None
 
-        await self._commit("begin", unit)
+        if running := await self._commit("begin", unit):
+            raise TurnRunningError(running)
+
+    async def leave(self, turn: Turn) -> None:
+        def unit() -> None:
+            self._waiting_turns = [each for each in self._waiting_turns if each.turn_id != turn.turn_id]
+
+        await self._commit("leave", unit)
+
+    async def request_stop(self, turn_id: str) -> str | None:
+        self._stops.add(turn_id)
+        return "this engine" if await self.is_running(turn_id) else None
+
+    async def is_running(self, turn_id: str) -> bool:
+        return any(stored.turn.turn_id == turn_id for stored in self._running())
 
     async def finish(
         self, turn: Turn, message: AssistantMessage | None, done: Done, failure: TurnFailed | None
     ) -> int | None:
         def unit() -> int | None:
             stored = self.turns[turn.turn_id]
-            if stored.status != "running" or stored.turn.epoch != turn.epoch:
+            if stored.turn.epoch != turn.epoch:
+                raise TurnFencedError(turn.turn_id)
+            if stored.status != "running":
                 return None
             stored.status = {"cancelled": "cancelled", "error": "failed"}.get(done.reason, "done")
             stored.done, stored.failure = done, failure
@@ -119,16 +156,16 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, UnfinishedTu
 
         return await self._commit("finish", unit)
 
-    async def unfinished(self) -> Sequence[Turn]:
-        return [stored.turn for stored in self._running()]
+    async def adopt_own(self) -> Sequence[Adopted]:
+        """Take up what an earlier life of the engine left, as `Engines` does."""
 
-    async def go_on(self, turn: Turn, epoch: int) -> Turn:
-        def unit() -> Turn:
-            stored = self.turns[turn.turn_id]
-            stored.turn = replace(stored.turn, epoch=epoch)
-            return stored.turn
+        def unit() -> list[Adopted]:
+            for stored in self._running():
+                stored.turn = replace(stored.turn, epoch=stored.turn.epoch + 1)
+            turns = [stored.turn for stored in self._running()]
+            return [Adopted(turn, turn.turn_id in self._stops, crashes=1, rows=()) for turn in turns]
 
-        return await self._commit("go_on", unit)
+        return await self._commit("adopt_own", unit)
 
     async def add_round(
         self,
@@ -143,7 +180,7 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, UnfinishedTu
     ) -> int:
         def unit() -> int:
             asked = {request.correlation_id: request for request in requests}
-            stored = self.turns[turn.turn_id]
+            stored = self._fenced(turn)
             stored.turn = replace(stored.turn, rounds=stored.turn.rounds + 1, usage=stored.turn.usage + cost)
             for call in message.tool_calls:
                 self._calls[call.correlation_id] = _StoredCall(call, turn.turn_id, asked.get(call.correlation_id))
@@ -163,6 +200,7 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, UnfinishedTu
         self, turn: Turn, call: ToolCall, outcome: ToolOutcome, whole: WholeResult | None = None
     ) -> bool:
         def unit() -> bool:
+            self._fenced(turn)
             first = self._answer(call.correlation_id, outcome)
             if first:
                 self._calls[call.correlation_id].whole = whole
@@ -173,13 +211,9 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, UnfinishedTu
     async def result(self, turn: Turn, name: str) -> KeptResult | None:
         for stored in self._calls.values() if len(name) >= 8 else ():
             if stored.call.correlation_id.endswith(name) and self._is_of(turn, stored) and stored.outcome:
-                return KeptResult(stored.call.correlation_id, stored.call.name, stored.outcome, stored.whole)
+                whole = stored.whole or whole_of(stored.outcome)
+                return KeptResult(stored.call.correlation_id, stored.call.name, whole)
         return None
-
-    def forget_wholes(self) -> None:
-        """What is left in a copy of a session that another engine has."""
-        for stored in self._calls.values():
-            stored.whole = None
 
     async def cut_results(self, turn: Turn) -> Sequence[tuple[str, str]]:
         cut = [each.call for each in self._calls.values() if each.whole and self._is_of(turn, each)]
@@ -190,32 +224,47 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, UnfinishedTu
         return (here.session_id, here.subject) == (turn.session_id, turn.subject)
 
     async def waiting(self, turn: Turn) -> Sequence[Asked]:
-        return await self._commit("waiting", lambda: self._waiting(turn))
+        def unit() -> list[Asked]:
+            self._fenced(turn)
+            return self._waiting(turn.turn_id)
+
+        return await self._commit("waiting", unit)
+
+    async def states(self, correlation_ids: Sequence[str]) -> Sequence[ApprovalState]:
+        found = [self._calls[each] for each in correlation_ids if each in self._calls]
+        return [
+            ApprovalState(
+                each.call.correlation_id, each.approval.question, each.approval.decision, each.outcome, each.request
+            )
+            for each in found
+            if each.approval
+        ]
 
     async def decide(
         self,
-        turn: Turn,
+        turn_id: str,
         asked: Asked,
         decision: Decision,
-        request: ToolCallRequested | None,
+        request: MakeRequest | None,
         outcome: ToolOutcome | None,
     ) -> bool:
         def unit() -> bool:
-            if not self._stands(turn, asked):
+            if not self._stands(turn_id, asked):
                 return False
             stored = self._calls[asked.call.correlation_id]
-            stored.approval, stored.request = Approval(asked.question, decision), request
-            if request is not None:
-                self._event(EVENT_TYPE, request.correlation_id, encode_request(request))
+            wanted = request(self.turns[turn_id].turn) if request else None
+            stored.approval, stored.request = Approval(asked.question, decision), wanted
+            if wanted is not None:
+                self._event(EVENT_TYPE, wanted.correlation_id, encode_request(wanted))
             if outcome is not None:
                 self._answer(asked.call.correlation_id, outcome)
             return True
 
         return await self._commit("decide", unit)
 
-    async def ask_again(self, turn: Turn, asked: Asked, question: Question) -> bool:
+    async def ask_again(self, turn_id: str, asked: Asked, question: Question) -> bool:
         def unit() -> bool:
-            if not self._stands(turn, asked):
+            if not self._stands(turn_id, asked):
                 return False
             self._calls[asked.call.correlation_id].approval = Approval(question)
             return True
@@ -224,7 +273,8 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, UnfinishedTu
 
     async def close(self, turn: Turn, outcome: ToolOutcome) -> Sequence[Asked]:
         def unit() -> list[Asked]:
-            closed = self._waiting(turn)
+            self._fenced(turn)
+            closed = self._waiting(turn.turn_id)
             for each in closed:
                 self._answer(each.call.correlation_id, outcome)
             return closed
@@ -260,25 +310,43 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, UnfinishedTu
 
     async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
         def unit() -> list[OpenCall]:
-            return [
-                OpenCall(stored.call, stored.request)
-                for stored in self._calls.values()
-                if stored.turn_id == turn.turn_id and stored.outcome is None and stored.request is not None
-            ]
+            self._fenced(turn)
+            return self.left_open(turn)
 
         return await self._commit("open_calls", unit)
 
-    def _waiting(self, turn: Turn) -> list[Asked]:
+    def left_open(self, turn: Turn) -> list[OpenCall]:
+        """The open calls of a turn, whether or not it runs."""
+        return [
+            OpenCall(stored.call, stored.request)
+            for stored in self._calls.values()
+            if stored.turn_id == turn.turn_id and stored.outcome is None and stored.request is not None
+        ]
+
+    def asked(self, correlation_id: str) -> tuple[str, Asked] | None:
+        """The turn and the question of a call that waits for approval."""
+        turn_id = self._calls[correlation_id].turn_id
+        if self.turns[turn_id].status != "running":
+            return None
+        found = [each for each in self._waiting(turn_id) if each.call.correlation_id == correlation_id]
+        return (turn_id, found[0]) if found else None
+
+    def _waiting(self, turn_id: str) -> list[Asked]:
         return [
             Asked(stored.call, stored.approval.question)
             for stored in self._calls.values()
-            if stored.turn_id == turn.turn_id and stored.outcome is None
+            if stored.turn_id == turn_id and stored.outcome is None
             if stored.approval is not None and stored.approval.decision is None
         ]
 
-    def _stands(self, turn: Turn, asked: Asked) -> bool:
-        stored = self.turns[turn.turn_id]
-        return stored.status == "running" and stored.turn.epoch == turn.epoch and asked in self._waiting(turn)
+    def _stands(self, turn_id: str, asked: Asked) -> bool:
+        return self.turns[turn_id].status == "running" and asked in self._waiting(turn_id)
+
+    def _fenced(self, turn: Turn) -> StoredTurn:
+        stored = self.turns.get(turn.turn_id)
+        if stored is None or stored.status != "running" or stored.turn.epoch != turn.epoch:
+            raise TurnFencedError(turn.turn_id)
+        return stored
 
     def _running(self) -> list[StoredTurn]:
         return [stored for stored in self.turns.values() if stored.status == "running"]

@@ -16,7 +16,6 @@ from dialog_engine.model import (
     Turn,
 )
 from dialog_engine.tool_calls.ports import ToolCalls, ToolSource
-from dialog_engine.tool_calls.results import Answers
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested
@@ -86,7 +85,7 @@ class _Job:
     tell: Callable[[CallUpdate], None] | None = None
 
 
-class Workshop(ToolCalls, Answers):
+class Workshop(ToolCalls):
     """ToolCalls whose worker is here: it outlives the engines of a test, as Redis and the workers do.
 
     `executed` lists the correlation ids of all executions. Until it is `staffed` nothing begins; `deaf` workers, and
@@ -136,15 +135,6 @@ class Workshop(ToolCalls, Answers):
 
     async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
         return {request.correlation_id: await self._stop(request) for request in requests}
-
-    async def outcome(self, correlation_id: str) -> ToolOutcome | None:
-        job = self._jobs.get(correlation_id)
-        return job.outcome if job else None
-
-    def forget_answers(self) -> None:
-        """As Redis does after a day."""
-        for job in self._jobs.values():
-            job.outcome = None
 
     async def staff(self, behaviours: Mapping[str, Behaviour]) -> None:
         """Now there is a worker, and this is what its tools do."""

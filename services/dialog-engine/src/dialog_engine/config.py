@@ -102,6 +102,9 @@ class Settings(RedisSettings, BaseSettings):
     max_message_chars: int = Field(100_000, ge=1, description="Longest message a user may send.")
 
     enable_mcp: bool = Field(True, description="Offer tools. When false every tool call is answered DISABLED.")
+    tools_wait_seconds: float = Field(
+        30, ge=0, description="How long after its start the engine is not ready because MCP servers are still starting."
+    )
     mcp_request_timeout_ms: int = Field(
         30_000,
         ge=100,

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import logging
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from redis.asyncio import Redis
@@ -16,9 +18,10 @@ from dialog_engine.storage.database import Database
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.streams.relay import Relay
 from dialog_engine.streams.watch import RedisWatch
-from dialog_engine.tool_calls.directory import ToolDirectory
+from dialog_engine.tool_calls.directory import ServerView, ToolDirectory
 from dialog_engine.tool_calls.pending_approvals import PendingApprovals
 from plugins_contract.backlog import read_backlog
+from plugins_contract.catalogue import ServerState
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import GROUP, Keys
 
@@ -26,6 +29,33 @@ log = logging.getLogger(__name__)
 
 SCRAPE_SECONDS = 2.0
 """How long a scrape waits for Redis; without it the engine's own numbers are told."""
+FIRST_WORKER_SECONDS = 10.0
+"""How long an engine that has started waits for Redis and for a worker that was started beside it."""
+
+
+class StartGate:
+    """Whether the engine has come up: it finds the tools of every configured server, or has waited long enough.
+
+    Only workers know the configuration, and each publishes all servers of it at once. Once open, it stays open.
+    """
+
+    def __init__(self, wait_seconds: float, *, now: Callable[[], float] = time.monotonic) -> None:
+        """`wait_seconds`: how long servers may take to be listed for the first time, from now on."""
+        self._wait_seconds = wait_seconds
+        self._now = now
+        self._began_at = now()
+        self._open = False
+
+    def opened(self, servers: Sequence[ServerView], *, workers: int | None, redis: bool) -> bool:
+        """Whether it is open. `workers` is None where tools are switched off."""
+        waited = self._now() - self._began_at
+        if workers is None:
+            self._open = True
+        elif redis and workers:
+            self._open |= not any(server.starting for server in servers) or waited >= self._wait_seconds
+        else:
+            self._open |= waited >= min(FIRST_WORKER_SECONDS, self._wait_seconds)
+        return self._open
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +74,7 @@ class Readings:
     keys: Keys
     metrics: Metrics
     has_workers: bool
+    gate: StartGate
 
     async def readiness(self) -> Readiness:
         """Whether requests can be served, and how each part is."""
@@ -54,14 +85,24 @@ class Readings:
         except StorageUnavailableError as error:
             waiting, oldest_ms, storage = 0, 0, str(error)
         workers = self.tools.workers if self.has_workers else None
+        servers, redis = self.tools.servers, self.watch.available
         parts = {
             "storage": storage,
-            "redis": "ok" if self.watch.available else "unavailable",
+            "redis": "ok" if redis else "unavailable",
             "workers": workers,
             "tools": len(self.tools.tools()),
+            "serversNotReady": {
+                each.catalogue.server: each.state for each in servers if each.state is not ServerState.READY
+            },
             "outbox": {"waiting": waiting, "oldestMs": oldest_ms},
         }
-        return Readiness(storage == "ok", not self.watch.available or workers == 0, parts)
+        opened = self.gate.opened(servers, workers=workers, redis=redis)
+        if storage != "ok":
+            return Readiness("unready", parts)
+        if not opened:
+            return Readiness("starting", parts)
+        whole = redis and workers != 0 and not any(each.starting for each in servers)
+        return Readiness("ready" if whole else "degraded", parts)
 
     async def scrape(self) -> bytes:
         """The metrics, with what is measured at the time of the scrape."""

@@ -24,7 +24,7 @@ from dialog_engine.llm.clients import Wrap, open_llm
 from dialog_engine.loops import kept_running, left_when
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm
-from dialog_engine.readings import Readings
+from dialog_engine.readings import Readings, StartGate
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
 from dialog_engine.storage.calls import SqlCalls
@@ -183,6 +183,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             keys=keys,
             metrics=metrics,
             has_workers=settings.enable_mcp,
+            gate=StartGate(settings.tools_wait_seconds),
         )
         yield Services(
             about=_about(settings),

@@ -13,6 +13,7 @@ class ServerState(StrEnum):
     """How a worker's connection to one MCP server is doing."""
 
     CONNECTING = "connecting"
+    """Since the worker's start it was neither listed nor failed."""
     READY = "ready"
     FAILED = "failed"
     """Not connected; the owner keeps trying."""

@@ -11,17 +11,8 @@
 | `plugins.catalog` | set of server names | workers | permanent |
 | `plugins.catalog:<server>` | hash | workers | 7 days after the last heartbeat |
 | `dialog.turns:<turnId>` | stream | the engine that runs the turn | 24 h after its last entry |
-| `dialog.runs` | sorted set: turn, end of its lease | the engines that run turns | permanent; empty when nothing runs |
-| `dialog.runs:<turnId>` | hash | the engine that runs the turn | 30 days after its last step |
-| `dialog.sessions:<sessionId>` | hash | the engine that runs the session's turn | 30 days after its last turn |
-| `dialog.subjects:<subject>` | sorted set: session, last change | engines | 30 days after the last change |
-| `dialog.waiting:<sessionId>` | hash: turn, its place | engines | 8 seconds after it was last asked for |
-| `dialog.seeded:<engineId>` | hash | that engine | 30 days |
-| `dialog.forgotten` | sorted set: session, time | engines | 30 days after the last deletion |
 | `dialog.control` | pub/sub channel | engines | nothing stored |
 | `events.ltm`, `events.analytics` | streams, about 100,000 entries | engine (relay) | permanent |
-
-Where 30 days stand, `SESSION_COPY_DAYS` may say otherwise.
 """
 
 from dataclasses import dataclass
@@ -83,39 +74,9 @@ class Keys:
         return f"{self.prefix}dialog.turns:{turn_id}"
 
     @property
-    def runs(self) -> str:
-        """The turns that run anywhere, by the end of their leases in Unix milliseconds on the clock of Redis."""
-        return f"{self.prefix}dialog.runs"
-
-    def run(self, turn_id: str) -> str:
-        """Who runs a turn, in which epoch, whether its end was asked for, and decisions on calls on their way to it."""
-        return f"{self.prefix}dialog.runs:{turn_id}"
-
-    def session(self, session_id: str) -> str:
-        """The copy of one session that every engine can read."""
-        return f"{self.prefix}dialog.sessions:{session_id}"
-
-    def waiting(self, session_id: str) -> str:
-        """The turns that wait for the running turn of a session, each with when it came and how long its place is
-        kept. Goes with the last of them, seconds after it."""
-        return f"{self.prefix}dialog.waiting:{session_id}"
-
-    def sessions_of(self, subject: str) -> str:
-        """The sessions of one subject, by the time of their last change."""
-        return f"{self.prefix}dialog.subjects:{subject}"
-
-    def seeded(self, engine_id: str) -> str:
-        """The mark of one engine: it has shared what it has, and Redis has not lost its data since."""
-        return f"{self.prefix}dialog.seeded:{engine_id}"
-
-    @property
-    def forgotten(self) -> str:
-        """The sessions that were deleted, for engines that still hold a copy."""
-        return f"{self.prefix}dialog.forgotten"
-
-    @property
     def engines(self) -> str:
-        """Pub/sub among engines: a turn is to be stopped, a session is free. Losing one costs latency only."""
+        """Pub/sub among engines: a turn shall be stopped, a call was decided on, a session is free. Losing one costs a
+        second."""
         return f"{self.prefix}dialog.control"
 
     def route(self, stream: str) -> str:
@@ -126,4 +87,4 @@ class Keys:
     def permanent(self) -> frozenset[str]:
         """The keys that stay for ever. Every other key has a TTL."""
         routes = (self.route(stream) for stream in ROUTED)
-        return frozenset({self.requests, self.dead, self.catalogue, self.runs, *routes})
+        return frozenset({self.requests, self.dead, self.catalogue, *routes})

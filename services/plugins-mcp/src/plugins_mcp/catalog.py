@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
 from plugins_contract.catalogue import (
     HEARTBEAT_SECONDS,
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 LIFETIME_SECONDS = 7 * 24 * 3600
 ANNOUNCEMENT = b'{"kind":"catalogue"}'
+View: TypeAlias = tuple[ServerHealth, str | None]
+"""What is said of one server: how it does, and the digest of its catalogue."""
 
 
 class CataloguePublisher:
@@ -39,7 +42,7 @@ class CataloguePublisher:
         self._clock = clock
         self._field = f"worker:{worker}"
         self._changed = changed
-        self._published: dict[str, object] = {}
+        self._published: dict[str, View] = {}
 
     async def run(self) -> None:
         """Publish, for ever."""
@@ -58,14 +61,30 @@ class CataloguePublisher:
                 pass  # nothing changed: time for the next heartbeat
 
     async def publish(self) -> None:
-        """Write heartbeats, and catalogues that are new. Raises what redis raises."""
+        """Write heartbeats, and catalogues that are new. Raises what redis raises.
+
+        All of it is one transaction: whoever sees this worker sees every server of its configuration, also those that
+        were not listed yet, and no server is said to be ready before its tools can be read.
+        """
         catalogues = self._servers.catalogues()
         health = self._servers.health()
+        look = self._redis.pipeline(transaction=False)
+        for name in health:
+            look.hgetall(self._keys.catalogue_of(name))
+        stored: list[Mapping[bytes, bytes]] = await look.execute()
+        views: dict[str, View] = {}
+        write = self._redis.pipeline(transaction=True)
         news = False
-        for name, state in health.items():
-            news |= await self._publish_one(name, state, catalogues.get(name))
+        for (name, state), fields in zip(health.items(), stored, strict=True):
+            catalogue = catalogues.get(name)
+            views[name] = (state, catalogue.digest() if catalogue else None)
+            news |= self._write_one(
+                write, name, state, catalogue, fields, news=self._published.get(name) != views[name]
+            )
         if news:
-            await self._redis.publish(self._keys.control, ANNOUNCEMENT)
+            write.publish(self._keys.control, ANNOUNCEMENT)
+        await write.execute()
+        self._published = views
 
     async def withdraw(self) -> None:
         """Take this worker's view back, as it ends. Raises what redis raises."""
@@ -75,16 +94,21 @@ class CataloguePublisher:
         pipeline.publish(self._keys.control, ANNOUNCEMENT)
         await pipeline.execute()
 
-    async def _publish_one(self, name: str, health: ServerHealth, catalogue: ServerCatalogue | None) -> bool:
-        """Write the view of one server. True when it is news."""
+    def _write_one(
+        self,
+        pipeline: Pipeline,
+        name: str,
+        health: ServerHealth,
+        catalogue: ServerCatalogue | None,
+        fields: Mapping[bytes, bytes],
+        *,
+        news: bool,
+    ) -> bool:
+        """Add to `pipeline` what is to be written of one server, which has these `fields` now. True when it is news."""
         key = self._keys.catalogue_of(name)
-        view = (health, catalogue.digest() if catalogue else None)
-        news = self._published.get(name) != view
-        fields: Any = await self._redis.hgetall(key)
         # A worker that has lost its server does not put what it once saw in place of what others see now; what
         # vanished with the data of Redis is written again.
         write = b"version" not in fields or (news and health.state is ServerState.READY)
-        pipeline = self._redis.pipeline(transaction=False)
         beat = self._beat(health)
         pipeline.hset(key, self._field, msgspec.json.encode(beat))  # pyright: ignore[reportArgumentType]
         if catalogue is not None and write:
@@ -92,11 +116,10 @@ class CataloguePublisher:
             pipeline.hset(key, mapping=content)
         empty: Any = msgspec.json.encode(ServerCatalogue(server=name))
         pipeline.hsetnx(key, "catalogue", empty)
+        if stale := self._stale(fields):
+            pipeline.execute_command("HDEL", key, *stale)
         pipeline.expire(key, LIFETIME_SECONDS)
         pipeline.sadd(self._keys.catalogue, name)
-        await pipeline.execute()
-        await self._forget_stale(key, fields)
-        self._published[name] = view
         return news or (catalogue is not None and write)
 
     def _beat(self, health: ServerHealth) -> ServerHeartbeat:
@@ -106,13 +129,11 @@ class CataloguePublisher:
             state=health.state, at=now, error=health.error, breaker=health.breaker, retry_at=retry_at
         )
 
-    async def _forget_stale(self, key: str, fields: Mapping[bytes, bytes]) -> None:
-        """Drop the views of workers that have long gone."""
+    def _stale(self, fields: Mapping[bytes, bytes]) -> list[bytes]:
+        """The fields of workers that have long gone."""
         oldest = self._clock.now_ms() - 10 * HEARTBEAT_STALE_MS
-        stale = [
+        return [
             field
             for field, value in fields.items()
             if field.startswith(b"worker:") and msgspec.json.decode(value, type=ServerHeartbeat).at < oldest
         ]
-        if stale:
-            await self._redis.execute_command("HDEL", key, *stale)

@@ -11,6 +11,7 @@ from dialog_engine.chat.ports import History, TurnStore
 from dialog_engine.chat.story import story
 from dialog_engine.model import (
     AnsweredBy,
+    ApprovalStatus,
     ApprovalStep,
     AssistantMessage,
     ChatEvent,
@@ -42,7 +43,6 @@ from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat
 from dialog_engine.tool_calls.questions import Asked
 from dialog_engine.tool_calls.rounds import OpenCall, Rounds
 from dialog_engine.tool_calls.steps import Steps
-from plugins_contract.outcomes import ToolOutcome
 
 
 @dataclass(slots=True)
@@ -60,8 +60,8 @@ class Draft:
     """How the model ended."""
     model: str | None = None
     """Which model spoke last."""
-    open_steps: dict[str, ToolStep] = field(default_factory=dict[str, ToolStep])
-    """The last step shown of each call that has not ended for the user, by correlation id."""
+    asked: dict[str, ApprovalStep] = field(default_factory=dict[str, ApprovalStep])
+    """The questions about calls that were shown, and no decision on them, by correlation id."""
 
     def follow(self, event: ChatEvent) -> None:
         """Take account of `event`."""
@@ -74,12 +74,12 @@ class Draft:
                 self._first_token()
             case MessageFinished():
                 self.text, self.reasoning = Pieces(), Pieces()
-            case ToolStep(status=status, call=call, round=number):
+            case ToolStep(round=number):
                 self.round = number
-                if status.final:
-                    self.open_steps.pop(call.correlation_id, None)
-                else:
-                    self.open_steps[call.correlation_id] = event
+            case ApprovalStep(status=ApprovalStatus.ASKED, call=call):
+                self.asked[call.correlation_id] = event
+            case ApprovalStep(call=call):
+                self.asked.pop(call.correlation_id, None)
             case AnsweredBy(model):
                 self.model = model
             case TokensSpent(usage):
@@ -87,7 +87,7 @@ class Draft:
             case StreamEnd(finish, usage):
                 self.reason = _done_reason(finish)
                 self.usage = usage
-            case ApprovalStep() | RoundComplete() | ToolCallEvent():
+            case RoundComplete() | ToolCallEvent():
                 pass
 
     def message(self, *, interrupted: bool) -> AssistantMessage | None:
@@ -184,14 +184,13 @@ class ChatService:
             yield failure
         yield done
 
-    async def _cancelled_calls(self, turn: Turn, draft: Draft) -> AsyncGenerator[ToolStep]:
+    async def _cancelled_calls(self, turn: Turn, draft: Draft) -> AsyncGenerator[ToolStep | ApprovalStep]:
         never_run = stopped()
         # First of all: from here on nothing can be approved, so that the open calls are all there will ever be.
         unapproved = await self._approvals.close(turn, never_run)
         open_calls = await self._history.open_calls(turn)
-        still_open = {each.call.correlation_id for each in [*open_calls, *unapproved]}
-        for step, outcome in await self._ended_unseen(turn, draft, still_open):
-            yield Steps(turn, step.round, {step.call.correlation_id: step.server}).finished(step.call, outcome)
+        async for step in self._decided_unseen(turn, draft, {each.call.correlation_id for each in unapproved}):
+            yield step
         if not open_calls and not unapproved:
             return
         steps = Steps(turn, max(draft.round, turn.rounds), _servers(open_calls, unapproved))
@@ -202,16 +201,18 @@ class ChatService:
             outcome = await self._rounds.add_result(turn, open_call.call, outcomes[open_call.call.correlation_id])
             yield steps.finished(open_call.call, outcome)
 
-    async def _ended_unseen(
-        self, turn: Turn, draft: Draft, still_open: Collection[str]
-    ) -> list[tuple[ToolStep, ToolOutcome]]:
-        """Calls that are answered in the store, such as by a refusal, and whose last step was not shown before the stop."""
-        steps = {i: step for i, step in draft.open_steps.items() if i not in still_open}
-        if not steps:
-            return []
-        calls = {each.call.correlation_id: each for message in await self._history.told(turn) for each in message.calls}
-        outcomes = {i: calls[i].outcome for i in steps if i in calls}
-        return [(steps[i], outcome) for i, outcome in outcomes.items() if outcome is not None]
+    async def _decided_unseen(
+        self, turn: Turn, draft: Draft, undecided: Collection[str]
+    ) -> AsyncGenerator[ToolStep | ApprovalStep]:
+        """Decisions that were committed, by whichever engine, and that the turn was stopped before it showed."""
+        asked = {i: step for i, step in draft.asked.items() if i not in undecided}
+        for state in await self._approvals.states([*asked]) if asked else ():
+            step = asked[state.correlation_id]
+            steps = Steps(turn, step.round, {state.correlation_id: step.server})
+            if state.decision is not None:
+                yield steps.decided(step.call, state.decision)
+            if state.outcome is not None:
+                yield steps.finished(step.call, state.outcome)
 
     async def _gone_on_with(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
         async with aclosing(self._calls_left_open(turn)) as events:

@@ -160,19 +160,21 @@ class RunningTurns:
                 self.queue.wake(turn.session_id)
                 raise
 
-    async def cancel(self, turn_id: str) -> None:
-        """Stop a turn, wherever it runs, and wait until its last event is in its log.
+    async def cancel(self, turn_id: str) -> bool:
+        """Stop a turn, wherever it runs, and wait until its last event is in its log. Whether it ran.
 
         Raises:
             StorageUnavailableError: it runs elsewhere, and its engine cannot be asked now.
         """
+        ran = False
         while not await self._cancel_here(turn_id):
-            owner = await self._store.request_stop(turn_id)
-            if owner is None:
-                return
+            if await self._store.request_stop(turn_id) is None:
+                return ran
+            ran = True
             self._control.stop(turn_id)
             while turn_id not in self._running and await self._store.is_running(turn_id):  # noqa: ASYNC110 -- a row
                 await asyncio.sleep(POLL_SECONDS)
+        return True
 
     async def _cancel_here(self, turn_id: str) -> bool:
         """False when it does not run here, or not to its end."""

@@ -169,7 +169,7 @@ async def _on_http(_: Request, error: Exception) -> JSONResponse:
 
 async def _on_anything(request: Request, error: Exception) -> JSONResponse:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "INTERNAL_ERROR", "the engine made a mistake; it was logged")
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "INTERNAL_ERROR", "internal error; it was logged")
 
 
 def _says_json(request: Request) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Request
 
@@ -29,10 +29,9 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether requests can be served. `parts` says how each part is."""
+    """Whether requests can be served: they can when it is ready or degraded. `parts` says how each part is."""
 
-    ready: bool
-    degraded: bool
+    status: Literal["starting", "ready", "degraded", "unready"]
     parts: dict[str, Any]
 
 

@@ -15,7 +15,10 @@ from dialog_engine.http.services import Services
 from dialog_engine.model import Done, DoneReason, Reset, TurnEvent, TurnStarted
 
 RETOLD_EPOCH = 1_000_000_000
-"""The epoch of events that are made anew when a turn has ended: after every one that it lived through."""
+"""The epoch of events that are made anew when a turn has ended, for a new reader; for others it is the next one.
+
+Both come after every epoch that the turn lived through.
+"""
 END_SECONDS = 1.0
 """How long the end of a turn may take from the database into the log."""
 LOOK_SECONDS = 0.05
@@ -41,7 +44,7 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
             return
         except LogGoneError:
             newest = await engine.frames.newest(turn_id)
-            if newest is None:
+            if newest is None or Cursor.parse(newest.id) <= Cursor.parse(place):
                 return  # the client comes back
         # First the place, then what is stored: nothing that was said up to that place is left out.
         record = await engine.archive.turn(subject, turn_id)
@@ -52,21 +55,21 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
 
 async def of_ended(engine: Services, subject: str, record: TurnRecord, after: Cursor) -> AsyncGenerator[Batch]:
     """What is left to tell of a turn that has ended: nothing at all to who has seen its end."""
-    if after.epoch >= RETOLD_EPOCH:
-        return
-    try:
-        # The end of a turn is committed first, and told after that.
-        await _come_to_its_end(engine, record.turn_id)
-        async with aclosing(engine.frames.kept(record.turn_id, after)) as batches:
-            async for batch in batches:
-                yield batch
-                after = Cursor.parse(batch[-1].id)
-        newest = await engine.frames.newest(record.turn_id)
-        if newest is not None and newest.name == DONE:
-            return
-    except LogGoneError:
-        pass
-    yield _retold(record, await _messages(engine, subject, record), to_a_new_reader=after == START)
+    if after.epoch < RETOLD_EPOCH:
+        try:
+            # The end of a turn is committed first, and told after that.
+            await _come_to_its_end(engine, record.turn_id)
+            async with aclosing(engine.frames.kept(record.turn_id, after)) as batches:
+                async for batch in batches:
+                    yield batch
+                    after = Cursor.parse(batch[-1].id)
+            newest = await engine.frames.newest(record.turn_id)
+            if newest is not None and newest.name == DONE:
+                return
+        except LogGoneError:
+            pass
+    if rest := _retold(record, await _messages(engine, subject, record), after):
+        yield rest
 
 
 async def _come_to_its_end(engine: Services, turn_id: str) -> None:
@@ -83,9 +86,14 @@ async def _messages(engine: Services, subject: str, record: TurnRecord) -> Seque
     return messages
 
 
-def _retold(record: TurnRecord, messages: Sequence[MessageRecord], *, to_a_new_reader: bool) -> Batch:
-    """An ended turn from what was stored of it. One who has read a part of it is told to forget that."""
+def _retold(record: TurnRecord, messages: Sequence[MessageRecord], after: Cursor) -> Batch:
+    """What a reader at `after` still needs of an ended turn, from what was stored of it.
+
+    One who has read a part of its log is told to forget that.
+    """
     told = story(record.turn_id, messages)
+    to_a_new_reader = after == START or after.epoch == RETOLD_EPOCH
+    epoch = RETOLD_EPOCH if to_a_new_reader else RETOLD_EPOCH + 1
     anew: list[TurnEvent] = (
         [TurnStarted(record.turn_id, record.session_id), *told] if to_a_new_reader else [Reset(LOST, told)]
     )
@@ -93,7 +101,8 @@ def _retold(record: TurnRecord, messages: Sequence[MessageRecord], *, to_a_new_r
         anew.append(record.failure)
     reason = DoneReason(record.reason or DoneReason.ERROR)
     anew.append(Done(record.turn_id, reason, record.usage, record.ttft_ms, record.model))
-    return [_frame(f"{RETOLD_EPOCH}-{number}", event) for number, event in enumerate(anew, 1)]
+    places = (Cursor(epoch, seq) for seq in range(1, len(anew) + 1))
+    return [_frame(str(place), event) for place, event in zip(places, anew, strict=True) if place > after]
 
 
 def _frame(event_id: str, event: TurnEvent) -> Frame:

@@ -93,7 +93,17 @@ class PostgresDatabase(Database):
         return new_id()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        """A cancellation takes back what has not begun, and waits for what has: so the next unit comes after it."""
+        submitted = self._threads.submit(work)
+        done = asyncio.wrap_future(submitted)
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            if not submitted.cancel():
+                await asyncio.wait([done])
+                with contextlib.suppress(asyncio.CancelledError):
+                    done.exception()  # the caller that would see it is gone
+            raise
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
         return self._served(lambda connection: connection.execute(sql.encode(), parameters).fetchall())

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from contextlib import aclosing
-from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
@@ -37,6 +36,7 @@ class CatalogueReader(ToolDirectory):
         self._announcements = announcements
         self._keys = keys
         self._clock = clock
+        self._names: list[str] = []
         self._servers: tuple[ServerView, ...] = ()
         self._tools: dict[str, ToolEntry] = {}
         self._changed = asyncio.Event()
@@ -75,17 +75,13 @@ class CatalogueReader(ToolDirectory):
 
     async def refresh(self) -> None:
         """Read the catalogue now. An entry that this release cannot read is left out. Raises what redis raises."""
-        names = sorted(name.decode() for name in await _all(self._redis.smembers(self._keys.catalogue)))
-        if not names:
+        stored = await self._stored()
+        if not stored:
             # Redis has lost it. Workers put it back with their next heartbeat, and what they offer stays on offer.
             self._servers = tuple(_unreported(view.catalogue) for view in self._servers)
             return
-        pipeline = self._redis.pipeline(transaction=False)
-        for name in names:
-            pipeline.hgetall(self._keys.catalogue_of(name))
-        hashes = await pipeline.execute(raise_on_error=False)
         views: list[ServerView] = []
-        for name, fields in zip(names, hashes, strict=True):
+        for name, fields in stored.items():
             try:
                 if isinstance(fields, Exception):
                     raise fields
@@ -103,6 +99,25 @@ class CatalogueReader(ToolDirectory):
             tool.name: tool for view in views if view.state is not ServerState.DISABLED for tool in view.catalogue.tools
         }
 
+    async def _stored(self) -> dict[str, dict[bytes, bytes] | Exception]:
+        """What there is of each server, in the order of their names, or why it cannot be read.
+
+        Names and content are of one moment: of a worker that just appears, all servers are seen or none.
+        """
+        names = self._names
+        while True:
+            pipeline = self._redis.pipeline(transaction=True)
+            pipeline.smembers(self._keys.catalogue)
+            for name in names:
+                pipeline.hgetall(self._keys.catalogue_of(name))
+            members, *hashes = await pipeline.execute(raise_on_error=False)
+            if isinstance(members, Exception):
+                raise members
+            read, names = names, sorted(name.decode() for name in members)
+            if read == names:
+                self._names = names
+                return dict(zip(names, hashes, strict=True))
+
     def _view(self, fields: dict[bytes, bytes]) -> ServerView | None:
         if b"catalogue" not in fields:
             return None
@@ -110,8 +125,9 @@ class CatalogueReader(ToolDirectory):
         oldest = self._clock.now_ms() - HEARTBEAT_STALE_MS
         beats = [beat for value in reports if (beat := _heartbeat(value)).at > oldest]
         catalogue = msgspec.json.decode(fields[b"catalogue"], type=ServerCatalogue)
-        # The best that any worker says, and of equals the latest.
-        best = max(beats, key=lambda beat: (beat.state is ServerState.READY, beat.at), default=None)
+        # The best that any worker knows, and of equals the latest.
+        known = (ServerState.READY, ServerState.FAILED)
+        best = max(beats, key=lambda beat: (*(beat.state is state for state in known), beat.at), default=None)
         if best is None:
             return _unreported(catalogue)
         return ServerView(catalogue, best.state, best.error, len(beats), best.breaker, best.retry_at)
@@ -163,8 +179,3 @@ def _unreported(catalogue: ServerCatalogue) -> ServerView:
 
 def _heartbeat(data: bytes) -> ServerHeartbeat:
     return msgspec.json.decode(data, type=ServerHeartbeat)
-
-
-async def _all(answer: Any) -> Any:
-    """redis-py types some commands as either awaitable or not."""
-    return await answer

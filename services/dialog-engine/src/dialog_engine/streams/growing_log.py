@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from dialog_engine.chat import frames
 from dialog_engine.chat.frames import Batch, Cursor, Frame, LogGoneError
 from dialog_engine.news import News
-from dialog_engine.streams.log_entries import Entry, merged
+from dialog_engine.streams.log_entries import Entry
+from dialog_engine.streams.packed_entries import PackedEntries
 
-ENTRIES_AT_ONCE = 50
 BATCH_CHARACTERS = 8_000
 """A reader takes so much at a time: one that is slow, or does not read at all, holds on to no more."""
 
@@ -21,7 +21,7 @@ class GrowingLog:
     """
 
     def __init__(self) -> None:
-        self._entries: list[Entry] = []
+        self._entries = PackedEntries()
         self._news = News()
         self._readers_go = False
         self._readers = 0
@@ -34,7 +34,8 @@ class GrowingLog:
         self._news.tell()
 
     def _add(self, entries: Iterable[Entry]) -> None:
-        self._entries += entries
+        for entry in entries:
+            self._entries.add(entry)
         self._grew_at = time.monotonic()
         self._news.tell()
 
@@ -48,9 +49,8 @@ class GrowingLog:
         self._arrive()
         try:
             while True:
-                if entries := self._since(after):
-                    # Who is behind gets the text that has piled up as one event: less for everyone to do.
-                    for batch in batches_of(merged(entries), after):
+                if entries := self._entries.since(after):
+                    for batch in batches_of(entries, after):
                         yield batch
                     after = entries[-1].cursor
                     woken = False  # more may have come meanwhile
@@ -85,13 +85,6 @@ class GrowingLog:
             self._news.tell()
         self._tick_in(left if left > 0 else frames.IDLE_SECONDS)
 
-    def _since(self, place: Cursor) -> list[Entry]:
-        """The next entries for a reader at `place`, ENTRIES_AT_ONCE at most."""
-        at = len(self._entries)  # from the end: most readers are there
-        while at and self._entries[at - 1].is_after(place):
-            at -= 1
-        return self._entries[at : at + ENTRIES_AT_ONCE]
-
 
 def batches_of(entries: Iterable[Entry], after: Cursor) -> Iterator[list[Frame]]:
     """The entries as a reader at `after` needs them, BATCH_CHARACTERS at a time.
@@ -105,8 +98,8 @@ def batches_of(entries: Iterable[Entry], after: Cursor) -> Iterator[list[Frame]]
         if not entry.goes_on_from(after):
             if batch:
                 yield batch
-            raise LogGoneError(f"what came between {after} and {entry.epoch}-{entry.first} is missing")
-        frame = entry.frame(after)
+            raise LogGoneError(f"what came between {after} and {entry.cursor} is missing")
+        frame = entry.frame
         if batch and size + len(frame.data) > BATCH_CHARACTERS:
             yield batch
             batch, size = [], 0

@@ -1,16 +1,15 @@
 """The logs of turns in Redis: one stream each, with ids of our own."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from redis.asyncio import Redis
+from redis.exceptions import NoScriptError, ResponseError
 
 from dialog_engine.chat.frames import Cursor
 from dialog_engine.streams.log_entries import Entry, entry_from_fields
-from dialog_engine.streams.scripts import run_each
 from dialog_engine.streams.turn_log import LiveLog
 from plugins_contract.keys import Keys
 from plugins_contract.ledger.scripts import Script, script
@@ -20,33 +19,8 @@ PAGE = 100
 """How many entries are read at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """The stream has everything up to this number."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The stream has less than it had: only up to this number. Nothing was written."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Superseded:
-    """Another owner has begun a later epoch. Nothing was written."""
-
-    epoch: int
-
-
-Answer = Stored | Lost | Superseded | Exception
-
-
 @cache
-def append_script() -> Script:
-    """The script that appends."""
+def _append_script() -> Script:
     return script("turn_log", files(__package__ or __name__).joinpath("turn_log.lua").read_text())
 
 
@@ -57,10 +31,38 @@ class LogStore:
         self._redis = redis
         self._keys = keys
 
-    async def append(self, logs: Sequence[LiveLog]) -> list[Answer]:
-        """Store what each log has and Redis has not, all in one round trip. An answer for each."""
-        commands = [([self._keys.turn(live.turn.turn_id)], _arguments(live)) for live in logs]
-        return [_answer(answer) for answer in await run_each(self._redis, append_script(), commands)]
+    async def append(self, logs: Sequence[LiveLog]) -> list[Cursor | Exception]:
+        """Store what each log has and Redis has not, all in one round trip.
+
+        The answer for each is the id of its last entry in Redis, or why it could not be asked for. Nothing of a log is
+        stored when Redis does not have what the log says that it has, or has a later epoch.
+        """
+        commands = [self._command(live) for live in logs]
+        answers = await self._run(commands)
+        while any(isinstance(answer, NoScriptError) for answer in answers):
+            # Those that were run are refused now, and say what Redis has.
+            await self._redis.execute_command("SCRIPT", "LOAD", _append_script().text)
+            answers = await self._run(commands)
+        return [answer if isinstance(answer, Exception) else Cursor.parse(answer.decode()) for answer in answers]
+
+    def _command(self, live: LiveLog) -> list[str | int]:
+        key, epoch = self._keys.turn(live.turn.turn_id), live.turn.epoch
+        command: list[str | int] = ["EVALSHA", _append_script().sha, 1, key, epoch, live.stored, LIFETIME_SECONDS]
+        for entry in live.to_store():
+            command += (f"{epoch}-{entry.seq}", entry.name, entry.data)
+        return command
+
+    async def _run(self, commands: Sequence[list[str | int]]) -> list[Any]:
+        if len(commands) == 1:
+            # Most often; a pipeline of one takes twice the processor time.
+            try:
+                return [await self._redis.execute_command(*commands[0])]
+            except ResponseError as error:
+                return [error]
+        pipeline = self._redis.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        return await pipeline.execute(raise_on_error=False)
 
     async def read(
         self, turn_id: str, after: Cursor, *, before_epoch: int | None = None
@@ -86,26 +88,6 @@ class LogStore:
         """The last entry; None when there is no log."""
         entries = _entries(await self._redis.xrevrange(self._keys.turn(turn_id), count=1))
         return entries[0] if entries else None
-
-
-def _arguments(live: LiveLog) -> list[str | int]:
-    args: list[str | int] = [live.turn.epoch, live.stored_up_to, LIFETIME_SECONDS]
-    for entry in live.to_store():
-        args += (entry.last, entry.name, *entry.field)
-    return args
-
-
-def _answer(answer: Any) -> Answer:
-    if isinstance(answer, Exception):
-        return answer
-    kind, number = answer
-    match kind:
-        case b"stored":
-            return Stored(number)
-        case b"lost":
-            return Lost(number)
-        case _:
-            return Superseded(number)
 
 
 def _entries(page: Any) -> list[Entry]:

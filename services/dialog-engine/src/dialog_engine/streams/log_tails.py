@@ -9,7 +9,7 @@ from itertools import islice
 from redis.exceptions import RedisError
 
 from dialog_engine.chat.events import DONE
-from dialog_engine.chat.frames import START, Batch, Cursor, LogGoneError
+from dialog_engine.chat.frames import Batch, Cursor, LogGoneError
 from dialog_engine.streams.growing_log import GrowingLog, batches_of
 from dialog_engine.streams.log_entries import Entry
 from dialog_engine.streams.log_store import LogStore
@@ -19,8 +19,6 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
 """How often the logs that are followed are looked at, all in one command: no connection is held for a reader."""
-BEHIND_SECONDS = 2.0
-"""How far what is stored of a log may be behind what its owner's clients have seen."""
 OUTAGE_SECONDS = 1.0
 LOGS_AT_ONCE = 200
 
@@ -61,14 +59,18 @@ class LogTails:
             tail.let_go()
 
     async def follow(self, turn_id: str, after: Cursor) -> AsyncGenerator[Batch]:
-        """What comes after `after`, as it comes. While Redis is away, or has no such log, it is waited for.
+        """What comes after `after`, as it comes. While Redis is away, or has nothing after `after`, it is waited for.
+
+        It ends before the turn does when the reader shall ask again.
 
         Raises:
-            LogGoneError: something is missing between `after` and what is there.
+            LogGoneError: something is missing between `after`, or what was read last, and what is there.
         """
-        if await self._ended_by(turn_id, after):
+        newest = await self._newest(turn_id)
+        if newest is not None and newest.name == DONE and not newest.is_after(after):
             return
-        tail = self._tails.setdefault(turn_id, _Tail(after))
+        # Its owner shows an entry before it is stored: a reader may be ahead of Redis, and waits.
+        tail = self._tails.setdefault(turn_id, _Tail(min(after, newest.cursor) if newest else after))
         tail.readers += 1
         self._wanted.set()
         if self._closed:
@@ -76,42 +78,35 @@ class LogTails:
         try:
             if after < tail.start:
                 # Who comes later with an earlier place catches up alone.
-                async with aclosing(self._up_to(turn_id, after, tail.start)) as batches:
+                async with aclosing(self._store.read(turn_id, after)) as pages:
+                    async for page in pages:
+                        for batch in batches_of(page, after):
+                            yield batch
+                        after = page[-1].cursor
+                        if after >= tail.start:
+                            break
+            lost = after < tail.start
+            try:
+                async with aclosing(tail.follow(after)) as batches:
                     async for batch in batches:
                         yield batch
-                after = tail.start
-            async with aclosing(tail.follow(after)) as batches:
-                async for batch in batches:
-                    yield batch
+            except LogGoneError:
+                if not lost:
+                    raise
+                # Redis had lost what comes after `after`, and by now its owner has stored it again.
+        except (RedisError, OSError):
+            return  # the reader asks again
         finally:
             tail.readers -= 1
             if not tail.readers and self._tails.get(turn_id) is tail:
                 del self._tails[turn_id]
 
-    async def _ended_by(self, turn_id: str, place: Cursor) -> bool:
-        """Whether the log has its end at `place`, or before it.
-
-        It waits, bounded, until a log that goes on has come to `place`: its owner shows it before it is stored.
-
-        Raises:
-            LogGoneError: it has not come there, so it is not the log that the reader has seen.
-        """
+    async def _newest(self, turn_id: str) -> Entry | None:
+        """The last entry; None when there is none, or Redis is away."""
         try:
-            async with asyncio.timeout(BEHIND_SECONDS):
-                while place != START and not self._closed:
-                    newest = await self._store.newest(turn_id)
-                    if newest is None or newest.is_after(place):
-                        return False
-                    if newest.name == DONE:
-                        return True
-                    if newest.cursor == place:
-                        return False
-                    await asyncio.sleep(POLL_SECONDS)
-                return False
-        except TimeoutError:
-            raise LogGoneError(f"the log of turn {turn_id} has not come to {place}") from None
+            return await self._store.newest(turn_id)
         except (RedisError, OSError):
-            return False  # it is waited for
+            return None
 
     async def run(self) -> None:
         """Read what is followed, for ever."""
@@ -134,18 +129,3 @@ class LogTails:
             news = await self._store.read_many({turn_id: tail.read_up_to for turn_id, tail in some.items()})
             for turn_id, entries in news.items():
                 some[turn_id].grew(entries)
-
-    async def _up_to(self, turn_id: str, after: Cursor, end: Cursor) -> AsyncGenerator[Batch]:
-        try:
-            async with aclosing(self._store.read(turn_id, after)) as pages:
-                async for page in pages:
-                    missed = [entry for entry in page if not entry.is_after(end)]
-                    for batch in batches_of(missed, after):
-                        yield batch
-                    after = missed[-1].cursor if missed else after
-                    if len(missed) < len(page):
-                        break
-        except (RedisError, OSError) as error:
-            raise LogGoneError(str(error)) from error
-        if after < end:
-            raise LogGoneError(f"what came between {after} and {end} is missing")

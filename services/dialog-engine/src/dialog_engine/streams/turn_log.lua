@@ -1,29 +1,16 @@
--- Stores what the owner of a turn has appended to its log.
--- KEYS: the log. ARGV: epoch, the number up to which the owner believes it stored, lifetime in seconds,
--- then for each entry: its number, its event, and the name and the text of its other field.
--- Returns {'stored', number} with the last number there now; {'lost', number} when less is there than was stored, and
--- then nothing was written; {'superseded', epoch} when another owner has begun a later epoch.
-local epoch, believed = tonumber(ARGV[1]), tonumber(ARGV[2])
+-- Appends entries to the log of a turn, if Redis has exactly those entries of their epoch that come before them.
+-- KEYS: the log. ARGV: the epoch, the number of its last entry that Redis should have ("0" for none), the lifetime in
+-- seconds, then the id, the event and the data of each entry.
+-- Returns the id of the last entry of the log ("0-0" when it is empty). When Redis has fewer or more entries of this
+-- epoch than it should, or another owner has begun a later epoch, nothing is written.
 local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
-local there = 0
-if newest then
-  local its_epoch, number = string.match(newest[1], '(%d+)-(%d+)')
-  if tonumber(its_epoch) > epoch then
-    return {'superseded', tonumber(its_epoch)}
-  elseif tonumber(its_epoch) == epoch then
-    there = tonumber(number)
-  end
+local last = newest and newest[1] or '0-0'
+local epoch, seq = string.match(last, '(%d+)-(%d+)')
+if tonumber(epoch) > tonumber(ARGV[1]) or (epoch == ARGV[1] and seq or '0') ~= ARGV[2] then
+  return last
 end
-if there < believed then
-  return {'lost', there}
-end
-for at = 4, #ARGV, 4 do
-  local number = tonumber(ARGV[at])
-  -- What is there already is our own: an append whose reply was lost.
-  if number > there then
-    redis.call('XADD', KEYS[1], ARGV[1] .. '-' .. ARGV[at], 'event', ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
-    there = number
-  end
+for at = 4, #ARGV, 3 do
+  last = redis.call('XADD', KEYS[1], ARGV[at], 'event', ARGV[at + 1], 'data', ARGV[at + 2])
 end
 redis.call('EXPIRE', KEYS[1], ARGV[3])
-return {'stored', there}
+return last

@@ -7,16 +7,14 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from dialog_engine.chat import events
 from dialog_engine.chat.frames import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.chat.ports import TurnLogs
-from dialog_engine.model import Reset, Turn
+from dialog_engine.model import Turn
 from dialog_engine.streams.growing_log import batches_of
-from dialog_engine.streams.log_store import LogStore, Lost, Stored, Superseded
+from dialog_engine.streams.log_store import LogStore
 from dialog_engine.streams.log_tails import LogTails
 from dialog_engine.streams.turn_log import LiveLog
 from plugins_contract.connections import is_outage
@@ -24,8 +22,8 @@ from plugins_contract.keys import Keys
 
 log = logging.getLogger(__name__)
 
-COALESCE_SECONDS = 0.05
-"""Deltas of this long become one entry in Redis; attached clients get them at once."""
+STORE_SECONDS = 0.05
+"""How long entries are collected before they are sent to Redis together; attached clients get them at once."""
 LOOK_SECONDS = 5.0
 """How often the logs of running turns are looked after: that Redis still has them, and keeps them."""
 KEEP_SECONDS = 60.0
@@ -93,11 +91,8 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         live = self._live.get(turn_id)
         if live is None or after.epoch > live.turn.epoch:
             return self._tails.follow(turn_id, after)
-        if after.epoch < live.turn.epoch:
-            begin = Cursor(live.turn.epoch, 0)
-            return live.follow(begin) if live.turn.epoch == FIRST_EPOCH else self._whole(live, after)
-        if after > live.newest:
-            return self._anew(live)
+        if after.epoch < live.turn.epoch and live.turn.epoch > FIRST_EPOCH:
+            return self._whole(live, after)
         return live.follow(after)
 
     async def kept(self, turn_id: str, after: Cursor = START) -> AsyncGenerator[Batch]:
@@ -120,13 +115,13 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
     async def newest(self, turn_id: str) -> Frame | None:
         live = self._live.get(turn_id)
         if live is not None and live.last is not None:
-            return live.last.frame(START)
+            return live.last.frame
         try:
             async with asyncio.timeout(READ_SECONDS):
                 entry = await self._store.newest(turn_id)
         except (RedisError, OSError):
             return None
-        return entry.frame(START) if entry else None
+        return entry.frame if entry else None
 
     async def run(self) -> None:
         """Store what grows here, and read what grows elsewhere, for ever."""
@@ -139,14 +134,6 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         async with aclosing(self._earlier(live, after)) as batches:
             async for batch in batches:
                 yield batch
-        async with aclosing(live.follow(Cursor(live.turn.epoch, 0))) as batches:
-            async for batch in batches:
-                yield batch
-
-    async def _anew(self, live: LiveLog) -> AsyncGenerator[Batch]:
-        """For one who was at a place that this log never had: all of the present epoch, after a reset."""
-        name, data = events.encode(Reset("the place to go on from is not known"))
-        yield [Frame(f"{live.turn.epoch}-0", name, msgspec.json.encode(data).decode())]
         async with aclosing(live.follow(Cursor(live.turn.epoch, 0))) as batches:
             async for batch in batches:
                 yield batch
@@ -179,7 +166,7 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
             raise LogGoneError(f"there is no log of turn {turn_id}")
 
     async def _keep_stored(self) -> None:
-        pause = COALESCE_SECONDS
+        pause = STORE_SECONDS
         look_at = time.monotonic() + LOOK_SECONDS
         while True:
             with contextlib.suppress(TimeoutError):
@@ -193,7 +180,7 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
             grown, self._grown = self._grown, {}
             try:
                 await self._append([*grown])
-                pause = COALESCE_SECONDS
+                pause = STORE_SECONDS
             except (RedisError, OSError) as error:
                 if not is_outage(error):
                     log.exception("turn logs cannot be stored")
@@ -223,20 +210,19 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         Raises:
             RedisError, OSError: it cannot be stored now.
         """
-        for live, answer in zip(logs, await self._store.append(logs), strict=True):
-            match answer:
-                case Stored(number):
-                    live.stored(number)
-                case Lost(number):
-                    log.warning(
-                        "Redis has lost the log of turn %s from %d on: it is stored again", live.turn.turn_id, number
-                    )
-                    live.stored(number)
-                    self._note_growth(live)
-                case Superseded(epoch):
+        for live, last in zip(logs, await self._store.append(logs), strict=True):
+            match last:
+                case Cursor(epoch) if epoch > live.turn.epoch:
                     log.warning("turn %s is in epoch %d, elsewhere", live.turn.turn_id, epoch)
                     live.give_up()
                     self._drop(live)
+                case Cursor(epoch, seq):
+                    count = seq if epoch == live.turn.epoch else 0
+                    if count < live.stored:
+                        log.warning("Redis has lost entries of turn %s: they are stored again", live.turn.turn_id)
+                    live.redis_has(count)
+                    if live.to_store():
+                        self._note_growth(live)
                 case error if is_outage(error):
                     raise error
                 case error:

@@ -32,6 +32,12 @@ class ServerView:
     retry_at: int | None = None
     refused: tuple[Refused, ...] = ()
 
+    @property
+    def starting(self) -> bool:
+        """Whether no worker has reached it since its start, and none has failed to. Its tools may be known from before:
+        a call of one would wait, or fail as not sent."""
+        return self.state is ServerState.CONNECTING
+
 
 class ToolDirectory(ToolSource, Protocol):
     """What the engine knows about tools, for people to look at."""

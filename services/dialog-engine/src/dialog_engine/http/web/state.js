@@ -86,13 +86,10 @@ const stillQueued = ({ queued }, { messages }) =>
 const recognise = (state, next) =>
   state.sessionId === next.sessionId ? { ...next, items: recognised(state.items, next.items) } : next;
 
-/**
- * One event of the running turn. An id that was seen already changes nothing: a replay never shows anything twice.
- * Only a reset always counts, and goes back to where it says.
- */
+/** One event of the running turn. An id that was seen already changes nothing: a replay never shows anything twice. */
 function onEvent(state, { id, type, data }) {
   const { turn } = state;
-  if (!turn || (type !== "reset" && id && turn.lastEventId && compareIds(id, turn.lastEventId) <= 0)) return state;
+  if (!turn || (id && turn.lastEventId && compareIds(id, turn.lastEventId) <= 0)) return state;
   return take({ ...state, turn: { ...turn, lastEventId: id ?? turn.lastEventId } }, type, data);
 }
 

@@ -1,0 +1,243 @@
+"""How much code there is, and how many files of it one tool-calling turn passes through.
+
+    python -m benchmarks.turn_path [--lines] [--turns 3] [--idle-seconds 6]
+
+The first part counts lines, as `wc -l` does, by language and by subsystem: a folder of a package, or of the tests.
+
+The second part runs an engine and a worker in this process, on an embedded Valkey and a temporary SQLite file, with the
+demo model over HTTP and the demo MCP server as a child process, both in processes of their own. The method, exactly:
+
+1. The engine is started and says that it is ready. After a pause (two seconds, as before every measured turn: what was
+   before has ended then) the idle period begins, which is longer than the interval of the heartbeats: every file under
+   `services/` of which a function begins or goes on (a call, or a coroutine that is resumed) on the main thread is
+   noted by `sys.setprofile`. The body of a module is not a function.
+2. One turn is run that is not measured: the session exists from then on, and what is imported late has been imported.
+3. Each measured turn asks one question, which the model answers with one tool call and then with text. From the POST
+   until the end of the event stream the files are noted as before. A file is on the path when a task that began after
+   the POST runs a function of it, or when anything else does (a loop in the background, a callback of a transport) and
+   the file was not noted in the idle period.
+4. The files that are on the path of every measured turn are the result, in the order of the first of them.
+
+Threads are not observed: of the storage only what runs on the event loop's thread is seen.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, redirect_stdout
+from pathlib import Path
+from types import FrameType
+
+import httpx2
+
+from benchmarks.arguments import at_least
+from deploy.local.ports import free_port
+from dialog_engine.config import Settings as EngineSettings
+from dialog_engine.http.server import server_of
+from dialog_engine.wiring import build_app
+from examples.demo_model.request import MODEL_ID
+from plugins_mcp.config import Settings as WorkerSettings
+from plugins_mcp.wiring import run_worker
+from tests.support.processes import ROOT, running
+from tests.support.servers import LocalServer, embedded_binary
+from tests.support.waiting import wait_until
+
+SUFFIXES = (".py", ".lua", ".sql", ".js")
+FOLDERS = ("services", "examples", "deploy", "benchmarks", "tests")
+SERVICES = str(ROOT / "services") + os.sep
+QUESTION = "What is 17 * 23 + 4?"
+CALLED = "demo__calculate"
+SETTLE_SECONDS = 2.0
+START_SECONDS = 60.0
+
+
+# --- Lines ---
+
+
+def subsystem(file: Path) -> str:
+    """The part of the project that a file, named from the root, belongs to."""
+    parts = list(file.parts)
+    if parts[0] == "services":
+        package = parts[3:]
+        return f"{package[0]}/{package[1]}" if len(package) > 2 else package[0]
+    return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
+
+
+def count_lines() -> dict[str, Counter[str]]:
+    """Lines by subsystem and suffix."""
+    lines: dict[str, Counter[str]] = {}
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in SUFFIXES and path.is_file():
+                counter = lines.setdefault(subsystem(path.relative_to(ROOT)), Counter())
+                counter[path.suffix] += path.read_bytes().count(b"\n")
+    return lines
+
+
+def print_lines(lines: dict[str, Counter[str]]) -> None:
+    print(f"{'lines':<34}" + "".join(f"{suffix[1:]:>8}" for suffix in SUFFIXES))
+    tests, product = Counter[str](), Counter[str]()
+    for name, counts in lines.items():
+        top = name.partition("/")[0]
+        if top == "tests":
+            tests += counts
+        elif top not in FOLDERS:
+            product += counts
+        print_row(name, counts)
+    print_row("all services", product)
+    print_row("all tests", tests)
+
+
+def print_row(name: str, counts: Counter[str]) -> None:
+    print(f"{name:<34}" + "".join(f"{counts[suffix] or '':>8}" for suffix in SUFFIXES))
+
+
+# --- The path of a turn ---
+
+
+class Profile:
+    """The files under `services/` that run, in the order of their first function, and whether a new task ran one."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bool] = {}
+        self._before = asyncio.all_tasks()
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        """As `sys.setprofile` wants it."""
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(SERVICES) or code.co_name == "<module>":
+            return
+        task = asyncio.current_task()
+        by_new_task = task is not None and task not in self._before
+        self.files[code.co_filename] = self.files.get(code.co_filename, False) or by_new_task
+
+
+@contextmanager
+def profiled() -> Generator[Profile]:
+    """Note what runs on this thread in the block."""
+    profile = Profile()
+    sys.setprofile(profile)
+    try:
+        yield profile
+    finally:
+        sys.setprofile(None)
+
+
+async def turn_path(turns: int = 3, idle_seconds: float = 6.0) -> list[str]:
+    """The files on the path of one tool-calling turn, named from the root."""
+    async with pair() as http:
+        await asyncio.sleep(SETTLE_SECONDS)
+        with profiled() as idle:
+            await asyncio.sleep(idle_seconds)
+        session = (await http.post("/v1/sessions")).json()["sessionId"]
+        await ask(http, session)
+        paths = [await _path_of_one(http, session, idle) for _ in range(turns)]
+    first, *others = paths
+    return [str(Path(file).relative_to(ROOT)) for file in first if all(file in other for other in others)]
+
+
+async def _path_of_one(http: httpx2.AsyncClient, session: str, idle: Profile) -> list[str]:
+    await asyncio.sleep(SETTLE_SECONDS)
+    with profiled() as turn:
+        await ask(http, session)
+    return [file for file, by_new_task in turn.files.items() if by_new_task or file not in idle.files]
+
+
+async def ask(http: httpx2.AsyncClient, session: str) -> None:
+    """One turn, to the end of its stream."""
+    text = (await http.post("/v1/chat", json={"message": QUESTION, "sessionId": session})).text
+    events = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
+    called = {event["toolName"] for event in events if event.get("status") == "succeeded"}
+    assert called == {CALLED}, text
+    assert events[-1]["reason"] == "stop", text
+
+
+@asynccontextmanager
+async def pair() -> AsyncGenerator[httpx2.AsyncClient]:
+    """An engine and a worker in this process, ready, with all that they need; a client of the engine."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="callstream-")))
+        redis = LocalServer(embedded_binary(), folder)
+        redis.start()
+        stack.callback(redis.stop)
+        model = f"http://127.0.0.1:{(model_port := free_port())}"
+        demo_model = [sys.executable, "-m", "examples.demo_model", "--port", str(model_port), "--token-delay-ms", "0"]
+        await stack.enter_async_context(running(demo_model, ready_url=f"{model}/healthz"))
+        await stack.enter_async_context(_worker(redis.url, folder))
+        url = await stack.enter_async_context(_engine(redis.url, folder, f"{model}/v1"))
+        http = await stack.enter_async_context(httpx2.AsyncClient(base_url=url, timeout=60, trust_env=False))
+
+        async def ready() -> bool:
+            return (await http.get("/readyz")).json()["status"] == "ready"
+
+        await wait_until(ready, START_SECONDS, what="readiness")
+        yield http
+
+
+@asynccontextmanager
+async def _worker(redis_url: str, folder: Path) -> AsyncGenerator[None]:
+    server = {
+        "command": sys.executable,
+        "args": ["-m", "examples.demo_server", "--transport", "stdio"],
+        "env": {"PYTHONPATH": str(ROOT)},
+        "callstream": {"trust": True},
+    }
+    config = folder / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"demo": server}}))
+    values = {"redis_url": redis_url, "mcp_config": config, "health_port": 0, "drain_seconds": 1, "_env_file": None}
+    stopping = asyncio.Event()
+    running_worker = asyncio.create_task(run_worker(WorkerSettings(**values), stopping))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        stopping.set()
+        await running_worker
+
+
+@asynccontextmanager
+async def _engine(redis_url: str, folder: Path, model_url: str) -> AsyncGenerator[str]:
+    values = {
+        "redis_url": redis_url,
+        "outbox_path": folder / "engine.sqlite3",
+        "openai_base_url": model_url,
+        "openai_model": MODEL_ID,
+        "shutdown_grace_seconds": 0.1,
+        "_env_file": None,
+    }
+    closing = asyncio.Event()
+    app = build_app(EngineSettings(**values), closing)  # type: ignore[arg-type]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = server_of(app, closing, grace_seconds=0.1)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            await wait_until(lambda: server.started or serving.done(), START_SECONDS, what="the engine's start")
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await serving
+
+
+def main() -> None:
+    """Print both parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lines", action="store_true", help="count lines only")
+    parser.add_argument("--turns", type=at_least(1), default=3, help="turns that are measured")
+    parser.add_argument("--idle-seconds", type=float, default=6.0, help="length of the idle period")
+    options = parser.parse_args()
+    print_lines(count_lines())
+    if options.lines:
+        return
+    with redirect_stdout(sys.stderr):  # what the other processes wrote is shown as they end
+        path = asyncio.run(turn_path(options.turns, options.idle_seconds))
+    print(f"\n{len(path)} files on the path of one tool-calling turn, in the order of their first function:")
+    print("\n".join(path))
+
+
+if __name__ == "__main__":
+    main()

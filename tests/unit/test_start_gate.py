@@ -1,0 +1,91 @@
+"""When an engine that has started says that it is ready."""
+
+import pytest
+
+from dialog_engine.readings import FIRST_WORKER_SECONDS, StartGate
+from dialog_engine.tool_calls.directory import ServerView
+from plugins_contract.catalogue import ServerCatalogue, ServerState, ToolEntry
+
+WAIT_SECONDS = 30.0
+UNLISTED = ServerCatalogue(server="demo")
+LISTED = ServerCatalogue(
+    server="demo", tools=(ToolEntry(name="demo__add", server="demo", tool="add", input_schema={}),)
+)
+STARTING = ServerView(UNLISTED, ServerState.CONNECTING, None, 1)
+READY = ServerView(LISTED, ServerState.READY, None, 1)
+
+
+class Watch:
+    """A clock that the test moves, in seconds."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+@pytest.fixture
+def gate(watch: Watch) -> StartGate:
+    return StartGate(WAIT_SECONDS, now=watch)
+
+
+@pytest.mark.parametrize(
+    ("view", "opened"),
+    [
+        (STARTING, False),
+        (READY, True),
+        (ServerView(UNLISTED, ServerState.FAILED, "no route", 1), True),
+        (ServerView(UNLISTED, ServerState.DISABLED, "off", 1), True),
+        (ServerView(LISTED, ServerState.CONNECTING, None, 1), False),
+    ],
+    ids=["starting", "ready", "failed", "disabled", "listed by an earlier worker and not reached yet"],
+)
+def test_it_waits_for_servers_that_were_neither_reached_nor_failed(
+    gate: StartGate, view: ServerView, opened: bool
+) -> None:
+    assert gate.opened([READY, view], workers=1, redis=True) is opened
+
+
+def test_it_waits_for_servers_no_longer_than_it_is_told(gate: StartGate, watch: Watch) -> None:
+    watch.seconds += WAIT_SECONDS - 0.1
+    assert not gate.opened([STARTING], workers=1, redis=True)
+    watch.seconds += 0.1
+    assert gate.opened([STARTING], workers=1, redis=True)
+
+
+@pytest.mark.parametrize(("workers", "redis"), [(0, True), (0, False), (1, False)])
+def test_it_waits_for_redis_and_a_first_worker_for_a_short_time_only(
+    gate: StartGate, watch: Watch, workers: int, redis: bool
+) -> None:
+    watch.seconds += FIRST_WORKER_SECONDS - 0.1
+    assert not gate.opened([], workers=workers, redis=redis)
+    watch.seconds += 0.1
+    assert gate.opened([], workers=workers, redis=redis)
+
+
+def test_a_worker_that_appears_late_has_the_whole_time_to_list_its_servers(gate: StartGate, watch: Watch) -> None:
+    watch.seconds += FIRST_WORKER_SECONDS - 0.1
+    assert not gate.opened([], workers=0, redis=True)
+    watch.seconds += 1
+    assert not gate.opened([STARTING], workers=1, redis=True)
+
+
+def test_once_open_it_stays_open(gate: StartGate) -> None:
+    assert gate.opened([READY], workers=1, redis=True)
+    assert gate.opened([READY, STARTING], workers=1, redis=True)
+    assert gate.opened([], workers=0, redis=False)
+
+
+def test_without_tools_there_is_nothing_to_wait_for(gate: StartGate) -> None:
+    assert gate.opened([], workers=None, redis=False)
+
+
+def test_a_wait_of_zero_is_none_at_all() -> None:
+    assert StartGate(0).opened([], workers=0, redis=False)
+    assert StartGate(0).opened([STARTING], workers=1, redis=True)
