@@ -14,6 +14,7 @@ from dialog_engine.chat.facts import DEFAULT_ROUTES
 from dialog_engine.model import AssistantMessage, CallAnswered, ToolCall, Turn
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.outbox import SqlOutbox
+from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.streams.catalogue import CatalogueReader
@@ -39,6 +40,7 @@ from tests.support.waiting import wait_until
 TIMEOUT_MS = 30_000
 MAX_BACKLOG = 10_000
 SUBJECT_WINDOW = 100
+POOL_SIZE = 8
 
 
 @dataclass(frozen=True)
@@ -137,13 +139,14 @@ class Parts:
 
 
 @asynccontextmanager
-async def engine_parts(redis_url: str, database_file: Path) -> AsyncGenerator[Parts]:
-    """The engine's parts at work, wired as in `dialog_engine.wiring`."""
+async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Parts]:
+    """The engine's parts at work, wired as in `dialog_engine.wiring`; on an SQLite file, or a URI of PostgreSQL."""
+    opened = open_sqlite(store) if isinstance(store, Path) else open_postgres(store, POOL_SIZE)
     keys, clock = Keys(), RedisClock()
     redis = command_client(redis_url)
     mail = blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
     announcements = blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
-    async with redis, mail, announcements, open_sqlite(database_file) as database:
+    async with redis, mail, announcements, opened as database:
         ledger = EngineLedger(redis, keys)
         this_engine, waiting = await database.engine_id(), Subscriptions()
         outbox = SqlOutbox(database, this_engine)

@@ -9,7 +9,6 @@ from typing import Any
 
 from plugins_contract.keys import GROUP, Keys
 from tests.chaos.rig import Rig
-from tests.support.processes import Process
 
 KEYS = Keys()
 
@@ -27,7 +26,7 @@ class Body:
 class Census:
     """One count. Keys are counted by kind: the part of the name before the first colon.
 
-    `redis_memory` and `file`, the engine's database with its log, are in MiB.
+    `redis_memory` and `file`, the store on its disk, are in MiB.
     """
 
     bodies: tuple[Body, ...]
@@ -48,15 +47,15 @@ def take(rig: Rig) -> Census:
         keys = Counter(name.partition(":")[0] for name in redis.scan_iter(count=1000))
         consumers: Any = redis.xinfo_consumers(KEYS.requests, GROUP)
         memory: Any = redis.info("memory")
-    files = [path.stat().st_size for path in rig.folder.glob(f"{rig.database.name}*")]
-    return Census(tuple(_bodies(rig)), keys, len(consumers), memory["used_memory"] / 2**20, sum(files) / 2**20)
+    bodies = tuple(_bodies(rig))
+    return Census(bodies, keys, len(consumers), memory["used_memory"] / 2**20, rig.store.size / 2**20)
 
 
 def _bodies(rig: Rig) -> Iterator[Body]:
-    processes: list[tuple[str, Process | None]] = [("engine", rig.engine)]
+    processes = [("engine", engine) for engine in rig.running_engines.values()]
     processes += [("worker", worker) for worker in rig.workers.values()]
     for role, process in processes:
-        if process is not None and (body := _body(role, process.pid)):
+        if body := _body(role, process.pid):
             yield body
 
 

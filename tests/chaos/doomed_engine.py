@@ -8,30 +8,31 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 from dialog_engine.chat.events import DONE, encode
-from dialog_engine.chat.journal import JournalEntry, Step
 from dialog_engine.chat.outbox import OutboxRow
+from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.chat.service import ChatService
 from dialog_engine.llm.openai_client import OpenAIChatClient
 from dialog_engine.main import main
 from dialog_engine.model import ChatRequest, LLMEvent, TextDelta, ToolMessage, TurnEvent
-from dialog_engine.storage.database import Database
-from dialog_engine.storage.outbox import SqliteOutbox
-from dialog_engine.streams.journal import SharedJournal
+from dialog_engine.storage.engines import SqlEngines
+from dialog_engine.storage.outbox import SqlOutbox
+from dialog_engine.storage.postgres import PostgresDatabase
+from dialog_engine.storage.sqlite import SqliteDatabase
+from dialog_engine.streams.log_store import LogStore
 from dialog_engine.streams.relay import Relay
-from dialog_engine.streams.runs import RedisRuns
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 
 TOLD_SECONDS = 0.1
-"""How long the engine lives on, so that clients hear what they are told, and engines what is shared."""
-SHARED = "the round is shared, the call is not enqueued"
-UNSHARED_END = "the end is told as soon as it may be, its sharing is slow"
+"""How long the engine lives on, so that clients hear what they are told."""
+OFFERED = "the round is committed, the call is not enqueued"
+UNSTORED_END = "the end is told here, the log in Redis does not have it"
 ENQUEUED = "the call is enqueued, the row is not marked"
 
 
@@ -46,6 +47,10 @@ class Doom:
         """How many turns are to come to that step; 0 when it is not the one."""
         number, _, name = self._file.read_text().partition(" ") if self._file.exists() else ("0", "", "")
         return int(number) if name == step else 0
+
+    def has_come(self, step: str) -> bool:
+        """Whether a turn stands at that step."""
+        return self._there > 0 and self.is_at(step) > 0
 
     async def stand(self, step: str, seconds: float = 0) -> None:
         """Stand still if this is the step. The engine dies so many seconds after the last one has come."""
@@ -64,62 +69,65 @@ def arm(doom: Doom) -> None:
     """Put the steps into the engine."""
     _commits(doom)
     _publication(doom)
-    _sharing(doom)
+    _log(doom)
     _model(doom)
     _what_is_told(doom)
     _no_turns_of_others()
 
 
 def _commits(doom: Doom) -> None:
-    """`before` and `after` the transaction of a method of the storage, such as `after SqliteCalls.add_round`."""
-    write = Database.write
+    """`before` and `after` the transaction of a method of the storage, such as `after SqlCalls.add_round`."""
 
-    async def commit(self: Database, unit: Callable[..., Any]) -> Any:
-        name = unit.__qualname__.removesuffix(".<locals>.unit")
-        await doom.stand(f"before {name}")
-        committed: Any = await write(self, unit)
-        await doom.stand(f"after {name}")
-        return committed
+    def standing(write: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def commit(self: object, unit: Callable[..., Any]) -> Any:
+            name = unit.__qualname__.removesuffix(".<locals>.unit")
+            await doom.stand(f"before {name}")
+            committed = await write(self, unit)
+            await doom.stand(f"after {name}")
+            return committed
 
-    Database.write = commit
+        return commit
+
+    for driver in (SqliteDatabase, PostgresDatabase):
+        driver.write = standing(driver.write)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _publication(doom: Doom) -> None:
     """The relay is one for all turns: it does not stand still, but comes no further."""
-    offer, enqueue, mark = Relay.offer, EngineLedger.enqueue, SqliteOutbox.published
+    offer, enqueue, mark = Relay.offer, EngineLedger.enqueue, SqlOutbox.published
 
     def offered(self: Relay, rows: Sequence[OutboxRow]) -> None:
         offer(self, rows)
         for row in rows:
-            if row.event_type == TOOL_CALL_REQUESTED and doom.is_at(SHARED):
-                doom.come(SHARED, TOLD_SECONDS)
+            if row.event_type == TOOL_CALL_REQUESTED and doom.is_at(OFFERED):
+                doom.come(OFFERED, TOLD_SECONDS)
 
     async def enqueued(self: EngineLedger, *args: Any, **options: Any) -> Any:
-        if doom.is_at(SHARED):
+        if doom.is_at(OFFERED):
             raise ConnectionError("not now")
         answer = await enqueue(self, *args, **options)
         if doom.is_at(ENQUEUED):
             doom.come(ENQUEUED, 0)
         return answer
 
-    async def marked(self: SqliteOutbox, rows: Sequence[OutboxRow]) -> None:
+    async def marked(self: SqlOutbox, rows: Sequence[OutboxRow]) -> None:
         if doom.is_at(ENQUEUED):
             await asyncio.get_running_loop().create_future()
         await mark(self, rows)
 
-    Relay.offer, EngineLedger.enqueue, SqliteOutbox.published = offered, enqueued, marked
+    Relay.offer, EngineLedger.enqueue, SqlOutbox.published = offered, enqueued, marked
 
 
-def _sharing(doom: Doom) -> None:
-    """The ends of turns take longer to be shared than the engine lives on."""
-    share = SharedJournal._share  # pyright: ignore[reportPrivateUsage]
+def _log(doom: Doom) -> None:
+    """From the first turn's end on the logs in Redis are told nothing more."""
+    append = LogStore.append
 
-    async def shared(self: SharedJournal, entries: Sequence[JournalEntry]) -> None:
-        if doom.is_at(UNSHARED_END) and any(entry.step is Step.ENDS for entry in entries):
-            await asyncio.sleep(1.5 * TOLD_SECONDS)
-        await share(self, entries)
+    async def appended(self: LogStore, logs: Sequence[Any]) -> Any:
+        if doom.has_come(UNSTORED_END):
+            raise ConnectionError("not now")
+        return await append(self, logs)
 
-    SharedJournal._share = shared  # pyright: ignore[reportPrivateUsage]
+    LogStore.append = appended
 
 
 def _model(doom: Doom) -> None:
@@ -148,7 +156,8 @@ def _what_is_told(doom: Doom) -> None:
                     yield event
                     name, data = encode(event)
                     if name == DONE:
-                        await doom.stand(UNSHARED_END, TOLD_SECONDS)
+                        # What was told of a turn is stored some milliseconds later: it is told nothing any more.
+                        await doom.stand(UNSTORED_END, TOLD_SECONDS)
                     await doom.stand(f"told {data.get('status', name)}", TOLD_SECONDS)
 
         return events
@@ -161,10 +170,10 @@ def _what_is_told(doom: Doom) -> None:
 def _no_turns_of_others() -> None:
     """They would be counted among those that are to come to the step, which then would not be where the others are."""
 
-    async def nothing(self: RedisRuns) -> list[str]:
+    async def nobody(self: SqlEngines) -> Sequence[SeenEngine]:
         return []
 
-    RedisRuns.run_out = RedisRuns.given_up = nothing
+    SqlEngines.others = nobody
 
 
 if __name__ == "__main__":

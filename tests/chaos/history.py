@@ -2,10 +2,8 @@
 
 import json
 import math
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +15,11 @@ from tests.chaos.tools import ONCE
 
 KEYS = Keys()
 PAGE = 500
+_CALLS = (
+    "SELECT c.correlation_id, c.name, c.arguments, c.outcome, c.created_at, c.answered_at,"  # noqa: S608
+    " o.seq IS NOT NULL"
+    f" FROM tool_calls c LEFT JOIN outbox o ON o.event_type = '{EVENT_TYPE}' AND o.event_id = c.correlation_id"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +84,30 @@ def collect(rig: Rig, earlier: History | None = None) -> History:
     A response channel lives for a day after its end: what `earlier` has seen of one that is gone still counts.
     """
     effects = Counter(effect.token for effect in effects_in(rig.effect_log))
-    rows = _rows(rig)
-    entries, channels = _in_redis(rig, [row["correlation_id"] for row in rows])
+    rows = rig.store.rows(_CALLS)
+    entries, channels = _in_redis(rig, [row[0] for row in rows])
     calls: dict[str, Call] = {}
-    for row in rows:
-        correlation_id = row["correlation_id"]
-        arguments = json.loads(row["arguments"])
+    for correlation_id, name, made_with, stored, created_at, answered_at, has_outbox_row in rows:
+        arguments = json.loads(made_with)
         token = arguments["token"]
-        outcome: Any = json.loads(row["outcome"] or "{}")
+        outcome: Any = json.loads(stored or "{}")
         finished = channels[correlation_id]
         if not finished and earlier and correlation_id in earlier.calls:
             finished = earlier.calls[correlation_id].finished
         calls[correlation_id] = Call(
             correlation_id,
             token,
-            ExecutionClass.ONCE if row["name"].endswith(ONCE) else ExecutionClass.REPEATABLE,
+            ExecutionClass.ONCE if name.endswith(ONCE) else ExecutionClass.REPEATABLE,
             outcome.get("state"),
             outcome.get("error", {}).get("code"),
             entries[correlation_id],
             finished,
             effects.pop(token, 0),
-            bool(row["has_outbox_row"]),
+            bool(has_outbox_row),
             outcome.get("attempts", 0),
             arguments["work_ms"],
-            row["created_at"],
-            row["answered_at"],
+            created_at,
+            answered_at,
         )
     return History(calls, tuple(effects))
 
@@ -115,17 +117,6 @@ def backlog(rig: Rig) -> tuple[int, int]:
     with rig.client() as redis:
         pending: Any = redis.xpending(KEYS.requests, GROUP)
         return redis.xlen(KEYS.requests), pending["pending"]
-
-
-def _rows(rig: Rig) -> list[sqlite3.Row]:
-    with closing(sqlite3.connect(rig.database, timeout=10)) as file:
-        file.row_factory = sqlite3.Row
-        return file.execute(
-            "SELECT c.correlation_id, c.name, c.arguments, c.outcome, c.created_at, c.answered_at,"
-            " o.seq IS NOT NULL AS has_outbox_row"
-            " FROM tool_calls c LEFT JOIN outbox o ON o.event_type = ? AND o.event_id = c.correlation_id",
-            (EVENT_TYPE,),
-        ).fetchall()
 
 
 def _in_redis(rig: Rig, ids: list[str]) -> tuple[dict[str, Entry | None], dict[str, tuple[str, ...]]]:

@@ -2,21 +2,23 @@
 
 import http.client
 import json
-import sqlite3
 import threading
 import time
-from contextlib import closing
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
 from tests.chaos.model_server import Order
 from tests.chaos.rig import Rig
 from tests.chaos.sample import open_calls
+from tests.support.store import AWAY, Store
 from tests.support.waiting import wait_until_blocking
 
 POLL_SECONDS = 0.05
-REQUEST_SECONDS = 10
+REQUEST_SECONDS = 20
+"""Longer than an engine waits for the store before it refuses."""
+NOT_KNOWN = "not known"
+"""What a refusal says when the engine could not find out whether its commit was carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,9 @@ class Work:
 class Load:
     """Begins turns until `calls` were asked for (None: until it is stopped); runs in a thread for as long as the block.
 
-    What really was committed is in the engine's file: requests may fail while things are broken on purpose.
+    Several engines are asked in turn. What really was committed is in the store: requests may fail while things are
+    broken on purpose. `accepted` are the ids of the turns that an engine has promised to answer, `refused` the tags of
+    those of which one has said that they were not begun.
     """
 
     def __init__(self, rig: Rig, work: Work, calls: int | None = None) -> None:
@@ -46,6 +50,9 @@ class Load:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
         self._begun = 0
+        self._asked = 0
+        self.accepted: list[str] = []
+        self.refused: list[str] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -69,35 +76,42 @@ class Load:
         self._stop.set()
         self._thread.join()
         try:
-            wait_until_blocking(lambda: running_turns(self._rig.database) == 0, seconds)
+            wait_until_blocking(lambda: running_turns(self._rig.store) == 0, seconds)
         except TimeoutError:
             return False
         return True
 
     def _run(self) -> None:
         while not self._stop.is_set() and (self._turns is None or self._begun < self._turns):
-            if len(open_calls(self._rig.database)) < self._work.open_calls and self._begin():
-                self._begun += 1
+            with suppress(*AWAY):
+                if len(open_calls(self._rig.store)) < self._work.open_calls and self._begin():
+                    self._begun += 1
             self._stop.wait(POLL_SECONDS)
 
     def _begin(self) -> bool:
         work = self._work
         tag = f"{time.monotonic_ns():x}"
         order = Order(tag, work.calls_per_turn, work.kind, work.shortest_ms, work.longest_ms)
-        connection = http.client.HTTPConnection("127.0.0.1", self._rig.engine_port, timeout=REQUEST_SECONDS)
+        ports = [*self._rig.running_engines]
+        port = ports[self._asked % len(ports)]
+        self._asked += 1
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=REQUEST_SECONDS)
         try:
             # The turn goes on without us: its events are not read.
             body = json.dumps({"message": str(order)})
             connection.request("POST", "/v1/chat", body, {"Content-Type": "application/json"})
-            return connection.getresponse().status == 200
+            answer = connection.getresponse()
+            if answer.status == 200:
+                self.accepted.append(answer.headers["x-turn-id"])
+            elif answer.headers.get("retry-after") and NOT_KNOWN not in answer.read().decode():
+                self.refused.append(tag)
+            return answer.status == 200
         except (OSError, http.client.HTTPException):
             return False
         finally:
             connection.close()
 
 
-def running_turns(database: Path) -> int:
-    """How many turns have not ended."""
-    with closing(sqlite3.connect(database, timeout=10)) as file:
-        [(count,)] = file.execute("SELECT count(*) FROM turns WHERE status = 'running'")
-    return count
+def running_turns(store: Store) -> int:
+    """How many turns have not ended. Raises `AWAY`."""
+    return store.count("turns WHERE status = 'running'")

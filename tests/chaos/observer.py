@@ -1,7 +1,6 @@
 """Looks at the open calls again and again, and remembers what must not be and who took what from whom."""
 
 import math
-import sqlite3
 import threading
 import time
 from collections.abc import Collection, Iterable
@@ -14,6 +13,7 @@ from plugins_contract.outcomes import CallState
 from tests.chaos.invariants import Finding
 from tests.chaos.rig import Rig
 from tests.chaos.sample import Sample, Seen, open_calls, sample
+from tests.support.store import AWAY
 
 PERIOD_SECONDS = 0.2
 
@@ -123,7 +123,7 @@ class Observations:
 
 
 class Observer:
-    """Samples in a thread, for as long as the block. While Redis is away it waits."""
+    """Samples in a thread, for as long as the block. While Redis or the store is away it waits."""
 
     def __init__(self, rig: Rig, *, redis_loses_data: bool = False) -> None:
         self.told = Observations(redis_loses_data)
@@ -142,7 +142,7 @@ class Observer:
     def look(self) -> Sample:
         """The open calls as they are now. Raises what redis raises."""
         with self._rig.client() as redis:
-            return sample(redis, list(open_calls(self._rig.database)))
+            return sample(redis, list(open_calls(self._rig.store)))
 
     def running(self) -> Sample:
         """The calls that workers have begun and not ended. Raises what redis raises."""
@@ -151,11 +151,11 @@ class Observer:
     def _run(self) -> None:
         while not self._stop.wait(PERIOD_SECONDS):
             try:
-                calls = open_calls(self._rig.database)
+                calls = open_calls(self._rig.store)
                 at = time.monotonic()
                 with self._rig.client() as redis:
                     self.told.add(sample(redis, list(calls)), at)
-            except (RedisError, sqlite3.OperationalError):
+            except (RedisError, *AWAY):
                 continue
             for call, has_row in calls.items():
                 if not has_row:

@@ -5,6 +5,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from tests.support.store import Kind
+
 
 class Size(StrEnum):
     """How long a scenario runs."""
@@ -32,10 +34,13 @@ class Report:
 
 
 class Scenario(Protocol):
-    """A module of `tests.chaos.scenarios`: breaks something and tells what came of it."""
+    """A module of `tests.chaos.scenarios`: breaks something and tells what came of it.
 
-    def run(self, size: Size, folder: Path) -> Report:
-        """Run in `folder`, which is empty and this scenario's own.
+    One that is run with several engines on PostgreSQL, or on either store, names them in `STORES`.
+    """
+
+    def run(self, size: Size, folder: Path, *, store: Kind = ...) -> Report:
+        """Run in `folder`, which is empty and this scenario's own. `store` is passed to one that has `STORES`.
 
         Raises:
             UnableHereError: this machine cannot do it.

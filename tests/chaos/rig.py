@@ -3,16 +3,19 @@
 import os
 import signal
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from redis import Redis
 
+from deploy.local.ports import free_port
 from tests.chaos.tools import SERVER
 from tests.integration.servers import accepts
+from tests.support import stack
 from tests.support.processes import ROOT, Process, answers
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.stack import START_SECONDS, Stack
@@ -28,14 +31,17 @@ ENGINE = {"MCP_REQUEST_TIMEOUT_MS": "120000", "LOG_LEVEL": "WARNING"}
 
 @dataclass
 class Rig(Stack):
-    """A stack with the scripted model and the MCP server of the effect log.
+    """A stack with the scripted model and the MCP server of the effect log, and on PostgreSQL with several engines.
 
-    `source` is put in front of the installed services: a copy of them with something taken out. `redis_options` are
-    further options of the server's command line, `redis_env` its environment.
+    `engines` is how many, of which the first one is the stack's own, and `program` what is run as each. `source` is put
+    in front of the installed services: a copy of them with something taken out. `redis_options` are further options of
+    the server's command line, `redis_env` its environment.
     """
 
     config: dict[str, Any] | None = field(default_factory=lambda: MCP_CONFIG)
     engine_env: Mapping[str, str] = field(default_factory=dict[str, str])
+    engines: int = 1
+    program: Sequence[str | Path] = stack.ENGINE
     source: str = ""
     redis_options: tuple[str, ...] = ()
     redis_env: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -46,13 +52,15 @@ class Rig(Stack):
         self.worker_env = {**path, **self.worker_env}
         super().__post_init__()
         self.redis = LocalServer(embedded_binary(), self._sub("redis"), *self.redis_options, env=self.redis_env)
+        self.others: dict[int, Process] = {}
+        """The further engines, by port."""
         self.worker_logs: list[str] = []
         """What workers wrote that have ended."""
 
     @property
-    def database(self) -> Path:
-        """The engine's file."""
-        return self.folder / "engine.sqlite3"
+    def running_engines(self) -> dict[int, Process]:
+        """All engines that were started, by port."""
+        return ({self.engine_port: self.engine} if self.engine else {}) | self.others
 
     @contextmanager
     def client(self) -> Generator[Any]:
@@ -63,7 +71,15 @@ class Rig(Stack):
     def start(self, *, workers: int = 1) -> None:
         """Start everything at once: a start takes seconds of computing."""
         super().start(workers=workers)
+        for _ in range(1, self.engines):
+            port = free_port()
+            self.others[port] = self.run_engine(port, "engine")
+        for port in self.others:
+            wait_until_blocking(lambda port=port: _offers_tools(port), START_SECONDS, what="the tools to be offered")
         wait_until_blocking(lambda: accepts(self.model_port), START_SECONDS, what="the model to listen")
+
+    def run_engine(self, port: int, name: str, program: Sequence[str | Path] = ()) -> Process:
+        return super().run_engine(port, name, program or self.program)
 
     def start_model(self) -> None:
         self._run([sys.executable, "-m", "tests.chaos.model_server", str(self.model_port)], None)
@@ -102,7 +118,7 @@ class Rig(Stack):
         return "\n".join([*self.worker_logs, *(worker.output() for worker in self.workers.values())])
 
     def restart_engine(self, number: signal.Signals) -> None:
-        """End the engine with a signal, and start it again on its file."""
+        """End the first engine with a signal, and start it again on its store."""
         assert self.engine is not None
         self.engine.send(number)
         self.engine.stop(30)
@@ -112,6 +128,10 @@ class Rig(Stack):
         self.worker_logs.append(worker.output())
         self.parts.remove(worker)
         worker.close()
+
+
+def _offers_tools(port: int) -> bool:
+    return any(each["tools"] for each in httpx2.get(f"http://127.0.0.1:{port}/v1/tools").json()["servers"])
 
 
 @contextmanager

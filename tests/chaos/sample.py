@@ -1,7 +1,5 @@
-"""One look at the open calls while they run: what the engine's file and Redis have about them."""
+"""One look at the open calls while they run: what the store and Redis have about them."""
 
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,8 +7,14 @@ from typing import Any
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.messages import EVENT_TYPE
 from plugins_contract.outcomes import CallState
+from tests.support.store import Store
 
 KEYS = Keys()
+_OPEN = (
+    "SELECT c.correlation_id, o.seq IS NOT NULL FROM tool_calls c"  # noqa: S608
+    f" LEFT JOIN outbox o ON o.event_type = '{EVENT_TYPE}' AND o.event_id = c.correlation_id"
+    " WHERE c.outcome IS NULL"
+)
 SCRIPT = (Path(__file__).parent / "sample.lua").read_text()
 
 
@@ -37,15 +41,9 @@ Sample = dict[str, Seen]
 """What Redis had about each open call at one instant, by correlation id."""
 
 
-def open_calls(database: Path) -> dict[str, bool]:
-    """The calls without an outcome, and whether each has its outbox row."""
-    with closing(sqlite3.connect(database, timeout=10)) as file:
-        rows = file.execute(
-            "SELECT c.correlation_id, o.seq IS NOT NULL FROM tool_calls c"
-            " LEFT JOIN outbox o ON o.event_type = ? AND o.event_id = c.correlation_id WHERE c.outcome IS NULL",
-            (EVENT_TYPE,),
-        ).fetchall()
-    return {correlation_id: bool(has_row) for correlation_id, has_row in rows}
+def open_calls(store: Store) -> dict[str, bool]:
+    """The calls without an outcome, and whether each has its outbox row. Raises `AWAY`."""
+    return {correlation_id: bool(has_row) for correlation_id, has_row in store.rows(_OPEN)}
 
 
 def sample(redis: Any, ids: list[str]) -> Sample:

@@ -28,15 +28,16 @@ class Stage(Stack):
     def start_all(self) -> None:
         """Start everything."""
         self.engine_env = {"ENABLE_MCP": "false", "LOG_LEVEL": "WARNING", **self.engine_env}
+        self.start_store()
         self.redis.start()
         self._run([sys.executable, "-m", "tests.chaos.text_model", str(self.model_port)], None)
         self.start_engine()
         wait_until_blocking(lambda: accepts(self.model_port), START_SECONDS, what="the model to listen")
 
-    def run_engine(self, port: int, file: str, program: Sequence[str | Path] = ENGINE) -> Process:
+    def run_engine(self, port: int, name: str, program: Sequence[str | Path] = ENGINE) -> Process:
         if self.patience is not None:
             program = [sys.executable, "-m", "tests.chaos.impatient_engine", str(self.patience)]
-        return super().run_engine(port, file, program)
+        return super().run_engine(port, name, program)
 
     def engine_seconds(self) -> float:
         """How much the engine has computed."""
@@ -63,13 +64,13 @@ def running_stage(
     if behind_nginx and (reason := nginx.missing()):
         raise UnableHereError(reason)
     with ExitStack() as stack:
-        stage = Stage(folder, patience=patience)
+        stage = Stage(folder, patience=patience, database="postgres" if engines > 1 else "sqlite")
         stack.callback(stage.close)
         stage.start_all()
         ports = [stage.engine_port]
         for number in range(2, engines + 1):
             ports.append(free_port())
-            stage.run_engine(ports[-1], f"engine-{number}.sqlite3")
+            stage.run_engine(ports[-1], f"engine-{number}")
         if not behind_nginx:
             yield stage, stage.engine_port
             return

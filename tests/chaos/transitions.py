@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tests.chaos.doomed_engine import ENQUEUED, SHARED, UNSHARED_END
+from tests.chaos.doomed_engine import ENQUEUED, OFFERED, UNSTORED_END
 
 
 class Tool(StrEnum):
@@ -25,24 +25,24 @@ class Transition:
 
 
 TRANSITIONS = (
-    Transition("the user's message is committed, nobody is told", "after SqliteTurns.begin"),
+    Transition("the user's message is committed, nobody is told", "after SqlTurns.begin"),
     Transition("the turn has begun", "told started"),
     Transition("the model speaks for the first time", "in the first reply"),
-    Transition("the round is committed, not shared", "after SqliteCalls.add_round"),
-    Transition(SHARED, SHARED),
+    Transition("the round is committed, the relay does not have it", "after SqlCalls.add_round"),
+    Transition(OFFERED, OFFERED),
     Transition(ENQUEUED, ENQUEUED),
     Transition("the call is queued", "told queued"),
     Transition("the call runs", "told running"),
-    Transition("the reply is there, not committed", "before SqliteCalls.add_result"),
-    Transition("the result is committed, not told", "after SqliteCalls.add_result"),
+    Transition("the reply is there, not committed", "before SqlCalls.add_result"),
+    Transition("the result is committed, not told", "after SqlCalls.add_result"),
     Transition("between two rounds", "before the last reply"),
     Transition("the model speaks for the last time", "in the last reply"),
-    Transition("the answer is there, not committed", "before SqliteTurns.finish"),
-    Transition("the end is committed, not told", "after SqliteTurns.finish"),
-    Transition(UNSHARED_END, UNSHARED_END),
+    Transition("the answer is there, not committed", "before SqlTurns.finish"),
+    Transition("the end is committed, not told", "after SqlTurns.finish"),
+    Transition(UNSTORED_END, UNSTORED_END),
     Transition("the turn has ended", "told done"),
     Transition("a call waits for approval", "told asked", Tool.ASKED),
-    Transition("the approval is there, not committed", "before SqliteApprovals.decide", Tool.ASKED),
-    Transition("the approval is committed, not shared", "after SqliteApprovals.decide", Tool.ASKED),
+    Transition("the approval is there, not committed", "before SqlApprovals.decide", Tool.ASKED),
+    Transition("the approval is committed, not told", "after SqlApprovals.decide", Tool.ASKED),
     Transition("the approval is told", "told approved", Tool.ASKED),
 )

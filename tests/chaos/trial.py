@@ -19,7 +19,9 @@ from tests.chaos.observer import Away, Observer, from_the_living, pid_of
 from tests.chaos.report import Report
 from tests.chaos.rig import Rig, running_rig
 from tests.chaos.sample import Sample
+from tests.chaos.told import told_differently
 from tests.support.leaks import leaked_keys
+from tests.support.store import Kind
 from tests.support.waiting import wait_until_blocking
 
 SETTLE_SECONDS = 60.0
@@ -45,6 +47,7 @@ class Trial:
     load: Load
     observer: Observer
     redis_loses_data: bool
+    store_goes_away: bool
     began: float
     hits: list[Hit] = field(default_factory=list[Hit])
     away: list[Away] = field(default_factory=list[Away])
@@ -106,6 +109,13 @@ class Trial:
         self.away.append(Away(self.rig.workers[port].pid, time.monotonic()))
         self.rig.end_worker(port)
 
+    def must_be_told_alike(self) -> None:
+        """Note which sessions the engines tell differently, when all is over."""
+        sessions = [session_id for (session_id,) in self.rig.store.rows("SELECT session_id FROM sessions")]
+        engines = self.rig.running_engines
+        self.findings += told_differently(engines, sessions)
+        self.figures |= {"sessions": len(sessions), "engines that tell them": len(engines)}
+
     def judge(self, settle_seconds: float = SETTLE_SECONDS, earlier: History | None = None) -> History:
         """Let everything end, and check it. Returns the history; `earlier` as for `collect`."""
         ended = self.load.finish(settle_seconds)
@@ -114,7 +124,7 @@ class Trial:
         history = collect(self.rig, earlier)
         self.findings += self.observer.told.findings
         self.findings += from_the_living(self.observer.told.handovers, self.away)
-        if not self.redis_loses_data:
+        if not self.redis_loses_data and not self.store_goes_away:
             self.findings += self._without_a_cause(history)
         self.findings += check(history, redis_lost_data=self.redis_loses_data)
         self.findings += self._left_behind()
@@ -157,15 +167,24 @@ def trial(
     workers: int,
     calls: int | None = None,
     redis_loses_data: bool = False,
+    store_goes_away: bool = False,
     **options: Any,
 ) -> Generator[Trial]:
-    """The product under this load for as long as the block; `options` are those of the rig."""
+    """The product under this load for as long as the block; `options` are those of the rig.
+
+    A turn whose store is away may end as failed, and its calls with it: `store_goes_away`.
+    """
     with (
         running_rig(folder, workers=workers, **options) as rig,
         Observer(rig, redis_loses_data=redis_loses_data) as observer,
         Load(rig, work, calls) as load,
     ):
-        yield Trial(rig, load, observer, redis_loses_data, time.monotonic())
+        yield Trial(rig, load, observer, redis_loses_data, store_goes_away, time.monotonic())
+
+
+def engines_on(store: Kind) -> dict[str, Any]:
+    """The options of a rig: two engines on one PostgreSQL, or one on SQLite."""
+    return {"database": store, "engines": 2 if store == "postgres" else 1}
 
 
 def dead_letters(rig: Rig) -> int:

@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until_blocking
 
 END_SECONDS = 90.0
 WORK_SECONDS = 0.5
-OK, ACCEPTED, CONFLICT = 200, 202, 409
+OK = 200
 
 
 @dataclass
@@ -25,8 +25,8 @@ class Visitor:
     """One turn as its client lives through it."""
 
     transition: Transition
-    tokens: list[str] = field(default_factory=lambda: [new_id()])
-    """What the effects of each question are known by: the last one is of the turn that is followed."""
+    token: str = field(default_factory=new_id)
+    """What the effects of its tool are known by."""
     told: Transcript = field(default_factory=Transcript)
     session_id: str = ""
     turn_id: str = ""
@@ -34,11 +34,6 @@ class Visitor:
     """What is asked about a call that waits for approval."""
     seconds: float | None = None
     """From the kill to the end of the turn as it was told; None when that was told before."""
-
-    @property
-    def ends(self) -> list[str]:
-        """How its questions are to end: one that was repeated elsewhere is not answered once its engine is back."""
-        return ["failed"] * (len(self.tokens) - 1) + ["done"]
 
     def ask(self, victim: Replica) -> None:
         """Ask, and follow the answer for as long as the engine lives."""
@@ -55,14 +50,12 @@ class Visitor:
             _, self.turn_id = victim.begin(self._message(), self.session_id)
             victim.read(self.turn_id, self.told, until=seen)
 
-    def go_on(self, engine: Replica, died_at: float, *, others: bool) -> None:
-        """Go on to the end with this engine; `others`: it is not the one that was asked before."""
+    def go_on(self, engine: Replica, died_at: float) -> None:
+        """Go on to the end with this engine."""
         over = self.told.done is not None
         if not self.turn_id:
-            # Nobody said that the question was heard. An engine may hear of it only now, as it takes the turn over.
-            wait_until_blocking(
-                lambda: self._find(engine) or (others and self._ask_again(engine)), END_SECONDS, what="the turn"
-            )
+            # Nobody said that the question was heard. What was committed is known to every engine of the store.
+            wait_until_blocking(lambda: self._find(engine), END_SECONDS, what="the turn")
         if self.transition.tool is Tool.ASKED:
             # Who got no answer does it again.
             wait_until_blocking(lambda: self._asked(engine), END_SECONDS, what="the question")
@@ -85,10 +78,10 @@ class Visitor:
         assert told.done is not None
         assert told.done["reason"] == "stop", f"it ended with {told.done}"
         assert list(calls.values()) == ["succeeded"], f"its calls: {calls}"
-        assert (runs := len(engine.stack.effects(self.tokens[-1]))) == 1, f"the tool ran {runs} times"
+        assert (runs := len(engine.stack.effects(self.token))) == 1, f"the tool ran {runs} times"
 
     def _message(self) -> str:
-        arguments: dict[str, str | float] = {"token": self.tokens[-1]}
+        arguments: dict[str, str | float] = {"token": self.token}
         if self.transition.tool is Tool.FREE:
             arguments["answer_after_seconds"] = WORK_SECONDS
         return f"call demo__{self.transition.tool} {json.dumps(arguments)}"
@@ -99,17 +92,6 @@ class Visitor:
         if turns:
             self.turn_id = turns[0]["turnId"]
         return bool(turns)
-
-    def _ask_again(self, engine: Replica) -> bool:
-        """Whether the question is heard now. It is not while the session is taken by what may be the first one."""
-        self.tokens.append(new_id())
-        answer = engine.http.post(f"/v1/sessions/{self.session_id}/turns", json={"message": self._message()})
-        if answer.status_code == ACCEPTED:
-            self.turn_id = answer.json()["turnId"]
-            return True
-        self.tokens.pop()
-        assert answer.status_code == CONFLICT, answer.text
-        return False
 
     def _asked(self, engine: Replica) -> bool:
         """Whether the question is known: its client may have lost the engine before it was told."""

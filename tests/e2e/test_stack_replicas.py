@@ -1,14 +1,15 @@
-"""Two engines as processes: one dies or stands still, and the other goes on with its turns."""
+"""Two engines as processes on one PostgreSQL: one dies or stands still, and the other goes on with its turns."""
 
 import signal
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from tests.support.processes import answers
-from tests.support.replicas import Replica, TryAgainError
+from tests.support.replicas import Replica
 from tests.support.stack import Event, Stack, running_stack
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
@@ -19,7 +20,7 @@ TAKEOVER_SECONDS = 20.0
 
 @pytest.fixture(scope="module")
 def stack() -> Generator[Stack]:
-    with running_stack(quick=True, token_delay_ms=30) as stack:
+    with running_stack(quick=True, token_delay_ms=30, database="postgres") as stack:
         assert stack.engine
         stack.engine.stop()
         yield stack
@@ -115,7 +116,7 @@ def test_a_call_that_ended_while_its_engine_stood_still_is_not_run_again(
     check(two, session_id, turn_id, told)
     assert len(stack.effects("finished")) == 1
 
-    # The first owner wakes up: it finds itself passed over, and tells what the other one made of the turn.
+    # The first owner wakes up: it writes nothing any more, and tells what the other one made of the turn.
     one.process.send(signal.SIGCONT)
     wait_until_blocking(lambda: one.messages(session_id) == two.messages(session_id), 15, what="the same messages")
     again = Transcript()
@@ -139,7 +140,7 @@ def test_a_call_that_no_worker_took_yet_is_not_lost(stack: Stack, engines: tuple
     assert len(stack.effects("pending")) == 1
 
 
-def test_redis_may_be_restarted_between_the_death_and_the_takeover(
+def test_redis_may_be_restarted_between_the_death_and_the_adoption(
     stack: Stack, engines: tuple[Replica, Replica]
 ) -> None:
     one, two = engines
@@ -150,13 +151,11 @@ def test_redis_may_be_restarted_between_the_death_and_the_takeover(
     stack.redis.write_down()  # this is about what the engines do, not about what a server on a busy disk may lose
     one.process.kill()
     stack.redis.kill()
-    with pytest.raises(TryAgainError):
-        two.read(turn_id, told)
     stack.redis.start()
     two.read_to_the_end(turn_id, told, 2 * TAKEOVER_SECONDS)
     check(two, session_id, turn_id, told)
     assert len(stack.effects("redis")) == 1
-    wait_until_blocking(lambda: all(answers(f"http://127.0.0.1:{port}/readyz") for port in stack.workers), 20)
+    wait_for_workers(stack)
 
 
 def test_a_turn_whose_engine_is_gone_can_be_stopped(stack: Stack, engines: tuple[Replica, Replica]) -> None:
@@ -172,3 +171,131 @@ def test_a_turn_whose_engine_is_gone_can_be_stopped(stack: Stack, engines: tuple
     assert two.http.get(f"/v1/turns/{turn_id}").json()["status"] == "cancelled"
     assert next(iter(told.statuses.values())) in ("cancelled", "unknown")
     check(two, session_id, turn_id, told)
+
+
+def test_a_turn_is_stopped_and_a_question_decided_at_the_engine_that_does_not_run_it(
+    stack: Stack, engines: tuple[Replica, Replica]
+) -> None:
+    one, two = engines
+    _, turn_id = one.begin(COUNT.format(seconds=25, token="stopped elsewhere"))
+    told = Transcript()
+    two.read(turn_id, told, until=step("running"))
+    assert two.http.post(f"/v1/turns/{turn_id}/cancel").json()["status"] == "cancelled"
+    one.read_to_the_end(turn_id, told, 15)
+    assert told.done is not None
+    assert told.done["reason"] == "cancelled"
+
+    session_id, turn_id = one.begin('call demo__delete_everything {"token": "decided"}')
+    told, asked = Transcript(), list[Event]()
+
+    def is_asked(event: Event) -> bool:
+        asked.append(event)
+        return event.data.get("status") == "asked"
+
+    two.read(turn_id, told, until=is_asked)
+    question = asked[-1].data
+    body = {"decision": "approve", "hash": question["hash"]}
+    path = f"/v1/turns/{turn_id}/approvals/{question['correlationId']}"
+    assert two.http.post(path, json=body).status_code == 200
+    one.read_to_the_end(turn_id, told, 30)
+    check(two, session_id, turn_id, told)
+    assert [*told.statuses.values()] == ["succeeded"]
+    assert len(stack.effects("decided")) == 1
+
+
+def test_messages_that_wait_at_several_engines_are_answered_in_one_order(
+    stack: Stack, engines: tuple[Replica, Replica]
+) -> None:
+    session_id, first = engines[0].begin(COUNT.format(seconds=3, token="in line"))
+    texts = [f"echo message {number}" for number in range(4)]
+    waiting = f"waiting_turns WHERE session_id = '{session_id}'"
+    with ThreadPoolExecutor(len(texts)) as pool:
+        asked: list[Future[str]] = []
+        for number, text in enumerate(texts):
+            asked.append(pool.submit(begin_in_line, engines[number % 2], session_id, text))
+            wait_until_blocking(lambda number=number: stack.store.count(waiting) == number + 1, what="its place")
+        last = [future.result() for future in asked][-1]
+    for turn_id in (first, last):
+        engines[0].read_to_the_end(turn_id, Transcript(), 30)
+    for engine in engines:
+        contents = [each["content"] for each in engine.messages(session_id) if each["role"] == "user"]
+        assert contents == [COUNT.format(seconds=3, token="in line"), *texts]
+
+
+def begin_in_line(engine: Replica, session_id: str, text: str) -> str:
+    body = {"message": text, "onBusy": "queue"}
+    answer = engine.http.post(f"/v1/sessions/{session_id}/turns", json=body)
+    assert answer.status_code == 202, answer.text
+    return answer.json()["turnId"]
+
+
+def test_sessions_are_listed_alike_and_what_was_deleted_is_gone_at_every_engine(
+    engines: tuple[Replica, Replica],
+) -> None:
+    one, two = engines
+    session_id, turn_id = one.begin("Hello")
+    two.read_to_the_end(turn_id, Transcript(), 30)
+
+    def listed() -> list[list[str]]:
+        return [[each["sessionId"] for each in e.http.get("/v1/sessions").json()["sessions"]] for e in engines]
+
+    assert listed()[0] == listed()[1]
+    assert session_id in listed()[0]
+    assert two.http.delete(f"/v1/sessions/{session_id}").status_code == 204
+    assert listed()[0] == listed()[1]
+    assert session_id not in listed()[0]
+    for engine in engines:
+        assert engine.http.get(f"/v1/sessions/{session_id}/messages").status_code == 404
+        assert engine.http.get(f"/v1/turns/{turn_id}").status_code == 404
+
+
+def test_with_redis_away_sessions_and_text_go_on_at_every_engine(
+    stack: Stack, engines: tuple[Replica, Replica]
+) -> None:
+    session_id, turn_id = engines[0].begin("Hello, who are you?")
+    engines[1].read_to_the_end(turn_id, Transcript(), 30)
+    stack.redis.kill()
+    try:
+        for engine in engines:
+            _, turn_id = engine.begin("Hello again", session_id)
+            told = Transcript()
+            engine.read_to_the_end(turn_id, told, 30)
+            assert told.done is not None
+            assert told.done["reason"] == "stop"
+            check(engine, session_id, turn_id, told)
+        assert engines[0].messages(session_id) == engines[1].messages(session_id)
+    finally:
+        stack.redis.start()
+        wait_for_workers(stack)
+
+
+def test_with_postgresql_away_nothing_is_accepted_and_it_heals_without_a_restart(
+    stack: Stack, engines: tuple[Replica, Replica]
+) -> None:
+    session_id, turn_id = engines[0].begin("Hello")
+    engines[1].read_to_the_end(turn_id, Transcript(), 30)
+    before = engines[0].messages(session_id)
+    assert stack.postgres is not None
+    stack.postgres.kill()
+    try:
+        for engine in engines:
+            refused = engine.http.post(f"/v1/sessions/{session_id}/turns", json={"message": "not accepted"})
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+            assert engine.http.get("/readyz").status_code == 503
+            assert engine.http.get("/healthz").status_code == 200
+    finally:
+        stack.postgres.start()
+    for engine in engines:
+        wait_until_blocking(lambda engine=engine: engine.http.post("/v1/sessions").is_success, 15, what="a session")
+        assert engine.messages(session_id) == before
+        _, turn_id = engine.begin("Hello again", session_id)
+        told = Transcript()
+        engine.read_to_the_end(turn_id, told, 30)
+        check(engine, session_id, turn_id, told)
+        assert engine.process.returncode is None
+        before = engine.messages(session_id)
+
+
+def wait_for_workers(stack: Stack) -> None:
+    """Wait until the workers are ready again after an outage."""
+    wait_until_blocking(lambda: all(answers(f"http://127.0.0.1:{port}/readyz") for port in stack.workers), 20)

@@ -1,4 +1,4 @@
-"""Several engines of one stack, each with a file of its own, and a client that goes from one to the other."""
+"""Several engines of one stack, which share its PostgreSQL, and a client that goes from one to the other."""
 
 import math
 import time
@@ -24,7 +24,7 @@ class TryAgainError(Exception):
 
 @dataclass
 class Replica:
-    """One engine. It keeps its port and its file over all its lives."""
+    """One engine. It keeps its port over all its lives; on SQLite also its file, which no other engine has."""
 
     stack: Stack
     name: str
@@ -61,32 +61,12 @@ class Replica:
         until: "Callable[[Event], bool] | None" = None,
         give_up_at: float = math.inf,
     ) -> None:
-        """Read on where the transcript ends: to such an event, to the end of this connection, or to that time.
-
-        Raises:
-            TryAgainError: without Redis, an engine does not know the turns of another.
-        """
-        headers = {"Last-Event-ID": transcript.last_id} if transcript.last_id else {}
-        with self.http.stream("GET", f"/v1/turns/{turn_id}/events", headers=headers) as response:
-            if response.status_code == 503 and response.headers.get("Retry-After"):
-                raise TryAgainError(response.read().decode())
-            assert response.status_code in (200, 204), response.read()
-            # A turn of which nothing is told keeps its connection, with a comment every few seconds.
-            lines = takewhile(lambda _: time.monotonic() < give_up_at, response.iter_lines())
-            events: Iterator[Event] = events_of(lines)
-            for event in events:
-                transcript.take(event.id, event.name, event.data)
-                if until is not None and until(event):
-                    return
+        """Read on where the transcript ends: see the function of that name."""
+        read(self.http, turn_id, transcript, until, give_up_at)
 
     def read_to_the_end(self, turn_id: str, transcript: Transcript, seconds: float) -> None:
         """Read on, over as many connections as it takes, to `done`."""
-        give_up_at = time.monotonic() + seconds
-        while transcript.done is None:
-            assert time.monotonic() < give_up_at, f"turn {turn_id} has not ended: {transcript}"
-            with suppress(httpx2.TransportError, TryAgainError):
-                self.read(turn_id, transcript, give_up_at=give_up_at)
-            time.sleep(0.05)  # as a browser waits before it reconnects
+        read_to_the_end(self.http, turn_id, transcript, seconds)
 
     def messages(self, session_id: str) -> list[dict[str, Any]]:
         """What was said in a session."""
@@ -99,8 +79,44 @@ class Replica:
         self.http.close()
 
     def _start(self) -> Process:
-        return self.stack.run_engine(self.port, f"{self.name}.sqlite3", self.program)
+        return self.stack.run_engine(self.port, self.name, self.program)
 
     def _offers_tools(self) -> bool:
         servers = self.http.get("/v1/tools").json()["servers"]
         return bool(servers) and all(each["tools"] for each in servers if each["state"] == "ready")
+
+
+def read(
+    http: httpx2.Client,
+    turn_id: str,
+    transcript: Transcript,
+    until: Callable[[Event], bool] | None = None,
+    give_up_at: float = math.inf,
+) -> None:
+    """Read on where the transcript ends: to such an event, to the end of this connection, or to that time.
+
+    Raises:
+        TryAgainError: the store is away, or Redis is, without which the words of another engine's turn cannot be read.
+    """
+    headers = {"Last-Event-ID": transcript.last_id} if transcript.last_id else {}
+    with http.stream("GET", f"/v1/turns/{turn_id}/events", headers=headers) as response:
+        if response.status_code == 503 and response.headers.get("Retry-After"):
+            raise TryAgainError(response.read().decode())
+        assert response.status_code in (200, 204), response.read()
+        # A turn of which nothing is told keeps its connection, with a comment every few seconds.
+        lines = takewhile(lambda _: time.monotonic() < give_up_at, response.iter_lines())
+        events: Iterator[Event] = events_of(lines)
+        for event in events:
+            transcript.take(event.id, event.name, event.data)
+            if until is not None and until(event):
+                return
+
+
+def read_to_the_end(http: httpx2.Client, turn_id: str, transcript: Transcript, seconds: float) -> None:
+    """Read on, over as many connections as it takes, to `done`."""
+    give_up_at = time.monotonic() + seconds
+    while transcript.done is None:
+        assert time.monotonic() < give_up_at, f"turn {turn_id} has not ended: {transcript}"
+        with suppress(httpx2.TransportError, TryAgainError):
+            read(http, turn_id, transcript, give_up_at=give_up_at)
+        time.sleep(0.05)  # as a browser waits before it reconnects

@@ -1,14 +1,15 @@
 """The whole product as real processes on free ports: Redis, demo model, demo MCP server, workers, an engine.
 
-Every part can be killed and started again in its place. What the parts wrote is printed at the end, which pytest shows
-when the test failed. Nothing here needs an event loop.
+Its store is an SQLite file, or a PostgreSQL server of its own that any number of engines share. Every part can be
+killed and started again in its place. What the parts wrote is printed at the end, which pytest shows when the test
+failed. Nothing here needs an event loop.
 """
 
 import json
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,17 @@ from typing import Any
 import httpx2
 
 from deploy.local.ports import free_port
+from tests.support.postgres import PostgresServer
 from tests.support.processes import ROOT, Process, answers
 from tests.support.servers import LocalServer, embedded_binary
+from tests.support.store import Kind, Store
 from tests.support.waiting import wait_until_blocking
 
 BIN = Path(sys.executable).parent
 ENGINE = (BIN / "dialog-engine",)
 """The engine as users run it."""
+DATABASE = "callstream"
+"""The database of all engines of a stack on PostgreSQL."""
 START_SECONDS = 60.0
 """Machines that run everything at once are slow."""
 QUICK_WORKER = [sys.executable, "-m", "tests.support.quick_worker"]
@@ -102,9 +107,18 @@ class Stack:
     quick: bool = False
     """Workers with short leases."""
     token_delay_ms: float = 1
+    database: Kind = "sqlite"
+    """With "postgres" all engines share one server, which `start_store` starts."""
 
     def __post_init__(self) -> None:
         self.parts: list[Process] = []
+        self._stores: dict[str, Store] = {}
+        self._folders = ExitStack()
+        self.postgres: PostgresServer | None = None
+        if self.database == "postgres":
+            # Not in the stack's folder, which may be closed to the account that the server runs as.
+            folder = self._folders.enter_context(tempfile.TemporaryDirectory(prefix="callstream-postgres-"))
+            self.postgres = PostgresServer(Path(folder))
         self.redis = LocalServer(embedded_binary(), self._sub("redis"))
         self.engine_port, self.model_port, self.demo_port = free_port(), free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.engine_port}"
@@ -117,8 +131,25 @@ class Stack:
         self.engine: Process | None = None
         self.workers: dict[int, Process] = {}
 
+    @property
+    def store(self) -> Store:
+        """Where the stack's own engine keeps what it must not forget; on PostgreSQL that of all engines."""
+        return self.store_of("engine")
+
+    def store_of(self, name: str) -> Store:
+        """The store of the engine of that name: an SQLite file of its own, or the database that all share."""
+        where = self.folder / f"{name}.sqlite3" if self.postgres is None else self.postgres.url_of(DATABASE)
+        return self._stores.setdefault(str(where), Store(where))
+
+    def start_store(self) -> None:
+        """Start PostgreSQL, if the engines share one, and make their database."""
+        if self.postgres is not None:
+            self.postgres.start()
+            self.postgres.create_database(DATABASE)
+
     def start(self, *, workers: int = 1) -> None:
         """Start everything, and wait until the model can be offered the tools."""
+        self.start_store()
         self.redis.start()
         self.start_demo()
         if self.model_url is None:
@@ -135,6 +166,11 @@ class Stack:
         for part in reversed(self.parts):
             part.close()
         self.redis.stop()
+        for store in self._stores.values():
+            store.close()
+        if self.postgres is not None:
+            self.postgres.stop()
+        self._folders.close()
 
     def start_model(self) -> None:
         """The demo model."""
@@ -164,17 +200,17 @@ class Stack:
         return port
 
     def start_engine(self) -> Process:
-        """The engine, on the same file as the last one."""
-        self.engine = self.run_engine(self.engine_port, "engine.sqlite3")
+        """The engine, on the same store as the last one."""
+        self.engine = self.run_engine(self.engine_port, "engine")
         return self.engine
 
-    def run_engine(self, port: int, file: str, program: Sequence[str | Path] = ENGINE) -> Process:
-        """An engine on that port, with that file."""
+    def run_engine(self, port: int, name: str, program: Sequence[str | Path] = ENGINE) -> Process:
+        """An engine on that port, with the store of that name."""
         model = self.model_url or f"http://127.0.0.1:{self.model_port}/v1"
         env = {
             "REDIS_URL": self.redis.url,
             "PORT": str(port),
-            "OUTBOX_PATH": str(self.folder / file),
+            **self.store_of(name).env,
             "OPENAI_BASE_URL": model,
             "OPENAI_MODEL": "demo-scripted",
             "MODEL_SCRIPTED": "true",

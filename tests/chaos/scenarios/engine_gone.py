@@ -1,5 +1,8 @@
 """An engine with several running turns is killed and never comes back; the other one ends them, and goes on with their
-sessions as if it had always had them. Then it is killed itself, and so on."""
+sessions as if it had always had them. Then it is killed itself, and so on.
+
+On PostgreSQL the other one runs beside it; on SQLite it is started on the dead one's file.
+"""
 
 import json
 import random
@@ -21,9 +24,14 @@ from tests.chaos.report import Report, Size
 from tests.chaos.trial import quantile
 from tests.support.replicas import Replica
 from tests.support.stack import Stack
+from tests.support.store import Kind, quoted
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
 
+STORES: Sequence[Kind] = ("postgres", "sqlite")
+SHARED_FILE = "engine-for-all"
+"""On SQLite: the file that goes from the dead engine to the next."""
+_OWNERS = "SELECT DISTINCT owner FROM turns WHERE status = 'running'"
 TAKEOVER_SECONDS = 20.0
 END_SECONDS = 90.0
 LONGEST_SECONDS = 6.0
@@ -98,20 +106,22 @@ class Talk:
         assert (runs := len(stack.effects(self.token))) == 1, f"the tool ran {runs} times"
 
 
-def run(size: Size, folder: Path) -> Report:
+def run(size: Size, folder: Path, *, store: Kind = "postgres") -> Report:
     """Kill one engine after the other."""
     form, dice = FORMS[size], random.Random(0)
-    stack = RecordedStack(folder, quick=True)
+    stack = RecordedStack(folder, quick=True, database=store)
+    adoptions: list[float] = []
     talks: list[Talk] = []
     findings: list[str] = []
     try:
         stack.start()
-        here = Replica(stack, "engine-0")
-        for number in range(1, form.kills + 1):
+        here = Replica(stack, SHARED_FILE)
+        for _ in range(form.kills):
             with closing(here), ThreadPoolExecutor(form.turns) as pool:
-                other = Replica(stack, f"engine-{number}")
-                for engine in (here, other):
-                    engine.wait_for_tools()
+                beside = Replica(stack, SHARED_FILE) if store == "postgres" else None
+                for engine in (here, beside):
+                    if engine is not None:
+                        engine.wait_for_tools()
                 now = [Talk(dice.uniform(0, LONGEST_SECONDS)) for _ in range(form.turns)]
                 for talk in now:
                     pool.submit(talk.begin, here)
@@ -119,6 +129,10 @@ def run(size: Size, folder: Path) -> Report:
                 time.sleep(dice.uniform(0.5, KILLED_WITHIN_SECONDS))  # anywhere in the turns
                 here.process.kill()
                 died_at = time.monotonic()
+                running = stack.store_of(SHARED_FILE).rows(_OWNERS)
+                other = beside or Replica(stack, SHARED_FILE)
+                if running and beside is not None:
+                    adoptions.append(_adoption(stack, {owner for (owner,) in running}, died_at))
                 findings += pool.map(partial(_seen_through, engine=other, died_at=died_at), now)
                 talks += now
                 here = other
@@ -126,7 +140,19 @@ def run(size: Size, folder: Path) -> Report:
     finally:
         stack.close()
     findings += told(not_struck({"turns that ran then": sum(talk.took is not None for talk in talks)}))
-    return Report("engine_gone", _figures(talks, form), tuple(finding for finding in findings if finding))
+    findings += (f"turns were adopted only after {took:.1f} s" for took in adoptions if took > TAKEOVER_SECONDS)
+    figures = _figures(talks, form)
+    if adoptions:
+        figures["its turns belong to another engine after, max s"] = max(adoptions)
+    return Report("engine_gone", figures, tuple(finding for finding in findings if finding))
+
+
+def _adoption(stack: Stack, owners: set[str], died_at: float) -> float:
+    """When the turns of the dead owner belonged to another one."""
+    left = f"turns WHERE status = 'running' AND owner IN ({quoted(owners)})"
+    with suppress(TimeoutError):
+        wait_until_blocking(lambda: stack.store.count(left) == 0, 2 * TAKEOVER_SECONDS)
+    return time.monotonic() - died_at
 
 
 def _seen_through(talk: Talk, engine: Replica, died_at: float) -> str:

@@ -1,5 +1,7 @@
 """An engine is killed at each step of a tool turn, and started again; or it stays dead, and another goes on.
 
+Several engines share one PostgreSQL; on SQLite each has a file of its own, and can only be started again.
+
 Clients read on over as many connections as it takes, from whichever engine is there. In the end each must have been
 told exactly what is stored, every turn must have its end, and each tool must have run once. When all is over every
 engine must tell the same of every session.
@@ -11,21 +13,20 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from queue import Empty, Queue
 
-import httpx2
-
 from tests.chaos.kill import Ending, Kill, Victim
 from tests.chaos.report import Report, Size
+from tests.chaos.told import unlike_told
 from tests.chaos.transitions import TRANSITIONS, Transition
 from tests.chaos.trial import quantile
-from tests.chaos.visitor import Visitor
 from tests.support.replicas import Replica
 from tests.support.stack import Stack
+from tests.support.store import Kind
 from tests.support.waiting import wait_until_blocking
 
+STORES: Sequence[Kind] = ("postgres", "sqlite")
 SAME_SECONDS = 30.0
 LOOKED_AT_ONCE = 8
 Job = tuple[Transition, Ending]
@@ -44,9 +45,9 @@ _NAMED = {each.name: each for each in TRANSITIONS}
 FORMS = {
     Size.SHORT: Form(
         [
-            (_NAMED["the round is committed, not shared"], Ending.TAKEOVER),
+            (_NAMED["the round is committed, the relay does not have it"], Ending.TAKEOVER),
             (_NAMED["the end is committed, not told"], Ending.TAKEOVER),
-            (_NAMED["the approval is committed, not shared"], Ending.RESTART),
+            (_NAMED["the approval is committed, not told"], Ending.RESTART),
         ],
         turns=2,
         lanes=2,
@@ -55,10 +56,10 @@ FORMS = {
 }
 
 
-def run(size: Size, folder: Path) -> Report:
+def run(size: Size, folder: Path, *, store: Kind = "postgres") -> Report:
     """Kill engines."""
     form = FORMS[size]
-    stack = Stack(folder, quick=True, token_delay_ms=5)
+    stack = Stack(folder, quick=True, token_delay_ms=5, database=store)
     try:
         stack.start()
         with ExitStack() as clients:
@@ -66,17 +67,19 @@ def run(size: Size, folder: Path) -> Report:
             victims = [clients.enter_context(closing(Victim(stack, f"victim-{n}"))) for n in range(form.lanes)]
             for engine in (survivor, *victims):
                 engine.wait_for_tools()
-            kills = _kill_all(form, victims, survivor)
+            shared = store == "postgres"
+            jobs = [(step, ending if shared else Ending.RESTART) for step, ending in form.jobs]
+            kills = _kill_all(jobs, form.turns, victims, survivor)
             findings = [finding for kill in kills for finding in kill.findings]
-            findings += _in_the_end(kills, [survivor, *victims])
+            findings += _in_the_end(kills, [survivor, *victims] if shared else [])
     finally:
         stack.close()
     return Report("engines_killed", _figures(kills), tuple(findings))
 
 
-def _kill_all(form: Form, victims: Sequence[Victim], survivor: Replica) -> list[Kill]:
+def _kill_all(wanted: Sequence[Job], turns: int, victims: Sequence[Victim], survivor: Replica) -> list[Kill]:
     jobs: Queue[Job] = Queue()
-    for job in random.Random(0).sample(form.jobs, len(form.jobs)):
+    for job in random.Random(0).sample(wanted, len(wanted)):
         jobs.put(job)
 
     def lane(victim: Victim) -> list[Kill]:
@@ -86,7 +89,7 @@ def _kill_all(form: Form, victims: Sequence[Victim], survivor: Replica) -> list[
                 transition, ending = jobs.get_nowait()
             except Empty:
                 return kills
-            kill = Kill(victim, survivor, transition, ending, form.turns)
+            kill = Kill(victim, survivor, transition, ending, turns)
             kills.append(kill)
             kill.run()
             print(f"{ending}, {transition.name}: {kill.findings or 'held'}; {jobs.qsize()} kills are left", flush=True)
@@ -98,14 +101,16 @@ def _kill_all(form: Form, victims: Sequence[Victim], survivor: Replica) -> list[
 def _in_the_end(kills: Sequence[Kill], engines: Sequence[Replica]) -> Iterator[str]:
     """All engines are there. What they tell differently of a session, what has no end even now, what ran twice.
 
-    It is over SAME_SECONDS after every session was looked at, whatever is missing then.
+    `engines` are those that know every session; without them a session is known to its own engine only. It is over
+    SAME_SECONDS after every session was looked at, whatever is missing then.
     """
     everyone = [(kill, visitor) for kill in kills for visitor in kill.visitors]
     unlike = [(kill, visitor, "") for kill, visitor in everyone]
 
     def look() -> bool:
         """Look again at the sessions that were not as they should be. Whether all are."""
-        found = list(pool.map(partial(_unlike, engines), [visitor for _, visitor, _ in unlike]))
+        known_to = [engines or [kill.victim] for kill, _, _ in unlike]
+        found = list(pool.map(unlike_told, known_to, [visitor.session_id for _, visitor, _ in unlike]))
         unlike[:] = [(kill, visitor, told) for (kill, visitor, _), told in zip(unlike, found, strict=True) if told]
         return not unlike
 
@@ -115,20 +120,8 @@ def _in_the_end(kills: Sequence[Kill], engines: Sequence[Replica]) -> Iterator[s
     for kill, _, told in unlike:
         yield f"{kill.ending}, {kill.transition.name}: in the end the engines tell {told}"
     for kill, visitor in everyone:
-        runs = [len(engines[0].stack.effects(token)) for token in visitor.tokens]
-        if runs != [end == "done" for end in visitor.ends]:
+        if (runs := len(kill.victim.stack.effects(visitor.token))) != 1:
             yield f"{kill.ending}, {kill.transition.name}: turn {visitor.turn_id}: the tool ran {runs} times"
-
-
-def _unlike(engines: Sequence[Replica], visitor: Visitor) -> str:
-    """What the engines tell of the session, unless all tell the same and its turns have ended as they should."""
-    path = f"/v1/sessions/{visitor.session_id}/messages"
-    try:
-        told = [engine.http.get(path).json() for engine in engines]
-    except (httpx2.HTTPError, ValueError) as error:
-        return f"nothing of session {visitor.session_id}: {type(error).__name__} {error}"
-    ends = [turn["status"] for turn in told[0].get("turns", [])]
-    return "" if ends == visitor.ends and all(each == told[0] for each in told) else f"{told}"
 
 
 def _figures(kills: Sequence[Kill]) -> dict[str, float | int | str]:
@@ -138,11 +131,15 @@ def _figures(kills: Sequence[Kill]) -> dict[str, float | int | str]:
         "turns killed": len(turns),
         "resets told": sum(visitor.told.resets for visitor in turns),
     }
-    for ending in Ending:
+    for ending in sorted({kill.ending for kill in kills}):
         seconds = [v.seconds for kill in kills if kill.ending is ending for v in kill.visitors if v.seconds is not None]
         figures[f"{ending}: end of the turn after the kill, p50 s"] = quantile(seconds, 0.5)
         figures[f"{ending}: end of the turn after the kill, max s"] = max(seconds, default=0.0)
         killed = Counter(kill.transition for kill in kills if kill.ending is ending for _ in kill.visitors)
+        adoptions = [kill.adopted_after for kill in kills if kill.ending is ending and kill.adopted_after is not None]
+        if adoptions:
+            figures["its turns belong to another engine after, p50 s"] = quantile(adoptions, 0.5)
+            figures["its turns belong to another engine after, max s"] = max(adoptions)
         figures[f"{ending}: transitions"] = len(killed)
         figures[f"{ending}: turns killed at each, at least"] = min(killed.values(), default=0)
     return figures

@@ -15,9 +15,13 @@ from tests.chaos.history import Call, History
 from tests.chaos.invariants import Finding
 from tests.chaos.load import Work
 from tests.chaos.report import Report, Size
-from tests.chaos.trial import Trial, quantile, trial
+from tests.chaos.trial import Trial, engines_on, quantile, trial
 from tests.support.quick_worker import QUICK
+from tests.support.store import Kind
 
+STORES: Sequence[Kind] = ("postgres", "sqlite")
+WARM_SECONDS = 3.0
+"""Engines and workers that have only just started are slow."""
 NORMAL_SECONDS = 5.0
 """Within so many seconds after Redis is back calls are answered as if nothing had been."""
 FLOOR_MS = 1_000.0
@@ -76,17 +80,28 @@ class Return:
     until_ms: float
 
 
-def run(size: Size, folder: Path, *, source: str = "", redis_options: tuple[str, ...] = ()) -> Report:
+def run(
+    size: Size, folder: Path, *, store: Kind = "postgres", source: str = "", redis_options: tuple[str, ...] = ()
+) -> Report:
     """Kill Redis and start it again. `source`, `redis_options`: see `Rig`."""
     form = FORMS[size]
     with trial(
-        folder, form.work, workers=form.workers, quick=form.quick, source=source, redis_options=redis_options
+        folder,
+        form.work,
+        workers=form.workers,
+        quick=form.quick,
+        source=source,
+        redis_options=redis_options,
+        **engines_on(store),
     ) as under_fire:
+        under_fire.load.wait(WARM_SECONDS)
+        since_ms = time.time() * 1000
         under_fire.load.wait(form.first_seconds)
         first_ms = time.time() * 1000
         fewest, returns = _break_and_mend(under_fire, form)
         history = under_fire.judge()
-        _judge_waits(under_fire, history, first_ms, returns)
+        _judge_waits(under_fire, history, Return(since_ms, first_ms), returns)
+        under_fire.must_be_told_alike()
         lost = sum(call.error == ErrorCode.LOST for call in history.calls.values())
         if lost:
             under_fire.findings.append(Finding("I7", "calls are LOST though Redis wrote everything down", str(lost)))
@@ -119,10 +134,10 @@ def _break_and_mend(under_fire: Trial, form: Form) -> tuple[int, list[Return]]:
     return min(running), [*returns, Return(back, time.time() * 1000)]
 
 
-def _judge_waits(under_fire: Trial, history: History, first_ms: float, returns: list[Return]) -> None:
+def _judge_waits(under_fire: Trial, history: History, before_all: Return, returns: list[Return]) -> None:
     """How long calls waited beyond their own work: before all this, and from a while after each return on."""
     calls = history.calls.values()
-    first = _waits(calls, 0, first_ms)
+    first = _waits(calls, before_all.at_ms, before_all.until_ms)
     later = [_waits(calls, back.at_ms + NORMAL_SECONDS * 1000, back.until_ms) for back in returns]
     before, after = quantile(first, 0.99), [quantile(waits, 0.99) for waits in later]
     under_fire.must_have_struck({"calls compared before": len(first), "and after a return": min(map(len, later))})

@@ -1,6 +1,7 @@
 """Redis loses everything while calls are open in every state: FLUSHALL, and FLUSHALL with the group made anew by hand.
 
-Nobody waits for a call that is gone: each gets an end within seconds, and none has its effect twice.
+Nobody waits for a call that is gone: each gets an end within seconds, and none has its effect twice. Sessions are not
+in Redis: afterwards all engines tell all of them alike.
 """
 
 import time
@@ -17,8 +18,10 @@ from tests.chaos.invariants import Finding
 from tests.chaos.load import Work
 from tests.chaos.report import Report, Size
 from tests.chaos.sample import open_calls
-from tests.chaos.trial import Trial, trial
+from tests.chaos.trial import Trial, engines_on, trial
+from tests.support.store import Kind
 
+STORES: Sequence[Kind] = ("postgres", "sqlite")
 TERMINAL_SECONDS = 15.0
 
 
@@ -61,16 +64,24 @@ FORMS = {
 }
 
 
-def run(size: Size, folder: Path, *, source: str = "") -> Report:
+def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
     """Wipe Redis. `source`: see `Rig`."""
     form = FORMS[size]
     with trial(
-        folder, WORK, workers=2, quick=size is Size.SHORT, source=source, worker_env=ROOM, redis_loses_data=True
+        folder,
+        WORK,
+        workers=2,
+        quick=size is Size.SHORT,
+        source=source,
+        worker_env=ROOM,
+        redis_loses_data=True,
+        **engines_on(store),
     ) as under_fire:
         under_fire.load.wait(3.0)
         wipes = [_wipe(under_fire, how, form.pause_seconds) for how in form.wipes]
         history = under_fire.judge()
         _judge_wipes(under_fire, wipes, history)
+        under_fire.must_be_told_alike()
         return under_fire.report("redis_wiped")
 
 
@@ -81,7 +92,7 @@ def _wipe(under_fire: Trial, how: Callable[[Any], None], pause_seconds: float) -
     with rig.client() as redis:
         how(redis)
     at_ms = time.time() * 1000
-    calls = frozenset(open_calls(rig.database))
+    calls = frozenset(open_calls(rig.store))
     wipe = Wipe(at_ms, calls, Counter(seen[call].state if call in seen else "not yet published" for call in calls))
     under_fire.load.wait(pause_seconds)
     return wipe

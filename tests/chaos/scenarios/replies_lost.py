@@ -1,7 +1,7 @@
 """One reply of Redis in a hundred is lost: to everybody, of every command, and its connection with it.
 
-The real path of an engine and two real workers with short leases. Calls of every kind: quick, slow with progress,
-not repeatable, stopped before and after they began, and of a server that only one of the workers has.
+The real path of two engines, or on SQLite of one, and two real workers with short leases. Calls of every kind: quick,
+slow with progress, not repeatable, stopped before and after they began, and of a server that only one worker has.
 """
 
 import asyncio
@@ -28,8 +28,10 @@ from tests.chaos.calls_through import Caller, Told, caller
 from tests.chaos.faults import Faults
 from tests.chaos.phantoms import Phantoms, watched
 from tests.chaos.report import Report, Size
+from tests.support import store as stores
 from tests.support.waiting import wait_until, wait_until_blocking
 
+STORES: Sequence[stores.Kind] = ("postgres", "sqlite")
 SHARE = 0.01
 PHANTOM_SECONDS = 2.5
 """Shorter than the lease of these workers: a phantom is found by who holds it, not by a sweep that takes it over."""
@@ -62,13 +64,13 @@ KINDS = (
 """The first that fits is taken."""
 
 
-def run(size: Size, folder: Path) -> Report:
+def run(size: Size, folder: Path, *, store: stores.Kind = "postgres") -> Report:
     """Lose replies until there were enough operations, then look at every call."""
-    with behind_proxies(folder, quick=True) as proxied:
+    with behind_proxies(folder, quick=True, database=store) as proxied:
         _start(proxied)
         with watched(proxied.stack.redis.url, passed_on=RARE) as phantoms:
             begun = time.monotonic()
-            told = asyncio.run(_calls(proxied, OPERATIONS[size], folder / "engine.sqlite3"))
+            told = asyncio.run(_calls(proxied, OPERATIONS[size]))
             seconds = time.monotonic() - begun
             _settle(proxied)
         commands, lost = proxied.counted()
@@ -94,6 +96,7 @@ def run(size: Size, folder: Path) -> Report:
 
 def _start(proxied: Proxied) -> None:
     stack = proxied.stack
+    stack.start_store()
     stack.redis.start()
     stack.start_demo()
     both = {name: {"type": "http", "url": stack.demo_url, "callstream": {"trust": True}} for name in (DEMO, RARE)}
@@ -104,14 +107,20 @@ def _start(proxied: Proxied) -> None:
         stack.start_worker()
 
 
-async def _calls(proxied: Proxied, operations: int, database: Path) -> list[Told]:
+async def _calls(proxied: Proxied, operations: int) -> list[Told]:
     """Calls, many at once, until that many commands have passed."""
     told: list[Told] = []
     numbers = itertools.count(1)
-    async with engine_parts(proxied.engine.url, database) as parts:
-        await wait_until(lambda: len({server for server, _ in _tools(parts)}) == 2, 20, what="both servers' tools")
-        tools = _tools(parts)
-        callers = [await caller(parts, f"subject {n % 8}") for n in range(IN_FLIGHT)]
+    store = proxied.stack.store
+    async with contextlib.AsyncExitStack() as stack:
+        engines = [
+            await stack.enter_async_context(engine_parts(proxied.engine.url, store.where))
+            for _ in range(2 if store.kind == "postgres" else 1)
+        ]
+        for parts in engines:
+            await wait_until(lambda parts=parts: len({server for server, _ in _tools(parts)}) == 2, 20, what="tools")
+        tools = _tools(engines[0])
+        callers = [await caller(engines[n % len(engines)], f"subject {n % 8}") for n in range(IN_FLIGHT)]
         before = _operations(proxied)
         faults = Faults(lose_share=SHARE, lose_first_of_each=True)
         enough = asyncio.Event()

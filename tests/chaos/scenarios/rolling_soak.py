@@ -5,10 +5,8 @@ grows beside them.
 """
 
 import signal
-import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -112,7 +110,7 @@ def _judge_growth(under_fire: Trial, counts: list[Census], history: History, *, 
                 under_fire.findings.append(Finding("growth", f"{role}: {before:.0f} {unit} became {after:.0f}", "-"))
     now = take(rig)
     calls = len(history.calls)
-    others = _turns(rig.database) + 5
+    others = rig.store.count("turns") + 5
     allowed = dict.fromkeys((KEYS.call("").rstrip(":"), KEYS.response("").rstrip(":")), calls)
     for kind, count in now.keys.items():
         if count > allowed.get(kind, others):
@@ -124,11 +122,5 @@ def _judge_growth(under_fire: Trial, counts: list[Census], history: History, *, 
     under_fire.figures |= {
         "keys per call": round(sum(now.keys.values()) / calls, 2),
         "Redis KiB per call": round(now.redis_memory * 1024 / calls, 2),
-        "SQLite KiB per call": round(now.file * 1024 / calls, 2),
+        "store KiB per call": round(now.file * 1024 / calls, 2),
     }
-
-
-def _turns(database: Path) -> int:
-    with closing(sqlite3.connect(database)) as file:
-        [(count,)] = file.execute("SELECT count(*) FROM turns")
-    return count

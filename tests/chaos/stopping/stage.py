@@ -63,8 +63,9 @@ class Stage(Stack):
 def running_stage(folder: Path, source: str) -> Generator[tuple[Stage, Replica, Replica]]:
     """It runs for as long as the block. `source` is put in front of the installed services."""
     path = {"PYTHONPATH": f"{source}{os.pathsep}{ROOT}"} if source else {}
-    stage = Stage(folder, engine_env={**ENV, **path}, worker_env=path)
+    stage = Stage(folder, engine_env={**ENV, **path}, worker_env=path, database="postgres")
     try:
+        stage.start_store()
         stage.redis.start()
         stage.start_model()
         stage.start_demo()

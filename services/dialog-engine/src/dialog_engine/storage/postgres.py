@@ -107,6 +107,7 @@ class PostgresDatabase(Database):
         self._pool = pool
         self._threads = threads
         self._refused_until = 0.0
+        self._served_at = 0.0
         self.commits = 0
 
     async def write(self, unit: Unit[T]) -> T:
@@ -155,13 +156,16 @@ class PostgresDatabase(Database):
         nothing was committed then."""
         if time.monotonic() < self._refused_until:
             raise StorageUnavailableError("the database cannot be reached now")
+        began = time.monotonic()
         for last in (False, True):
             try:
                 with self._pool.connection() as connection:
+                    self._served_at = time.monotonic()
                     return _translated(connection, work)
             except (PoolTimeout, psycopg.OperationalError) as error:
-                if isinstance(error, PoolTimeout):
-                    # What waits behind this one hears so at once, instead of waiting as long in its turn.
+                if isinstance(error, PoolTimeout) and self._served_at < began:
+                    # What waits behind this one hears so at once, instead of waiting as long in its turn. Not when a
+                    # connection was had meanwhile: the database is back.
                     self._refused_until = time.monotonic() + REFUSED_SECONDS
                 if last or isinstance(error, PoolTimeout | errors.QueryCanceled | _SilentError):
                     raise _unavailable(error) from error

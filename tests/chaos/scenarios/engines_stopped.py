@@ -1,0 +1,273 @@
+"""Engines stand still (SIGSTOP) for three leases while their turns run, and go on as if nothing had been.
+
+Their turns belong to others by then. An engine that wakes up writes nothing of them: not into the store, and not into
+the log that clients read. It is kept from noticing by itself what has happened, so that the fences alone must hold.
+"""
+
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from queue import Empty, Queue
+from signal import SIGCONT
+
+import httpx2
+
+from plugins_contract.ids import new_id
+from tests.chaos.invariants import Finding
+from tests.chaos.load import Work
+from tests.chaos.model_server import Order
+from tests.chaos.report import Report, Size
+from tests.chaos.rig import Rig
+from tests.chaos.sleepy_engine import Became, Note, notes_in
+from tests.chaos.trial import Trial, quantile, trial
+from tests.support.processes import Process
+from tests.support.replicas import read_to_the_end
+from tests.support.stack import events_of
+from tests.support.store import Kind, quoted
+from tests.support.transcript import Transcript
+from tests.support.waiting import wait_until_blocking
+
+STORES: Sequence[Kind] = ("postgres",)
+LATE_SECONDS = 10.0
+"""Within a lease and so many seconds its turns belong to others."""
+END_SECONDS = 90.0
+FENCED_SECONDS = 60.0
+LOOKED_AT_ONCE = 8
+TAKEN = "a write of an engine that was passed over was taken"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How much is done in one size: so many stops of so many seconds, of `lanes` engines at the same time.
+
+    Of the turns that run then, every second one goes on to talk for longer than its engine stands still; the others
+    have a second round of calls.
+    """
+
+    stops: int
+    lanes: int
+    turns: int
+    lease: float
+    seconds: float
+    word_ms: int
+
+    @property
+    def words(self) -> int:
+        """Of the turns that talk for long."""
+        return round(1.3 * (self.seconds + 2) * 1000 / self.word_ms)
+
+
+FORMS = {
+    Size.SHORT: Form(2, 2, 4, lease=2.5, seconds=7.5, word_ms=250),
+    Size.FULL: Form(100, 10, 6, lease=10.0, seconds=30.0, word_ms=500),
+}
+
+
+@dataclass
+class Sleeper:
+    """A turn whose engine stands still."""
+
+    order: Order
+    session_id: str = ""
+    turn_id: str = ""
+    told: Transcript = field(default_factory=Transcript)
+    pid: int = 0
+    """The engine that stood still with it."""
+    epoch: int = 0
+    """Its epoch there, if it ran; else 0."""
+    woken_at: float = 0.0
+
+
+@dataclass
+class Lane:
+    """One engine that is stopped again and again, and what came of its turns."""
+
+    rig: Rig
+    form: Form
+    port: int
+    adopted_after: list[float] = field(default_factory=list[float])
+    sleepers: list[Sleeper] = field(default_factory=list[Sleeper])
+
+    @property
+    def engine(self) -> Process:
+        """The process."""
+        return self.rig.others[self.port]
+
+    def stop(self, dice: random.Random) -> None:
+        """Stop it with turns that run, wait until they are adopted, and let it go on."""
+        form, url = self.form, self.rig.url
+        sleepers = [Sleeper(_order(form, dice, talks=bool(n % 2)), pid=self.engine.pid) for n in range(form.turns)]
+        with httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60) as http:
+            for each in sleepers:
+                each.session_id = http.post("/v1/sessions").json()["sessionId"]
+                answer = http.post(f"/v1/sessions/{each.session_id}/turns", json={"message": str(each.order)})
+                each.turn_id = answer.json()["turnId"]
+        with (
+            ThreadPoolExecutor(form.turns) as pool,
+            httpx2.Client(base_url=url, timeout=60, limits=httpx2.Limits(max_connections=2 * form.turns)) as http,
+        ):
+            # They are followed where they do not run.
+            ends = [pool.submit(read_to_the_end, http, each.turn_id, each.told, END_SECONDS) for each in sleepers]
+            time.sleep(dice.uniform(0.2, 2.0))  # anywhere in the turns
+            self.engine.freeze()
+            stopped_at = time.monotonic()
+            try:
+                self._see_adopted(sleepers, stopped_at)
+                time.sleep(max(0.0, stopped_at + form.seconds - time.monotonic()))
+            finally:
+                for each in sleepers:
+                    each.woken_at = time.monotonic()
+                self.engine.send(SIGCONT)
+            for end in ends:
+                end.result()
+        self.sleepers += sleepers
+
+    def _see_adopted(self, sleepers: Sequence[Sleeper], stopped_at: float) -> None:
+        """Wait until none of them belongs to the engine that stands still."""
+        theirs = f"turns WHERE status = 'running' AND turn_id IN ({quoted(each.turn_id for each in sleepers)})"
+        running = self.rig.store.rows(f"SELECT turn_id, epoch, owner FROM {theirs}")  # noqa: S608
+        for turn_id, epoch, _ in running:
+            next(each for each in sleepers if each.turn_id == turn_id).epoch = epoch
+        left = f"{theirs} AND owner IN ({quoted({owner for _, _, owner in running})})"
+        wait_until_blocking(lambda: self.rig.store.count(left) == 0, 3 * self.form.seconds, what="the adoption")
+        if running:
+            self.adopted_after.append(time.monotonic() - stopped_at)
+
+
+def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
+    """Stop engines. `source`: see `Rig`."""
+    form, notes = FORMS[size], folder / "notes"
+    with trial(
+        folder,
+        Work(),
+        calls=0,
+        workers=2,
+        database=store,
+        engines=form.lanes + 1,
+        program=(sys.executable, "-m", "tests.chaos.sleepy_engine", str(form.lease), notes),
+        engine_env={"DATABASE_POOL_SIZE": "4"},
+        source=source,
+    ) as under_fire:
+        lanes = [Lane(under_fire.rig, form, port) for port in under_fire.rig.others]
+        _stop_all(under_fire, form, lanes)
+        sleepers = [each for lane in lanes for each in lane.sleepers]
+        under_fire.findings += _refused(form, sleepers, notes)
+        history = under_fire.judge()
+        under_fire.must_be_told_alike()
+        under_fire.findings += _told_wrongly(under_fire.rig, sleepers)
+        adoptions = [seconds for lane in lanes for seconds in lane.adopted_after]
+        if adoptions and max(adoptions) > form.lease + LATE_SECONDS:
+            under_fire.findings.append(Finding("adoption", f"it came only after {max(adoptions):.1f} s", "-"))
+        written = Counter(note.became for note in notes_in(notes))
+        passed = sum(finding.what == TAKEN for finding in under_fire.findings)
+        under_fire.figures |= {
+            "stops": form.stops,
+            "seconds of each stop": form.seconds,
+            "seconds of the lease": form.lease,
+            "turns told of": len(sleepers),
+            "their owner is another one after, p50 s": quantile(adoptions, 0.5),
+            "their owner is another one after, max s": max(adoptions, default=0.0),
+            "turns of which a write after that was taken": passed,
+            "messages twice": sum(finding.rule == "twice" for finding in under_fire.findings),
+            "calls that ended": sum(call.outcome is not None for call in history.calls.values()),
+        }
+        under_fire.must_have_struck(
+            {
+                "turns that ran and were adopted": sum(each.epoch > 0 for each in sleepers),
+                "writes that were refused": written[Became.FENCED],
+                "entries that a turn log refused": written[Became.LOG_REFUSED],
+            }
+        )
+        return under_fire.report("engines_stopped")
+
+
+def _order(form: Form, dice: random.Random, *, talks: bool) -> Order:
+    longest_ms = round(dice.uniform(100, 500 * form.seconds))
+    words, rounds = (form.words, 1) if talks else (5, 2)
+    return Order(new_id(), 2, "both", 50, longest_ms, words=words, word_ms=form.word_ms, rounds=rounds)
+
+
+def _stop_all(under_fire: Trial, form: Form, lanes: Sequence[Lane]) -> None:
+    jobs: Queue[int] = Queue()
+    for number in range(form.stops):
+        jobs.put(number)
+
+    def work(lane: Lane) -> None:
+        while True:
+            try:
+                number = jobs.get_nowait()
+            except Empty:
+                return
+            try:
+                lane.stop(random.Random(number))
+            except Exception as error:  # noqa: BLE001 -- whatever it is became of this stop: the others go on
+                what = f"a stop could not be seen through: {type(error).__name__} {error}"
+                under_fire.findings.append(Finding("stop", what, str(number)))
+
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        list(pool.map(work, lanes))
+
+
+def _refused(form: Form, sleepers: Sequence[Sleeper], notes: Path) -> list[Finding]:
+    """What an engine that woke up wrote of a turn of which it had been the owner: each write must be refused."""
+    asleep = {(each.pid, each.turn_id, each.epoch): each for each in sleepers if each.epoch}
+
+    def theirs() -> dict[tuple[int, str, int], list[Note]]:
+        found: dict[tuple[int, str, int], list[Note]] = {key: [] for key in asleep}
+        for note in notes_in(notes):
+            key = (note.pid, note.turn, note.epoch)
+            if key in found and note.at >= asleep[key].woken_at:
+                found[key].append(note)
+        return found
+
+    with suppress(TimeoutError):
+        # Each of them comes to a write by itself, at the latest with its end.
+        wait_until_blocking(lambda: all(theirs().values()), FENCED_SECONDS + form.seconds)
+    findings: list[Finding] = []
+    for (_, turn_id, _), written in theirs().items():
+        if not written:
+            findings.append(Finding("fence", "an engine that woke up never wrote, so that no fence was tried", turn_id))
+        if any(note.became is Became.PASSED for note in written):
+            findings.append(Finding("fence", TAKEN, turn_id))
+    return findings
+
+
+def _told_wrongly(rig: Rig, sleepers: Sequence[Sleeper]) -> list[Finding]:
+    """Turns of which clients, here or elsewhere, were not told exactly what happened, and once."""
+    with (
+        ThreadPoolExecutor(LOOKED_AT_ONCE) as pool,
+        closing(httpx2.Client(base_url=rig.url, timeout=60)) as here,
+        closing(httpx2.Client(base_url=f"http://127.0.0.1:{next(iter(rig.others))}", timeout=60)) as there,
+    ):
+        found = pool.map(partial(_wrong, engines=(here, there)), sleepers)
+        return [finding for findings in found for finding in findings]
+
+
+def _wrong(each: Sleeper, engines: Sequence[httpx2.Client]) -> list[Finding]:
+    messages = engines[0].get(f"/v1/sessions/{each.session_id}/messages").json()["messages"]
+    said = {message["messageId"]: message["content"] for message in messages if message["role"] == "assistant"}
+    told, findings = each.told, list[Finding]()
+
+    def expect(rule: str, what: str, *, holds: bool) -> None:
+        if not holds:
+            findings.append(Finding(rule, what, each.turn_id))
+
+    users = [json.loads(message["content"]) for message in messages if message["role"] == "user"]
+    expect("twice", f"the user is said to have said {len(users)} messages", holds=len(users) == 1)
+    expect("twice", f"its messages are {said}", holds=[*said.values()] == [*[""] * each.order.rounds, each.order.text])
+    expect("told", f"told {told.messages}, stored {said}", holds=told.messages == said and not told.open_text)
+    expect("told", f"told again: {told.repeats}", holds=not told.repeats)
+    expect("told", f"it ended with {told.done}", holds=told.done is not None and told.done["reason"] == "stop")
+    for http in engines:
+        with http.stream("GET", f"/v1/turns/{each.turn_id}/events") as response:
+            names = Counter(event.name for event in events_of(response.iter_lines()))
+        expect("ends", f"its log tells of {names['done']} ends", holds=names["done"] == 1)
+    return findings

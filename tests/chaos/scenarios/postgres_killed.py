@@ -1,0 +1,294 @@
+"""PostgreSQL is killed again and again under two engines; some outages are longer than a lease, in some an engine dies.
+
+What an engine has accepted or told must be there afterwards, what it has refused must not, and no engine may be taken
+for dead because the store was away.
+"""
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+
+import httpx2
+
+from dialog_engine.chat.ownership import LEASE_SECONDS
+from plugins_contract.ids import new_id
+from plugins_contract.outcomes import CallState
+from tests.chaos.invariants import Finding
+from tests.chaos.load import NOT_KNOWN, Work
+from tests.chaos.model_server import Order
+from tests.chaos.report import Report, Size
+from tests.chaos.trial import Trial, trial
+from tests.support.replicas import TryAgainError, read_to_the_end
+from tests.support.store import Kind
+from tests.support.transcript import Transcript
+from tests.support.waiting import wait_until_blocking
+
+STORES: Sequence[Kind] = ("postgres",)
+HEALED_SECONDS = 10.0
+ADOPTED_SECONDS = 20.0
+END_SECONDS = 150.0
+READERS = 4
+TRIED_AGAIN = 20
+"""In so many sessions something more is asked in the end."""
+ACCEPTED = 202
+FINAL = frozenset(state for state in CallState if state.terminal)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """PostgreSQL is away for so many seconds; an engine may be killed meanwhile."""
+
+    seconds: float
+    engine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How much is done in one size: after each outage there is a pause."""
+
+    outages: Sequence[Outage]
+    pause_seconds: float
+    work: Work
+
+
+FORMS = {
+    Size.SHORT: Form(
+        (Outage(0.3), Outage(4.0), Outage(1.0, engine=True)),
+        2.0,
+        Work(calls_per_turn=5, open_calls=15, longest_ms=2_000),
+    ),
+    Size.FULL: Form(
+        [Outage((0.2, 1.0, 2.5, 6.0, 15.0)[number % 5], engine=number % 6 == 5) for number in range(30)],
+        8.0,
+        Work(calls_per_turn=10, open_calls=40, longest_ms=6_000),
+    ),
+}
+
+
+@dataclass
+class Followed:
+    """A turn as a client was told of it, at the engine that did not begin it."""
+
+    order: Order
+    session_id: str
+    turn_id: str
+    told: Transcript = field(default_factory=Transcript)
+
+
+@dataclass
+class Readers:
+    """Clients that ask at one engine and read at the other, one turn after the other, until they are to stop."""
+
+    urls: Sequence[str]
+    turns: list[Followed] = field(default_factory=list[Followed])
+    refused: list[str] = field(default_factory=list[str])
+    stop: Event = field(default_factory=Event)
+
+    def read(self, number: int) -> None:
+        """One client."""
+        with ExitStack() as stack:
+            clients = [stack.enter_context(closing(httpx2.Client(base_url=url, timeout=30))) for url in self.urls]
+            while not self.stop.wait(0.1):
+                number += 1
+                with suppress(httpx2.TransportError, TryAgainError):
+                    self._turn(clients[number % 2], clients[1 - number % 2])
+
+    def _turn(self, here: httpx2.Client, there: httpx2.Client) -> None:
+        order = Order(new_id(), 2, "both", 50, 1_500, words=10, word_ms=100)
+        session = here.post("/v1/sessions")
+        if session.is_error:
+            return
+        session_id = session.json()["sessionId"]
+        answer = here.post(f"/v1/sessions/{session_id}/turns", json={"message": str(order)})
+        if answer.status_code == ACCEPTED:
+            turn = Followed(order, session_id, answer.json()["turnId"])
+            self.turns.append(turn)
+            read_to_the_end(there, turn.turn_id, turn.told, END_SECONDS)
+        elif answer.headers.get("retry-after") and NOT_KNOWN not in answer.text:
+            self.refused.append(order.tag)
+
+
+def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
+    """Kill PostgreSQL and start it again. `source`: see `Rig`."""
+    form = FORMS[size]
+    with (
+        trial(
+            folder,
+            form.work,
+            workers=2,
+            quick=size is Size.SHORT,
+            database=store,
+            engines=2,
+            source=source,
+            store_goes_away=True,
+        ) as under_fire,
+        ThreadPoolExecutor(READERS) as pool,
+    ):
+        rig = under_fire.rig
+        readers = Readers([f"http://127.0.0.1:{port}" for port in rig.running_engines])
+        reading = [pool.submit(readers.read, number) for number in range(READERS)]
+        try:
+            outages = [_away(under_fire, form, outage) for outage in form.outages]
+        finally:
+            readers.stop.set()
+        for each in reading:
+            each.result()
+        _judge_adoptions(under_fire, outages)
+        under_fire.judge()
+        under_fire.must_be_told_alike()
+        _judge_promises(under_fire, readers)
+        _judge_sessions(under_fire)
+        under_fire.figures |= {
+            "times PostgreSQL was killed": len(form.outages),
+            "outages longer than a lease": sum(outage.seconds > LEASE_SECONDS for outage in form.outages),
+            "questions are accepted again after, max s": max(each.healed_seconds for each in outages),
+        }
+        return under_fire.report("postgres_killed")
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What came of an outage. `orphans` are the running turns of the engine that was killed."""
+
+    healed_seconds: float
+    orphans: int = 0
+    adopted_seconds: float = 0.0
+    taken_before: int = 0
+    """How many turns that engine had taken from the other one, which lived."""
+
+
+def _away(under_fire: Trial, form: Form, outage: Outage) -> Came:
+    rig = under_fire.rig
+    assert rig.postgres is not None
+    [port] = rig.others
+    under_fire.wait_for_running_calls()
+    # The first engine is never killed, so the youngest one is the other.
+    [(doomed,)] = rig.store.rows("SELECT engine_id FROM engines ORDER BY started_at DESC LIMIT 1")
+    taken = _taken_over(port)
+    rig.postgres.kill()
+    if outage.engine:
+        rig.others.pop(port).kill()
+    under_fire.load.wait(outage.seconds)
+    rig.postgres.start()
+    back = time.monotonic()
+    wait_until_blocking(lambda: all(map(_accepts, rig.running_engines)), 3 * HEALED_SECONDS, what="accepted questions")
+    healed = time.monotonic() - back
+    if healed > HEALED_SECONDS:
+        under_fire.findings.append(Finding("healing", f"questions were accepted again only after {healed:.1f} s", "-"))
+    came = Came(healed)
+    if outage.engine:
+        theirs = f"turns WHERE status = 'running' AND owner = '{doomed}'"
+        orphans = rig.store.count(theirs)
+        with suppress(TimeoutError):
+            wait_until_blocking(lambda: rig.store.count(theirs) == 0, 2 * ADOPTED_SECONDS)
+        came = Came(healed, orphans, time.monotonic() - back, taken)
+        rig.others[port] = rig.run_engine(port, "engine")
+    under_fire.load.wait(form.pause_seconds)
+    return came
+
+
+def _accepts(port: int) -> bool:
+    with suppress(httpx2.TransportError):
+        return httpx2.post(f"http://127.0.0.1:{port}/v1/sessions", timeout=10).is_success
+    return False
+
+
+def _taken_over(port: int) -> int:
+    """How many turns this engine has taken from others in this life."""
+    text = httpx2.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
+    found = re.search(r'dialog_turns_moved_total\{how="takeover"\} ([0-9.]+)', text)
+    return int(float(found.group(1))) if found else 0
+
+
+def _judge_adoptions(under_fire: Trial, outages: Sequence[Came]) -> None:
+    """What a dead engine left goes to the other one in time, and nothing of a living one does."""
+    rig = under_fire.rig
+    [last] = rig.others
+    orphans = sum(came.orphans for came in outages)
+    from_the_living = sum(came.taken_before for came in outages) + _taken_over(last)
+    from_the_living += abs(_taken_over(rig.engine_port) - orphans)
+    if from_the_living:
+        what = f"{from_the_living} turns were not adopted from dead engines only ({orphans} were left by them)"
+        under_fire.findings.append(Finding("adoption", what, "-"))
+    slowest = max((came.adopted_seconds for came in outages), default=0.0)
+    if slowest > ADOPTED_SECONDS:
+        under_fire.findings.append(Finding("adoption", f"it came only {slowest:.1f} s after the return", "-"))
+    under_fire.must_have_struck({"turns that ran on engines killed meanwhile": orphans})
+    under_fire.figures |= {
+        "turns taken from living engines": from_the_living,
+        "turns of a dead engine belong to another one after, max s": slowest,
+    }
+
+
+def _judge_promises(under_fire: Trial, readers: Readers) -> None:
+    """What was accepted or told is there, and what was refused is not."""
+    store, load = under_fire.rig.store, under_fire.load
+    statuses: dict[str, str] = dict(store.rows("SELECT turn_id, status FROM turns"))
+    asked = [json.loads(content) for (content,) in store.rows("SELECT content FROM messages WHERE role = 'user'")]
+    begun = {order["tag"] for order in asked}
+    accepted = [*load.accepted, *(turn.turn_id for turn in readers.turns)]
+    refused = [*load.refused, *readers.refused]
+    lost = [turn_id for turn_id in accepted if turn_id not in statuses]
+    under_fire.findings += (Finding("promise", "a question that was accepted is lost", turn_id) for turn_id in lost)
+    under_fire.findings += (
+        Finding("promise", "a turn that was accepted has not ended", turn_id)
+        for turn_id in accepted
+        if statuses.get(turn_id) == "running"
+    )
+    under_fire.findings += (
+        Finding("promise", "a question that was refused was begun", tag) for tag in refused if tag in begun
+    )
+    for turn in readers.turns:
+        under_fire.findings += _told_and_not_stored(under_fire, turn, statuses.get(turn.turn_id, ""))
+    failed = [turn for turn in readers.turns if turn.told.done is not None and turn.told.done["reason"] == "error"]
+    under_fire.figures |= {
+        "questions accepted": len(accepted),
+        "of them lost": len(lost),
+        "questions refused with Retry-After": len(refused),
+        "turns followed": len(readers.turns),
+        "of them ended as failed": len(failed),
+    }
+    under_fire.must_have_struck({"resets told": sum(turn.told.resets for turn in readers.turns)})
+
+
+def _told_and_not_stored(under_fire: Trial, turn: Followed, status: str) -> list[Finding]:
+    """Every message and every end of a call that a client was told of is committed before."""
+    url = f"{under_fire.rig.url}/v1/sessions/{turn.session_id}/messages"
+    messages = httpx2.get(url, timeout=60).json()["messages"]
+    said = {message["messageId"]: message["content"] for message in messages}
+    calls = {call["correlationId"]: call["status"] for message in messages for call in message["toolCalls"]}
+    told = turn.told
+    final = {call: status for call, status in told.statuses.items() if status in FINAL}
+    findings: list[Finding] = []
+    if missing := {number for number, text in told.messages.items() if said.get(number) != text}:
+        findings.append(Finding("promise", f"told and not stored: messages {missing}", turn.turn_id))
+    if wrong := {call: status for call, status in final.items() if calls.get(call) != status}:
+        findings.append(Finding("promise", f"told and not stored: {wrong}", turn.turn_id))
+    if told.repeats:
+        findings.append(Finding("promise", "events came twice", turn.turn_id))
+    if told.done is None or (told.done["reason"] == "stop" and status != "done"):
+        findings.append(Finding("promise", f"a turn is {status}, and was told to end with {told.done}", turn.turn_id))
+    return findings
+
+
+def _judge_sessions(under_fire: Trial) -> None:
+    """Sessions go on, at either engine."""
+    rig = under_fire.rig
+    sessions = rig.store.rows("SELECT session_id FROM turns ORDER BY created_at DESC")[:TRIED_AGAIN]
+    ports = [*rig.running_engines]
+    for number, (session_id,) in enumerate(sessions):
+        told = Transcript()
+        with closing(httpx2.Client(base_url=f"http://127.0.0.1:{ports[number % 2]}", timeout=60)) as http:
+            order = Order(new_id(), 1, "once", 1, 1)
+            answer = http.post(f"/v1/sessions/{session_id}/turns", json={"message": str(order)})
+            if answer.status_code == ACCEPTED:
+                read_to_the_end(http, answer.json()["turnId"], told, END_SECONDS)
+        if told.done is None or told.done["reason"] != "stop":
+            under_fire.findings.append(Finding("sessions", f"one cannot go on: {answer.text} {told.done}", session_id))
+    under_fire.figures["sessions in which more was asked"] = len(sessions)

@@ -1,0 +1,45 @@
+"""What several engines tell of the sessions that they share: all must tell the same."""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import httpx2
+
+from tests.chaos.invariants import Finding
+
+AT_ONCE = 8
+
+
+class Asked(Protocol):
+    """An engine as a client reaches it."""
+
+    http: httpx2.Client
+
+
+def unlike_told(engines: Sequence[Asked], session_id: str) -> str:
+    """What the engines tell of the session, unless all tell the same and its turns were all answered; else ""."""
+    try:
+        told: list[Any] = [engine.http.get(f"/v1/sessions/{session_id}/messages").json() for engine in engines]
+    except (httpx2.HTTPError, ValueError) as error:
+        return f"nothing of session {session_id}: {type(error).__name__} {error}"
+    answered = told[0].get("turns") and all(turn["status"] == "done" for turn in told[0]["turns"])
+    return "" if answered and all(each == told[0] for each in told) else f"{told}"
+
+
+def told_differently(ports: Iterable[int], session_ids: Sequence[str]) -> list[Finding]:
+    """The sessions of which the engines at these ports do not tell the same. Their turns may have ended in any way."""
+    clients = [httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) for port in ports]
+
+    def look(session_id: str) -> Finding | None:
+        answers = [client.get(f"/v1/sessions/{session_id}/messages") for client in clients]
+        if all(answer.status_code == 200 and answer.json() == answers[0].json() for answer in answers):
+            return None
+        return Finding("alike", f"engines tell a session differently: {[a.text for a in answers]}"[:2000], session_id)
+
+    try:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return [finding for finding in pool.map(look, session_ids) if finding]
+    finally:
+        for client in clients:
+            client.close()
