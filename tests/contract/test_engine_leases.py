@@ -282,13 +282,16 @@ async def test_facts_and_waiting_messages_of_an_engine_that_is_removed_are_seen_
     a: EngineStore, b: EngineStore
 ) -> None:
     turn = await begin(a.turns, "ada", None, "Hi")
+    waiting = Turn(new_id(), turn.session_id, "ada")
     with pytest.raises(TurnRunningError):
-        await a.turns.begin(Turn(new_id(), turn.session_id, "ada"), "Next", queue=True)
+        await a.turns.begin(waiting, "Next", queue=True)
     seen = await b.seen(a)
     assert await b.engines.remove(seen) == []  # it has a running turn
-
     await a.end(turn)
-    [fact] = await b.engines.remove(seen)
+    await a.engines.renew(LEASE_MS + 1000, {waiting.turn_id})
+    assert await b.engines.remove(seen) == []  # it lives
+
+    [fact] = await b.engines.remove(await b.seen(a))
 
     assert (fact.event_type, fact.event_id) == ("TurnFinished", turn.turn_id)
     assert [*await b.outbox.waiting(9)] == [fact]
@@ -332,6 +335,8 @@ async def test_an_engine_that_lost_a_turn_writes_nothing_of_it(a: EngineStore, b
         lambda: a.approvals.waiting(turn),
         lambda: a.calls.open_calls(turn),
         lambda: b.end(turn, "In an earlier epoch"),
+        lambda: b.add_round(turn, tool_call()),
+        lambda: b.calls.add_result(turn, call, OUTCOME),
     ]
     for attempt in attempts:
         with pytest.raises(TurnFencedError):

@@ -105,6 +105,7 @@ async def refused(url: str, error: type[EngineError]) -> str:
         f"postgres//user:{SECRET}@host/database",
         f"mysql://user:{SECRET}@host/database",
         f"postgresql://user:{SECRET}@[::1/database",
+        f"postgresql://user@host:{SECRET}/database",
         "postgresql://user:hun%zzter2@host/database",
         "postgresql://user:hun@ter2@host/database",
         "postgresql://user:hun/ter2@host/database",
@@ -319,6 +320,7 @@ async def behind(
 ) -> AsyncGenerator[PostgresDatabase]:
     """A database behind the proxy."""
     monkeypatch.setattr(driver, "RESOLVE_SECONDS", 3.0)
+    monkeypatch.setattr(driver, "POOL_SECONDS", 0.5)
     async with open_postgres(server.url_of(database_of(url), port=proxy.port), 2) as database:
         yield database
 
