@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from redis.exceptions import RedisError, ResponseError
 
@@ -162,7 +163,10 @@ async def test_a_node_of_a_cluster_wants_a_prefix_and_says_so(tmp_path: Path, ca
         assert "give REDIS_KEY_PREFIX a hash tag" in caplog.text
 
         keys = Keys("{callstream}:")
-        assert isinstance(await EngineLedger(redis, keys).enqueue(await bench.request()), replies.Queued)
+        request = await bench.request()
+        channel = keys.response(request.correlation_id)
+        request = msgspec.structs.replace(request, response_channel=channel)
+        assert isinstance(await EngineLedger(redis, keys).enqueue(request), replies.Queued)
     finally:
         await redis.aclose()
         node.stop()
