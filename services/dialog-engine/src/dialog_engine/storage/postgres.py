@@ -126,8 +126,9 @@ class PostgresDatabase(Database):
         for last in (False, True):
             try:
                 with self._pool.connection() as connection:
-                    self._served_at = time.monotonic()
-                    return _translated(connection, work)
+                    result = _translated(connection, work)
+                self._served_at = time.monotonic()
+                return result
             except (PoolTimeout, psycopg.OperationalError) as error:
                 if isinstance(error, PoolTimeout) and self._served_at < began:
                     # What waits behind this one hears so at once, instead of waiting as long in its turn. Not when a
