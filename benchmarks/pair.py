@@ -22,6 +22,7 @@ from dialog_engine.streams.executor import CallExecutor
 from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.relay import Relay
+from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.watch import RedisWatch
 from plugins_contract.announcements import LISTEN_SECONDS
 from plugins_contract.catalogue import ToolEntry
@@ -147,24 +148,32 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
     announcements = blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
     async with redis, mail, announcements, opened as database:
         ledger = EngineLedger(redis, keys)
-        this_engine = await database.engine_id()
+        this_engine, waiting = await database.engine_id(), Subscriptions()
         outbox = SqlOutbox(database, this_engine)
-        mailbox = Mailbox(mail, redis, keys, this_engine, outbox)
         watch = RedisWatch(redis, clock)
         catalogue = CatalogueReader(redis, announcements, keys, clock)
         holdups = Holdups(watch, catalogue)
-        executor = CallExecutor(ledger, mailbox, holdups, keys, clock, default_timeout_ms=TIMEOUT_MS)
         relay = Relay(
             outbox,
             redis,
             ledger,
             keys,
             DEFAULT_ROUTES,
-            executor.on_enqueued,
+            waiting,
             backlog_limit=MAX_BACKLOG,
             subject_window=SUBJECT_WINDOW,
         )
-        mailbox.on_ring, mailbox.auditor.unmarked = relay.begun, relay.unmarked
+        mailbox = Mailbox(
+            mail,
+            redis,
+            keys,
+            this_engine,
+            outbox,
+            waiting,
+            begun=relay.begun,
+            unmarked=relay.unmarked,
+        )
+        executor = CallExecutor(ledger, waiting, mailbox, holdups, keys, clock, default_timeout_ms=TIMEOUT_MS)
         await watch.ask()
         async with _running(watch.run, mailbox.run, relay.run, catalogue.run, holdups.run):
             calls, turns = SqlCalls(database, this_engine, relay.offer), SqlTurns(database, this_engine, relay.offer)

@@ -59,7 +59,7 @@ async def measured(database: Database, count: int, at_once: int) -> dict[str, fl
         figures[f"{name}_us"] = round((time.process_time() - began) / len(work) * 1e6, 1)
         figures[f"{name}_commits"] = round((database.commits - commits) / len(work), 3)
 
-    await measure("begin", [store.begin(turn, "What is 6 × 7?", new_session=True) for turn in turns])
+    await measure("begin", [store.begin(turn, "What is 6 times 7?", new_session=True) for turn in turns])
     rounds = [
         calls.add_round(turn, AssistantMessage("", (call,)), [_request(turn, call)], {})
         for turn, call in zip(turns, made, strict=True)

@@ -95,9 +95,8 @@ def postgres() -> Generator[PostgresServer]:
 @pytest.fixture
 def postgres_url(postgres: PostgresServer) -> Generator[str]:
     """An empty database of this test's own."""
-    url = postgres.create_database()
-    yield url
-    postgres.drop_database(url)
+    with postgres.empty_database() as url:
+        yield url
 
 
 @pytest.fixture

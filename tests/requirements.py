@@ -110,9 +110,17 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_storage.py::test_a_round_is_committed_with_its_outbox_rows_or_not_at_all",
         "story/test_02_a_tool_call.py::test_the_message_with_the_call_is_stored_before_the_call_begins",
     ),
-    "commits are durable and grouped under load": (
+    "commits on SQLite are durable and grouped under load": (
         "integration/test_storage.py::test_a_commit_that_was_answered_survives_a_power_cut_by_its_settings",
         "integration/test_storage.py::test_writers_that_come_together_share_commits",
+    ),
+    "a SQLite file is used by one engine at a time": (
+        "integration/test_storage.py::test_a_second_engine_does_not_get_the_file_of_the_first",
+        "integration/test_engine_start.py::test_a_second_engine_on_the_same_file_is_refused_and_the_first_goes_on",
+    ),
+    "units of one turn that come together are in an order, and one that meets a deadlock is run again": (
+        "integration/test_postgres.py::test_units_of_one_turn_that_come_together_are_in_an_order_and_none_is_lost",
+        "integration/test_postgres.py::test_a_deadlock_is_resolved_by_running_the_unit_again",
     ),
     "the relay wakes on a commit": ("integration/test_relay.py::test_a_commit_wakes_the_relay_without_any_polling",),
     "the relay survives Redis being away": (
@@ -129,6 +137,32 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     ),
     "one mailbox reader serves every waiting call on constant connections": (
         "integration/test_mailbox.py::test_two_thousand_calls_wait_on_the_connections_of_one",
+    ),
+    "the reply of a call is stored once, in its response channel, as long as the ledger": (
+        "contract/test_ledger_complete.py::test_the_outcome_is_stored_once_in_the_channel_and_the_doorbell_rings_with_it",
+        "contract/test_ledger_complete.py::test_everything_of_a_finished_call_has_a_lifetime",
+        "contract/test_ledger_channel.py::test_scripts_that_answer_a_finished_call_read_its_channel",
+    ),
+    "each entry of a response channel names its call and the provider's call": (
+        "contract/test_ledger_channel.py::test_every_entry_says_whose_it_is_and_of_what_kind",
+        "contract/test_ledger_channel.py::test_who_ends_a_call_without_running_it_says_so_too",
+    ),
+    "a finished call that is asked for again is answered again": (
+        "contract/test_ledger_channel.py::test_a_finished_call_that_is_asked_for_again_is_answered_again_and_not_run",
+        "integration/test_other_producers.py"
+        "::test_a_finished_call_that_is_asked_for_again_is_answered_again_and_not_run_again",
+    ),
+    "a request of another producer is run, or answered with what is wrong, and never with an untrue LOST": (
+        "integration/test_other_producers.py"
+        "::test_a_minimal_request_from_before_the_worker_is_run_and_answered_in_its_channel",
+        "integration/test_other_producers.py::test_what_is_wrong_is_said_in_the_channel_with_the_field_and_the_fix",
+        "integration/test_other_producers.py::test_a_request_that_a_worker_read_and_did_not_begin_is_run_by_the_next",
+    ),
+    "the examples of docs/wire.md are what is seen on the wire": (
+        "integration/test_other_producers.py::test_every_example_of_the_document_is_what_was_seen",
+    ),
+    "a row of the outbox that nobody offered is found, whatever its number": (
+        "integration/test_relay.py::test_a_row_that_becomes_visible_behind_others_and_is_offered_by_nobody_is_found",
     ),
     "a lost doorbell is made good": ("integration/test_mailbox.py::test_a_lost_ring_is_made_good_by_the_sweep",),
     # The worker
@@ -386,6 +420,64 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_storage.py::test_a_full_disk_refuses_and_heals",
         "chaos/test_disk_full.py::test_a_full_disk_refuses_or_waits_and_heals",
     ),
+    "a database that does not fit is refused at the start with the reason, and without the password": (
+        "integration/test_postgres.py::test_a_url_that_is_none_is_refused_without_a_word_of_the_password",
+        "integration/test_postgres.py::test_a_refused_login_says_what_was_refused",
+        "integration/test_postgres.py::test_a_user_without_rights_is_told_which_to_grant",
+        "integration/test_postgres.py::test_a_database_that_may_lose_acknowledged_commits_is_refused",
+        "integration/test_postgres.py::test_a_server_that_does_not_sync_is_refused",
+        "integration/test_postgres.py::test_a_read_only_standby_is_refused",
+        "integration/test_postgres.py::test_an_old_server_is_refused",
+    ),
+    "PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart": (
+        "integration/test_postgres.py::test_a_killed_server_is_an_error_in_time_and_nothing_is_lost",
+        "integration/test_postgres.py::test_a_server_that_was_restarted_while_nothing_happened_costs_no_error",
+        "integration/test_postgres.py::test_a_server_that_is_killed_in_the_middle_of_a_unit_leaves_nothing_of_it",
+        "integration/test_postgres.py::test_all_who_call_during_an_outage_are_answered_in_time_and_not_one_after_the_other",
+        "integration/test_postgres.py::test_a_lock_that_somebody_holds_is_an_error_in_time",
+        "integration/test_postgres.py::test_a_server_without_a_free_connection_is_an_error_in_time_and_heals",
+        "integration/test_postgres.py::test_a_connection_to_a_server_that_became_a_standby_is_given_up",
+        "integration/test_postgres.py::test_a_deadlock_is_resolved_by_running_the_unit_again",
+    ),
+    "a COMMIT whose connection is lost is neither reported wrongly nor run twice": (
+        "integration/test_postgres.py::test_a_commit_whose_answer_is_lost_is_found_to_be_committed",
+        "integration/test_postgres.py::test_a_commit_that_never_arrived_is_found_not_to_be_committed",
+        "integration/test_postgres.py::test_a_commit_that_nobody_can_be_asked_about_says_that_it_is_not_known",
+        "integration/test_postgres.py::test_a_server_that_is_killed_after_a_commit_is_asked_when_it_is_back",
+    ),
+    "a file of the last release is taken over whole or not at all, and one of a later release is refused": (
+        "integration/test_storage_migration.py::test_every_conversation_of_a_file_of_version_4_is_there_again_and_again",
+        "integration/test_storage_migration.py::test_open_turns_of_a_file_of_version_4_go_on_in_the_same_engine",
+        "integration/test_storage_migration.py::test_a_file_that_was_migrated_has_the_shape_of_a_new_one",
+        "integration/test_storage_migration.py"
+        "::test_a_migration_that_is_cut_off_leaves_the_old_file_whole_and_the_next_start_does_it",
+        "integration/test_storage_migration.py"
+        "::test_a_file_of_a_later_release_is_refused_with_both_releases_and_left_as_it_is",
+        "integration/test_storage_migration.py::test_a_database_of_a_later_release_is_refused_with_both_releases",
+    ),
+    "engines that open an empty database at the same time make its tables once": (
+        "integration/test_storage_migration.py"
+        "::test_engines_that_open_an_empty_database_at_the_same_time_make_its_tables_once",
+        "integration/test_storage_migration.py"
+        "::test_a_cut_off_creation_of_the_tables_leaves_nothing_and_the_next_start_does_it",
+    ),
+    "a turn of a dead engine is adopted by exactly one other": (
+        "contract/test_engine_leases.py"
+        "::test_each_turn_is_adopted_by_exactly_one_of_several_engines_that_adopt_at_once",
+        "contract/test_engine_leases.py::test_the_outbox_rows_of_an_adopted_turn_move_with_it",
+        "contract/test_engine_leases.py::test_a_turn_that_a_removed_engine_began_before_it_died_is_adopted_too",
+    ),
+    "an engine that lost a turn writes nothing of it, not even at the moment of the adoption": (
+        "contract/test_engine_leases.py::test_an_engine_that_lost_a_turn_writes_nothing_of_it",
+        "contract/test_engine_leases.py::test_a_turn_that_is_adopted_while_its_owner_writes_is_written_by_one_of_them",
+    ),
+    "no clock of a database or a machine makes an engine seem dead or alive": (
+        "unit/test_ownership.py"
+        "::test_an_engine_that_renews_is_never_adopted_whatever_is_done_to_the_clock_of_the_database",
+        "unit/test_ownership.py"
+        "::test_a_dead_engine_is_adopted_after_its_lease_whatever_is_done_to_the_clock_of_the_database",
+        "unit/test_ownership.py::test_time_in_which_the_database_was_away_does_not_count",
+    ),
     "a full disk under Redis is an outage that heals": (
         "chaos/test_disk_full.py::test_a_full_disk_refuses_or_waits_and_heals",
         "unit/test_worker_watch.py::test_an_outage_ends_it_at_once_though_the_time_is_told",
@@ -476,10 +568,26 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "an LLM call that was cut is made again after a reset": (
         "story/test_07_a_restart.py::test_a_message_that_was_cut_is_made_again_and_the_user_is_told_to_drop_the_pieces",
     ),
-    "another replica adopts the turns of an engine that is gone, and the old owner is refused": (
+    "another engine adopts the turns of an engine that is gone, and the old owner is fenced": (
         "e2e/test_stack_replicas.py::test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once",
         "e2e/test_stack_replicas.py::test_a_call_that_ended_while_its_engine_stood_still_is_not_run_again",
-        "contract/test_runs.py::test_who_was_passed_over_writes_nothing_and_keeps_nothing",
+        "integration/test_replicas.py::test_of_several_engines_one_takes_up_the_turn_of_a_dead_one",
+        "integration/test_replicas.py::test_a_call_that_was_committed_and_not_published_is_made_by_who_adopts_its_turn",
+        "integration/test_replicas.py::test_an_owner_that_was_passed_over_stops_and_ends_nothing",
+        "contract/ports/test_storage_ports.py::test_an_earlier_life_of_a_turn_writes_nothing",
+        "unit/test_turns.py::test_a_turn_that_another_engine_runs_is_dropped_and_shows_nothing_more",
+    ),
+    "an engine that goes down in good order leaves its turns to the others at once": (
+        "integration/test_replicas.py::test_an_engine_that_goes_down_leaves_its_turns_to_the_other_at_once",
+        "unit/test_ownership.py::test_an_engine_that_went_down_in_good_order_is_adopted_at_once_with_all_it_left",
+        "unit/test_ownership.py::test_a_lease_that_was_given_up_is_not_taken_again",
+    ),
+    "a turn that the store gives to an engine runs there once, whatever happens beside it": (
+        "unit/test_ownership.py::"
+        "test_a_turn_of_this_engine_that_does_not_run_is_taken_up_and_one_that_is_just_beginning_is_not",
+        "unit/test_ownership.py::"
+        "test_a_turn_that_another_engine_has_by_now_is_dropped_and_one_that_is_still_ours_is_not",
+        "unit/test_ownership.py::test_an_engine_that_goes_down_takes_nothing_up_but_keeps_its_lease_and_hears_of_stops",
     ),
     "engines killed at any step of a turn, restarted or replaced: told is what is stored, tools run once": (
         "chaos/test_scenarios.py::test_an_engine_is_killed_in_the_middle_of_turns_and_they_end_as_they_are_told",
@@ -489,78 +597,61 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     ),
     "a turn that its engines die of is given up": (
         "integration/test_replicas.py::test_a_turn_whose_engines_die_of_it_is_given_up",
-        "contract/test_runs.py::test_lives_that_are_cut_short_are_counted_until_the_turn_comes_further",
+        "contract/test_engine_leases.py::test_deaths_in_a_row_are_counted_until_the_turn_comes_any_further",
+        "unit/test_ownership.py::test_a_turn_that_may_be_what_engines_die_of_is_ended",
     ),
-    "a turn is taken up once, whatever happens beside it": (
-        "integration/test_takeover.py::test_a_start_that_takes_longer_than_the_first_look_takes_each_turn_up_once",
-        "integration/test_takeover.py::test_a_turn_that_moved_comes_back_only_when_all_that_was_committed_of_it_is_forgotten",
-        "integration/test_takeover.py::test_what_is_given_up_is_not_taken_over_by_an_engine_that_goes_down_itself",
-    ),
-    "a session is told whole while a turn of it moves to another engine": (
-        "integration/test_takeover.py::test_a_session_is_told_whole_while_one_of_its_turns_moves",
-    ),
-    "a turn that cannot be read holds up neither a start nor other turns": (
-        "integration/test_takeover.py::test_a_turn_that_cannot_be_taken_up_holds_up_neither_the_others_nor_the_start",
+    "a request that this release cannot read is answered so, and holds up no turn": (
+        "integration/test_storage.py::test_a_request_that_this_release_cannot_read_is_answered_so_and_holds_up_no_turn",
     ),
     "a turn that begins while its engine goes down is left in good order too": (
         "unit/test_turns.py::test_a_turn_that_begins_while_the_engine_goes_down_has_the_rest_of_the_grace_and_is_left_in_good_order",
     ),
-    "a question that nobody heard of is not answered when its session has gone on": (
-        "integration/test_replicas.py::test_a_turn_that_nobody_knew_of_is_not_answered_when_its_session_has_gone_on",
-    ),
-    "a session goes on when redis lost its running turn together with the engine": (
-        "integration/test_replicas.py::"
-        "test_a_turn_that_redis_lost_together_with_its_engine_is_ended_and_its_session_goes_on",
-        "integration/test_storage_copies.py::test_a_turn_that_was_lost_is_ended_until_somebody_knows_better",
-        "contract/test_runs.py::test_an_end_that_was_only_supposed_stands_until_one_comes_who_knows",
-        "unit/test_orphans.py::test_it_is_ended_once_when_nobody_has_known_of_it_for_long",
-        "unit/test_orphans.py::test_one_that_somebody_runs_is_let_be",
-        "unit/test_orphans.py::test_it_is_missing_for_long_only_when_it_was_all_the_time",
-        "unit/test_orphans.py::test_an_end_that_another_engine_has_shared_is_taken_in",
-    ),
     "what earlier lives of a turn have cost is told with its end": (
         "unit/test_turns.py::test_what_earlier_lives_have_cost_is_in_the_end",
     ),
-    "any replica serves the next turn of a session": (
+    "any engine serves the next turn of a session, and knows all that was said and deleted": (
         "integration/test_replicas.py::test_the_next_turn_of_a_session_can_be_asked_of_any_engine",
-        "integration/test_replicas.py::test_an_engine_that_knew_a_session_before_redis_lost_it_reads_it_anew",
-        "contract/test_runs.py::test_no_version_of_a_session_comes_twice_whatever_redis_has_lost",
+        "integration/test_replicas.py::test_the_model_is_shown_what_was_said_on_the_other_engine",
+        "integration/test_replicas.py::test_sessions_are_listed_read_and_deleted_anywhere",
+        "e2e/test_stack_replicas.py::test_sessions_are_listed_alike_and_what_was_deleted_is_gone_at_every_engine",
     ),
-    "with redis away no engine says that there is no such session or turn": (
-        "integration/test_replicas.py::test_with_redis_away_nobody_says_that_there_is_no_such_thing",
+    "with Redis away sessions and text go on at every engine": (
+        "integration/test_replicas.py::test_with_redis_away_every_session_goes_on_at_every_engine",
+        "integration/test_replicas.py::test_with_redis_away_turns_are_stopped_and_told_of_at_every_engine",
+        "e2e/test_stack_replicas.py::test_with_redis_away_sessions_and_text_go_on_at_every_engine",
     ),
-    "sessions that redis lost are put back, by whichever engine has them": (
-        "integration/test_replicas.py::test_sessions_in_which_nothing_runs_are_put_back_after_redis_lost_them",
-        "integration/test_replicas.py::test_what_was_lost_is_put_back_by_whoever_has_it_when_its_engine_is_gone_too",
-        "integration/test_replicas.py::test_what_redis_lost_is_put_back_by_the_engine_that_runs_the_turn",
-        "integration/test_reseeding.py::test_what_is_lost_while_it_is_put_back_is_put_back_too",
-        "integration/test_reseeding.py::test_what_was_begun_and_not_done_is_begun_again",
-        "integration/test_storage_copies.py::test_a_turn_that_runs_is_no_part_of_what_is_put_back_of_a_session",
-        "contract/test_runs.py::test_what_is_shared_again_because_it_was_lost_overwrites_nothing",
+    "what Redis loses is missing in no session": (
+        "integration/test_replicas.py::test_what_redis_lost_is_missing_in_no_session",
+        "integration/test_replicas.py::test_a_turn_goes_on_when_redis_loses_everything_together_with_its_engine",
     ),
-    "one turn at a time per session": (
+    "with the database away nothing is accepted, and it heals without a restart": (
+        "integration/test_replicas.py::test_with_the_database_away_nothing_is_accepted_and_it_heals_by_itself",
+        "e2e/test_stack_replicas.py::test_with_postgresql_away_nothing_is_accepted_and_it_heals_without_a_restart",
+    ),
+    "one turn at a time per session, at whichever engine it is asked for": (
         "integration/test_storage.py::test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for",
-    ),
-    "one turn at a time per session across replicas": (
+        "contract/ports/test_storage_ports.py::test_a_session_has_one_running_turn",
         "integration/test_replicas.py::test_a_session_is_answered_once_at_a_time_whichever_engine_is_asked",
-        "contract/test_runs.py::test_a_session_is_claimed_for_one_turn",
+        "integration/test_queued_messages.py::test_who_does_not_wait_passes_nobody_who_does",
     ),
-    "a session that was given to a message that then did not begin is free at once": (
-        "integration/test_queued_messages.py::test_a_message_whose_client_goes_away_while_the_session_is_given_to_it_leaves_it_free",
-        "integration/test_queued_messages.py::test_a_session_that_cannot_be_read_for_a_moment_is_free_after_it",
+    "the place of a message that waits goes with its client, and with the engine at which it waited": (
+        "integration/test_queued_messages.py::test_a_message_whose_client_goes_away_is_not_accepted",
+        "integration/test_queued_messages.py::"
+        "test_a_message_whose_client_goes_away_while_its_turn_begins_is_answered_all_the_same",
+        "integration/test_queued_messages.py::"
+        "test_a_place_in_the_line_goes_with_the_engine_at_which_the_message_waited",
     ),
     "messages that wait for their session are answered in the order in which they came, on all engines": (
         "integration/test_queued_messages.py::test_they_are_answered_in_the_order_in_which_they_came_wherever_that_was",
         "integration/test_queued_messages.py::test_the_order_holds_while_redis_is_away",
-        "integration/test_queued_messages.py::test_a_message_whose_client_goes_away_is_not_accepted",
         "integration/test_queued_messages.py::test_a_message_that_has_waited_too_long_is_refused_and_told_so",
-        "contract/test_runs.py::test_the_place_of_an_engine_that_is_gone_is_nobodys",
+        "contract/ports/test_storage_ports.py::test_messages_that_wait_begin_in_the_order_in_which_they_came",
+        "e2e/test_stack_replicas.py::test_messages_that_wait_at_several_engines_are_answered_in_one_order",
     ),
     "what users are told after a stop is what happened, whenever and wherever they press it": (
         "chaos/test_stops.py::test_what_users_are_told_after_stop_is_what_happened",
     ),
     "a Redis that falls silent does not keep a turn's first words": (
-        "unit/test_patience.py::test_nobody_waits_for_an_answer_when_the_watch_gets_none_either",
         "chaos/test_black_hole.py::test_silence_is_noticed_and_nobody_waits_for_ever",
     ),
     "stop closes the stream at the provider and keeps the partial text": (
@@ -581,15 +672,17 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "the history is valid after a stop": (
         "story/test_06_stop.py::test_the_session_goes_on_after_a_stop_with_a_history_that_has_every_result",
     ),
-    "stop works from any replica": (
+    "stop works from any engine": (
         "integration/test_replicas.py::test_a_turn_is_stopped_from_the_other_engine",
+        "integration/test_replicas.py::test_a_stop_of_which_its_engine_was_not_told_is_found_in_the_store",
         "e2e/test_stack_replicas.py::test_a_turn_whose_engine_is_gone_can_be_stopped",
+        "e2e/test_stack_replicas.py::test_a_turn_is_stopped_and_a_question_decided_at_the_engine_that_does_not_run_it",
     ),
     "destructive tools wait for approval, durably": (
         "unit/test_mcp_listing.py::test_which_tools_need_approval",
         "contract/ports/test_approval_store.py::test_a_call_that_waits_has_no_outbox_row_and_is_not_open",
         "integration/test_approvals.py::test_nothing_reaches_the_workers_before_it_is_approved_and_then_what_was_approved_does",
-        "integration/test_approvals.py::test_a_turn_that_waits_is_taken_over_with_its_question",
+        "integration/test_approvals.py::test_a_turn_that_waits_is_adopted_with_its_question",
         "integration/test_approvals.py::test_stop_cancels_a_call_that_waits_and_it_is_never_enqueued",
         "e2e/test_stack_approvals.py::test_after_a_reload_and_a_restart_of_the_engine_the_question_is_still_there",
         "e2e/test_stack_approvals.py::test_the_other_tab_decides_and_this_one_sees_it_at_once",
@@ -600,10 +693,14 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "contract/ports/test_approval_store.py::test_of_decisions_at_the_same_time_one_is_taken",
         "integration/test_approvals.py::test_a_decision_is_given_once_and_another_one_is_told_the_first",
         "integration/test_approvals.py::test_an_approval_expires_and_who_comes_too_late_is_told",
-        "integration/test_approvals.py::test_any_engine_takes_a_decision_to_the_one_that_runs_the_turn",
-        "integration/test_approvals.py::test_a_decision_that_died_with_its_engine_is_not_confirmed_to_who_gives_it_again",
-        "contract/test_handover.py::test_a_decision_that_could_not_be_taken_back_does_not_count_when_its_giver_has_been_told_so",
         "unit/test_approvals.py::test_a_decision_that_cannot_be_committed_fails_and_can_be_given_again",
+    ),
+    "any engine takes a decision on the turn of any other, also while Redis is away": (
+        "integration/test_approvals.py::test_any_engine_takes_a_decision_and_the_one_that_runs_the_turn_goes_on",
+        "integration/test_approvals.py::test_a_decision_is_found_by_its_turn_when_no_engine_can_wake_another",
+        "integration/test_approvals.py::test_of_decisions_at_every_engine_at_once_one_stands",
+        "integration/test_approvals.py::test_an_approved_call_is_adopted_with_the_arguments_that_were_approved",
+        "contract/ports/test_approval_store.py::test_a_decision_is_for_the_turn_whoever_runs_it",
     ),
     "a frozen client is dropped and harms nobody": (
         "chaos/test_frozen_clients.py::"
@@ -677,7 +774,8 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_exposure_turns.py::test_the_request_that_travels_is_that_of_the_tool",
         "unit/test_exposure_turns.py::test_a_person_approves_the_tool_and_its_own_arguments",
         "unit/test_exposure_turns.py::test_a_call_that_waits_for_approval_is_taken_up_by_the_next_life",
-        "integration/test_storage_copies.py::test_who_takes_a_turn_over_knows_the_tools_that_its_calls_mean",
+        "contract/ports/test_storage_ports.py::"
+        "test_the_tool_that_a_call_means_is_kept_beside_the_name_that_the_model_used",
     ),
     "a catalogue that outgrows the budget is searched, and what was found stays on offer": (
         "unit/test_exposure.py::test_what_is_in_force",
@@ -843,11 +941,6 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_shortening.py::test_every_character_is_shown_or_counted_at_its_offset",
         "unit/test_read_result.py::test_the_pages_of_a_text_are_the_text",
         "contract/ports/test_storage_ports.py::test_a_result_is_found_in_its_own_session_by_its_own_name_and_for_its_own_user",
-    ),
-    "a result that another engine keeps can be read on for as long as Redis has it, and then that is said": (
-        "integration/test_answers.py::test_the_outcome_of_a_finished_call_is_had_as_its_worker_sent_it",
-        "integration/test_results_elsewhere.py::test_a_model_reads_on_at_another_engine_in_a_result_of_300_kilobytes",
-        "integration/test_results_elsewhere.py::test_once_the_answer_has_left_redis_the_other_engine_says_so_and_the_first_still_has_it",
     ),
     "the user can see the whole of a result, as nothing but text": (
         "e2e/test_chat_page.py::test_a_long_result_is_shown_in_part_and_whole_when_that_is_asked_for",

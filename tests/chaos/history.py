@@ -81,7 +81,7 @@ class History:
 def collect(rig: Rig, earlier: History | None = None) -> History:
     """The history so far.
 
-    A response channel lives for 15 minutes after its end: what `earlier` has seen of one that is gone still counts.
+    A response channel lives for a day after its end: what `earlier` has seen of one that is gone still counts.
     """
     effects = Counter(effect.token for effect in effects_in(rig.effect_log))
     rows = rig.store.rows(_CALLS)

@@ -58,7 +58,7 @@ SABOTAGES = {
         (
             Cut(
                 f"{LEDGER}/start.lua",
-                "if state == 'started' and class ~= 'repeatable' then return answer('ABANDONED') end",
+                "if state == 'started' and class ~= 'repeatable' then return say('ABANDONED') end",
             ),
         ),
         quick=True,
@@ -164,7 +164,7 @@ SABOTAGES = {
     "a second entry of a call is a call": Sabotage(
         "doubled",
         ("I1: a call is unknown whose worker was not struck while it ran",),
-        (Cut(f"{LEDGER}/start.lua", "if known[9] ~= entry then", "if false then"),),
+        (Cut(f"{LEDGER}/start.lua", "if known[8] ~= entry then", "if false then"),),
     ),
     "a request is acknowledged when it begins": Sabotage(
         "doubled",
@@ -172,8 +172,8 @@ SABOTAGES = {
         (
             Cut(
                 f"{LEDGER}/start.lua",
-                "return answer('RUN')",
-                "redis.call('XACK', requests, group, entry)\nreturn answer('RUN')",
+                "return say('RUN')",
+                "redis.call('XACK', requests, group, entry)\nreturn say('RUN')",
             ),
         ),
         quick=True,
@@ -202,7 +202,7 @@ SABOTAGES = {
             Cut(f"{LEDGER}/renew.lua", "return {'OK', known[3] and 1 or 0}", "return {'OK', 0}"),
             Cut(
                 f"{LEDGER}/cancel.lua",
-                "redis.call('HSET', call, 'cancel', 1)\nredis.call('PUBLISH', ARGV[5], ARGV[6])",
+                "redis.call('HSET', call, 'cancel', 1)\nredis.call('PUBLISH', ARGV[6], ARGV[7])",
                 "redis.call('HSET', call, 'cancel', 1)",
             ),
         ),

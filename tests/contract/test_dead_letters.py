@@ -105,6 +105,14 @@ async def test_a_dead_call_that_redis_has_forgotten_is_not_brought_back(bench: B
     assert await bench.command("EXISTS", bench.keys.call(letter.correlation_id)) == 0
 
 
+async def test_the_entry_of_a_requeued_call_says_that_it_has_a_ledger(bench: Bench) -> None:
+    letter = await dead(bench)
+    await letters(bench).requeue(letter, await again(bench, letter))
+
+    [(_, fields)] = await bench.redis.xrange(bench.keys.requests)
+    assert fields.get(b"ledger") == b"1"
+
+
 async def test_of_many_operators_one_requeues(bench: Bench) -> None:
     letter = await dead(bench)
     answers: list[Requeued | None] = []

@@ -24,17 +24,17 @@ def outcome_of(size: int) -> ToolOutcome:
     return answered("x" * (size - frame))
 
 
-async def test_the_outcome_goes_to_the_ledger_the_channel_and_the_doorbell(bench: Bench) -> None:
+async def test_the_outcome_is_stored_once_in_the_channel_and_the_doorbell_rings_with_it(bench: Bench) -> None:
     delivery, fence = await bench.running()
 
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
 
     ledger = await bench.ledger(delivery.request)
     assert ledger["state"] == "succeeded"
-    assert decode_reply(ledger["reply"].encode()) == CallFinished(DONE)
+    assert not [field for field in ledger.values() if "done" in field]
     assert await bench.channel(delivery.request) == [CallStarted(attempt=1), CallFinished(DONE)]
-    call, payload = (await bench.mailbox())[-1]
-    assert (call, decode_reply(payload)) == (delivery.request.correlation_id, CallFinished(DONE))
+    rung = [(call, decode_reply(payload)) for call, payload in await bench.mailbox()]
+    assert rung[1:] == [(delivery.request.correlation_id, CallFinished(DONE))]
 
 
 @pytest.mark.parametrize("state", [state for state in CallState if state.terminal])
@@ -110,7 +110,7 @@ async def test_everything_of_a_finished_call_has_a_lifetime(bench: Bench) -> Non
 
     lifetimes = {
         bench.keys.call(delivery.request.correlation_id): 24 * 3600,
-        delivery.request.response_channel: 15 * 60,
+        delivery.request.response_channel: 24 * 3600,
         bench.keys.mailbox(ENGINE): 24 * 3600,
     }
     for key, seconds in lifetimes.items():

@@ -22,6 +22,14 @@ async def test_puts_the_request_on_the_stream_as_it_was_given(bench: Bench) -> N
     assert delivery.request == request
 
 
+async def test_its_entry_says_that_it_has_a_ledger(bench: Bench) -> None:
+    """A request without the mark is taken for one of a producer that knows no ledger."""
+    await bench.engine.enqueue(await bench.request())
+
+    [(_, fields)] = await bench.redis.xrange(bench.keys.requests)
+    assert fields.get(b"ledger") == b"1"
+
+
 async def test_tells_how_many_requests_stand_before_it(bench: Bench) -> None:
     await bench.engine.enqueue(await bench.request())
 

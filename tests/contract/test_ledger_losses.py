@@ -410,9 +410,9 @@ async def test_a_call_that_was_put_back_is_stranded_once_its_worker_is_silent(be
 async def test_a_finished_call_is_not_lost(bench: Bench) -> None:
     request = await queued(bench)
     await bench.cancel(request)
-    await bench.redis.hdel(bench.keys.call(request.correlation_id), "reply")  # as a stripped-down ledger might be
 
-    assert await bench.audit(request) == [None]
+    assert await bench.audit(request) == [encode_reply(CallFinished(CANCELLED))]
+    assert await bench.engine.lose(request, Loss.MISSING, LOST) == replies.AlreadyFinished(CANCELLED)
 
 
 async def test_a_call_that_is_still_lost_ends(bench: Bench) -> None:

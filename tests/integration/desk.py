@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -14,6 +14,7 @@ from dialog_engine.streams.catalogue import DisabledTools
 from dialog_engine.streams.executor import CallExecutor
 from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.directory import ServerView
 from plugins_contract.catalogue import ServerCatalogue, ServerState
@@ -48,15 +49,29 @@ class Desk:
         self.thread = SyncRedis.from_url(url)
         self.clock = RedisClock()
         self.outbox = MemoryOutbox()
-        self.mailbox = Mailbox(self.blocking, self.redis, self.keys, ENGINE, self.outbox)
+        self.calls = Subscriptions()
+        self.unmarked: Callable[[], Collection[str]] = frozenset
+        self.mailbox = Mailbox(
+            self.blocking,
+            self.redis,
+            self.keys,
+            ENGINE,
+            self.outbox,
+            self.calls,
+            begun=lambda _: None,
+            unmarked=self._unmarked,
+        )
         self.ledger = EngineLedger(self.redis, self.keys)
         self.watch = RedisWatch(self.redis, self.clock)
         self.staff = Staff()
         self.holdups = Holdups(self.watch, self.staff)
         self.executor = CallExecutor(
-            self.ledger, self.mailbox, self.holdups, self.keys, self.clock, default_timeout_ms=30_000
+            self.ledger, self.calls, self.mailbox, self.holdups, self.keys, self.clock, default_timeout_ms=30_000
         )
         self.bench = Bench(self.redis, self.thread)
+
+    def _unmarked(self) -> Collection[str]:
+        return self.unmarked()
 
     def request(self, in_ms: int = 60_000, *, execution_class: str = "once") -> ToolCallRequested:
         """A call that is committed, and not published."""
@@ -68,7 +83,7 @@ class Desk:
     async def publish(self, *requests: ToolCallRequested) -> None:
         """As the relay does."""
         for each in requests:
-            self.executor.on_enqueued(each.correlation_id, await self.ledger.enqueue(each))
+            self.calls.enqueued(each.correlation_id, await self.ledger.enqueue(each))
         await self.outbox.published(await self.outbox.calls([each.correlation_id for each in requests]))
 
     def long_steady(self, seconds: float = 60) -> None:

@@ -43,7 +43,7 @@ async def desk(redis_url: str) -> AsyncGenerator[Desk]:
         await desk.bench.open()
         async with at_work(desk.mailbox.run):
             yield desk
-        assert len(desk.mailbox) == 0
+        assert len(desk.calls) == 0
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ async def test_what_the_ledger_refuses_is_the_answer_at_once(
     call = desk.request()
     waiter = desk.run(call)
     await asyncio.sleep(0)
-    desk.executor.on_enqueued(call.correlation_id, word)
+    desk.calls.enqueued(call.correlation_id, word)
 
     outcome = await waiter.outcome()
     assert truth(outcome) == (state, code)
@@ -162,10 +162,10 @@ async def test_what_the_ledger_refuses_is_the_answer_at_once(
 
 async def test_a_call_that_is_queued_already_says_so_and_what_nobody_waits_for_is_not_heard(desk: Desk) -> None:
     call = desk.request()
-    desk.executor.on_enqueued(call.correlation_id, replies.Overloaded(1))
+    desk.calls.enqueued(call.correlation_id, replies.Overloaded(1))
     waiter = desk.run(call)
     await asyncio.sleep(0)
-    desk.executor.on_enqueued(call.correlation_id, replies.AlreadyQueued("1-1"))
+    desk.calls.enqueued(call.correlation_id, replies.AlreadyQueued("1-1"))
     await wait_until(lambda: waiter.updates == [CallQueued(call.correlation_id)])
     waiter.task.cancel()
     await asyncio.wait([waiter.task])
@@ -246,10 +246,10 @@ async def test_a_step_of_redis_clock_moves_no_deadline_of_a_call_that_is_waited_
     loop = asyncio.get_running_loop()
     an_hour_ago, in_an_hour = desk.clock.now_ms() // 1000 - 3600, desk.clock.now_ms() // 1000 + 3600
     desk.clock.sample((an_hour_ago, 0), loop.time(), loop.time())
-    desk.executor.on_enqueued(early.correlation_id, replies.AlreadyQueued("1-1"))
+    desk.calls.enqueued(early.correlation_id, replies.AlreadyQueued("1-1"))
     assert truth(await other.outcome()) == (CallState.EXPIRED, ErrorCode.TIMEOUT)
     desk.clock.sample((in_an_hour, 0), loop.time(), loop.time())
-    desk.executor.on_enqueued(late.correlation_id, replies.AlreadyQueued("1-1"))
+    desk.calls.enqueued(late.correlation_id, replies.AlreadyQueued("1-1"))
     await wait_until(lambda: waiter.updates)
     await asyncio.sleep(0)
     assert not waiter.task.done()
@@ -354,7 +354,7 @@ async def test_a_stop_whose_answer_was_lost_is_asked_for_again_and_tells_the_tru
     asked: list[str] = []
 
     async def lose_the_first_answer(*arguments: Any, **options: Any) -> replies.Cancelled:
-        asked.append(arguments[0])
+        asked.append(arguments[0].correlation_id)
         answer = await ask(*arguments, **options)
         if len(asked) == 1:
             raise RedisConnectionError("the reply was lost")
@@ -370,11 +370,10 @@ async def test_a_stop_whose_answer_was_lost_is_asked_for_again_and_tells_the_tru
 async def test_who_stops_waiting_leaves_nothing_behind(desk: Desk) -> None:
     calls = [desk.request() for _ in range(10)]
     waiter = desk.run(*calls)
-    await wait_until(lambda: len(desk.mailbox) == 10)
-    assert desk.executor.waiting == 10
+    await wait_until(lambda: len(desk.calls) == 10)
     waiter.task.cancel()
     await asyncio.wait([waiter.task])
-    assert (len(desk.mailbox), desk.executor.waiting) == (0, 0)
+    assert len(desk.calls) == desk.executor.waiting == 0
 
 
 async def test_a_waiter_that_is_slow_to_go_does_not_deafen_who_cancels_in_its_place(desk: Desk) -> None:
@@ -384,7 +383,7 @@ async def test_a_waiter_that_is_slow_to_go_does_not_deafen_who_cancels_in_its_pl
     abandoned = desk.executor.run([call])
     first = asyncio.ensure_future(anext(abandoned))
     await asyncio.sleep(0)
-    desk.executor.on_enqueued(call.correlation_id, replies.AlreadyQueued("1-1"))
+    desk.calls.enqueued(call.correlation_id, replies.AlreadyQueued("1-1"))
     assert await first == CallQueued(call.correlation_id)
     cancelling = asyncio.create_task(desk.executor.cancel([call]))
 

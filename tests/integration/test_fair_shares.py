@@ -16,6 +16,7 @@ from dialog_engine.streams import intake
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.refusals import Rejected
 from dialog_engine.streams.relay import BATCH, Relay
+from dialog_engine.streams.subscriptions import Subscriptions
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
@@ -34,6 +35,18 @@ WINDOW = 20
 SLOTS = 4
 
 
+class Noted(Subscriptions):
+    """Everybody waits for every call; the last that the relay says of each is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: dict[str, replies.Enqueued | Rejected] = {}
+
+    def enqueued(self, correlation_id: str, answer: replies.Enqueued | Rejected) -> bool:
+        self.answers[correlation_id] = answer
+        return True
+
+
 class Engine:
     """Outbox, relay and mailbox of one engine. It hears the rings of its calls, unless it is `deaf`."""
 
@@ -43,8 +56,18 @@ class Engine:
         self.ledger = EngineLedger(self.redis, self.keys)
         self.outbox = MemoryOutbox()
         self._blocking = blocking_client(url, block_seconds=BLOCK_SECONDS)
-        self.mailbox = Mailbox(self._blocking, self.redis, self.keys, name, self.outbox)
-        self.answers: dict[str, replies.Enqueued | Rejected] = {}
+        self.calls = Noted()
+        self.answers = self.calls.answers
+        self.mailbox = Mailbox(
+            self._blocking,
+            self.redis,
+            self.keys,
+            name,
+            self.outbox,
+            self.calls,
+            begun=lambda call: None if self.deaf else self.relay.begun(call),
+            unmarked=self._unmarked,
+        )
         self.deaf = False
         self._name = name
         self._window = window
@@ -59,14 +82,13 @@ class Engine:
             self.ledger,
             self.keys,
             DEFAULT_ROUTES,
-            self._note,
+            self.calls,
             backlog_limit=self._limit,
             subject_window=self._window,
         )
 
-    def _note(self, correlation_id: str, answer: replies.Enqueued | Rejected) -> bool:
-        self.answers[correlation_id] = answer
-        return True
+    def _unmarked(self) -> frozenset[str]:
+        return self.relay.unmarked()
 
     async def aclose(self) -> None:
         await self.redis.aclose()
@@ -85,7 +107,6 @@ class Engine:
 
     async def hear(self) -> None:
         """Listen to the mailbox, for ever."""
-        self.mailbox.on_ring = lambda call: None if self.deaf else self.relay.begun(call)
         await self.mailbox.run()
 
     async def settled(self, enqueued: int) -> None:
@@ -244,9 +265,8 @@ async def test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream(
         rows = engine.asks("a", WINDOW + 3)
         await engine.settled(WINDOW)
         ended = rows[WINDOW + 1]
-        mailbox = decode_request(ended.payload).mailbox
         assert not isinstance(
-            await engine.ledger.cancel(ended.event_id, mailbox, CANCELLED, b"{}"), replies.CancelRequested
+            await engine.ledger.cancel(decode_request(ended.payload), CANCELLED, b"{}"), replies.CancelRequested
         )
         fact = engine.outbox.answer(ended.event_id)
         if told:
@@ -357,7 +377,7 @@ async def test_a_request_that_the_ledger_has_an_answer_for_takes_no_place(engine
         await wait_until(lambda: engine.outbox.looks)  # its places were checked, too
         rows = engine.commits("a", 2 * WINDOW)
         for row in rows[:WINDOW]:
-            await engine.ledger.cancel(row.event_id, decode_request(row.payload).mailbox, over, b"{}")
+            await engine.ledger.cancel(decode_request(row.payload), over, b"{}")
         engine.relay.offer(rows)
         await wait_until(lambda: len(engine.answers) == 2 * WINDOW)
     assert isinstance(engine.answers[rows[-1].event_id], replies.Queued)

@@ -53,7 +53,7 @@ async def desk(redis_url: str) -> AsyncGenerator[Desk]:
         await desk.bench.open()
         async with at_work(desk.mailbox.run):
             yield desk
-        assert len(desk.mailbox) == 0
+        assert len(desk.calls) == 0
 
 
 async def waiting(desk: Desk, execution_class: str = "once") -> tuple[ToolCallRequested, Waiter]:
@@ -306,8 +306,8 @@ async def test_while_the_disk_is_full_the_relays_word_counts_and_not_the_tables(
     desk.outbox.failure = StorageUnavailableError("the disk is full")
     ledger = EngineLedger(desk.redis, desk.keys)
     routes = {EVENT_TYPE: "events.plugins"}
-    relay = Relay(desk.outbox, desk.redis, ledger, desk.keys, routes, desk.executor.on_enqueued)
-    desk.mailbox.auditor.unmarked = relay.unmarked
+    relay = Relay(desk.outbox, desk.redis, ledger, desk.keys, routes, desk.calls)
+    desk.unmarked = relay.unmarked
     async with at_work(relay.run):
         call = desk.request()
         relay.offer(await desk.outbox.calls([call.correlation_id]))

@@ -9,6 +9,7 @@ import pytest
 from redis import Redis as SyncRedis
 
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, SWEEP_SECONDS, Mailbox
+from dialog_engine.streams.subscriptions import News, Subscriptions
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
@@ -24,6 +25,19 @@ FOUND_WITHIN = 5.0
 """What is promised of a reply whose ring was lost."""
 
 
+class Noted(Subscriptions):
+    """Keeps what came of calls that are waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replies: dict[str, list[CallReply]] = {}
+
+    def replied(self, correlation_id: str, reply: CallReply) -> None:
+        if correlation_id in self:
+            self.replies.setdefault(correlation_id, []).append(reply)
+        super().replied(correlation_id, reply)
+
+
 class Office:
     """A mailbox, a ledger to ring it with, and what was delivered."""
 
@@ -33,12 +47,22 @@ class Office:
         self.blocking = blocking_client(url, block_seconds=BLOCK_SECONDS)
         self.thread = SyncRedis.from_url(url)
         self.outbox = MemoryOutbox()
-        self.mailbox = Mailbox(self.blocking, self.redis, self.keys, ENGINE, self.outbox)
+        self.calls = Noted()
+        self.replies = self.calls.replies
+        self.mailbox = Mailbox(
+            self.blocking,
+            self.redis,
+            self.keys,
+            ENGINE,
+            self.outbox,
+            self.calls,
+            begun=lambda _: None,
+            unmarked=frozenset,
+        )
         self.bench = Bench(self.redis, self.thread)
-        self.replies: dict[str, list[CallReply]] = {}
 
-    def note(self, correlation_id: str, reply: CallReply) -> None:
-        self.replies.setdefault(correlation_id, []).append(reply)
+    def note(self, news: News) -> None:
+        """Somebody waits."""
 
     async def reading(self) -> None:
         """The reader waits in Redis."""
@@ -68,7 +92,7 @@ async def test_a_reply_of_any_size_is_delivered_with_all_that_came_before_it(off
     outcome = answered("x" * size)
     async with at_work(office.mailbox.run):
         await office.reading()
-        with office.mailbox.subscribed([request.correlation_id], office.note):
+        with office.calls.subscribed([request.correlation_id], office.note):
             await office.bench.engine.enqueue(request)
             delivery = await office.bench.deliver()
             fence = await office.bench.run(delivery)
@@ -84,7 +108,7 @@ async def test_one_look_delivers_all_replies_however_large_they_are_together(off
     outcome = answered("x" * 600_000)
     calls = [await office.bench.running() for _ in range(4)]
     ids = [delivery.request.correlation_id for delivery, _ in calls]
-    with office.mailbox.subscribed(ids, office.note):
+    with office.calls.subscribed(ids, office.note):
         for delivery, fence in calls:
             await office.bench.worker.complete(delivery, fence, outcome)
         await office.mailbox.check(ids)
@@ -109,7 +133,7 @@ async def _started(office: Office) -> Any:
 
 async def test_a_reply_that_came_before_the_mailbox_was_read_is_found_at_once(office: Office) -> None:
     call = await finished(office)
-    with office.mailbox.subscribed([call], office.note):
+    with office.calls.subscribed([call], office.note):
         async with at_work(office.mailbox.run):
             await wait_until(lambda: office.replies.get(call), 1.0)
     assert office.replies[call] == [CallFinished(answered("42"))]
@@ -120,7 +144,7 @@ async def test_a_lost_ring_is_made_good_by_the_sweep(office: Office) -> None:
         await office.reading()
         call = await finished(office)  # rung, and nobody had subscribed yet
         await office.reading()
-        with office.mailbox.subscribed([call], office.note):
+        with office.calls.subscribed([call], office.note):
             await wait_until(lambda: office.replies.get(call), FOUND_WITHIN)
     assert office.replies[call] == [CallFinished(answered("42"))]
 
@@ -141,7 +165,7 @@ async def test_a_mailbox_that_was_lost_is_read_again_when_it_is_there_again(offi
                 await office.redis.xadd(office.mailbox.key, {"of": "somebody else's"})
                 await office.redis.expire(office.mailbox.key, 60)
         request = await office.bench.request()
-        with office.mailbox.subscribed([request.correlation_id], office.note):
+        with office.calls.subscribed([request.correlation_id], office.note):
             await office.bench.engine.enqueue(request)
             delivery, fence = await _started(office)
             await office.bench.worker.complete(delivery, fence, answered("42"))
@@ -154,7 +178,7 @@ async def test_a_reply_that_cannot_be_read_holds_up_no_other(office: Office) -> 
     async with at_work(office.mailbox.run):
         await office.reading()
         request = await office.bench.request()
-        with office.mailbox.subscribed([request.correlation_id, "other"], office.note):
+        with office.calls.subscribed([request.correlation_id, "other"], office.note):
             for reply in (b'{"kind":"unheard of"}', b"{]"):
                 await office.redis.xadd(office.mailbox.key, {"id": "other", "reply": reply})
             await office.bench.engine.enqueue(request)
@@ -170,7 +194,7 @@ async def test_redis_may_be_restarted_while_calls_wait(own_redis: LocalServer) -
         request = await office.bench.request()
         async with at_work(office.mailbox.run):
             await office.reading()
-            with office.mailbox.subscribed([request.correlation_id], office.note):
+            with office.calls.subscribed([request.correlation_id], office.note):
                 await office.bench.engine.enqueue(request)
                 delivery, fence = await _started(office)
                 own_redis.kill()
@@ -226,30 +250,30 @@ async def test_two_thousand_calls_wait_on_the_connections_of_one(office: Office)
         for request in requests[:5]:
             await office.bench.engine.enqueue(request)
         before = await connections()
-        with office.mailbox.subscribed(ids, office.note):
-            assert len(office.mailbox) == 2000
+        with office.calls.subscribed(ids, office.note):
+            assert len(office.calls) == 2000
             await office.mailbox.check(ids)
             for _ in range(5):
                 delivery, fence = await _started(office)
                 await office.bench.worker.complete(delivery, fence, answered("42"))
             await wait_until(lambda: len(office.replies) == 5)
             assert await connections() <= before + 3  # the pool of the command client, at most
-            assert len(office.mailbox) == 1995
-    assert len(office.mailbox) == 0
+            assert len(office.calls) == 1995
+    assert len(office.calls) == 0
 
 
 async def test_who_stops_waiting_leaves_nothing_behind_and_takes_nothing_from_who_came_after(office: Office) -> None:
-    def nobody(_: str, __: CallReply) -> None:
+    def nobody(_: News) -> None:
         raise AssertionError("it went")
 
-    first = office.mailbox.subscribed(["call"], nobody)
-    second = office.mailbox.subscribed(["call"], office.note)
+    first = office.calls.subscribed(["call"], nobody)
+    second = office.calls.subscribed(["call"], office.note)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    assert len(office.mailbox) == 1
+    assert len(office.calls) == 1
     second.__exit__(None, None, None)
-    assert len(office.mailbox) == 0
+    assert len(office.calls) == 0
 
 
 async def test_a_call_that_is_left_while_it_is_looked_up_is_suspected_of_nothing_for_ever(
@@ -264,20 +288,21 @@ async def test_a_call_that_is_left_while_it_is_looked_up_is_suspected_of_nothing
         return found
 
     monkeypatch.setattr(EngineLedger, "audit", slow_audit)
-    with office.mailbox.subscribed(["lost"], office.note):
+    with office.calls.subscribed(["lost"], office.note):
         looking = asyncio.create_task(office.mailbox.check(["lost"]))
         await asked.wait()
     answers.set()
     await looking
-    assert office.mailbox.auditor.suspects == 0
+    async with at_work(office.mailbox.run):
+        await wait_until(lambda: office.mailbox.auditor.suspects == 0, FOUND_WITHIN)
 
 
 async def test_a_finished_call_hears_of_nothing_more(office: Office) -> None:
     call = await finished(office)
-    with office.mailbox.subscribed([call], office.note):
+    with office.calls.subscribed([call], office.note):
         await office.mailbox.check([call])
         await office.mailbox.check([call])
-        assert len(office.mailbox) == 0
+        assert len(office.calls) == 0
     assert len(office.replies[call]) == 1
 
 

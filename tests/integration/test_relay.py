@@ -14,6 +14,7 @@ from dialog_engine.streams import intake
 from dialog_engine.streams.refusals import Rejected
 from dialog_engine.streams.relay import BATCH, Relay
 from dialog_engine.streams.routes import check_routes
+from dialog_engine.streams.subscriptions import Subscriptions
 from plugins_contract.connections import command_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
@@ -27,6 +28,19 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 
+class Noted(Subscriptions):
+    """Everybody waits for every call, or nobody; what the relay says of each is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: dict[str, list[replies.Enqueued | Rejected]] = {}
+        self.waited_for = True
+
+    def enqueued(self, correlation_id: str, answer: replies.Enqueued | Rejected) -> bool:
+        self.answers.setdefault(correlation_id, []).append(answer)
+        return self.waited_for
+
+
 class Bench:
     """A relay, its outbox, and what it reported."""
 
@@ -34,16 +48,20 @@ class Bench:
         self.keys = Keys()
         self.redis: Any = command_client(url)
         self.outbox = MemoryOutbox()
-        self.answers: dict[str, list[replies.Enqueued | Rejected]] = {}
-        self.waited_for = True
+        self.calls = Noted()
+        self.answers = self.calls.answers
         self.ledger = EngineLedger(self.redis, self.keys)
         self.relay = Relay(
-            self.outbox, self.redis, self.ledger, self.keys, DEFAULT_ROUTES, self._note, backlog_limit, window
+            self.outbox,
+            self.redis,
+            self.ledger,
+            self.keys,
+            DEFAULT_ROUTES,
+            self.calls,
+            backlog_limit,
+            window,
+            look_back_seconds=0.2,
         )
-
-    def _note(self, correlation_id: str, answer: replies.Enqueued | Rejected) -> bool:
-        self.answers.setdefault(correlation_id, []).append(answer)
-        return self.waited_for
 
     async def aclose(self) -> None:
         await self.redis.aclose()
@@ -92,6 +110,21 @@ async def test_what_an_earlier_life_left_is_published_in_one_go(bench: Bench, ra
     async with at_work(bench.relay.run):
         await wait_until(bench.empty, 30, what="one look per batch, with no pause between them")
     assert await bench.backlog() == 5 * BATCH + 1
+
+
+async def test_a_row_that_becomes_visible_behind_others_and_is_offered_by_nobody_is_found(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on PostgreSQL, where a lower number may be committed later, and where the answer to a commit may be lost."""
+    monkeypatch.setattr(intake, "POLL_SECONDS", 0.02)
+    deadline = await bench.deadline()
+    late, early = bench.outbox.call(request(deadline)), bench.outbox.call(request(deadline))
+    del bench.outbox.rows[late.seq]
+    async with at_work(bench.relay.run):
+        await wait_until(lambda: early.event_id in bench.answers)
+        bench.outbox.rows[late.seq] = late
+        await wait_until(lambda: late.event_id in bench.answers)
+    assert await bench.backlog() == 2
 
 
 async def test_facts_reach_the_streams_of_their_routes(bench: Bench) -> None:
@@ -155,7 +188,7 @@ async def test_a_row_that_cannot_be_read_is_told_at_once_put_off_and_holds_up_no
     bad = bench.outbox.add(EVENT_TYPE, "bad", b"{]")
     old = bench.outbox.add(EVENT_TYPE, "old", b'{"eventVersion": 0}')
     good = [bench.outbox.call(request(await bench.deadline())) for _ in range(3)]
-    bench.waited_for = False
+    bench.calls.waited_for = False
     async with at_work(bench.relay.run):
         bench.relay.offer([bad, old, *good])
         await wait_until(lambda: len(bench.outbox.left) == 2)
@@ -252,7 +285,7 @@ async def test_a_full_backlog_refuses_and_writes_nothing(redis_url: str) -> None
 async def test_a_refusal_that_nobody_takes_is_no_answer_and_the_call_is_tried_again(redis_url: str) -> None:
     async with aclosing(Bench(redis_url, backlog_limit=1)) as bench:
         first, second = [bench.outbox.call(request(await bench.deadline())) for _ in range(2)]
-        bench.waited_for = False
+        bench.calls.waited_for = False
         async with at_work(bench.relay.run):
             bench.relay.offer([first])
             await wait_until(lambda: bench.outbox.left == [second.seq])
@@ -319,7 +352,7 @@ async def test_the_ledgers_word_on_a_request_is_passed_on(bench: Bench) -> None:
     deadline = await bench.deadline()
     stopped, taken = request(deadline), request(deadline)
     outcome = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "stopped")
-    await bench.ledger.cancel(stopped.correlation_id, stopped.mailbox, outcome, b"{}")
+    await bench.ledger.cancel(stopped, outcome, b"{}")
     await bench.ledger.enqueue(request(deadline, tool="other", correlation_id=taken.correlation_id))
     rows = [bench.outbox.call(stopped), bench.outbox.call(taken)]
     async with at_work(bench.relay.run):

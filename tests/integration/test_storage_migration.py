@@ -1,68 +1,343 @@
-"""A file of an earlier release is taken over as it is, with everything in it."""
+"""A database of an earlier release is taken over whole or not at all, and one of a later release is left alone."""
 
+import asyncio
 import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any, TypeVar
 
+import msgspec
+import psycopg
 import pytest
 
-from dialog_engine.model import AssistantMessage, ToolCall, UserMessage
-from dialog_engine.storage.archive import SqliteArchive
-from dialog_engine.storage.calls import SqliteCalls
-from dialog_engine.storage.database import open_database
-from dialog_engine.storage.journal import SqliteJournal
-from dialog_engine.storage.turns import SqliteTurns
+from dialog_engine.errors import ConfigurationError, StorageUnavailableError
+from dialog_engine.model import ApprovalStatus, AssistantMessage, ToolCall, Turn, UserMessage
+from dialog_engine.storage import schemas
+from dialog_engine.storage.postgres import open_postgres
+from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.tool_calls.questions import Decision
+from plugins_contract.messages import EVENT_TYPE, decode_request, encode_request
+from plugins_contract.outcomes import ToolOutcome
+from tests.support.beginnings import begin
+from tests.support.engine_stores import OUTCOME, EngineStore, mailbox_of, question, requested
+from tests.support.version_4 import VERSION_4
 
 pytestmark = pytest.mark.anyio
 
-FIRST = """
-CREATE TABLE sessions (session_id TEXT PRIMARY KEY, subject TEXT NOT NULL, title TEXT NOT NULL DEFAULT '',
-    created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL) STRICT;
-CREATE TABLE turns (turn_id TEXT PRIMARY KEY, session_id TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE,
-    status TEXT NOT NULL, epoch INTEGER NOT NULL DEFAULT 1, rounds INTEGER NOT NULL DEFAULT 0, reason TEXT,
-    input_tokens INTEGER NOT NULL DEFAULT 0, output_tokens INTEGER NOT NULL DEFAULT 0, ttft_ms INTEGER, error_code TEXT,
-    error_message TEXT, traceparent TEXT, created_at INTEGER NOT NULL, finished_at INTEGER) STRICT;
-CREATE TABLE messages (message_id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL REFERENCES sessions
-    ON DELETE CASCADE, turn_id TEXT NOT NULL REFERENCES turns ON DELETE CASCADE, role TEXT NOT NULL,
-    content TEXT NOT NULL, reasoning TEXT NOT NULL DEFAULT '',
-    interrupted INTEGER NOT NULL DEFAULT 0, created_at INTEGER NOT NULL) STRICT;
-CREATE TABLE tool_calls (correlation_id TEXT PRIMARY KEY, message_id INTEGER NOT NULL REFERENCES messages
-    ON DELETE CASCADE, turn_id TEXT NOT NULL REFERENCES turns ON DELETE CASCADE, ordinal INTEGER NOT NULL,
-    tool_call_id TEXT NOT NULL, name TEXT NOT NULL, server TEXT NOT NULL, arguments TEXT NOT NULL, extra BLOB,
-    outcome BLOB, created_at INTEGER NOT NULL, answered_at INTEGER) STRICT;
-CREATE INDEX messages_by_session ON messages (session_id, message_id);
-INSERT INTO sessions VALUES ('s', 'ada', 'Hi', 1, 1);
-INSERT INTO turns (turn_id, session_id, status, created_at) VALUES ('t', 's', 'running', 1);
-INSERT INTO messages (message_id, session_id, turn_id, role, content, created_at) VALUES (7, 's', 't', 'user', 'Hi', 1);
-INSERT INTO messages (message_id, session_id, turn_id, role, content, created_at)
-    VALUES (8, 's', 't', 'assistant', '', 1);
-INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server, arguments, created_at)
-    VALUES ('c', 8, 't', 0, 'call_1', 'a__b', 'a', '{}', 1);
-"""
+T = TypeVar("T")
+OLD_ENGINE = "the-engine"
+WHOLE = b'{"for_model": "all of it"}'
+PUBLISHED, WAITING, ASKED, ANSWERED = (
+    ToolCall("call_1", f"{name}-00000000", "demo__add", "{}") for name in ("published", "waiting", "asked", "answered")
+)
+RUNNING = Turn("running", "mine", "ada")
+
+
+def insert(file: sqlite3.Connection, table: str, **columns: object) -> None:
+    names, marks = ", ".join(columns), ", ".join("?" * len(columns))
+    file.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(columns.values()))  # noqa: S608
+
+
+def add_turn(file: sqlite3.Connection, turn_id: str, session_id: str, status: str, owned: int, number: int) -> None:
+    insert(file, "turns", turn_id=turn_id, session_id=session_id, status=status, owned=owned, created_at=1, epoch=3)
+    insert(
+        file, "messages", session_id=session_id, turn_id=turn_id, number=number, role="user", content=f"Hi {turn_id}",
+        created_at=1,
+    )  # fmt: skip
+
+
+def add_call(file: sqlite3.Connection, call: ToolCall, ordinal: int, outcome: ToolOutcome | None = None) -> None:
+    insert(
+        file, "tool_calls", correlation_id=call.correlation_id, message_id=90, turn_id="running", ordinal=ordinal,
+        tool_call_id=call.tool_call_id, name=call.name, server="demo", arguments=call.arguments, created_at=1,
+        outcome=msgspec.json.encode(outcome) if outcome else None,
+    )  # fmt: skip
 
 
 @pytest.fixture
 def old_file(tmp_path: Path) -> Path:
+    """A file as the last release of version 4 left it when it was killed."""
     path = tmp_path / "engine.sqlite3"
-    with sqlite3.connect(path) as connection:
-        connection.executescript(FIRST)
-    connection.close()
+    with closing(sqlite3.connect(path)) as file, file:
+        file.executescript(VERSION_4)
+        insert(file, "meta", key="engine_id", value=OLD_ENGINE)
+        for session_id in ("mine", "copy", "copy-that-ran"):
+            insert(file, "sessions", session_id=session_id, subject="ada", title="Hi", created_at=1, updated_at=1)
+            insert(file, "journal", session_id=session_id, turn_id="t", epoch=1, step="s", payload=b"{}")
+        for session_id in ("copy", "copy-that-ran"):
+            insert(file, "copies", session_id=session_id, version=7)
+        add_turn(file, "done", "mine", "done", 1, 1)
+        add_turn(file, "running", "mine", "running", 1, 2)
+        add_turn(file, "done-elsewhere", "copy", "done", 0, 1)
+        add_turn(file, "running-elsewhere", "copy-that-ran", "running", 0, 1)
+        insert(
+            file, "messages", message_id=90, session_id="mine", turn_id="running", number=3, role="assistant",
+            content="Let me see", created_at=1,
+        )  # fmt: skip
+        for ordinal, call in enumerate((PUBLISHED, WAITING, ASKED, ANSWERED)):
+            outcome = msgspec.structs.replace(OUTCOME, truncated=True) if call is ANSWERED else None
+            add_call(file, call, ordinal, outcome)
+        insert(file, "whole_results", correlation_id=ANSWERED.correlation_id, whole=WHOLE)
+        insert(file, "approvals", correlation_id=ASKED.correlation_id, question=msgspec.json.encode(question()))
+        for call, published_at in ((PUBLISHED, 5), (WAITING, None)):
+            payload = encode_request(requested(RUNNING, call, "an old mailbox"))
+            insert(
+                file, "outbox", event_type=EVENT_TYPE, event_id=call.correlation_id, payload=payload, created_at=1,
+                published_at=published_at,
+            )  # fmt: skip
+        insert(file, "outbox", event_type="TurnFinished", event_id="done", payload=b"{}", created_at=1)
+        insert(file, "outbox", event_type="TurnFinished", event_id="of a deleted session", payload=b"{}", created_at=1)
     return path
 
 
-async def test_what_was_said_keeps_its_numbers_and_new_messages_come_after_it(old_file: Path) -> None:
+def everything(path: Path) -> list[str]:
+    """All that is in a file, as text."""
+    with closing(sqlite3.connect(path)) as file:
+        version = file.execute("PRAGMA user_version").fetchone()
+        return [*map(str, version), *file.iterdump()]
+
+
+Shape = dict[str, object]
+
+
+def shape(path: Path) -> Shape:
+    """The tables and indexes of a file, without the order of columns."""
+    with closing(sqlite3.connect(path)) as file:
+
+        def rows(query: str, *values: str) -> list[tuple[Any, ...]]:
+            return file.execute(query, values).fetchall()
+
+        found: Shape = {}
+        for (table,) in rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"):
+            found[table] = (
+                sorted(
+                    map(repr, rows('SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_info(?)', table))
+                ),
+                sorted(map(repr, rows('SELECT "table", "from", on_delete FROM pragma_foreign_key_list(?)', table))),
+                rows("SELECT strict FROM pragma_table_list WHERE name = ?", table),
+                rows("SELECT sql LIKE '%AUTOINCREMENT%' FROM sqlite_master WHERE name = ?", table),
+            )
+            for name, *how in rows('SELECT name, "unique", partial, origin FROM pragma_index_list(?)', table):
+                columns = rows("SELECT name FROM pragma_index_info(?)", str(name))
+                where = str(rows("SELECT sql FROM sqlite_master WHERE name = ?", str(name))[0][0]).partition("WHERE")[2]
+                found[f"index of {table}: {name}"] = (how, columns, where)
+        return found
+
+
+# --- SQLite: a file of version 4 ---
+
+
+async def test_every_conversation_of_a_file_of_version_4_is_there_again_and_again(old_file: Path) -> None:
     for _ in range(2):  # the second start finds a file of this release
-        async with open_database(old_file) as database:
-            archive = SqliteArchive(database, SqliteCalls(database, lambda _: None))
-            asked = AssistantMessage("", (ToolCall("call_1", "c", "a__b", "{}"),))
-            assert [*await archive.messages("s")] == [UserMessage("Hi"), asked]
-            _, messages = await archive.transcript("ada", "s")
-            assert [message.message_id for message in messages] == [7, 8]
-            [left] = await SqliteTurns(database, lambda _: None).unfinished()
-            assert (left.turn_id, left.subject, left.epoch) == ("t", "ada", 1)
+        async with open_sqlite(old_file) as database:
+            store = EngineStore(database, await database.engine_id())
+            assert {session.session_id for session in await store.sessions.list("ada", limit=9, before=None)} == {
+                "mine", "copy", "copy-that-ran",
+            }  # fmt: skip
+            asked, *answered = (await store.archive.messages("mine"))[2:]
+            assert isinstance(asked, AssistantMessage)
+            assert [each.correlation_id for each in asked.tool_calls] == [
+                call.correlation_id for call in (PUBLISHED, WAITING, ASKED, ANSWERED)
+            ]
+            assert len(answered) == 1
+            assert await store.archive.messages("copy") == [UserMessage("Hi done-elsewhere")]
+            whole = await store.archive.whole("ada", "running", ANSWERED.correlation_id)
+            assert whole is not None
+            assert whole.for_model == "all of it"
 
 
-async def test_all_of_an_earlier_session_can_be_shared(old_file: Path) -> None:
-    async with open_database(old_file) as database:
-        change = await SqliteJournal(database).whole("s")
-        assert change is not None
-        assert sorted(change.rows) == ["message:t:7", "message:t:8", "turn:t"]
+async def test_open_turns_of_a_file_of_version_4_go_on_in_the_same_engine(old_file: Path) -> None:
+    async with open_sqlite(old_file) as database:
+        store = EngineStore(database, await database.engine_id())
+        assert store.engine_id == OLD_ENGINE
+        [adopted] = await store.engines.adopt_own(None)
+        turn = adopted.turn
+
+        assert (turn.turn_id, turn.subject, turn.epoch) == ("running", "ada", 4)
+        assert [row.event_id for row in adopted.rows] == [WAITING.correlation_id]
+        assert decode_request(adopted.rows[0].payload).mailbox == mailbox_of(OLD_ENGINE)
+        assert {each.request.correlation_id for each in await store.calls.open_calls(turn)} == {
+            PUBLISHED.correlation_id, WAITING.correlation_id,
+        }  # fmt: skip
+        assert [each.call.correlation_id for each in await store.approvals.waiting(turn)] == [ASKED.correlation_id]
+        assert {row.event_id for row in await store.outbox.waiting(9)} == {
+            WAITING.correlation_id, "done", "of a deleted session",
+        }  # fmt: skip
+        assert [row.event_id for row in await store.outbox.unanswered()] == [PUBLISHED.correlation_id]
+
+        assert await store.calls.add_result(turn, PUBLISHED, OUTCOME)
+        decision = Decision(status=ApprovalStatus.REFUSED, at=1)
+        [asked] = await store.approvals.waiting(turn)
+        assert await store.approvals.decide(turn.turn_id, asked, decision, None, OUTCOME)
+        assert await store.end(turn) == 4
+        assert await begin(store.turns, "ada", "mine", "And then?")
+
+
+async def test_a_copy_of_a_turn_that_ran_elsewhere_is_ended_and_its_session_is_free(old_file: Path) -> None:
+    async with open_sqlite(old_file) as database:
+        store = EngineStore(database, OLD_ENGINE)
+        record = await store.archive.turn("ada", "running-elsewhere")
+        assert record.failure is not None
+        assert (record.status, record.reason, record.failure.code) == ("failed", "error", "INTERNAL_ERROR")
+        assert await begin(store.turns, "ada", "copy-that-ran", "Again")
+
+
+async def test_a_file_that_was_migrated_has_the_shape_of_a_new_one(old_file: Path, tmp_path: Path) -> None:
+    new_file = tmp_path / "new.sqlite3"
+    for path in (old_file, new_file):
+        async with open_sqlite(path):
+            pass
+
+    assert shape(old_file) == shape(new_file)
+
+
+def constant(value: T) -> Callable[[str], T]:
+    return lambda _: value
+
+
+def failing_at(script: str, position: int) -> str:
+    statements = script.split(";\n")
+    return ";\n".join([*statements[:position], "SELECT cut_off()", *statements[position:]])
+
+
+async def test_a_migration_that_is_cut_off_leaves_the_old_file_whole_and_the_next_start_does_it(
+    old_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = everything(old_file)
+    [(number, script)] = schemas.migrations("sqlite").items()
+    for position in range(script.count(";\n") + 1):
+        with monkeypatch.context() as patched:
+            patched.setattr(schemas, "migrations", constant({number: failing_at(script, position)}))
+            with pytest.raises(StorageUnavailableError, match="cut_off"):
+                async with open_sqlite(old_file):
+                    pass
+        assert everything(old_file) == before
+
+    async with open_sqlite(old_file) as database:
+        assert len(await EngineStore(database, OLD_ENGINE).engines.adopt_own(None)) == 1
+
+
+async def test_a_new_file_that_is_cut_off_while_it_is_made_is_made_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "engine.sqlite3"
+    script = schemas.schema("sqlite")
+    for position in range(script.count(";\n") + 1):
+        with monkeypatch.context() as patched:
+            patched.setattr(schemas, "schema", constant(failing_at(script, position)))
+            with pytest.raises(StorageUnavailableError, match="cut_off"):
+                async with open_sqlite(path):
+                    pass
+        assert shape(path) == {}
+
+    async with open_sqlite(path) as database:
+        await begin(EngineStore(database).turns, "ada", None, "Hi")
+
+
+async def test_a_file_of_a_later_release_is_refused_with_both_releases_and_left_as_it_is(old_file: Path) -> None:
+    async with open_sqlite(old_file):
+        pass
+    with closing(sqlite3.connect(old_file)) as file, file:
+        file.execute("PRAGMA user_version = 6")
+        file.execute("UPDATE meta SET value = '9.8.7' WHERE key = 'release'")
+    before = everything(old_file)
+
+    with pytest.raises(ConfigurationError, match=rf"version 6.* 9\.8\.7; .*dialog-engine {schemas.RELEASE}.* to 5"):
+        async with open_sqlite(old_file):
+            pass
+    assert everything(old_file) == before
+
+
+@pytest.mark.parametrize("version", [0, 3])
+async def test_a_file_that_is_too_old_is_refused_and_left_as_it_is(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "engine.sqlite3"
+    with closing(sqlite3.connect(path)) as file, file:
+        # The first release had no table `meta`.
+        file.execute("CREATE TABLE messages (message_id INTEGER PRIMARY KEY AUTOINCREMENT, content TEXT)")
+        file.execute(f"PRAGMA user_version = {version}")
+    before = everything(path)
+
+    with pytest.raises(
+        StorageUnavailableError, match=rf"OUTBOX_PATH .*schema version is {version}.* migrates 4 and newer"
+    ):
+        async with open_sqlite(path):
+            pass
+    assert everything(path) == before
+
+
+# --- PostgreSQL ---
+
+
+def tables(url: str) -> set[str]:
+    with closing(psycopg.connect(url)) as connection:
+        rows = connection.execute("SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace")
+        functions = connection.execute("SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace")
+        return {name for (name,) in [*rows, *functions]}
+
+
+async def open_and_begin(url: str) -> Turn:
+    async with open_postgres(url, 2) as database:
+        return await begin(EngineStore(database, await database.engine_id()).turns, "ada", None, "Hi")
+
+
+async def test_engines_that_open_an_empty_database_at_the_same_time_make_its_tables_once(postgres_url: str) -> None:
+    turns = await asyncio.gather(*(open_and_begin(postgres_url) for _ in range(6)))
+
+    assert len({turn.turn_id for turn in turns}) == 6
+    async with open_postgres(postgres_url, 2) as database:
+        assert await database.read("SELECT count(*) FROM turns") == [(6,)]
+        found = dict(await database.read("SELECT key, value FROM meta"))
+        assert found == {"schema_version": str(schemas.newest("postgres")), "release": schemas.RELEASE}
+
+
+async def test_a_cut_off_creation_of_the_tables_leaves_nothing_and_the_next_start_does_it(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = schemas.schema("postgres")
+    for position in range(script.count(";\n") + 1):
+        with monkeypatch.context() as patched:
+            patched.setattr(schemas, "schema", constant(failing_at(script, position)))
+            with pytest.raises(StorageUnavailableError, match="cut_off"):
+                await open_and_begin(postgres_url)
+        assert tables(postgres_url) == set()
+
+    await open_and_begin(postgres_url)
+
+
+def change(url: str, *statements: str) -> None:
+    with closing(psycopg.connect(url, autocommit=True)) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+async def test_a_database_of_a_later_release_is_refused_with_both_releases(postgres_url: str) -> None:
+    await open_and_begin(postgres_url)
+    change(
+        postgres_url,
+        "UPDATE meta SET value = '99' WHERE key = 'schema_version'",
+        "UPDATE meta SET value = '9.8.7' WHERE key = 'release'",
+    )
+    with pytest.raises(ConfigurationError, match=rf"version 99.* 9\.8\.7; .*dialog-engine {schemas.RELEASE}"):
+        await open_and_begin(postgres_url)
+
+
+async def test_a_migration_of_postgresql_is_done_once_whole_or_not_at_all(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await open_and_begin(postgres_url)
+    before = tables(postgres_url)
+
+    def migrating(*scripts: str) -> Callable[[str], dict[int, str]]:
+        return constant(dict(enumerate(scripts, 2)))
+
+    monkeypatch.setattr(schemas, "migrations", migrating("CREATE TABLE second (a text)", "SELECT cut_off()"))
+    with pytest.raises(StorageUnavailableError, match="cut_off"):
+        await open_and_begin(postgres_url)
+    assert tables(postgres_url) == before
+
+    monkeypatch.setattr(schemas, "migrations", migrating("CREATE TABLE second (a text)", "CREATE TABLE third ()"))
+    await asyncio.gather(*(open_and_begin(postgres_url) for _ in range(4)))
+    assert tables(postgres_url) == before | {"second", "third"}
+    async with open_postgres(postgres_url, 1) as database:
+        assert await database.read("SELECT value FROM meta WHERE key = 'schema_version'") == [("3",)]

@@ -12,13 +12,17 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from plugins_contract.catalogue import ToolEntry
+from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
 from plugins_contract.messages import ToolCallRequested, encode_request
 from plugins_contract.outcomes import CallState
+from plugins_mcp.adoption import Adoption
 from plugins_mcp.consumer import BLOCK_SECONDS, Consumer, Handler
 from plugins_mcp.leases import LeaseTimes
+from plugins_mcp.ports import NamedTools
 from tests.support.ledger import DONE, LEASE_MS
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling
@@ -56,6 +60,16 @@ class Gate(Handler):
             self.running -= 1
 
 
+class OneTool(NamedTools):
+    """The tool `echo` of the server `demo`."""
+
+    def own(self, name: str) -> ToolEntry | None:
+        return ToolEntry(name=name, server="demo", tool="echo", input_schema={}) if name == "demo__echo" else None
+
+    async def find(self, name: str) -> ToolEntry | None:
+        return self.own(name)
+
+
 @dataclass
 class Crew:
     """A caller, and consumers under test."""
@@ -81,6 +95,7 @@ class Crew:
             Keys(),
             ledger,
             gate,
+            Adoption(ledger, OneTool(), Keys(), RedisClock(), default_timeout_ms=30_000),
             name=name,
             concurrency=concurrency,
             steady_for=lambda: self.steady,
@@ -428,7 +443,7 @@ async def test_pending_entries_whose_requests_were_deleted_are_let_go(
         (b"\xff\xfe", "not a PluginToolCallRequested event"),
         (b'{"subject": "\xff"}', "not a PluginToolCallRequested event: 'utf-8' codec can't decode"),
         (b'{"arguments": {"a": ' + b"[" * 5000 + b"]" * 5000 + b"}}", "maximum recursion depth exceeded"),
-        (b"{}", "missing required field `correlationId`"),
+        (b"{}", "missing required field `eventType`"),
         (b'{"eventVersion": "x"}', "Expected `int`, got `str` - at `$.eventVersion`"),
     ],
 )

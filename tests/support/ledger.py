@@ -18,7 +18,7 @@ from plugins_contract.ledger import (
     renew_each,
     replies,
 )
-from plugins_contract.messages import ExecutionClass, ToolCallRequested, decode_request
+from plugins_contract.messages import ExecutionClass, ToolCallRequested, decode_request, encode_request
 from plugins_contract.outcomes import CallReply, CallState, TextBlock, ToolOutcome
 from tests.support.waiting import wait_until
 
@@ -185,7 +185,7 @@ class Bench:
     ) -> replies.Cancelled:
         """CANCEL."""
         word = b'{"kind":"cancel"}'
-        return await self.engine.cancel(request.correlation_id, request.mailbox, outcome, word, unseen=unseen)
+        return await self.engine.cancel(request, outcome, word, unseen=unseen)
 
     async def audit(
         self, *requests: ToolCallRequested, silent_ms: int = SILENT_MS
@@ -204,6 +204,19 @@ class Bench:
         """What the response channel of a call carries."""
         rows = await self.redis.xrange(request.response_channel)
         return [decode_reply(fields[b"reply"]) for _, fields in rows]
+
+    async def entries(self, request: ToolCallRequested) -> list[dict[str, str]]:
+        """The entries of the response channel of a call, as they stand there."""
+        rows = await self.redis.xrange(request.response_channel)
+        return [{name.decode(): value.decode() for name, value in fields.items()} for _, fields in rows]
+
+    async def submit(self, request: ToolCallRequested) -> None:
+        """Put a request on the stream as another producer does, which knows no ledger."""
+        await self.redis.xadd(self.keys.requests, {"event": encode_request(request)})
+
+    async def adopt(self, delivery: Delivery, *, timeout_ms: int = MINUTE_MS) -> replies.Adoption:
+        """ADOPT."""
+        return await self.worker.adopt(delivery, timeout_ms=timeout_ms)
 
     async def mailbox(self) -> list[tuple[str, bytes]]:
         """The doorbell of the engine: correlation id and payload."""

@@ -5,10 +5,11 @@ import secrets
 import shutil
 import signal
 import subprocess
-from contextlib import closing, suppress
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psutil
 import psycopg
@@ -26,6 +27,15 @@ MAINTENANCE = "postgres"
 QUIET = ("-c", "log_checkpoints=off")
 KILL_SECONDS = 10.0
 CONNECT_SECONDS = 5
+_WRITABLE = "-c default_transaction_read_only=off"
+_EMPTYING: tuple[LiteralString, ...] = (
+    "DROP SCHEMA public CASCADE",
+    "CREATE SCHEMA public AUTHORIZATION pg_database_owner",
+    "GRANT USAGE ON SCHEMA public TO PUBLIC",
+    "GRANT CONNECT ON DATABASE {} TO PUBLIC",
+    f"ALTER DATABASE {{}} OWNER TO {USER}",
+    "ALTER DATABASE {} RESET ALL",
+)
 
 
 class PostgresServer:
@@ -40,6 +50,7 @@ class PostgresServer:
         self._data = folder / "data"
         self._user = "nobody" if os.geteuid() == 0 else None
         self._process: Process | None = None
+        self._emptied: list[str] = []
         self.port = free_port()
         self.url = self.url_of(MAINTENANCE)
 
@@ -106,6 +117,23 @@ class PostgresServer:
     def drop_database(self, url: str) -> None:
         """Remove the database; clients that are still connected to it are disconnected."""
         self._ask(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(database_of(url))))
+
+    @contextmanager
+    def empty_database(self) -> Generator[str]:
+        """The URI of an empty database for as long as the block. It is used again: to make one takes 0.4 s."""
+        url = self._emptied.pop() if self._emptied else self.create_database()
+        yield url
+        name = sql.Identifier(database_of(url))
+        with closing(
+            psycopg.connect(url, autocommit=True, options=_WRITABLE, connect_timeout=CONNECT_SECONDS)
+        ) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            for statement in _EMPTYING:
+                connection.execute(sql.SQL(statement).format(name))
+        self._emptied.append(url)
 
     def connections(self, url: str | None = None) -> int:
         """How many clients are connected, to this database or at all; the one that asks is not counted."""

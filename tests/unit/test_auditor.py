@@ -55,24 +55,24 @@ async def a_while() -> None:
 
 
 async def test_a_loss_is_told_once_it_is_certain() -> None:
-    auditor = Auditor(Ledger(), MemoryOutbox())
+    auditor = Auditor(Ledger(), MemoryOutbox(), frozenset)
     assert await auditor.look(["a", "b"]) == []
     await a_while()
     assert await auditor.look(["a", "b"]) == [("a", Loss.MISSING)]
     assert auditor.suspects == 1
-    auditor.forget("a")
+    auditor.keep(["b"])
     assert auditor.suspects == 0
 
 
 async def test_a_reply_is_told_at_once() -> None:
     ledger = Ledger()
     ledger.says = [("a", b"reply")]
-    assert await Auditor(ledger, MemoryOutbox()).look(["a"]) == [("a", b"reply")]
+    assert await Auditor(ledger, MemoryOutbox(), frozenset).look(["a"]) == [("a", b"reply")]
 
 
 async def test_after_an_outage_workers_have_their_time_again() -> None:
     ledger = Ledger()
-    auditor = Auditor(ledger, MemoryOutbox())
+    auditor = Auditor(ledger, MemoryOutbox(), frozenset)
     await auditor.look(["a"])
     ledger.away = True
     with pytest.raises(RedisConnectionError):
@@ -87,7 +87,7 @@ async def test_after_an_outage_workers_have_their_time_again() -> None:
 async def test_after_its_publication_a_call_has_its_whole_time() -> None:
     outbox = MemoryOutbox()
     outbox.call(request(0, correlation_id="a"))
-    auditor = Auditor(Ledger(), outbox)
+    auditor = Auditor(Ledger(), outbox, frozenset)
     await auditor.look(["a"])
     await a_while()
     assert await auditor.look(["a"]) == []
@@ -98,7 +98,7 @@ async def test_after_its_publication_a_call_has_its_whole_time() -> None:
 
 
 async def test_when_the_outbox_cannot_be_read_a_call_may_have_been_published() -> None:
-    auditor = Auditor(Ledger(), FullDisk())
+    auditor = Auditor(Ledger(), FullDisk(), frozenset)
     assert await auditor.unpublished(["a"]) == frozenset()
     await auditor.look(["a"])
     await a_while()

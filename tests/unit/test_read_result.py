@@ -6,8 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dialog_engine.model import ChatRequest, ToolMessage, Turn
+from dialog_engine.tool_calls.pages import found, page
 from dialog_engine.tool_calls.read_result import ReadResult
 from dialog_engine.tool_calls.texts import model_text
 from plugins_contract.outcomes import CallState, ToolOutcome
@@ -139,6 +142,72 @@ async def test_an_offset_past_the_end_is_answered_with_the_length() -> None:
     assert refused.error.code == "INVALID_ARGUMENTS"
     assert f"has {len(LINES)} characters" in refused.error.message
     assert last.state is CallState.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"id": "x"}, {"id": "12345678", "offset": -1}, {"id": "12345678", "offset": 1.5}, {"id": "12345678", "a": 1}],
+)
+async def test_what_does_not_fit_the_schema_is_refused_with_the_field(arguments: dict[str, Any]) -> None:
+    model = ScriptedModel(asks(("read_result", json.dumps(arguments))), says("Done."))
+    async with Stage(model, tools=SHELF) as stage:
+        await stage.turn("Read!")
+
+    assert last_result(model.requests[1]).content.startswith("Error INVALID_ARGUMENTS: ")
+
+
+# --- Pages ---
+
+TEXTS = st.text(st.sampled_from("ab\nü\N{GRINNING FACE}"), min_size=1, max_size=300)
+
+
+@given(TEXTS, st.integers(1, 60))
+def test_the_pages_of_a_text_are_the_text(text: str, length: int) -> None:
+    parts: list[str] = []
+    offset = 0
+    while True:
+        said = page(text, "id", offset, length)
+        head, _, rest = said.partition("\n")
+        match = re.fullmatch(r"\[result id: characters (\d+) to (\d+) of (\d+)\]", head)
+        assert match
+        begins, ends, total = map(int, match.groups())
+        assert (begins, total) == (offset, len(text))
+        assert 0 < ends - begins <= length
+        parts.append(rest[: ends - begins])
+        if ends == total:
+            assert said.endswith("\n[end of the result]")
+            break
+        assert said.endswith(f"offset {ends} …]")
+        offset = ends
+    assert "".join(parts) == text
+
+
+@given(TEXTS, TEXTS, st.integers(0, 100))
+def test_what_is_found_stands_where_it_is_said_to(text: str, what: str, offset: int) -> None:
+    said = found(text, "id", what[:2], offset, 2_000)
+    offsets = [int(number) for number in re.findall(r"^offset (\d+): ", said, re.MULTILINE)]
+
+    for at in offsets:
+        assert at >= offset
+        assert text[at:].lower().startswith(what[:2].lower())
+    if what[:2].lower() in text[offset:].lower():
+        assert offsets
+    else:
+        assert "does not occur" in said
+
+
+def test_many_matches_are_counted_and_go_on_where_it_says() -> None:
+    text = "x" * 100 + "needle" * 50
+    said = found(text, "id", "NEEDLE", 0, 100_000)
+
+    assert said.startswith("[result id: 50 matches from offset 0 on, 20 shown]\noffset 100: ")
+    assert said.endswith("find it again from offset 220 on …]")
+    assert found(text, "id", "needle", 220, 100_000).startswith("[result id: 30 matches from offset 220 on")
+
+
+@pytest.mark.parametrize("what", ["a", "a" * 1000])
+def test_what_is_found_fits_into_a_result(what: str) -> None:
+    assert len(found("a" * 100_000, "id", what, 0, 1_000)) <= 1_600
 
 
 async def test_one_line_in_a_large_result_is_found_by_its_text() -> None:

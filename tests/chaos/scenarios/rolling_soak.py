@@ -1,7 +1,7 @@
 """Steady work while workers and engine are replaced one after the other, in good order: nothing may pile up.
 
-Ledger entries are kept for a day and response channels for a quarter of an hour, so that both grow with the calls: what
-is looked for is what grows beside them.
+Ledger entries and response channels are kept for a day, so that both grow with the calls: what is looked for is what
+grows beside them.
 """
 
 import signal

@@ -29,6 +29,7 @@ from dialog_engine.streams.catalogue import DisabledTools
 from dialog_engine.streams.executor import CallExecutor
 from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.turn_logs import RedisTurnLogs
 from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ToolCalls
@@ -165,18 +166,28 @@ async def real_calls(redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerat
     async with AsyncExitStack() as stack:
         blocking = blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
         stack.push_async_callback(blocking.aclose)
-        mailbox = Mailbox(blocking, redis, bench.keys, ENGINE, MemoryOutbox(MemoryStore()))
+        calls = Subscriptions()
+        mailbox = Mailbox(
+            blocking,
+            redis,
+            bench.keys,
+            ENGINE,
+            MemoryOutbox(MemoryStore()),
+            calls,
+            begun=lambda _: None,
+            unmarked=frozenset,
+        )
         worker = ScriptedWorker(bench)
         clock = RedisClock()
         holdups = Holdups(RedisWatch(redis, clock), DisabledTools())
-        executor = CallExecutor(bench.engine, mailbox, holdups, bench.keys, clock, default_timeout_ms=60_000)
+        executor = CallExecutor(bench.engine, calls, mailbox, holdups, bench.keys, clock, default_timeout_ms=60_000)
         await stack.enter_async_context(at_work(mailbox.run))
         # On Python 3.11 a cancellation that comes while redis-py sends a command is lost: cancel readers that wait.
         await at_rest(bench)
         stack.push_async_callback(at_rest, bench)
 
         async def commit(request: ToolCallRequested) -> None:
-            executor.on_enqueued(request.correlation_id, await bench.engine.enqueue(request))
+            calls.enqueued(request.correlation_id, await bench.engine.enqueue(request))
 
         async def staff(behaviours: Mapping[str, Behaviour]) -> None:
             worker.begin(behaviours)

@@ -118,7 +118,7 @@ class Workshop(ToolCalls):
             traceparent=turn.traceparent,
         )
 
-    async def run(self, requests: Sequence[ToolCallRequested]) -> AsyncGenerator[CallUpdate]:
+    async def run(self, requests: Sequence[ToolCallRequested], *, late: bool = False) -> AsyncGenerator[CallUpdate]:
         inbox: asyncio.Queue[CallUpdate] = asyncio.Queue()
         waiting = {request.correlation_id: request for request in requests}
         try:

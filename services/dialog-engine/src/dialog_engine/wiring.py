@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -42,6 +43,7 @@ from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.relay import Relay
 from dialog_engine.streams.routes import check_routes
+from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.turn_logs import RedisTurnLogs
 from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.directory import ToolDirectory
@@ -85,6 +87,47 @@ def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """What everything else stands on."""
+
+    settings: Settings
+    keys: Keys
+    clock: RedisClock
+    metrics: Metrics
+    connections: "_Connections"
+    database: Database
+    engine_id: str
+    outbox: SqlOutbox
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """The way of a tool call from the outbox to its answer."""
+
+    relay: Relay
+    mailbox: Mailbox
+    executor: CallExecutor
+    watch: RedisWatch
+    blocked: Holdups
+    catalogue: CatalogueReader
+    tools: OfferedTools
+    quarantine: Quarantine
+
+
+@dataclass(frozen=True, slots=True)
+class _Chat:
+    """Turns, and what they need beside tool calls."""
+
+    turns: RunningTurns
+    ownership: Ownership
+    pending: PendingApprovals
+    archive: SqlArchive
+    logs: RedisTurnLogs
+    control: ControlPublisher
+    exposure: Exposure
+
+
 @contextlib.asynccontextmanager
 async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerator[Services]:
     """A running engine, until `closing` is set.
@@ -93,113 +136,137 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         ConfigurationError, StorageUnavailableError: it cannot start; the text says why.
     """
     async with contextlib.AsyncExitStack() as stack:
-        keys, clock, metrics = Keys(settings.redis_key_prefix), RedisClock(), Metrics()
-        redis, mail, announcements, control_channel = await _connections(stack, settings.redis_address)
-        database = await stack.enter_async_context(_open_store(settings))
-        this_engine = await database.engine_id()
-        outbox = SqlOutbox(database, this_engine)
-        routes = DEFAULT_ROUTES | settings.outbox_routes
-        check_routes(EVENT_TYPES | await outbox.event_types(), routes)
+        base = await _base(stack, settings)
+        calls = _calls(base)
+        chat = await _chat(stack, base, calls)
+        turns, pending = chat.turns, chat.pending
+        listener = ControlListener(base.connections.control, base.keys, turns.stop, pending.wake, turns.queue.wake)
+        loops = [calls.watch.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
+        loops += [chat.logs.run, pending.run, listener.run, *([calls.catalogue.run] if settings.enable_mcp else [])]
+        await stack.enter_async_context(kept_running(*loops))
+        await calls.watch.ask()
+        if calls.watch.available and settings.enable_mcp:
+            await calls.catalogue.look()
 
-        ledger = EngineLedger(redis, keys)
-        control = ControlPublisher(redis, keys)
-        watch = RedisWatch(redis, clock)
-        mailbox = Mailbox(mail, redis, keys, this_engine, outbox)
-        catalogue = CatalogueReader(redis, announcements, keys, clock)
-        executor = CallExecutor(
-            ledger,
-            mailbox,
-            (holdups := Holdups(watch, catalogue)),
-            keys,
-            clock,
-            default_timeout_ms=settings.mcp_request_timeout_ms,
-        )
-        relay = Relay(
-            outbox,
-            redis,
-            ledger,
-            keys,
-            routes,
-            executor.on_enqueued,
-            backlog_limit=settings.max_backlog,
-            subject_window=settings.subject_window,
-        )
-        mailbox.on_ring, mailbox.auditor.unmarked = relay.begun, relay.unmarked
-        logs = RedisTurnLogs(redis, keys)
-        quarantine = Quarantine(lambda tool, model: metrics.tools_refused.labels(tool.name, model).inc())
-        tools = OfferedTools(catalogue if settings.enable_mcp else DisabledTools(), quarantine)
-        exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
-
-        calls = SqlCalls(database, this_engine, relay.offer)
-        turn_store = SqlTurns(database, this_engine, relay.offer, control.free)
-        archive = SqlArchive(database, calls)
-        approval_store = SqlApprovals(database, this_engine, relay.offer, keys.mailbox)
-        pending = PendingApprovals(
-            approval_store,
-            tools,
-            executor,
-            now_ms=clock.now_ms,
-            timeout_seconds=settings.approval_timeout_seconds,
-            note=lambda decision: metrics.approvals.labels(decision).inc(),
-        )
-        rounds = Rounds(calls, executor, pending, settings.result_max_chars)
-        llm = await stack.enter_async_context(open_llm(settings, _around_each(settings, metrics, quarantine)))
-        reader = ReadResult(SqlResults(database), settings.result_max_chars)
-        service = ChatService(
-            _llm_with_tools(llm, tools, exposure, rounds, reader, settings),
-            turns=turn_store,
-            history=archive,
-            approvals=approval_store,
-            rounds=rounds,
-            memory=Memory(settings.history_max_messages, settings.history_max_tokens),
-        )
-        turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics), control)
-        ownership = Ownership(
-            turns,
-            SqlEngines(database, this_engine, keys.mailbox),
-            offer=relay.offer,
-            note=lambda what: metrics.turns_moved.labels(what).inc(),
-        )
-        listener = ControlListener(control_channel, keys, turns.stop, pending.wake, turns.queue.wake)
-        loops = [watch.run, mailbox.run, relay.run, logs.run, pending.run, ownership.run, listener.run, holdups.run]
-        await stack.enter_async_context(kept_running(*loops, *([catalogue.run] if settings.enable_mcp else [])))
-        await watch.ask()
-        if watch.available and settings.enable_mcp:
-            await catalogue.look()
-
-        leave = _leaving(turns, ownership, logs, settings.shutdown_grace_seconds)
+        await chat.ownership.start()
+        await stack.enter_async_context(kept_running(chat.ownership.run))
+        leave = _leaving(turns, chat.ownership, chat.logs, settings.shutdown_grace_seconds)
         await stack.enter_async_context(left_when(closing, leave))
-        await ownership.start()
-        readings = Readings(
-            database=database,
-            outbox=outbox,
-            relay=relay,
-            approvals=pending,
-            queue=turns.queue,
-            streams=(streams := Streams(on_drop=metrics.clients_dropped.inc)),
-            watch=watch,
-            tools=tools,
-            redis=redis,
-            keys=keys,
-            metrics=metrics,
-            has_workers=settings.enable_mcp,
-            gate=StartGate(settings.tools_wait_seconds),
-        )
-        yield Services(
-            about=_about(settings),
-            choices=_choices(settings),
-            turns=turns,
-            sessions=SqlSessions(database),
-            archive=archive,
-            approvals=Approvals(archive, pending, control),
-            frames=logs,
-            streams=streams,
-            tools=tools,
-            exposure=exposure,
-            readiness=readings.readiness,
-            metrics=readings.scrape,
-            max_message_chars=settings.max_message_chars,
-        )
+        yield _services(base, calls, chat)
+
+
+async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
+    connections = await _connections(stack, settings.redis_address)
+    database = await stack.enter_async_context(_open_store(settings))
+    engine_id = await database.engine_id()
+    outbox = SqlOutbox(database, engine_id)
+    keys, clock, metrics = Keys(settings.redis_key_prefix), RedisClock(), Metrics()
+    return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox)
+
+
+def _calls(base: _Base) -> _Calls:
+    settings, keys, outbox, redis = base.settings, base.keys, base.outbox, base.connections.commands
+    ledger = EngineLedger(redis, keys)
+    watch = RedisWatch(redis, base.clock)
+    catalogue = CatalogueReader(redis, base.connections.announcements, keys, base.clock)
+    waiting = Subscriptions()
+    relay = Relay(
+        outbox,
+        redis,
+        ledger,
+        keys,
+        DEFAULT_ROUTES | settings.outbox_routes,
+        waiting,
+        backlog_limit=settings.max_backlog,
+        subject_window=settings.subject_window,
+    )
+    mailbox = Mailbox(
+        base.connections.mailbox,
+        redis,
+        keys,
+        base.engine_id,
+        outbox,
+        waiting,
+        begun=relay.begun,
+        unmarked=relay.unmarked,
+    )
+    blocked = Holdups(watch, catalogue)
+    timeout_ms = settings.mcp_request_timeout_ms
+    executor = CallExecutor(ledger, waiting, mailbox, blocked, keys, base.clock, default_timeout_ms=timeout_ms)
+    quarantine = Quarantine(lambda tool, model: base.metrics.tools_refused.labels(tool.name, model).inc())
+    tools = OfferedTools(catalogue if settings.enable_mcp else DisabledTools(), quarantine)
+    return _Calls(relay, mailbox, executor, watch, blocked, catalogue, tools, quarantine)
+
+
+async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) -> _Chat:
+    settings, metrics, database, engine_id = base.settings, base.metrics, base.database, base.engine_id
+    check_routes(EVENT_TYPES | await base.outbox.event_types(), DEFAULT_ROUTES | settings.outbox_routes)
+    offer, mailbox_of = calls.relay.offer, base.keys.mailbox
+    control = ControlPublisher(base.connections.commands, base.keys)
+    call_store = SqlCalls(database, engine_id, offer)
+    turn_store = SqlTurns(database, engine_id, offer, control.free)
+    approval_store = SqlApprovals(database, engine_id, offer, mailbox_of)
+    archive = SqlArchive(database, call_store)
+    pending = PendingApprovals(
+        approval_store,
+        calls.tools,
+        calls.executor,
+        now_ms=base.clock.now_ms,
+        timeout_seconds=settings.approval_timeout_seconds,
+        note=lambda decision: metrics.approvals.labels(decision).inc(),
+    )
+    rounds = Rounds(call_store, calls.executor, pending, settings.result_max_chars)
+    exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
+    llm = await stack.enter_async_context(open_llm(settings, _around_each(settings, metrics, calls.quarantine)))
+    reader = ReadResult(SqlResults(database), settings.result_max_chars)
+    service = ChatService(
+        _llm_with_tools(llm, calls.tools, exposure, rounds, reader, settings),
+        turns=turn_store,
+        history=archive,
+        approvals=approval_store,
+        rounds=rounds,
+        memory=Memory(settings.history_max_messages, settings.history_max_tokens),
+    )
+    logs = RedisTurnLogs(base.connections.commands, base.keys)
+    turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics), control)
+    engines = SqlEngines(database, engine_id, mailbox_of)
+    ownership = Ownership(turns, engines, offer=offer, note=lambda how: metrics.turns_moved.labels(how).inc())
+    return _Chat(turns, ownership, pending, archive, logs, control, exposure)
+
+
+def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
+    settings, metrics = base.settings, base.metrics
+    streams = Streams(on_drop=metrics.clients_dropped.inc)
+    readings = Readings(
+        database=base.database,
+        outbox=base.outbox,
+        relay=calls.relay,
+        approvals=chat.pending,
+        queue=chat.turns.queue,
+        streams=streams,
+        watch=calls.watch,
+        tools=calls.tools,
+        redis=base.connections.commands,
+        keys=base.keys,
+        metrics=metrics,
+        has_workers=settings.enable_mcp,
+        gate=StartGate(settings.tools_wait_seconds),
+    )
+    return Services(
+        about=_about(settings),
+        choices=_choices(settings),
+        turns=chat.turns,
+        sessions=SqlSessions(base.database),
+        archive=chat.archive,
+        approvals=Approvals(chat.archive, chat.pending, chat.control),
+        frames=chat.logs,
+        streams=streams,
+        tools=calls.tools,
+        exposure=chat.exposure,
+        readiness=readings.readiness,
+        metrics=readings.scrape,
+        max_message_chars=settings.max_message_chars,
+    )
 
 
 def _open_store(settings: Settings) -> contextlib.AbstractAsyncContextManager[Database]:
@@ -249,8 +316,17 @@ def _llm_with_tools(
     return enhance(llm, pipeline)
 
 
-async def _connections(stack: contextlib.AsyncExitStack, address: RedisAddress) -> tuple[Redis, Redis, Redis, Redis]:
-    """For commands, and one each for what blocks: the mailbox, announcements, and the bells."""
+@dataclass(frozen=True, slots=True)
+class _Connections:
+    """For commands, and one connection each for what blocks."""
+
+    commands: Redis
+    mailbox: Redis
+    announcements: Redis
+    control: Redis
+
+
+async def _connections(stack: contextlib.AsyncExitStack, address: RedisAddress) -> _Connections:
     clients = (
         command_client(address),
         blocking_client(address, block_seconds=BLOCK_SECONDS),
@@ -259,7 +335,7 @@ async def _connections(stack: contextlib.AsyncExitStack, address: RedisAddress) 
     )
     for client in clients:
         stack.push_async_callback(client.aclose)
-    return clients
+    return _Connections(*clients)
 
 
 def _about(settings: Settings) -> About:

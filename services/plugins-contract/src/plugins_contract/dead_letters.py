@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from plugins_contract.ids import new_id
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import decode_reply, scripts
+from plugins_contract.ledger.wire import finished
 from plugins_contract.messages import (
     NOT_READABLE,
     ExecutionClass,
@@ -158,12 +159,11 @@ class DeadLetters:
 
     async def outcome(self, correlation_id: str) -> ToolOutcome | None:
         """How a call ended; None while it is open."""
-        reply: Any = await _answer(self._redis.hget(self._keys.call(correlation_id), "reply"))
-        match decode_reply(reply) if reply else None:
-            case CallFinished(outcome):
-                return outcome
-            case _:
-                return None
+        entry: Any = await _answer(self._redis.hget(self._keys.call(correlation_id), "answer"))
+        if entry is None:
+            return None
+        rows: Any = await self._redis.xrange(self._keys.response(correlation_id), entry, entry)
+        return finished(rows[0][1][b"reply"] if rows else b"")
 
     def again(self, request: ToolCallRequested, *, deadline: int) -> ToolCallRequested:
         """The same request as a call of its own, with another deadline."""

@@ -2,10 +2,10 @@
 
 | key | kind | written by | lifetime |
 |---|---|---|---|
-| `events.plugins` | stream + group `plugins-workers` | engine (ENQUEUE) | permanent; an entry goes with its call |
+| `events.plugins` | stream + group `plugins-workers` | engine, other producers | permanent; an entry as its call |
 | `events.plugins.dead` | stream, about 10,000 entries | workers | permanent |
 | `plugins.calls:<correlationId>` | hash | ledger scripts | 24 h after its end |
-| `rpc.plugins.responses:<correlationId>` | stream | ledger scripts | 15 min after its end |
+| `rpc.plugins.responses:<correlationId>` | stream | ledger scripts | 24 h after its end, as the ledger |
 | `rpc.plugins.mailbox:<engineId>` | stream, about 4,096 entries | ledger scripts | 24 h after its last entry |
 | `plugins.control` | pub/sub channel | engine, workers | nothing stored |
 | `plugins.catalog` | set of server names | workers | permanent |
@@ -48,7 +48,7 @@ class Keys:
         return f"{self.prefix}plugins.calls:{correlation_id}"
 
     def response(self, correlation_id: str) -> str:
-        """The response channel of one call: what happened, in order, then exactly one result."""
+        """The response channel of one call, the home of its reply: what happened, then exactly one result."""
         return f"{self.prefix}rpc.plugins.responses:{correlation_id}"
 
     def mailbox(self, engine_id: str) -> str:

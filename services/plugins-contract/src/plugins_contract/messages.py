@@ -2,7 +2,7 @@
 
 import hashlib
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -47,6 +47,28 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     traceparent: str | None = None
 
 
+class SubmittedRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A request as any producer may write it: `docs/wire.md` says what becomes of a field that is left out."""
+
+    event_type: str
+    event_version: int = EVENT_VERSION
+    correlation_id: str
+    session_id: str
+    turn_id: str = ""
+    turn: int
+    tool_call_id: str
+    tool_name: str
+    server: str | None = None
+    tool: str | None = None
+    arguments: dict[str, Any]
+    response_channel: str
+    mailbox: str = ""
+    deadline: int | None = None
+    execution_class: ExecutionClass | None = None
+    subject: str = ""
+    traceparent: str | None = None
+
+
 class UnsupportedEventError(ValueError):
     """A request that this release cannot read: not JSON, a field missing or of a wrong type, another version."""
 
@@ -56,6 +78,9 @@ NOT_READABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 _decoder = msgspec.json.Decoder(ToolCallRequested)
+_submitted_decoder = msgspec.json.Decoder(SubmittedRequest)
+
+_R = TypeVar("_R", ToolCallRequested, SubmittedRequest)
 
 
 def encode_request(request: ToolCallRequested) -> bytes:
@@ -64,13 +89,26 @@ def encode_request(request: ToolCallRequested) -> bytes:
 
 
 def decode_request(data: bytes) -> ToolCallRequested:
-    """The request in `data`.
+    """The complete request in `data`.
 
     Raises:
         UnsupportedEventError: it names the field that is wrong.
     """
+    return _decoded(_decoder, data)
+
+
+def decode_submitted(data: bytes) -> SubmittedRequest:
+    """The request of any producer in `data`.
+
+    Raises:
+        UnsupportedEventError: it names the field that is wrong.
+    """
+    return _decoded(_submitted_decoder, data)
+
+
+def _decoded(decoder: msgspec.json.Decoder[_R], data: bytes) -> _R:
     try:
-        request = _decoder.decode(data)
+        request = decoder.decode(data)
     except NOT_READABLE as error:
         raise UnsupportedEventError(f"not a {EVENT_TYPE} event: {error}") from error
     if request.event_type != EVENT_TYPE:

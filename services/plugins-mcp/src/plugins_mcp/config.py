@@ -6,6 +6,7 @@ from typing import Self, TypeVar
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from plugins_contract.messages import MAX_TIMEOUT_MS
 from plugins_contract.settings import RedisSettings, problems
 from plugins_mcp.errors import SettingsError
 
@@ -31,6 +32,13 @@ class Settings(OperatorSettings):
     mcp_api_key: SecretStr | None = Field(None, description="Sent to MCP_SERVER_ENDPOINT as a bearer token.")
     mcp_max_retries: int = Field(
         2, ge=0, le=10, description="Retries of a call that is safe to repeat; others are never retried."
+    )
+
+    mcp_request_timeout_ms: int = Field(
+        30_000,
+        ge=100,
+        le=MAX_TIMEOUT_MS,
+        description="Total time of a tool call, unless its request or its server's configuration says otherwise.",
     )
 
     worker_concurrency: int = Field(16, ge=1, le=1000, description="Calls that one worker runs at the same time.")

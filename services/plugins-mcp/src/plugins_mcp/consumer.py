@@ -15,6 +15,7 @@ from plugins_contract.connections import describe_outage, is_outage
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request
+from plugins_mcp.adoption import MARK, return_address
 from plugins_mcp.leases import LeaseTimes
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,14 @@ class Handler(Protocol):
         ...
 
 
+class Adopter(Protocol):
+    """Takes in requests that no ledger knows."""
+
+    async def adopt(self, entry: str, consumer: str, fields: dict[bytes, bytes]) -> Delivery | None:
+        """The delivery of such an entry; None when there is nothing more to be done about it."""
+        ...
+
+
 class Consumer:
     """One consumer of the group. It takes no more than it has free slots for: what waits, waits where others see it.
 
@@ -54,6 +63,7 @@ class Consumer:
         keys: Keys,
         ledger: WorkerLedger,
         handler: Handler,
+        adopter: Adopter,
         *,
         name: str,
         concurrency: int,
@@ -71,6 +81,7 @@ class Consumer:
         self._keys = keys
         self._ledger = ledger
         self._handler = handler
+        self._adopter = adopter
         self._name = name
         self._concurrency = concurrency
         self._steady_for = steady_for
@@ -245,10 +256,13 @@ class Consumer:
             await self._redis.xack(self._keys.requests, GROUP, *deleted)
 
     async def _take(self, entry: str, fields: dict[bytes, bytes]) -> bool:
-        """Take an entry in hand. Returns whether it is for a worker like this."""
+        """Take an entry in hand. Returns whether it is certainly for a worker like this."""
         # Ours, and delivered once more: the group was made anew under a running call.
         if entry in self._in_hand:
             return True
+        if MARK not in fields:
+            self._see_through(entry, lambda: self._adopt(entry, fields))
+            return False
         try:
             request = decode_request(fields.get(b"event", b""))
         except UnsupportedEventError as error:
@@ -256,23 +270,30 @@ class Consumer:
             await self._bury(entry, fields, str(error))
             return True
         delivery = Delivery(request, entry, self._name, uuid.uuid4().hex)
-        task = asyncio.create_task(self._handle(delivery), name=f"call {request.correlation_id}")
-        self._in_hand[entry] = task
+        self._see_through(entry, lambda: self._handler.handle(delivery))
         return self._handler.serves(request)
 
-    async def _handle(self, delivery: Delivery) -> None:
-        try:
+    async def _adopt(self, entry: str, fields: dict[bytes, bytes]) -> None:
+        if delivery := await self._adopter.adopt(entry, self._name, fields):
             await self._handler.handle(delivery)
-        except Exception:
-            log.exception("call %s failed here and is left to its lease", delivery.request.correlation_id)
-        finally:
-            del self._in_hand[delivery.entry]
-            self._freed.set()
+
+    def _see_through(self, entry: str, work: Callable[[], Awaitable[None]]) -> None:
+        async def see() -> None:
+            try:
+                await work()
+            except Exception:
+                log.exception("entry %s failed here and is left to its lease", entry)
+            finally:
+                del self._in_hand[entry]
+                self._freed.set()
+
+        self._in_hand[entry] = asyncio.create_task(see(), name=f"entry {entry}")
 
     async def _bury(self, entry: str, fields: dict[bytes, bytes], reason: str) -> None:
-        correlation_id = fields.get(b"correlationId", b"").decode("utf-8", "replace")
+        call = return_address(fields, self._keys)
+        event = fields.get(b"event", b"")
         try:
-            await self._ledger.bury(entry, reason, fields.get(b"event", b""), correlation_id)
+            await self._ledger.bury(entry, reason, event, call.correlation_id, tool_call_id=call.tool_call_id)
         except Exception as error:
             if is_outage(error):
                 raise

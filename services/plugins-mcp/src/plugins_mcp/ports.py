@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from plugins_contract.catalogue import ToolEntry
 from plugins_contract.ledger import Delivery
 from plugins_contract.ledger.replies import Completed, Duplicate, Stale, Started
 from plugins_contract.messages import ToolCallRequested
@@ -75,6 +76,18 @@ class ToolServers(Protocol):
 
     def get(self, server: str) -> ToolServer | None:
         """The server of that name; None when it is not configured here."""
+        ...
+
+
+class NamedTools(Protocol):
+    """Tools by the names under which models and other producers know them."""
+
+    def own(self, name: str) -> ToolEntry | None:
+        """The tool of that name on a server of this worker."""
+        ...
+
+    async def find(self, name: str) -> ToolEntry | None:
+        """The same on any server that a worker has published; takes some seconds while servers are connected."""
         ...
 
 

@@ -15,6 +15,7 @@ from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client, command_client, is_outage, thread_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import WorkerLedger
+from plugins_mcp.adoption import Adoption
 from plugins_mcp.catalog import CataloguePublisher
 from plugins_mcp.config import Settings
 from plugins_mcp.consumer import BLOCK_SECONDS, Consumer
@@ -26,6 +27,7 @@ from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from plugins_mcp.mcp import McpServers, ServersFile, read_servers_file, single_server
 from plugins_mcp.observe.health import Readiness, health_server
 from plugins_mcp.observe.metrics import Metrics
+from plugins_mcp.tools import CatalogueTools
 from plugins_mcp.watch import RedisWatch
 
 log = logging.getLogger(__name__)
@@ -80,6 +82,13 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             keys,
             ledger,
             handler,
+            Adoption(
+                ledger,
+                CatalogueTools(servers, redis, keys),
+                keys,
+                clock,
+                default_timeout_ms=settings.mcp_request_timeout_ms,
+            ),
             name=name,
             concurrency=settings.worker_concurrency,
             steady_for=watch.steady_for,

@@ -51,6 +51,8 @@ class Ownership:
         self._seen: dict[SeenEngine, float] = {}
         """Since when each lease of another engine has been as it is."""
         self._retired = False
+        self._released = False
+        self._lease = asyncio.Lock()
 
     async def start(self) -> None:
         """Take the lease, and go on with the turns that an earlier life of this engine left.
@@ -66,11 +68,13 @@ class Ownership:
         self._retired = True
 
     async def release(self) -> None:
-        """Let others have at once what this engine leaves unfinished as it goes down."""
-        try:
-            await self._engines.release()
-        except StorageUnavailableError as error:
-            log.warning("the lease cannot be given up and will run out: %s", error)
+        """Let others have at once what this engine leaves unfinished as it goes down. It is not renewed any more."""
+        async with self._lease:  # behind a renewal that is on its way, which would take the lease again
+            self._released = True
+            try:
+                await self._engines.release()
+            except StorageUnavailableError as error:
+                log.warning("the lease cannot be given up and will run out: %s", error)
 
     async def run(self) -> None:
         """Renew and look, until cancelled."""
@@ -85,7 +89,10 @@ class Ownership:
             StorageUnavailableError: nothing can be seen now.
         """
         running = self._turns.running()
-        rows = await self._engines.renew(_ms(LEASE_SECONDS), self._turns.queue.turn_ids)
+        async with self._lease:
+            if self._released:
+                return
+            rows = await self._engines.renew(_ms(LEASE_SECONDS), self._turns.queue.turn_ids)
         owned = {(row.turn_id, row.epoch) for row in rows}
         doubtful = [turn for turn in running if (turn.turn_id, turn.epoch) not in owned]
         fenced = set(await self._engines.fenced(doubtful))

@@ -237,7 +237,7 @@ class ChatService:
             return
         steps = Steps(turn, turn.rounds, _servers(open_calls, asked))
         band = SideBand()
-        waiting = self._rounds.see_through(turn, open_calls, asked, steps=steps, emit=band.emit)
+        waiting = self._rounds.see_through(turn, open_calls, asked, steps=steps, emit=band.emit, late=True)
         work = asyncio.create_task(waiting, name=f"open calls of turn {turn.turn_id}")
         async with aclosing(band.carry(work)) as events:
             async for event in events:

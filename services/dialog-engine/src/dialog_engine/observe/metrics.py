@@ -14,7 +14,7 @@ class Metrics:
 
         # Turns, by how they ended: stop, length, max_rounds, cancelled, error, …
         self.turns = Counter("dialog_turns", "Turns that ended.", ["reason"], registry=registry)
-        # Turns that went on after their engine: restart (its own file), takeover (another engine's), lost (to another).
+        # Turns that went on after their engine: restart (its own), takeover (a dead engine's), lost (to another).
         self.turns_moved = Counter("dialog_turns_moved", "Turns that changed their owner.", ["how"], registry=registry)
         # Turns that run now.
         self.turns_running = Gauge("dialog_turns_running", "Turns that run now.", registry=registry)

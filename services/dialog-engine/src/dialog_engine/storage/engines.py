@@ -22,9 +22,17 @@ LONG_MS = 60_000
 """A turn whose owner lived so long with it was not what the owner died of."""
 CHECKED_AT_ONCE = 500
 
-_REGISTER = (
+_RENEW = (
     "INSERT INTO engines (engine_id, lease_until, release, started_at) VALUES ($1, now_ms() + $2, $3, now_ms())"
     " ON CONFLICT (engine_id) DO UPDATE SET lease_until = excluded.lease_until"
+)
+_ANEW = ", release = excluded.release, started_at = excluded.started_at"
+_NO_LEASE = -1
+"""The lease of an engine that was removed, and began a turn before it could renew its lease."""
+_OTHERS = (
+    "SELECT engine_id, lease_until FROM engines WHERE engine_id <> $1"
+    " UNION SELECT owner, $2 FROM turns WHERE status = 'running' AND owner <> $1"
+    " AND owner NOT IN (SELECT engine_id FROM engines)"
 )
 _OWNED = "SELECT turn_id, epoch, stop_requested FROM turns WHERE owner = $1 AND status = 'running'"
 _ADOPT = (
@@ -47,7 +55,7 @@ class SqlEngines(Engines):
     async def register(self, lease_ms: int) -> bool:
         def unit(tx: Transaction) -> bool:
             before = tx.execute("SELECT lease_until FROM engines WHERE engine_id = $1", self._engine_id)
-            tx.execute(_REGISTER, self._engine_id, lease_ms, RELEASE)
+            tx.execute(_RENEW + _ANEW, self._engine_id, lease_ms, RELEASE)
             tx.execute("DELETE FROM waiting_turns WHERE engine_id = $1", self._engine_id)
             return bool(before) and before[0][0] == 0
 
@@ -55,7 +63,7 @@ class SqlEngines(Engines):
 
     async def renew(self, lease_ms: int, waiting: Collection[str]) -> Sequence[OwnedTurn]:
         def unit(tx: Transaction) -> list[OwnedTurn]:
-            tx.execute(_REGISTER, self._engine_id, lease_ms, RELEASE)
+            tx.execute(_RENEW, self._engine_id, lease_ms, RELEASE)
             # A message whose client went away while the database could not be told so.
             rows = tx.execute("SELECT turn_id FROM waiting_turns WHERE engine_id = $1", self._engine_id)
             left = [(turn_id,) for (turn_id,) in rows if turn_id not in waiting]
@@ -83,9 +91,7 @@ class SqlEngines(Engines):
         return [*found]
 
     async def others(self) -> Sequence[SeenEngine]:
-        rows = await self._database.read(
-            "SELECT engine_id, lease_until FROM engines WHERE engine_id <> $1", self._engine_id
-        )
+        rows = await self._database.read(_OTHERS, self._engine_id, _NO_LEASE)
         return [SeenEngine(*row) for row in rows]
 
     async def adopt(self, seen: SeenEngine, limit: int) -> Sequence[Adopted]:
@@ -170,5 +176,10 @@ class SqlEngines(Engines):
 def _is_as_seen(tx: Transaction, seen: SeenEngine) -> bool:
     """Whether the engine has not renewed its lease since: it lives then."""
     return bool(
-        tx.execute("SELECT 1 FROM engines WHERE engine_id = $1 AND lease_until = $2", seen.engine_id, seen.lease_until)
+        tx.execute(
+            "SELECT 1 WHERE coalesce((SELECT lease_until FROM engines WHERE engine_id = $1), $2) = $3",
+            seen.engine_id,
+            _NO_LEASE,
+            seen.lease_until,
+        )
     )

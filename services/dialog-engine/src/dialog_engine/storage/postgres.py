@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool, PoolTimeout
 
@@ -29,7 +30,6 @@ from plugins_contract.ids import new_id
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Connection = psycopg.Connection[Row]
 DIALECT = "postgres"
 OLDEST_SERVER = 150_000
 CONNECT_SECONDS = 3
@@ -40,10 +40,41 @@ REFUSED_SECONDS = 0.5
 """How long nobody waits for a connection after one was waited for in vain."""
 STATEMENT_SECONDS = 5
 """How long one statement may take, its waits for locks included."""
+ANSWER_SECONDS = 8.0
+"""How long a server may say nothing at all. Longer than STATEMENT_SECONDS, so that a server that works ends a statement
+itself."""
 RESOLVE_SECONDS = 10.0
 """How long a lost COMMIT is asked about."""
 RESOLVE_PAUSE_SECONDS = 0.2
+_DEFAULT_PLACE = {"host": "localhost", "port": "5432", "dbname": ""}
+_LOGIN_REFUSED = (
+    "password",
+    "authentication",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "permission denied",
+    "not permitted",
+)
 _MIGRATION_LOCK = 0x63616C6C  # any number that is ours: "call"
+
+
+class _SilentError(psycopg.OperationalError):
+    """The server is connected and does not answer."""
+
+
+class Connection(psycopg.Connection[Row]):
+    """A connection that does not wait without end for a server that hangs: TCP notices only one that is gone."""
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        seconds = ANSWER_SECONDS if timeout is None else timeout
+        ends_at = time.monotonic() + seconds
+        try:
+            return super().wait(gen, interval, seconds)
+        except psycopg.OperationalError:
+            if time.monotonic() < ends_at:
+                raise
+            self.close()
+            raise _SilentError(f"the server has not answered for {seconds:g} seconds") from None
 
 
 class _PostgresTransaction(Transaction):
@@ -95,7 +126,10 @@ class PostgresDatabase(Database):
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """A cancellation takes back what has not begun, and waits for what has: so the next unit comes after it."""
-        submitted = self._threads.submit(work)
+        try:
+            submitted = self._threads.submit(work)
+        except RuntimeError:  # the threads are shut down
+            raise StorageUnavailableError("the engine is shutting down") from None
         done = asyncio.wrap_future(submitted)
         try:
             return await asyncio.shield(done)
@@ -134,7 +168,7 @@ class PostgresDatabase(Database):
                     # What waits behind this one hears so at once, instead of waiting as long in its turn. Not when a
                     # connection was had meanwhile: the database is back.
                     self._refused_until = time.monotonic() + REFUSED_SECONDS
-                if last or isinstance(error, PoolTimeout | errors.QueryCanceled):
+                if last or isinstance(error, PoolTimeout | errors.QueryCanceled | _SilentError):
                     raise _unavailable(error) from error
                 if connection_was_lost(error):
                     self._pool.check()  # its neighbours are as dead after a restart of the server
@@ -153,11 +187,13 @@ class PostgresDatabase(Database):
                 if status == "committed":
                     return lost.result
                 if status == "aborted":
-                    raise StorageUnavailableError(
-                        "the connection to the database was lost: nothing was written"
-                    ) from None
+                    break
             time.sleep(RESOLVE_PAUSE_SECONDS)
-        raise StorageUnavailableError("the connection to the database was lost: whether it was written is not known")
+        else:
+            raise StorageUnavailableError(
+                "the connection to the database was lost: whether it was written is not known"
+            )
+        raise StorageUnavailableError("the connection to the database was lost: nothing was written")
 
 
 def _translated(connection: Connection, work: Callable[[Connection], T]) -> T:
@@ -222,6 +258,7 @@ async def open_postgres(url: str, pool_size: int) -> AsyncGenerator[PostgresData
     where = _where(url)
     pool = ConnectionPool[Connection](
         url,
+        connection_class=Connection,
         kwargs={
             "autocommit": True,
             "cursor_factory": psycopg.RawCursor,
@@ -241,23 +278,34 @@ async def open_postgres(url: str, pool_size: int) -> AsyncGenerator[PostgresData
         name="dialog-engine",
     )
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # an outage is reported by those that it fails
-    with ThreadPoolExecutor(pool_size, thread_name_prefix="postgres") as threads:
-        run = asyncio.get_running_loop().run_in_executor
-        try:
-            await run(threads, _prepare, url, where)
-            await run(threads, pool.open, True, CONNECT_SECONDS)
-            yield PostgresDatabase(pool, threads)
-        finally:
-            await run(threads, pool.close)
+    threads = ThreadPoolExecutor(pool_size, thread_name_prefix="postgres")
+    try:
+        await asyncio.to_thread(_prepare, url, where)
+        await asyncio.to_thread(pool.open)
+        yield PostgresDatabase(pool, threads)
+    finally:
+        await asyncio.to_thread(threads.shutdown)  # what was taken is answered first
+        await asyncio.to_thread(pool.close)
 
 
 def _where(url: str) -> str:
-    """The server and the database of a URL, without the password."""
+    """The server and the database of a URL, without the password.
+
+    What libpq says of a URL that it cannot read is left out: it quotes the password. A password with a character that
+    is not percent-encoded may be read as a host, a port or a database.
+    """
     try:
         parts = conninfo_to_dict(url)
-    except psycopg.Error as error:
-        raise ConfigurationError(f"DATABASE_URL: is not a URL of PostgreSQL: {_plain(error)}") from None
-    return f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
+    except psycopg.Error:
+        parts = None
+    if parts is not None:
+        host, port, name = (str(parts.get(key, default)) for key, default in _DEFAULT_PLACE.items())
+        if "@" not in host + name and port.replace(",", "").isdigit():
+            return f"{host}:{port}/{name}"
+    raise ConfigurationError(
+        "DATABASE_URL: is not a URL such as postgresql://user:password@host:5432/database; other characters than"
+        " letters and digits in the password are written percent-encoded"
+    )
 
 
 def _prepare(url: str, where: str) -> None:
@@ -265,7 +313,7 @@ def _prepare(url: str, where: str) -> None:
         with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS) as connection:
             _check_server(connection)
             _migrate(connection)
-    except errors.InsufficientPrivilege as error:
+    except (errors.InsufficientPrivilege, errors.InvalidSchemaName) as error:
         user = conninfo_to_dict(url).get("user", "its user")
         raise ConfigurationError(
             f"DATABASE_URL: {user} lacks a right on {where}: {_plain(error)}: GRANT CREATE, USAGE ON SCHEMA public TO"
@@ -275,7 +323,8 @@ def _prepare(url: str, where: str) -> None:
         raise ConfigurationError(f"DATABASE_URL: {where} refuses the login: {_plain(error)}") from None
     except psycopg.Error as error:
         text = _plain(error)
-        if any(words in text for words in ("password", "authentication", "does not exist", "no pg_hba.conf entry")):
+        # A refused login has no code of its own here.
+        if error.sqlstate is None and any(words in text for words in _LOGIN_REFUSED):
             raise ConfigurationError(f"DATABASE_URL: {where} refuses the login: {text}") from None
         raise StorageUnavailableError(f"DATABASE_URL: {where} cannot be used: {text}") from None
 

@@ -33,6 +33,14 @@ OLDEST = 4
 class Connection(aiosqlite.Connection):
     """A connection of aiosqlite, with one method more: a whole function, run in its thread in one visit."""
 
+    async def __aenter__(self) -> "Connection":
+        try:
+            await super().__aenter__()
+        except BaseException:
+            await asyncio.to_thread(self._thread.join)  # aiosqlite does not wait for it, and it needs the event loop
+            raise
+        return self
+
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work` in the thread, after what was given to it before."""
         return await self._execute(work, self._conn)
@@ -264,10 +272,10 @@ def _migrate(writer: sqlite3.Connection) -> None:
     if not writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'").fetchall():
         _run_script(writer, schemas.schema(DIALECT), schemas.newest(DIALECT))
         return
-    made_by = writer.execute("SELECT value FROM meta WHERE key = 'release'").fetchall()
-    schemas.check_known(DIALECT, version, made_by[0][0] if made_by else "")
     if version < OLDEST:
         raise sqlite3.DatabaseError(f"its schema version is {version}, and this release migrates {OLDEST} and newer")
+    made_by = writer.execute("SELECT value FROM meta WHERE key = 'release'").fetchall()
+    schemas.check_known(DIALECT, version, made_by[0][0] if made_by else "")
     for number, script in schemas.migrations(DIALECT).items():
         if number > version:
             _run_script(writer, script, number)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 
 from dialog_engine.chat.outbox import Outbox
 from dialog_engine.errors import StorageUnavailableError
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 class Auditor:
     """Watches over the calls of one engine."""
 
-    def __init__(self, ledger: EngineLedger, outbox: Outbox) -> None:
+    def __init__(self, ledger: EngineLedger, outbox: Outbox, unmarked: Callable[[], Collection[str]]) -> None:
+        """`unmarked` tells the calls that are published though the table does not say so yet: the relay knows them."""
         self._ledger = ledger
         self._outbox = outbox
-        self.unmarked: Callable[[], Collection[str]] = frozenset
-        """The relay's word on calls that are published though the table does not say so yet."""
+        self._unmarked = unmarked
         self._suspicions = Suspicions()
 
     @property
@@ -46,17 +46,17 @@ class Auditor:
     async def unpublished(self, correlation_ids: Sequence[str]) -> frozenset[str]:
         """Which of these calls were not published yet. When nobody knows, none: they may well have been."""
         # While a disk is full marks cannot be written: the table says "waiting" of calls that are long with a worker.
-        unmarked = self.unmarked()
+        unmarked = self._unmarked()
         try:
             waiting = frozenset(row.event_id for row in await self._outbox.calls(correlation_ids))
         except StorageUnavailableError as error:
             log.warning("whether calls were published cannot be read: %s", error)
             return frozenset()
-        return waiting.difference(unmarked, self.unmarked())
+        return waiting.difference(unmarked, self._unmarked())
 
-    def forget(self, correlation_id: str) -> None:
-        """This call is not waited for any more."""
-        self._suspicions.forget(correlation_id)
+    def keep(self, waited_for: Container[str]) -> None:
+        """Suspect no others: nobody waits for them any more."""
+        self._suspicions.keep(waited_for)
 
     async def _published(self, lost: Sequence[tuple[str, Loss]]) -> list[tuple[str, Loss]]:
         """Without the calls whose ledger is missing because the relay has not made it yet."""

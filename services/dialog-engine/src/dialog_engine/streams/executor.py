@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
 from dialog_engine.streams import endings, losses, updates
 from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import Mailbox
-from dialog_engine.streams.refusals import Rejected
+from dialog_engine.streams.subscriptions import CallLost, News, Subscriptions
 from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.clock import Clock
@@ -26,7 +26,6 @@ from plugins_contract.ledger.replies import (
     CancelledUnseen,
     CancelRequested,
     EndedLost,
-    Enqueued,
     Loss,
     NotLost,
 )
@@ -52,23 +51,13 @@ class _Waiting:
     ends_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Lost:
-    """Word from the audit: Redis has lost something of this call."""
-
-    correlation_id: str
-    loss: Loss
-
-
-_Inbox = asyncio.Queue[CallUpdate | _Lost]
-
-
 class CallExecutor(ToolCalls):
     """The tool calls of one engine."""
 
     def __init__(
         self,
         ledger: EngineLedger,
+        calls: Subscriptions,
         mailbox: Mailbox,
         holdups: Holdups,
         keys: Keys,
@@ -77,17 +66,17 @@ class CallExecutor(ToolCalls):
         default_timeout_ms: int,
     ) -> None:
         self._ledger = ledger
+        self._calls = calls
         self._mailbox = mailbox
         self._holdups = holdups
         self._keys = keys
         self._clock = clock
         self._default_timeout_ms = default_timeout_ms
-        self._inboxes: dict[str, Callable[[CallUpdate], None]] = {}
 
     @property
     def waiting(self) -> int:
         """How many calls are waited for."""
-        return len(self._inboxes)
+        return len(self._calls)
 
     def request(self, turn: Turn, call: ToolCall, tool: ToolEntry, arguments: dict[str, Any]) -> ToolCallRequested:
         return ToolCallRequested(
@@ -108,39 +97,30 @@ class CallExecutor(ToolCalls):
             traceparent=turn.traceparent,
         )
 
-    async def run(self, requests: Sequence[ToolCallRequested]) -> AsyncGenerator[CallUpdate]:
-        # What came between the commit of the requests and this subscription is made good: replies by the sweep of the
-        # mailbox, refusals by the relay, which tries again.
-        inbox = _Inbox()
-        deliver = inbox.put_nowait
+    async def run(self, requests: Sequence[ToolCallRequested], *, late: bool = False) -> AsyncGenerator[CallUpdate]:
+        # What came between the commit of the requests and this subscription is made good: replies by looking them up,
+        # or by the sweep of the mailbox, refusals by the relay, which tries again.
+        inbox = asyncio.Queue[News]()
         waiting = {request.correlation_id: _Waiting(request, self._ends_at(request)) for request in requests}
-        self._inboxes.update(dict.fromkeys(waiting, deliver))
-        try:
-            with (
-                self._holdups.subscribed(requests, deliver),
-                self._mailbox.subscribed(
-                    waiting,
-                    lambda i, reply: deliver(updates.of_reply(i, reply)),
-                    lambda i, loss: deliver(_Lost(i, loss)),
-                ),
-            ):
-                while waiting:
-                    for update in await self._next(inbox, waiting):
-                        if update.correlation_id not in waiting:
-                            continue
-                        if isinstance(update, CallAnswered):
-                            del waiting[update.correlation_id]
-                        yield update
-        finally:
-            for request in requests:
-                if self._inboxes.get(request.correlation_id) is deliver:
-                    del self._inboxes[request.correlation_id]
+        with (
+            self._holdups.subscribed(requests, inbox.put_nowait),
+            self._calls.subscribed(waiting, inbox.put_nowait),
+        ):
+            if late:
+                self._mailbox.look_up(waiting)
+            while waiting:
+                for update in await self._next(inbox, waiting):
+                    if update.correlation_id not in waiting:
+                        continue
+                    if isinstance(update, CallAnswered):
+                        del waiting[update.correlation_id]
+                    yield update
 
     async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
-        inbox: asyncio.Queue[CallUpdate] = asyncio.Queue()
+        inbox = asyncio.Queue[News]()
         outcomes: dict[str, ToolOutcome] = {}
         ids = [request.correlation_id for request in requests]
-        with self._mailbox.subscribed(ids, lambda i, reply: inbox.put_nowait(updates.of_reply(i, reply))):
+        with self._calls.subscribed(ids, inbox.put_nowait):
             stopped = await self._end_all(requests, endings.cancelled())
             outcomes |= {i: outcome for i, outcome in zip(ids, stopped, strict=True) if outcome is not None}
             try:
@@ -153,19 +133,12 @@ class CallExecutor(ToolCalls):
                 pass  # what is missing is unknown, and said to be
         return {i: outcomes.get(i, endings.unknown_after_stop()) for i in ids}
 
-    def on_enqueued(self, correlation_id: str, answer: Enqueued | Rejected) -> bool:
-        """What became of a request: the relay's listener. Returns whether that call is waited for."""
-        deliver = self._inboxes.get(correlation_id)
-        if deliver is not None:
-            deliver(updates.of_enqueued(correlation_id, answer))
-        return deliver is not None
-
     def _ends_at(self, request: ToolCallRequested) -> float:
         """When to give up, on the loop's clock: from here on no step of Redis' clock matters."""
         left = (request.deadline - self._clock.now_ms()) / 1000
         return asyncio.get_running_loop().time() + left + GRACE_SECONDS
 
-    async def _next(self, inbox: _Inbox, waiting: Mapping[str, _Waiting]) -> Sequence[CallUpdate]:
+    async def _next(self, inbox: asyncio.Queue[News], waiting: Mapping[str, _Waiting]) -> Sequence[CallUpdate]:
         """The next update, or the answers to the calls whose time is up: all of them together."""
         now = asyncio.get_running_loop().time()
         overdue = [each.request for each in waiting.values() if each.ends_at <= now]
@@ -180,7 +153,7 @@ class CallExecutor(ToolCalls):
                 news = await inbox.get()
         except TimeoutError:
             return ()
-        if not isinstance(news, _Lost):
+        if not isinstance(news, CallLost):
             return (news,)
         lost = waiting.get(news.correlation_id)
         update = await self._settle(lost.request, news.loss) if lost else None
@@ -247,9 +220,7 @@ class CallExecutor(ToolCalls):
         control = msgspec.json.encode({"kind": "cancel", "correlationId": request.correlation_id})
         while True:
             try:
-                return await self._ledger.cancel(
-                    request.correlation_id, request.mailbox, outcome, control, unseen=unseen
-                )
+                return await self._ledger.cancel(request, outcome, control, unseen=unseen)
             except Exception as error:
                 if not is_outage(error):
                     raise

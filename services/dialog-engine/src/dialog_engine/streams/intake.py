@@ -2,7 +2,7 @@
 
 A row comes in by the commit that wrote it, or, where that was missed, by looking into the table. Of calls that are held
 back only the id is remembered; their rows are read again when they may go. What was looked at once is not looked at
-again: `_seen` is how far the table is known.
+again, for a while: `_seen` is how far the table is known.
 """
 
 import asyncio
@@ -21,6 +21,9 @@ from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
+LOOK_BACK_SECONDS = 30.0
+"""How often the table is read again from its beginning. Rows may become visible out of order: on PostgreSQL a lower
+number may be committed after a higher one, and a commit whose answer was lost offers nothing. Those are found so."""
 
 
 class _Request(msgspec.Struct):
@@ -33,7 +36,7 @@ _request_decoder = msgspec.json.Decoder(_Request)
 class Intake:
     """The rows on their way to being published, and the shares of the calls among them."""
 
-    def __init__(self, outbox: Outbox, window: int) -> None:
+    def __init__(self, outbox: Outbox, window: int, *, look_back_seconds: float = LOOK_BACK_SECONDS) -> None:
         """`window`: see `Shares`."""
         self._outbox = outbox
         self._window = window
@@ -44,6 +47,8 @@ class Intake:
         """Calls that were told that they will not run, and whose answers are not in the table yet."""
         self._unmarked: list[str] = []
         self._seen = 0
+        self._look_back_seconds = look_back_seconds
+        self._look_back_at = 0.0
         self._counted = False
         self.look_at = 0.0
         """When to look into the table, on the loop's clock."""
@@ -172,7 +177,10 @@ class Intake:
 
     async def _look(self, limit: int) -> None:
         """Look into the table for rows that nobody offered: from before the start, or put off and due again."""
-        self.look_at = asyncio.get_running_loop().time() + POLL_SECONDS
+        now = asyncio.get_running_loop().time()
+        self.look_at = now + POLL_SECONDS
+        if now >= self._look_back_at:
+            self._look_back_at, self._seen = now + self._look_back_seconds, 0
         page = limit + len(self._in_hand)
         try:
             if not self._counted:

@@ -9,7 +9,7 @@
 All of them bear the code LOST, and none of them runs a call a second time that must not.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from plugins_contract.errors import ErrorCode
@@ -49,6 +49,10 @@ class Suspicions:
     def forget(self, correlation_id: str) -> None:
         """Begin anew with this call."""
         self._found.pop(correlation_id, None)
+
+    def keep(self, waited_for: Container[str]) -> None:
+        """Forget all other calls."""
+        self._found = {call: found for call, found in self._found.items() if call in waited_for}
 
     def clear(self) -> None:
         """Begin anew with all: Redis did not answer, so no worker could put anything back."""

@@ -8,19 +8,20 @@ published, and its row never says so: it goes with the answer, or, while nobody 
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
 
 from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.streams.intake import POLL_SECONDS, Intake
+from dialog_engine.streams.intake import LOOK_BACK_SECONDS, POLL_SECONDS, Intake
 from dialog_engine.streams.refusals import Refusal, Rejected, reason_of
+from dialog_engine.streams.subscriptions import Subscriptions
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
-from plugins_contract.ledger.replies import AlreadyFinished, AlreadyQueued, Conflict, Enqueued, Overloaded, Queued
+from plugins_contract.ledger.replies import AlreadyFinished, AlreadyQueued, Conflict, Overloaded, Queued
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import decode_request
 
@@ -40,10 +41,6 @@ MAX_RETRY_MS = 60_000
 """The longest pause of a row that cannot be published."""
 
 
-OnEnqueued = Callable[[str, Enqueued | Rejected], bool]
-"""Told what became of a tool call's request, by correlation id. Returns whether somebody waits for that call here."""
-
-
 class Relay:
     """Publishes outbox rows. One per engine."""
 
@@ -54,9 +51,10 @@ class Relay:
         ledger: EngineLedger,
         keys: Keys,
         routes: Mapping[str, str],
-        on_enqueued: OnEnqueued,
+        calls: Subscriptions,
         backlog_limit: int = 0,
         subject_window: int = 0,
+        look_back_seconds: float = LOOK_BACK_SECONDS,
     ) -> None:
         """Calls are refused past `backlog_limit`, and held back past `subject_window` of one subject; 0: never."""
         self._outbox = outbox
@@ -64,9 +62,9 @@ class Relay:
         self._ledger = ledger
         self._keys = keys
         self._routes = routes
-        self._on_enqueued = on_enqueued
+        self._calls = calls
         self._backlog_limit = backlog_limit
-        self._intake = Intake(outbox, subject_window)
+        self._intake = Intake(outbox, subject_window, look_back_seconds=look_back_seconds)
         self._refused: list[tuple[OutboxRow, Overloaded]] = []
         self._published: list[OutboxRow] = []
         self._wake = asyncio.Event()
@@ -203,7 +201,7 @@ class Relay:
             case Conflict():
                 log.error("correlation id %s names another request already", row.event_id)
                 return answer
-        self._on_enqueued(row.event_id, answer)
+        self._calls.enqueued(row.event_id, answer)
         return None
 
     async def _put_off(self, row: OutboxRow, refusal: Refusal) -> None:
@@ -213,7 +211,7 @@ class Relay:
             await self._outbox.postpone(row, reason_of(refusal), delay)
         except StorageUnavailableError as error:
             log.warning("outbox row %d cannot be postponed: %s", row.seq, error)
-        if row.event_type == TOOL_CALL_REQUESTED and self._on_enqueued(row.event_id, refusal):
+        if row.event_type == TOOL_CALL_REQUESTED and self._calls.enqueued(row.event_id, refusal):
             self._intake.refused(row)
         else:
             self._intake.look_again(row)

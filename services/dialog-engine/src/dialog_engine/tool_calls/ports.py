@@ -120,8 +120,9 @@ class ToolCalls(Protocol):
         """The request that would run `call`, with its deadline. Pure: nothing is sent."""
         ...
 
-    def run(self, requests: Sequence[ToolCallRequested]) -> AsyncGenerator[CallUpdate]:
-        """See committed requests through: what becomes of each, until every one is answered.
+    def run(self, requests: Sequence[ToolCallRequested], *, late: bool = False) -> AsyncGenerator[CallUpdate]:
+        """See committed requests through: what becomes of each, until every one is answered. `late`: they were
+        committed some time ago, by this engine or another, so that they may be answered by now.
 
         The generator must be closed before the same requests are cancelled or seen through again.
         """

@@ -55,16 +55,18 @@ class Rounds:
         *,
         steps: Steps,
         emit: Callable[[ChatEvent], None],
+        late: bool = False,
     ) -> Results:
-        """Wait for every call and commit its outcome before the user hears of it.
+        """Wait for every call and commit its outcome before the user hears of it. `late`: see `ToolCalls.run`.
 
         An outcome, or a decision, that is being committed when this is cancelled is committed and told all the same.
         """
         if not asked:
-            return await self._run(turn, open_calls, steps, emit)
+            return await self._run(turn, open_calls, steps, emit, late=late)
         try:
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(self._run(turn, open_calls, steps, emit), name="calls of the round")]
+                work = self._run(turn, open_calls, steps, emit, late=late)
+                running = [tasks.create_task(work, name="calls of the round")]
                 results: Results = {}
                 async with aclosing(self.approvals.decisions(turn, asked, steps, emit)) as decisions:
                     async for decided in decisions:
@@ -85,11 +87,18 @@ class Rounds:
     async def _run_approved(
         self, turn: Turn, approved: Approved, steps: Steps, emit: Callable[[ChatEvent], None]
     ) -> Results:
-        results = await self._run(turn, [OpenCall(approved.call, approved.request)], steps, emit)
+        # Any engine may have committed the decision.
+        results = await self._run(turn, [OpenCall(approved.call, approved.request)], steps, emit, late=True)
         return {i: replace(result, edited=approved.edited) for i, result in results.items()}
 
     async def _run(
-        self, turn: Turn, open_calls: Sequence[OpenCall], steps: Steps, emit: Callable[[ChatEvent], None]
+        self,
+        turn: Turn,
+        open_calls: Sequence[OpenCall],
+        steps: Steps,
+        emit: Callable[[ChatEvent], None],
+        *,
+        late: bool,
     ) -> Results:
         by_id = {open_call.call.correlation_id: open_call.call for open_call in open_calls}
         results: Results = {}
@@ -99,7 +108,8 @@ class Rounds:
             results[call.correlation_id] = CallResult(call, shown)
             emit(steps.finished(call, shown))
 
-        async with aclosing(self.calls.run([open_call.request for open_call in open_calls])) as updates:
+        requests = [open_call.request for open_call in open_calls]
+        async with aclosing(self.calls.run(requests, late=late)) as updates:
             async for update in updates:
                 call = by_id[update.correlation_id]
                 if isinstance(update, CallAnswered):

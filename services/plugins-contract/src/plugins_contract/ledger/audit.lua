@@ -1,21 +1,24 @@
 -- AUDIT: what has become of calls that were not heard of. Changes nothing.
--- KEYS requests, call…
+-- KEYS requests, then of each call its ledger and its channel
 -- ARGV group, silentMs, maxBytes
 -- -> {looked, rows}: the first `looked` calls were looked at. The others were not: the replies in the rows had reached
 -- maxBytes together, so ask again for those. At least one call is looked at.
--- rows: one per call of which there is something to say: {n, reply} or {n, '', loss}, n counting from 1
+-- rows: one per call of which there is something to say: {n, reply} ('': it has ended, and its reply is lost) or
+-- {n, '', loss}, n counting from 1
 local requests, silent_ms, max_bytes = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local delivered = delivered_up_to(requests, ARGV[1])
 local rows, bytes = {}, 0
-for n = 2, #KEYS do
-  local known = redis.call('HMGET', KEYS[n], 'state', 'entry', 'renewedAt', 'reply')
-  if known[4] then
-    rows[#rows + 1] = {n - 1, known[4]}
-    bytes = bytes + #known[4]
-    if bytes >= max_bytes then return {n - 1, rows} end
+for n = 1, (#KEYS - 1) / 2 do
+  local call, channel = KEYS[2 * n], KEYS[2 * n + 1]
+  local known = redis.call('HMGET', call, 'state', 'entry', 'renewedAt')
+  if TERMINAL[known[1]] then
+    local reply = reply_of(call, channel)
+    rows[#rows + 1] = {n, reply}
+    bytes = bytes + #reply
+    if bytes >= max_bytes then return {n, rows} end
   else
     local lost = loss(requests, ARGV[1], known, silent_ms, delivered)
-    if lost then rows[#rows + 1] = {n - 1, '', lost} end
+    if lost then rows[#rows + 1] = {n, '', lost} end
   end
 end
-return {#KEYS - 1, rows}
+return {(#KEYS - 1) / 2, rows}

@@ -1,23 +1,24 @@
 -- CANCEL: end a call that has not begun; ask for the end of one that has.
 -- Also how an engine gives up on a call whose deadline has passed (state 'expired').
 -- KEYS call, requests, channel, mailbox
--- ARGV id, group, state, reply, controlChannel, controlMessage, stateWhenAbsent, replyWhenAbsent
--- -> {'ENDED'} | {'ABSENT'} | {'REQUESTED'} | {'FINISHED', reply}
+-- ARGV id, toolCallId, group, state, reply, controlChannel, controlMessage, stateWhenAbsent, replyWhenAbsent
+-- -> {'ENDED'} | {'ABSENT'} | {'REQUESTED'} | {'FINISHED', reply ('': it is lost)}
 local call, requests, channel, mailbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, tool_call_id, group = ARGV[1], ARGV[2], ARGV[3]
 
-local known = redis.call('HMGET', call, 'state', 'entry', 'reply')
+local known = redis.call('HMGET', call, 'state', 'entry')
 if not known[1] then
   -- Not enqueued yet, and the relay may hold it in its hand: leave a mark that ENQUEUE will find. Or enqueued and lost,
   -- and running for all one knows: its worker is told, and the mark is what RENEW and COMPLETE will find.
-  finish(call, requests, channel, mailbox, ARGV[2], '', ARGV[1], ARGV[7], ARGV[8])
-  redis.call('PUBLISH', ARGV[5], ARGV[6])
+  finish(call, requests, channel, mailbox, group, '', id, tool_call_id, ARGV[8], ARGV[9])
+  redis.call('PUBLISH', ARGV[6], ARGV[7])
   return {'ABSENT'}
 end
-if TERMINAL[known[1]] then return {'FINISHED', known[3]} end
+if TERMINAL[known[1]] then return {'FINISHED', reply_of(call, channel)} end
 if known[1] == 'published' then
-  finish(call, requests, channel, mailbox, ARGV[2], known[2], ARGV[1], ARGV[3], ARGV[4])
+  finish(call, requests, channel, mailbox, group, known[2], id, tool_call_id, ARGV[4], ARGV[5])
   return {'ENDED'}
 end
 redis.call('HSET', call, 'cancel', 1)
-redis.call('PUBLISH', ARGV[5], ARGV[6])
+redis.call('PUBLISH', ARGV[6], ARGV[7])
 return {'REQUESTED'}

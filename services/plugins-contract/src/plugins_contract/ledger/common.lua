@@ -31,12 +31,36 @@ local function speaks(fence, state, current, base)
   return state == 'published' and fence > 0 and fence <= tonumber(base or 0)
 end
 
--- Tell the engine replica: the payload itself when it is small, else only that there is something to fetch.
-local function ring(mailbox, id, payload)
-  if mailbox == '' then return end
+-- The value of a field of a stream entry; nil when it has none of that name.
+local function field_of(fields, name)
+  for i = 1, #fields, 2 do
+    if fields[i] == name then return fields[i + 1] end
+  end
+end
+
+-- Tell the engine replica: the payload itself when it is small, else only that there is something to fetch. A caller
+-- without a mailbox reads its channel: then both keys are the same. No call fails for a bell that cannot be rung.
+local function ring(channel, mailbox, id, payload)
+  if mailbox == channel then return end
   local inline = #payload <= 16384 and payload or ''
-  redis.call('XADD', mailbox, 'MAXLEN', '~', 4096, '*', 'id', id, 'reply', inline)
+  redis.pcall('XADD', mailbox, 'MAXLEN', '~', 4096, '*', 'id', id, 'reply', inline)
   redis.call('EXPIRE', mailbox, 86400)
+end
+
+-- Write to the response channel and ring. What came before may be trimmed, the last entry is not. -> the entry's id
+local function tell(channel, mailbox, id, tool_call_id, kind, reply)
+  local told = redis.call('XADD', channel, 'MAXLEN', '~', 256, '*', 'correlationId', id, 'toolCallId', tool_call_id,
+    'kind', kind, 'reply', reply)
+  ring(channel, mailbox, id, reply)
+  return told
+end
+
+-- The reply of a finished call, from its channel; '' when Redis has lost the channel.
+local function reply_of(call, channel)
+  local known = redis.call('HMGET', call, 'answer', 'reply')
+  if not known[1] then return known[2] or '' end -- ended by a release that kept replies in the ledger
+  local rows = redis.call('XRANGE', channel, known[1], known[1])
+  return rows[1] and field_of(rows[1][2], 'reply') or ''
 end
 
 -- Take a request off the stream, and off the hands of whoever holds it.
@@ -52,13 +76,17 @@ local function keep_while_open(call, deadline)
   redis.call('PEXPIREAT', call, math.max(tonumber(deadline), now_ms()) + 86400000)
 end
 
--- The only way into a terminal state: ledger, response channel, doorbell, then the request goes, all at once.
-local function finish(call, requests, channel, mailbox, group, entry, id, state, reply)
-  redis.call('HSET', call, 'state', state, 'reply', reply, 'finishedAt', now_ms())
+-- The terminal entry of a channel, and where the ledger finds it. Both live as long as each other.
+local function answer(call, channel, mailbox, id, tool_call_id, reply)
+  redis.call('HSET', call, 'answer', tell(channel, mailbox, id, tool_call_id, 'finished', reply))
   redis.call('EXPIRE', call, 86400)
-  redis.call('XADD', channel, '*', 'reply', reply)
-  redis.call('EXPIRE', channel, 900)
-  ring(mailbox, id, reply)
+  redis.call('EXPIRE', channel, 86400)
+end
+
+-- The only way into a terminal state: ledger, response channel, doorbell, then the request goes, all at once.
+local function finish(call, requests, channel, mailbox, group, entry, id, tool_call_id, state, reply)
+  redis.call('HSET', call, 'state', state, 'finishedAt', now_ms())
+  answer(call, channel, mailbox, id, tool_call_id, reply)
   forget_entry(requests, group, entry)
 end
 

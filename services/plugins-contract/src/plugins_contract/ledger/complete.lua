@@ -1,6 +1,6 @@
 -- COMPLETE: compare-and-set into a terminal state; response, doorbell, XACK and XDEL in the same step.
 -- KEYS call, requests, channel, mailbox, dead
--- ARGV id, group, entry, fence, state, reply, deadReason ('' when it is no dead letter), event, consumer
+-- ARGV id, group, entry, fence, state, reply, deadReason ('' when it is no dead letter), event, consumer, toolCallId
 -- -> {'OK'} | {'STALE'} | {'DUPLICATE', state}
 local call, requests, channel, mailbox, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, group, entry, fence, state, reply, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
@@ -14,7 +14,7 @@ if not speaks(fence, known[1], known[2], known[3]) then return {'STALE'} end
 
 -- Put on the stream anew meanwhile, and not begun there: that one must not run.
 if known[4] and known[4] ~= entry then forget_entry(requests, group, known[4]) end
-finish(call, requests, channel, mailbox, group, entry, id, state, reply)
+finish(call, requests, channel, mailbox, group, entry, id, ARGV[10], state, reply)
 if reason ~= '' then
   keep_dead_letter(dead, call, id, entry, reason, ARGV[9], reply, ARGV[8])
 end

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies, scripts
-from plugins_contract.ledger.wire import decode_outcome, encode_reply, unexpected
+from plugins_contract.ledger.wire import LOST_REPLY, encode_reply, finished, unexpected
 from plugins_contract.messages import ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, ToolOutcome
 
@@ -28,7 +28,7 @@ class EngineLedger:
         answer = await scripts.run(
             self._redis,
             "enqueue",
-            [self._keys.call(request.correlation_id), self._keys.requests],
+            [self._keys.call(request.correlation_id), self._keys.requests, request.response_channel],
             [
                 request.correlation_id,
                 arguments_hash(request.tool_name, request.arguments),
@@ -46,7 +46,7 @@ class EngineLedger:
             case [b"EXISTS", entry]:
                 return replies.AlreadyQueued(entry.decode())
             case [b"FINISHED", reply]:
-                return replies.AlreadyFinished(decode_outcome(reply))
+                return replies.AlreadyFinished(finished(reply))
             case [b"CONFLICT"]:
                 return replies.Conflict()
             case [b"OVERLOADED", backlog]:
@@ -56,8 +56,7 @@ class EngineLedger:
 
     async def cancel(
         self,
-        correlation_id: str,
-        mailbox: str,
+        request: ToolCallRequested,
         outcome: ToolOutcome,
         control_message: bytes,
         *,
@@ -73,13 +72,14 @@ class EngineLedger:
             self._redis,
             "cancel",
             [
-                self._keys.call(correlation_id),
+                self._keys.call(request.correlation_id),
                 self._keys.requests,
-                self._keys.response(correlation_id),
-                mailbox,
+                request.response_channel,
+                request.mailbox,
             ],
             [
-                correlation_id,
+                request.correlation_id,
+                request.tool_call_id,
                 GROUP,
                 outcome.state,
                 encode_reply(CallFinished(outcome)),
@@ -97,7 +97,7 @@ class EngineLedger:
             case [b"REQUESTED"]:
                 return replies.CancelRequested()
             case [b"FINISHED", reply]:
-                return replies.AlreadyFinished(decode_outcome(reply))
+                return replies.AlreadyFinished(finished(reply))
             case _:
                 raise unexpected("CANCEL", answer)
 
@@ -106,17 +106,17 @@ class EngineLedger:
     ) -> list[tuple[str, bytes | replies.Loss]]:
         """What has become of up to AUDIT_BATCH calls, as far as there is something to say.
 
-        Of each the terminal reply, undecoded, or what Redis has lost of it. Large replies are fetched in several
-        scripts, between which others have their turn.
+        Of each the terminal reply from its channel, undecoded, or what Redis has lost of it. Large replies are fetched
+        in several scripts, between which others have their turn.
         """
         found: list[tuple[str, bytes | replies.Loss]] = []
         left = correlation_ids
         while left:
-            keys = [self._keys.call(correlation_id) for correlation_id in left]
+            keys = [key(correlation_id) for correlation_id in left for key in (self._keys.call, self._keys.response)]
             arguments = [GROUP, silent_ms, AUDIT_BYTES]
             looked, rows = await scripts.run(self._redis, "audit", [self._keys.requests, *keys], arguments)
             for number, reply, *loss in rows:
-                found.append((left[int(number) - 1], replies.Loss(loss[0].decode()) if loss else reply))
+                found.append((left[int(number) - 1], replies.Loss(loss[0].decode()) if loss else reply or LOST_REPLY))
             left = left[int(looked) :]
         return found
 
@@ -133,13 +133,21 @@ class EngineLedger:
                 request.response_channel,
                 request.mailbox,
             ],
-            [request.correlation_id, GROUP, silent_ms, loss, outcome.state, encode_reply(CallFinished(outcome))],
+            [
+                request.correlation_id,
+                GROUP,
+                silent_ms,
+                loss,
+                outcome.state,
+                encode_reply(CallFinished(outcome)),
+                request.tool_call_id,
+            ],
         )
         match answer:
             case [b"ENDED"]:
                 return replies.EndedLost()
             case [b"FINISHED", reply]:
-                return replies.AlreadyFinished(decode_outcome(reply))
+                return replies.AlreadyFinished(finished(reply))
             case [b"FOUND"]:
                 return replies.NotLost()
             case _:

@@ -1,15 +1,15 @@
 -- ENQUEUE: create the ledger entry and put the request on the stream, once.
--- KEYS call, requests
+-- KEYS call, requests, channel
 -- ARGV id, argumentsHash, event, deadline, executionClass, backlogLimit (0: none), mailbox, group
--- -> {'QUEUED', entry, backlog} | {'EXISTS', entry} | {'FINISHED', reply} | {'CONFLICT'} | {'OVERLOADED', backlog}
+-- -> {'QUEUED', entry, backlog} | {'EXISTS', entry} | {'FINISHED', reply ('': it is lost)} | {'CONFLICT'} | {'OVERLOADED', backlog}
 local call, requests = KEYS[1], KEYS[2]
 local id, hash, event, deadline, class, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 
-local known = redis.call('HMGET', call, 'state', 'hash', 'entry', 'reply')
+local known = redis.call('HMGET', call, 'state', 'hash', 'entry')
 if known[1] then
   -- No hash: it was ended before it came here, or was lost and is known again from its worker.
   if known[2] and known[2] ~= hash then return {'CONFLICT'} end
-  if TERMINAL[known[1]] then return {'FINISHED', known[4]} end
+  if TERMINAL[known[1]] then return {'FINISHED', reply_of(call, KEYS[3])} end
   return {'EXISTS', known[3]}
 end
 
@@ -21,7 +21,9 @@ end
 local backlog = redis.call('XLEN', requests)
 if limit > 0 and backlog >= limit then return {'OVERLOADED', backlog} end
 
-local entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested', 'correlationId', id, 'event', event)
+-- `ledger` says that there is one: a request without it comes from a producer that knows no ledger.
+local entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested', 'correlationId', id, 'ledger', 1,
+  'event', event)
 redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class, 'mailbox', ARGV[7],
   'deadline', deadline, 'fence', next_fence(), 'starts', 0, 'publishedAt', now_ms())
 keep_while_open(call, deadline)

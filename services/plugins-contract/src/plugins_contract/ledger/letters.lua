@@ -4,9 +4,5 @@
 local function stands(dead, letter, event)
   local rows = redis.call('XRANGE', dead, letter, letter)
   if #rows == 0 then return false end
-  local fields = rows[1][2]
-  for i = 1, #fields, 2 do
-    if fields[i] == 'event' then return fields[i + 1] == event end
-  end
-  return event == ''
+  return (field_of(rows[1][2], 'event') or '') == event
 end

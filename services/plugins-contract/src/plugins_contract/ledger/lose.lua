@@ -1,13 +1,13 @@
 -- LOSE: end a call that is lost, if it still is: a worker may have put it back or ended it since the audit.
 -- KEYS call, requests, channel, mailbox
--- ARGV id, group, silentMs, loss, state, reply
--- -> {'ENDED'} | {'FINISHED', reply} | {'FOUND'}
+-- ARGV id, group, silentMs, loss, state, reply, toolCallId
+-- -> {'ENDED'} | {'FINISHED', reply ('': it is lost)} | {'FOUND'}
 local call, requests, channel, mailbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
-local known = redis.call('HMGET', call, 'state', 'entry', 'renewedAt', 'reply')
-if known[4] then return {'FINISHED', known[4]} end
+local known = redis.call('HMGET', call, 'state', 'entry', 'renewedAt')
+if TERMINAL[known[1]] then return {'FINISHED', reply_of(call, channel)} end
 if loss(requests, ARGV[2], known, tonumber(ARGV[3]), delivered_up_to(requests, ARGV[2])) ~= ARGV[4] then
   return {'FOUND'}
 end
-finish(call, requests, channel, mailbox, ARGV[2], known[2], ARGV[1], ARGV[5], ARGV[6])
+finish(call, requests, channel, mailbox, ARGV[2], known[2], ARGV[1], ARGV[7], ARGV[5], ARGV[6])
 return {'ENDED'}

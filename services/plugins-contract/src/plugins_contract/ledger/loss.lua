@@ -26,12 +26,11 @@ local function out_of_reach(requests, group, entry, delivered)
   return delivered and not later(entry, delivered) and not pending_owner(requests, group, entry)
 end
 
--- 'MISSING': there is no ledger. 'VANISHED': not begun, and its request is out of reach. 'STRANDED': begun, its worker
+-- Of a call that has not ended. 'MISSING': there is no ledger. 'VANISHED': not begun, and its request is out of reach. 'STRANDED': begun, its worker
 -- has not been heard of for `silent_ms`, and its request is out of reach. nil: nothing is lost, or not for certain.
 local function loss(requests, group, known, silent_ms, delivered)
   local state, entry, renewed_at = known[1], known[2], known[3]
   if not state then return 'MISSING' end
-  if TERMINAL[state] then return nil end
   if state == 'started' and now_ms() - tonumber(renewed_at or 0) <= silent_ms then return nil end
   if not out_of_reach(requests, group, entry, delivered) then return nil end
   return state == 'published' and 'VANISHED' or 'STRANDED'

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState, ToolOutcome
 
 
@@ -30,7 +31,7 @@ class AlreadyFinished:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """ENQUEUE: another request bears this correlation id."""
+    """ENQUEUE, ADOPT: another request bears this correlation id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,14 @@ class Overloaded:
 
 
 Enqueued = Queued | AlreadyQueued | AlreadyFinished | Conflict | Overloaded
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """ADOPT: it has a ledger, and these are frozen there. START says what is to be done."""
+
+    execution_class: ExecutionClass
+    deadline: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +86,18 @@ class Exhausted:
 
 @dataclass(frozen=True, slots=True)
 class NothingToDo:
-    """START: another worker has it, it is finished, or its deadline passed. `why` is for logs."""
+    """START, ADOPT: another worker has it, it is finished, or its deadline passed. `why` is for logs."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoLedger:
-    """START: the ledger does not know this call; nobody can tell what became of it before."""
+    """START, ADOPT: the ledger does not know this call; nobody can tell what became of it before."""
 
 
 Started = Run | Abandoned | CancelledBefore | Exhausted | NothingToDo | NoLedger
+Adoption = Adopted | Conflict | NoLedger | NothingToDo
 
 
 @dataclass(frozen=True, slots=True)

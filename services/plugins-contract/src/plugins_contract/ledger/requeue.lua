@@ -13,7 +13,8 @@ if not stands(dead, ARGV[1], ARGV[2]) then return {'GONE'} end
 if redis.call('EXISTS', requests) == 0 then
   redis.call('XGROUP', 'CREATE', requests, ARGV[4], '0', 'MKSTREAM')
 end
-entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested', 'correlationId', ARGV[3], 'event', ARGV[5])
+entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested', 'correlationId', ARGV[3], 'ledger', 1,
+  'event', ARGV[5])
 redis.call('HSET', call, 'state', 'published', 'hash', ARGV[6], 'entry', entry, 'class', ARGV[7], 'mailbox', ARGV[9],
   'deadline', ARGV[8], 'fence', next_fence(), 'starts', 0, 'publishedAt', now_ms(), 'requeuedFrom', ARGV[10])
 keep_while_open(call, ARGV[8])

@@ -1,18 +1,25 @@
 -- START: the durable mark before any byte goes to an MCP server. Raises the fence; the lease runs from here.
 -- KEYS call, requests, channel, mailbox
--- ARGV id, group, consumer, entry, token, maxStarts, expiredReply, startedReplyPrefix, leaseMs
+-- ARGV id, group, consumer, entry, token, maxStarts, expiredReply, startedReplyPrefix, leaseMs, toolCallId, lostReply
 -- A token names one delivery: the same token again (its reply was lost) gets the same answer.
 -- -> {'RUN', fence, starts} | {'ABANDONED', fence, starts} | {'CANCELLED', fence, starts} | {'EXHAUSTED', fence, starts}
 --  | {'FINISHED', state} | {'EXPIRED'} | {'NOT_OWNER'} | {'MISSING'}
 local call, requests, channel, mailbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, group, consumer, entry, token, max_starts = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 
-local known = redis.call('HMGET', call, 'state', 'class', 'deadline', 'fence', 'starts', 'token', 'verdict', 'reply', 'entry', 'cancel', 'owner', 'renewedAt')
+local known = redis.call('HMGET', call, 'state', 'class', 'deadline', 'fence', 'starts', 'token', 'verdict', 'entry', 'cancel', 'owner', 'renewedAt')
+local tool_call_id = ARGV[10]
 local state, class, deadline, starts = known[1], known[2], tonumber(known[3]), tonumber(known[5])
 if not state then return {'MISSING'} end
 
 if TERMINAL[state] then
-  ring(mailbox, id, known[8])
+  -- Whoever asked again hears it again; a channel that was lost says that it was.
+  local reply = reply_of(call, channel)
+  if reply == '' then
+    answer(call, channel, mailbox, id, tool_call_id, ARGV[11])
+  else
+    ring(channel, mailbox, id, reply)
+  end
   forget_entry(requests, group, entry)
   return {'FINISHED', state}
 end
@@ -24,7 +31,7 @@ if known[6] == token then
   return {known[7], tonumber(known[4]), starts}
 end
 
-if known[9] ~= entry then
+if known[8] ~= entry then
   -- The same call stands in the stream a second time: the other entry carries it.
   forget_entry(requests, group, entry)
   return {'NOT_OWNER'}
@@ -32,9 +39,9 @@ end
 
 -- Begun, and yet delivered for the first time: the group's pending list was lost under a running call. While the lease
 -- of its worker runs it goes back to that worker, with as much of the lease as is left.
-local unheard_ms = math.max(0, now_ms() - tonumber(known[12] or 0))
-if state == 'started' and deliveries == 1 and known[11] ~= consumer and unheard_ms < tonumber(ARGV[9]) then
-  redis.call('XCLAIM', requests, group, known[11], 0, entry, 'IDLE', unheard_ms, 'JUSTID')
+local unheard_ms = math.max(0, now_ms() - tonumber(known[11] or 0))
+if state == 'started' and deliveries == 1 and known[10] ~= consumer and unheard_ms < tonumber(ARGV[9]) then
+  redis.call('XCLAIM', requests, group, known[10], 0, entry, 'IDLE', unheard_ms, 'JUSTID')
   return {'NOT_OWNER'}
 end
 
@@ -42,28 +49,26 @@ local fence = next_fence(known[4])
 redis.call('HSET', call, 'fence', fence)
 redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID')
 
-if state == 'started' then note(call, 'lost', known[11] or '') end
+if state == 'started' then note(call, 'lost', known[10] or '') end
 
-local function answer(verdict)
+local function say(verdict)
   redis.call('HSET', call, 'owner', consumer, 'token', token, 'verdict', verdict)
   return {verdict, fence, starts}
 end
 
 -- Started before by somebody who is gone. Whether it took effect nobody can tell: only what is repeatable runs again.
-if state == 'started' and class ~= 'repeatable' then return answer('ABANDONED') end
-if known[10] then return answer('CANCELLED') end
-if starts >= max_starts then return answer('EXHAUSTED') end
+if state == 'started' and class ~= 'repeatable' then return say('ABANDONED') end
+if known[9] then return say('CANCELLED') end
+if starts >= max_starts then return say('EXHAUSTED') end
 
 if now_ms() >= deadline then
-  finish(call, requests, channel, mailbox, group, entry, id, 'expired', ARGV[7])
+  finish(call, requests, channel, mailbox, group, entry, id, tool_call_id, 'expired', ARGV[7])
   return {'EXPIRED'}
 end
 
 starts = redis.call('HINCRBY', call, 'starts', 1)
 note(call, 'started', consumer)
 redis.call('HSET', call, 'state', 'started', 'startedAt', now_ms(), 'renewedAt', now_ms())
-local started = ARGV[8] .. starts .. '}'
-redis.call('XADD', channel, '*', 'reply', started)
+tell(channel, mailbox, id, tool_call_id, 'started', ARGV[8] .. starts .. '}')
 redis.call('PEXPIREAT', channel, deadline + 86400000)
-ring(mailbox, id, started)
-return answer('RUN')
+return say('RUN')

@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from plugins_contract.outcomes import CallFinished, CallReply, ToolOutcome
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallFinished, CallReply, CallState, ToolOutcome
 
 _reply_decoder = msgspec.json.Decoder[CallReply](CallReply)
 
@@ -23,13 +24,25 @@ def decode_reply(data: bytes) -> CallReply:
     return _reply_decoder.decode(data)
 
 
-def decode_outcome(data: bytes) -> ToolOutcome:
-    """The outcome in a terminal reply.
+LOST_REPLY = encode_reply(
+    CallFinished(
+        ToolOutcome.failure(
+            CallState.UNKNOWN,
+            ErrorCode.LOST,
+            "it has ended, and Redis lost its reply; whether it took effect is not known",
+        )
+    )
+)
+"""Stands for the reply of a finished call whose channel is gone."""
+
+
+def finished(data: bytes) -> ToolOutcome:
+    """The outcome in a terminal reply; where there is none any more, that it was lost.
 
     Raises:
         msgspec.DecodeError: it is no terminal reply.
     """
-    reply = decode_reply(data)
+    reply = decode_reply(data or LOST_REPLY)
     if not isinstance(reply, CallFinished):
         raise msgspec.ValidationError("the stored reply of a finished call is not terminal")
     return reply.outcome

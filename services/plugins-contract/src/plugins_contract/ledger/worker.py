@@ -7,8 +7,8 @@ from typing import Any
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies, scripts
-from plugins_contract.ledger.wire import encode_reply, unexpected
-from plugins_contract.messages import ToolCallRequested, encode_request
+from plugins_contract.ledger.wire import LOST_REPLY, encode_reply, unexpected
+from plugins_contract.messages import ExecutionClass, ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallState, ToolOutcome
 
 LEASE_MS = 10_000
@@ -31,6 +31,46 @@ class WorkerLedger:
     def __init__(self, redis: scripts.AsyncCommands, keys: Keys) -> None:
         self._redis = redis
         self._keys = keys
+
+    async def adopt(self, delivery: Delivery, *, timeout_ms: int) -> replies.Adoption:
+        """Give a request of another producer its ledger, once; with deadline 0 it gets `timeout_ms` from now on.
+
+        What is not known of a call that may have been begun before is lost, as in START.
+        """
+        request = delivery.request
+        answer = await scripts.run(
+            self._redis,
+            "adopt",
+            [self._keys.call(request.correlation_id), self._keys.requests, request.response_channel],
+            [
+                GROUP,
+                delivery.consumer,
+                delivery.entry,
+                arguments_hash(request.tool_name, request.arguments),
+                request.execution_class,
+                request.deadline or "",
+                timeout_ms,
+                request.mailbox,
+                request.server,
+                request.tool,
+            ],
+        )
+        match answer:
+            case [b"ADOPTED", execution_class, deadline]:
+                return replies.Adopted(ExecutionClass(execution_class.decode()), int(deadline))
+            case [b"CONFLICT"]:
+                return replies.Conflict()
+            case [b"MISSING"]:
+                return replies.NoLedger()
+            case [b"NOT_OWNER"]:
+                return replies.NothingToDo("another worker has it")
+            case _:
+                raise unexpected("ADOPT", answer)
+
+    async def adopted_tool(self, correlation_id: str) -> tuple[str, str] | None:
+        """Server and tool of a call that some worker has adopted."""
+        known = await self._redis.execute_command("HMGET", self._keys.call(correlation_id), "server", "tool")
+        return (known[0].decode(), known[1].decode()) if known[0] else None
 
     async def start(
         self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome, lease_ms: int = LEASE_MS
@@ -55,6 +95,8 @@ class WorkerLedger:
                 encode_reply(CallFinished(expired)),
                 b'{"kind":"started","attempt":',
                 lease_ms,
+                request.tool_call_id,
+                LOST_REPLY,
             ],
         )
         match answer:
@@ -82,8 +124,8 @@ class WorkerLedger:
         answer = await scripts.run(
             self._redis,
             "progress",
-            [self._keys.call(request.correlation_id), request.response_channel, request.mailbox],
-            [request.correlation_id, fence, encode_reply(progress)],
+            [self._keys.call(request.correlation_id), request.response_channel, _mailbox(request)],
+            [request.correlation_id, fence, encode_reply(progress), request.tool_call_id],
         )
         return answer[0] == b"OK"
 
@@ -109,6 +151,7 @@ class WorkerLedger:
                 dead_reason,
                 encode_request(request) if dead_reason else b"",
                 delivery.consumer,
+                request.tool_call_id,
             ],
         )
         match answer:
@@ -141,11 +184,27 @@ class WorkerLedger:
         )
         return answer[0] == b"OK"
 
-    async def bury(self, entry: str, reason: str, event: bytes, correlation_id: str = "") -> None:
-        """Move an entry that cannot even be read to the dead letters. When its call is known, it is answered so."""
-        call = self._keys.call(correlation_id)
-        mailbox = await self._redis.execute_command("HGET", call, "mailbox")
-        outcome = ToolOutcome.failure(CallState.DEAD, ErrorCode.UNKNOWN_ERROR, f"no worker can read it: {reason}")
+    async def bury(
+        self,
+        entry: str,
+        reason: str,
+        event: bytes,
+        correlation_id: str = "",
+        *,
+        code: ErrorCode = ErrorCode.UNKNOWN_ERROR,
+        tool_call_id: str = "",
+        enqueued: bool = True,
+        channel: str = "",
+        mailbox: str = "",
+    ) -> None:
+        """Move an entry that cannot be handled to the dead letters. When its call is known, it is answered so.
+
+        One that was not `enqueued` by an engine is answered though no ledger knows it: in `channel` as well, and with a
+        ring in `mailbox`.
+        """
+        call, response = self._keys.call(correlation_id), self._keys.response(correlation_id)
+        known = await self._redis.execute_command("HGET", call, "mailbox")
+        outcome = ToolOutcome.failure(CallState.DEAD, code, f"it was not run: {reason}")
         await scripts.run(
             self._redis,
             "bury",
@@ -153,10 +212,21 @@ class WorkerLedger:
                 self._keys.requests,
                 self._keys.dead,
                 call,
-                self._keys.response(correlation_id),
-                mailbox.decode() if mailbox else self._keys.mailbox("nobody"),
+                response,
+                known.decode() if known else mailbox or response,
+                channel or response,
             ],
-            [GROUP, entry, reason, event, correlation_id, encode_reply(CallFinished(outcome))],
+            [
+                GROUP,
+                entry,
+                reason,
+                event,
+                correlation_id,
+                encode_reply(CallFinished(outcome)),
+                outcome.state,
+                tool_call_id,
+                int(enqueued),
+            ],
         )
 
     async def retire(self, consumer: str, *, lease_ms: int) -> bool:
@@ -172,8 +242,13 @@ class WorkerLedger:
             self._keys.call(request.correlation_id),
             self._keys.requests,
             request.response_channel,
-            request.mailbox,
+            _mailbox(request),
         ]
+
+
+def _mailbox(request: ToolCallRequested) -> str:
+    """The key of its doorbell; for a caller without one its channel, which the scripts take to be none."""
+    return request.mailbox or request.response_channel
 
 
 def renew_each(

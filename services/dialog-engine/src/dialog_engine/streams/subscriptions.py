@@ -1,0 +1,89 @@
+"""Who in this engine waits for which tool call: what the relay and the mailbox hear of it goes there."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+
+from dialog_engine.model import CallUpdate
+from dialog_engine.streams import updates
+from dialog_engine.streams.refusals import Rejected
+from plugins_contract.ledger.replies import Enqueued, Loss
+from plugins_contract.outcomes import CallFinished, CallReply
+
+
+@dataclass(frozen=True, slots=True)
+class CallLost:
+    """The audit found that Redis has lost something of this call; it says so again and again while it is so."""
+
+    correlation_id: str
+    loss: Loss
+
+
+News = CallUpdate | CallLost
+Deliver = Callable[[News], None]
+"""Takes what is heard of a call. It must not wait."""
+
+
+@dataclass(slots=True, eq=False)
+class _Subscription:
+    deliver: Deliver
+    heard_at: float
+
+
+class Subscriptions:
+    """The calls that are waited for. Of two subscriptions to one call the later one counts."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, _Subscription] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __contains__(self, correlation_id: str) -> bool:
+        return correlation_id in self._calls
+
+    @contextlib.contextmanager
+    def subscribed(self, correlation_ids: Iterable[str], deliver: Deliver) -> Generator[None]:
+        """Deliver what is heard of these calls while the context is open, or until their terminal reply."""
+        now = asyncio.get_running_loop().time()
+        ours = {correlation_id: _Subscription(deliver, now) for correlation_id in correlation_ids}
+        self._calls.update(ours)
+        try:
+            yield
+        finally:
+            for correlation_id, subscription in ours.items():
+                # A later subscription may have taken the place of this one.
+                if self._calls.get(correlation_id) is subscription:
+                    del self._calls[correlation_id]
+
+    def enqueued(self, correlation_id: str, answer: Enqueued | Rejected) -> bool:
+        """What became of the request of a call. Returns whether the call is waited for."""
+        subscription = self._calls.get(correlation_id)
+        if subscription is not None:
+            subscription.deliver(updates.of_enqueued(correlation_id, answer))
+        return subscription is not None
+
+    def replied(self, correlation_id: str, reply: CallReply) -> None:
+        """A message of the response channel came; after the terminal one the call is not waited for any more."""
+        subscription = self._calls.get(correlation_id)
+        if subscription is None:
+            return
+        subscription.heard_at = asyncio.get_running_loop().time()
+        subscription.deliver(updates.of_reply(correlation_id, reply))
+        if isinstance(reply, CallFinished):
+            self._calls.pop(correlation_id, None)
+
+    def lost(self, correlation_id: str, loss: Loss) -> None:
+        """The audit found the call lost."""
+        if subscription := self._calls.get(correlation_id):
+            subscription.deliver(CallLost(correlation_id, loss))
+
+    def quiet_for(self, seconds: float) -> list[str]:
+        """The calls that were not heard of for longer."""
+        since = asyncio.get_running_loop().time() - seconds
+        return [call for call, subscription in self._calls.items() if subscription.heard_at < since]
+
+    def all(self) -> list[str]:
+        """The calls that are waited for."""
+        return list(self._calls)

@@ -1,0 +1,33 @@
+-- ADOPT: give a request that another producer put on the stream the ledger that ENQUEUE gives to those of engines. The
+-- entry itself is the publication: it needs no ledger until it is begun, and START leaves two traces, ledger and channel.
+-- KEYS call, requests, channel
+-- ARGV group, consumer, entry, argumentsHash, executionClass, deadline ('': none), timeoutMs, mailbox ('': none), server,
+-- tool
+-- -> {'ADOPTED', executionClass, deadline}: as they are frozen, now or before
+--  | {'CONFLICT'}: another request bears this id, or its channel is no stream
+--  | {'MISSING'}: it may have been begun, and Redis has lost its ledger
+--  | {'NOT_OWNER'}
+local call, requests, channel = KEYS[1], KEYS[2], KEYS[3]
+local group, consumer, entry, hash, class, deadline = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+
+local owner, deliveries = pending_owner(requests, group, entry)
+if owner ~= consumer then return {'NOT_OWNER'} end
+if deadline == '' then deadline = now_ms() + tonumber(ARGV[7]) end
+
+local known = redis.call('HMGET', call, 'state', 'hash', 'class', 'deadline')
+if known[1] then
+  if known[2] and known[2] ~= hash then return {'CONFLICT'} end
+  return {'ADOPTED', known[3] or class, tostring(known[4] or deadline)}
+end
+
+local told = redis.pcall('XLEN', channel)
+if type(told) == 'table' then return {'CONFLICT'} end
+-- A channel is begun with its call. Where both have lived out their days nothing can be told of what was delivered before.
+local written_at = tonumber(string.match(entry, '%d+'))
+if told > 0 or (deliveries > 1 and now_ms() - written_at > 86400000) then return {'MISSING'} end
+
+redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class, 'mailbox', ARGV[8],
+  'server', ARGV[9], 'tool', ARGV[10], 'deadline', deadline, 'fence', next_fence(), 'starts', 0,
+  'publishedAt', now_ms())
+keep_while_open(call, deadline)
+return {'ADOPTED', class, tostring(deadline)}

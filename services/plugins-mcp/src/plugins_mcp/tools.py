@@ -1,0 +1,48 @@
+"""Which server and which tool a name means that models and other producers know."""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+
+import msgspec
+
+from plugins_contract.catalogue import ServerCatalogue, ToolEntry
+from plugins_contract.keys import Keys
+from plugins_contract.ledger.scripts import AsyncCommands
+from plugins_mcp.mcp import McpServers
+from plugins_mcp.ports import NamedTools
+
+CONNECT_SECONDS = 5.0
+"""How long servers that were not tried yet are waited for: not so long that the lease of the request runs out."""
+
+
+class CatalogueTools(NamedTools):
+    """Looks into this worker's own catalogue, and for what it has not got into those that all workers publish."""
+
+    def __init__(self, servers: McpServers, redis: AsyncCommands, keys: Keys) -> None:
+        self._servers = servers
+        self._redis = redis
+        self._keys = keys
+
+    def own(self, name: str) -> ToolEntry | None:
+        return _find(name, self._servers.catalogues().values())
+
+    async def find(self, name: str) -> ToolEntry | None:
+        if entry := await self._published(name):
+            return entry
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._servers.tried()
+        return self.own(name)
+
+    async def _published(self, name: str) -> ToolEntry | None:
+        servers = await self._redis.execute_command("SMEMBERS", self._keys.catalogue)
+        for server in sorted(servers):
+            data = await self._redis.execute_command("HGET", self._keys.catalogue_of(server.decode()), "catalogue")
+            if data and (entry := _find(name, [msgspec.json.decode(data, type=ServerCatalogue)])):
+                return entry
+        return None
+
+
+def _find(name: str, catalogues: Iterable[ServerCatalogue]) -> ToolEntry | None:
+    return next((tool for catalogue in catalogues for tool in catalogue.tools if tool.name == name), None)

@@ -1,0 +1,403 @@
+"""The leases of engines that share a database, adoption, and the fence of each turn: on both databases."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dialog_engine.errors import TurnFencedError, TurnRunningError
+from dialog_engine.model import ApprovalStatus, Turn
+from dialog_engine.storage.engines import LONG_MS
+from dialog_engine.tool_calls.questions import Decision
+from plugins_contract.ids import new_id
+from plugins_contract.messages import EVENT_TYPE, decode_request
+from tests.support.beginnings import begin
+from tests.support.engine_stores import (
+    DIALECTS,
+    LEASE_MS,
+    OUTCOME,
+    EngineStore,
+    OpenDatabase,
+    mailbox_of,
+    opener,
+    requested,
+    tool_call,
+)
+
+pytestmark = pytest.mark.anyio
+
+APPROVED = Decision(status=ApprovalStatus.APPROVED, at=1)
+
+
+@pytest.fixture(params=DIALECTS)
+def open_database(request: pytest.FixtureRequest, tmp_path: Path) -> OpenDatabase:
+    return opener(request.param, tmp_path / "engine.sqlite3", request)
+
+
+@pytest.fixture
+async def engines(open_database: OpenDatabase) -> AsyncGenerator[Callable[[str], EngineStore]]:
+    """Engines on one database, by their ids."""
+    async with open_database(pool_size=6) as database:
+        yield lambda engine_id: EngineStore(database, engine_id)
+
+
+@pytest.fixture
+async def a(engines: Callable[[str], EngineStore]) -> EngineStore:
+    return await registered(engines("a"))
+
+
+@pytest.fixture
+async def b(engines: Callable[[str], EngineStore]) -> EngineStore:
+    return await registered(engines("b"))
+
+
+async def registered(store: EngineStore) -> EngineStore:
+    await store.engines.register(LEASE_MS)
+    return store
+
+
+async def column(store: EngineStore, name: str, turn: Turn) -> Any:
+    [(value,)] = await store.database.read(f"SELECT {name} FROM turns WHERE turn_id = $1", turn.turn_id)  # noqa: S608
+    return value
+
+
+async def change(store: EngineStore, sql: str, *values: object) -> None:
+    await store.database.write(lambda tx: tx.execute(sql, *values))
+
+
+async def taken_over(dead: EngineStore, by: EngineStore) -> Turn:
+    """The only turn of an engine, adopted by another."""
+    [adopted] = await by.engines.adopt(await by.seen(dead), 16)
+    return adopted.turn
+
+
+# --- Leases ---
+
+
+async def test_an_engine_is_seen_by_the_others_and_renews_its_lease_on_the_clock_of_the_database(
+    a: EngineStore, b: EngineStore
+) -> None:
+    seen = await b.seen(a)
+    assert not seen.released
+    [(left,)] = await a.database.read("SELECT lease_until - now_ms() FROM engines WHERE engine_id = 'a'")
+    assert 0 < left <= LEASE_MS
+
+    await a.engines.renew(2 * LEASE_MS, ())
+    assert (await b.seen(a)).lease_until > seen.lease_until
+    assert {each.engine_id for each in await a.engines.others()} == {"b"}
+
+
+async def test_an_engine_learns_whether_its_earlier_life_ended_in_good_order(a: EngineStore) -> None:
+    assert not await a.engines.register(LEASE_MS)
+    await a.engines.release()
+    assert await a.engines.register(LEASE_MS)
+    assert not await a.engines.register(LEASE_MS)
+
+
+async def test_a_released_lease_is_seen_as_one(a: EngineStore, b: EngineStore) -> None:
+    await a.engines.release()
+    assert (await b.seen(a)).released
+
+
+async def test_a_renewal_returns_the_running_turns_of_this_engine(a: EngineStore, b: EngineStore) -> None:
+    turn = await begin(a.turns, "ada", None, "Hi")
+    await begin(b.turns, "ada", None, "Hi")
+    await a.end(await begin(a.turns, "ada", None, "Hi"))
+    [owned] = await a.engines.renew(LEASE_MS, ())
+
+    assert (owned.turn_id, owned.epoch, owned.stop_requested) == (turn.turn_id, 1, False)
+
+
+async def test_a_stop_is_requested_by_any_engine_and_found_by_the_owner(a: EngineStore, b: EngineStore) -> None:
+    turn = await begin(a.turns, "ada", None, "Hi")
+    assert await a.engines.stop_requests() == []
+
+    assert await b.turns.request_stop(turn.turn_id) == "a"
+
+    assert await a.engines.stop_requests() == [turn.turn_id]
+    assert await b.engines.stop_requests() == []
+    [owned] = await a.engines.renew(LEASE_MS, ())
+    assert owned.stop_requested
+    [adopted] = await b.engines.adopt(await b.seen(a), 16)
+    assert adopted.stopped
+    await b.end(adopted.turn)
+    assert await a.turns.request_stop(turn.turn_id) is None
+
+
+async def test_a_renewal_forgets_messages_whose_clients_went_away(a: EngineStore, b: EngineStore) -> None:
+    session = (await begin(a.turns, "ada", None, "Hi")).session_id
+    waiting = [Turn(new_id(), session, "ada") for _ in range(3)]
+    for store, turn in zip((a, a, b), waiting, strict=True):
+        with pytest.raises(TurnRunningError):
+            await store.turns.begin(turn, "Next", queue=True)
+
+    await a.engines.renew(LEASE_MS, {waiting[1].turn_id})
+
+    left = await a.database.read("SELECT turn_id FROM waiting_turns ORDER BY seq")
+    assert left == [(waiting[1].turn_id,), (waiting[2].turn_id,)]
+    await a.engines.register(LEASE_MS)  # a new life of the engine: nobody waits there
+    assert await a.database.read("SELECT turn_id FROM waiting_turns") == [(waiting[2].turn_id,)]
+
+
+# --- Adoption ---
+
+
+async def test_only_the_turns_of_an_engine_whose_lease_is_as_it_was_seen_are_adopted(
+    a: EngineStore, b: EngineStore
+) -> None:
+    turn = await begin(a.turns, "ada", None, "Hi", "trace")
+    seen = await b.seen(a)
+    await a.engines.renew(LEASE_MS + 1000, ())
+    assert await b.engines.adopt(seen, 16) == []
+    assert await b.engines.remove(seen) == []
+    assert await a.engines.fenced([turn]) == []
+
+    adopted = await taken_over(a, b)
+
+    assert (adopted.turn_id, adopted.session_id, adopted.subject) == (turn.turn_id, turn.session_id, "ada")
+    assert (adopted.epoch, adopted.traceparent) == (2, "trace")
+    assert await a.engines.fenced([turn]) == [turn.turn_id]
+    assert await b.engines.fenced([adopted]) == []
+    assert await b.engines.fenced([turn]) == [turn.turn_id]  # its earlier epoch
+
+
+async def test_a_deleted_turn_is_fenced(a: EngineStore) -> None:
+    turn = await begin(a.turns, "ada", None, "Hi")
+    assert await a.engines.fenced([turn, Turn("gone", "s", "ada")]) == ["gone"]
+    assert len(await a.engines.fenced([Turn(str(n), "s", "ada") for n in range(1100)])) == 1100
+
+
+async def test_no_more_turns_are_adopted_at_once_than_asked_for_and_the_oldest_first(
+    a: EngineStore, b: EngineStore
+) -> None:
+    turns = [await begin(a.turns, "ada", None, f"Hi {n}") for n in range(7)]
+    for n, turn in enumerate(turns):
+        await change(a, "UPDATE turns SET created_at = $1 WHERE turn_id = $2", n, turn.turn_id)
+    seen, adopted = await b.seen(a), list[str]()
+
+    while some := await b.engines.adopt(seen, 3):
+        assert len(some) <= 3
+        adopted += sorted((each.turn.turn_id for each in some), key=[turn.turn_id for turn in turns].index)
+    assert adopted == [turn.turn_id for turn in turns]
+
+
+async def test_each_turn_is_adopted_by_exactly_one_of_several_engines_that_adopt_at_once(
+    a: EngineStore, engines: Callable[[str], EngineStore]
+) -> None:
+    turns = {(await begin(a.turns, "ada", None, "Hi")).turn_id for _ in range(60)}
+    others = [await registered(engines(f"other {n}")) for n in range(4)]
+    seen = await others[0].seen(a)
+
+    async def adopt_all(store: EngineStore) -> list[str]:
+        mine: list[str] = []
+        while some := await store.engines.adopt(seen, 4):
+            mine += [each.turn.turn_id for each in some]
+        await store.engines.remove(seen)
+        return mine
+
+    found = [each for mine in await asyncio.gather(*map(adopt_all, others)) for each in mine]
+    assert sorted(found) == sorted(turns)
+    assert await a.database.read("SELECT min(epoch), max(epoch) FROM turns") == [(2, 2)]
+
+
+async def test_an_engine_takes_up_its_own_turns_in_a_new_epoch(a: EngineStore, b: EngineStore) -> None:
+    first, second = [await begin(a.turns, "ada", None, "Hi") for _ in range(2)]
+    await begin(b.turns, "ada", None, "Hi")
+
+    [one] = await a.engines.adopt_own([second.turn_id])
+    assert (one.turn.turn_id, one.turn.epoch) == (second.turn_id, 2)
+    everything = {each.turn.turn_id: each.turn.epoch for each in await a.engines.adopt_own(None)}
+    assert everything == {first.turn_id: 2, second.turn_id: 3}
+
+
+async def test_deaths_in_a_row_are_counted_until_the_turn_comes_any_further(a: EngineStore) -> None:
+    turn = await begin(a.turns, "ada", None, "Hi")
+
+    async def next_life(*, released: bool = False) -> int:
+        nonlocal turn
+        [adopted] = await a.engines.adopt_own(None, released=released)
+        turn = adopted.turn
+        return adopted.crashes
+
+    assert [await next_life() for _ in range(3)] == [1, 2, 3]
+    await a.calls.open_calls(turn)  # a look is no step
+    assert await next_life() == 4
+    await a.add_round(turn, tool_call())
+    assert await next_life() == 1
+    assert await next_life(released=True) == 0
+    assert [await next_life() for _ in range(2)] == [1, 2]
+    await change(a, "UPDATE turns SET owned_since = now_ms() - $1", LONG_MS)
+    assert await next_life() == 0
+    await change(a, "UPDATE turns SET crashes = 3, owned_since = now_ms() - $1", LONG_MS - 10_000)
+    assert await next_life() == 4
+
+
+async def test_a_turn_of_an_engine_that_went_down_in_good_order_has_no_crash(a: EngineStore, b: EngineStore) -> None:
+    await begin(a.turns, "ada", None, "Hi")
+    await a.engines.release()
+    [adopted] = await b.engines.adopt(await b.seen(a), 16)
+    assert adopted.crashes == 0
+
+
+async def test_the_outbox_rows_of_an_adopted_turn_move_with_it(a: EngineStore, b: EngineStore) -> None:
+    turn = await begin(a.turns, "ada", None, "Hi")
+    published, waiting, answered = tool_call(), tool_call(), tool_call()
+    await a.add_round(turn, published, waiting, answered)
+    rows = {row.event_id: row for row in await a.outbox.waiting(9)}
+    await a.outbox.published([rows[published.correlation_id]])
+    await a.outbox.postpone(rows[waiting.correlation_id], "no", 600_000)
+    await a.calls.add_result(turn, answered, OUTCOME)
+    other = await begin(a.turns, "ada", None, "Another")
+    await a.add_round(other, left := tool_call())
+
+    await change(a, "UPDATE turns SET created_at = created_at - 1000 WHERE turn_id = $1", turn.turn_id)
+    [adopted] = await b.engines.adopt(await b.seen(a), 1)
+
+    assert adopted.turn.turn_id == turn.turn_id
+    assert [row.event_id for row in adopted.rows] == [waiting.correlation_id, answered.correlation_id]
+    assert decode_request(adopted.rows[0].payload).mailbox == mailbox_of("b")
+    assert list(await b.outbox.waiting(9)) == [*adopted.rows]
+    assert [row.event_id for row in await b.outbox.unanswered()] == [published.correlation_id]
+    assert [row.event_id for row in await a.outbox.waiting(9)] == [left.correlation_id]
+    opened = {each.request.correlation_id: each.request for each in await b.calls.open_calls(adopted.turn)}
+    assert opened[waiting.correlation_id].mailbox == mailbox_of("b")
+    assert opened[published.correlation_id].mailbox == mailbox_of("a")  # it is answered in its response channel
+
+
+async def test_a_request_that_this_release_cannot_read_moves_as_it_is(a: EngineStore, b: EngineStore) -> None:
+    turn = await begin(a.turns, "ada", None, "Hi")
+    await a.add_round(turn, tool_call())
+    await change(a, "UPDATE outbox SET payload = $1", b"{}")
+    [adopted] = await b.engines.adopt(await b.seen(a), 1)
+    assert [row.payload for row in adopted.rows] == [b"{}"]
+
+
+# --- Engines that are removed ---
+
+
+async def test_facts_and_waiting_messages_of_an_engine_that_is_removed_are_seen_to(
+    a: EngineStore, b: EngineStore
+) -> None:
+    turn = await begin(a.turns, "ada", None, "Hi")
+    with pytest.raises(TurnRunningError):
+        await a.turns.begin(Turn(new_id(), turn.session_id, "ada"), "Next", queue=True)
+    seen = await b.seen(a)
+    assert await b.engines.remove(seen) == []  # it has a running turn
+
+    await a.end(turn)
+    [fact] = await b.engines.remove(seen)
+
+    assert (fact.event_type, fact.event_id) == ("TurnFinished", turn.turn_id)
+    assert [*await b.outbox.waiting(9)] == [fact]
+    assert await a.outbox.waiting(9) == []
+    assert await b.engines.others() == []
+    assert await b.database.read("SELECT count(*) FROM waiting_turns") == [(0,)]
+    assert await begin(b.turns, "ada", turn.session_id, "More")
+
+
+async def test_an_engine_that_was_removed_is_there_again_with_its_next_renewal(a: EngineStore, b: EngineStore) -> None:
+    await b.engines.remove(await b.seen(a))
+    assert await b.engines.others() == []
+
+    await a.engines.renew(LEASE_MS, ())
+    assert not (await b.seen(a)).released
+
+
+async def test_a_turn_that_a_removed_engine_began_before_it_died_is_adopted_too(a: EngineStore, b: EngineStore) -> None:
+    await b.engines.remove(await b.seen(a))
+    turn = await begin(a.turns, "ada", None, "Hi")  # it was only stopped for a while, and dies before it renews
+
+    assert (await taken_over(a, b)).turn_id == turn.turn_id
+    assert await b.engines.others() == []
+
+
+# --- The fence ---
+
+
+async def test_an_engine_that_lost_a_turn_writes_nothing_of_it(a: EngineStore, b: EngineStore) -> None:
+    turn = await begin(a.turns, "ada", None, "Hi")
+    call, asked = tool_call(), tool_call()
+    await a.add_round(turn, call, asked=[asked])
+    adopted = await taken_over(a, b)
+    offered, before = len(a.offered), await everything(b)
+
+    attempts: list[Callable[[], Awaitable[object]]] = [
+        lambda: a.add_round(turn, tool_call()),
+        lambda: a.calls.add_result(turn, call, OUTCOME),
+        lambda: a.end(turn, "From the past"),
+        lambda: a.approvals.close(turn, OUTCOME),
+        lambda: a.approvals.waiting(turn),
+        lambda: a.calls.open_calls(turn),
+        lambda: b.end(turn, "In an earlier epoch"),
+    ]
+    for attempt in attempts:
+        with pytest.raises(TurnFencedError):
+            await attempt()
+    assert await everything(b) == before
+    assert len(a.offered) == offered
+
+    # What was asked of a person is decided by whichever engine hears of it, and runs where the turn does.
+    [waiting] = await b.approvals.waiting(adopted)
+    assert await a.approvals.decide(turn.turn_id, waiting, APPROVED, lambda turn: requested(turn, asked), None)
+    assert len(a.offered) == offered
+    request = next(row for row in await b.outbox.waiting(9) if row.event_id == asked.correlation_id)
+    assert decode_request(request.payload).mailbox == mailbox_of("b")
+    assert await b.calls.add_result(adopted, call, OUTCOME)
+    assert await b.end(adopted) == 3
+
+
+async def everything(store: EngineStore) -> list[object]:
+    tables = ("turns", "messages", "tool_calls", "approvals", "outbox", "sessions")
+    return [sorted(map(repr, await store.database.read(f"SELECT * FROM {table}"))) for table in tables]  # noqa: S608
+
+
+async def test_an_ended_turn_is_written_by_nobody(a: EngineStore) -> None:
+    turn = await begin(a.turns, "ada", None, "Hi")
+    await a.end(turn)
+    for attempt in (a.add_round(turn, tool_call()), a.calls.open_calls(turn), a.approvals.waiting(turn)):
+        with pytest.raises(TurnFencedError):
+            await attempt
+
+
+async def test_a_turn_that_is_adopted_while_its_owner_writes_is_written_by_one_of_them(
+    a: EngineStore, b: EngineStore
+) -> None:
+    random.seed(1)
+    seen = await b.seen(a)
+    sides: set[str] = set()
+
+    async def answered(store: EngineStore, turn: Turn, correlation_id: str) -> str:
+        for each in await store.calls.open_calls(turn):  # the other one may have answered it
+            assert each.call.correlation_id == correlation_id
+            assert await store.calls.add_result(turn, each.call, OUTCOME)
+        await store.end(turn, store.engine_id)
+        return store.engine_id
+
+    async def adopter(correlation_id: str, looks: int) -> str:
+        for _ in range(looks):
+            await b.engines.others()
+        adopted = await b.engines.adopt(seen, 1)
+        return await answered(b, adopted[0].turn, correlation_id) if adopted else ""
+
+    for race in range(100):
+        turn = await begin(a.turns, "ada", None, "Hi")
+        await a.add_round(turn, call := tool_call())
+        results = await asyncio.gather(
+            answered(a, turn, call.correlation_id),
+            adopter(call.correlation_id, random.randrange(8)),
+            return_exceptions=True,
+        )
+        unexpected = [each for each in results if isinstance(each, Exception) and not isinstance(each, TurnFencedError)]
+        assert not unexpected, f"race {race}: {unexpected}"
+        writers = [message.content for message in await a.archive.messages(turn.session_id)][3:]
+        assert len(writers) == 1
+        assert writers[0] in results
+        sides.add(writers[0])
+        facts = await a.database.read(
+            "SELECT event_type, owner FROM outbox WHERE turn_id = $1 AND event_type <> $2", turn.turn_id, EVENT_TYPE
+        )
+        assert sorted(each for each, _ in facts) == ["ToolCallFinished", "TurnFinished"]
+    assert sides == {"a", "b"}

@@ -1,0 +1,245 @@
+"""ADOPT: a request of another producer gets its ledger before it is begun, and never when it may have been begun."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from plugins_contract.errors import ErrorCode
+from plugins_contract.ids import new_id
+from plugins_contract.ledger import Delivery, replies
+from plugins_contract.messages import ExecutionClass, encode_request
+from plugins_contract.outcomes import CallFinished, CallStarted, CallState
+from tests.support.ledger import DONE, EXPIRED, LEASE_MS, MINUTE_MS, Bench, above
+
+pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+
+DAY_MS = 24 * 60 * MINUTE_MS
+
+
+async def submitted(bench: Bench, execution_class: str = "once", *, deadline: int = 0, mailbox: str = "") -> Delivery:
+    """A request of another producer in the hands of consumer `a`, without a deadline."""
+    request = msgspec.structs.replace(await bench.request(execution_class), deadline=deadline, mailbox=mailbox)
+    await bench.submit(request)
+    return await bench.deliver("a")
+
+
+async def adopted(bench: Bench, delivery: Delivery, *, timeout_ms: int = MINUTE_MS) -> Delivery:
+    """The same with what is frozen."""
+    answer = await bench.adopt(delivery, timeout_ms=timeout_ms)
+    assert isinstance(answer, replies.Adopted)
+    request = msgspec.structs.replace(
+        delivery.request, deadline=answer.deadline, execution_class=answer.execution_class
+    )
+    return replace(delivery, request=request)
+
+
+async def test_an_adopted_call_runs_and_is_answered_in_its_channel_alone(bench: Bench) -> None:
+    delivery = await adopted(bench, await submitted(bench))
+    fence = await bench.run(delivery)
+    await bench.worker.complete(delivery, fence, DONE)
+
+    assert await bench.channel(delivery.request) == [CallStarted(1), CallFinished(DONE)]
+    assert await bench.mailbox() == []
+    assert (await bench.backlog(), await bench.pending()) == (0, [])
+
+
+async def test_a_producer_may_have_a_mailbox(bench: Bench) -> None:
+    delivery = await adopted(bench, await submitted(bench, mailbox=bench.keys.mailbox("engine-1")))
+    await bench.run(delivery)
+
+    assert [call for call, _ in await bench.mailbox()] == [delivery.request.correlation_id]
+
+
+async def test_the_time_of_a_call_runs_from_its_adoption_and_is_frozen(bench: Bench) -> None:
+    delivery = await submitted(bench)
+    before = await bench.now_ms()
+    first = await bench.adopt(delivery, timeout_ms=5_000)
+    assert isinstance(first, replies.Adopted)
+    assert before + 5_000 <= first.deadline <= await bench.now_ms() + 5_000
+
+    assert await bench.adopt(await bench.claim(delivery, "b"), timeout_ms=90_000) == first
+
+
+async def test_a_deadline_that_is_given_counts(bench: Bench) -> None:
+    past = await bench.now_ms() - 1
+    delivery = await adopted(bench, await submitted(bench, deadline=past))
+
+    assert delivery.request.deadline == past
+    assert await bench.start(delivery) == replies.NothingToDo("its deadline has passed")
+    assert await bench.channel(delivery.request) == [CallFinished(EXPIRED)]
+
+
+async def test_the_execution_class_of_the_first_worker_is_frozen(bench: Bench) -> None:
+    delivery = await adopted(bench, await submitted(bench, "once"))
+    await bench.run(delivery)
+    forged = msgspec.structs.replace(delivery.request, execution_class=ExecutionClass.REPEATABLE)
+    taken = replace(await bench.claim(delivery, "b"), request=forged)
+
+    assert await bench.adopt(taken) == replies.Adopted(ExecutionClass.ONCE, delivery.request.deadline)
+    assert isinstance(await bench.start(taken), replies.Abandoned)
+
+
+async def test_a_request_whose_first_worker_died_before_it_began_it_is_run_by_the_next(bench: Bench) -> None:
+    """Nothing was lost, so LOST would be untrue."""
+    delivery = await submitted(bench, "once")
+    await bench.age(delivery)
+    taken = await adopted(bench, await bench.claim(delivery, "b"))
+
+    assert await bench.start(taken) == replies.Run(above(0), starts=1)
+
+
+async def test_a_call_that_was_begun_and_whose_ledger_was_lost_is_not_run_again(bench: Bench) -> None:
+    delivery = await adopted(bench, await submitted(bench, "once"))
+    await bench.run(delivery)
+    await bench.forget(delivery.request)
+    taken = await bench.claim(delivery, "b")
+
+    assert await bench.adopt(taken) == replies.NoLedger()
+    assert await bench.start(taken) == replies.NoLedger()
+
+
+async def test_of_what_was_delivered_days_ago_nobody_can_tell_whether_it_was_begun(bench: Bench) -> None:
+    """Ledger and channel have lived out their days, as when all workers are away over a weekend."""
+    request = await bench.request("once")
+    old = f"{await bench.now_ms() - DAY_MS - MINUTE_MS}-0"
+    await bench.redis.delete(bench.keys.requests)
+    await bench.redis.xadd(bench.keys.requests, {"event": encode_request(request)}, id=old)
+    await bench.command("XGROUP", "CREATE", bench.keys.requests, "plugins-workers", "0")
+    first = await bench.deliver("a")
+    assert isinstance(await bench.adopt(first), replies.Adopted)  # delivered for the first time
+    await bench.forget(request)
+
+    assert await bench.adopt(await bench.claim(first, "b")) == replies.NoLedger()
+
+
+async def test_who_runs_an_adopted_call_puts_back_what_redis_lost_of_it(bench: Bench) -> None:
+    delivery = await adopted(bench, await submitted(bench, "once"))
+    fence = await bench.run(delivery)
+    await bench.forget(delivery.request)
+
+    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+
+
+async def test_only_the_owner_of_the_entry_adopts_it(bench: Bench) -> None:
+    delivery = await submitted(bench)
+    await bench.claim(delivery, "b")
+
+    assert await bench.adopt(delivery) == replies.NothingToDo("another worker has it")
+    assert await bench.ledger(delivery.request) == {}
+
+
+async def test_a_finished_call_that_is_submitted_again_is_answered_again(bench: Bench) -> None:
+    first = await adopted(bench, await submitted(bench))
+    await bench.worker.complete(first, await bench.run(first), DONE)
+    await bench.submit(msgspec.structs.replace(first.request, deadline=0))
+    again = await adopted(bench, await bench.deliver("b"))
+
+    assert await bench.start(again) == replies.NothingToDo("it is succeeded already")
+    assert (await bench.channel(again.request)).count(CallFinished(DONE)) == 1
+    assert await bench.backlog() == 0
+
+
+async def test_other_arguments_under_the_same_id_are_a_conflict(bench: Bench) -> None:
+    first = await adopted(bench, await submitted(bench))
+    await bench.submit(msgspec.structs.replace(first.request, arguments={"a": 2}))
+
+    assert await bench.adopt(await bench.deliver("b")) == replies.Conflict()
+    assert isinstance(await bench.start(first), replies.Run)
+
+
+async def test_a_channel_that_is_no_stream_is_a_conflict(bench: Bench) -> None:
+    delivery = await submitted(bench)
+    await bench.redis.set(delivery.request.response_channel, "somebody else's", ex=60)
+
+    assert await bench.adopt(delivery) == replies.Conflict()
+
+
+async def test_a_doorbell_that_cannot_be_rung_fails_no_call(bench: Bench) -> None:
+    delivery = await adopted(bench, await submitted(bench, mailbox=bench.keys.mailbox("engine-1")))
+    await bench.redis.set(bench.keys.mailbox("engine-1"), "somebody else's", ex=60)
+    fence = await bench.run(delivery)
+
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+    assert await bench.backlog() == 0
+
+
+async def test_an_adopted_call_can_be_given_back_and_left_to_others(bench: Bench) -> None:
+    delivery = await adopted(bench, await submitted(bench))
+
+    assert await bench.worker.pass_on(delivery, lease_ms=LEASE_MS)
+    fence = await bench.run(delivery)
+    assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Completed()
+    assert isinstance(await bench.start(await bench.claim(delivery, "b")), replies.Run)
+
+
+async def test_the_ledger_of_an_adopted_call_does_not_stay_for_ever(bench: Bench) -> None:
+    delivery = await adopted(bench, await submitted(bench))
+
+    assert 0 < await bench.command("PTTL", bench.keys.call(delivery.request.correlation_id)) <= DAY_MS + MINUTE_MS
+
+
+# --- BURY of what nobody enqueued ---
+
+
+async def refused(bench: Bench, delivery: Delivery, *, channel: str = "", correlation_id: str | None = None) -> None:
+    request = delivery.request
+    await bench.worker.bury(
+        delivery.entry,
+        "toolName is missing",
+        b"{}",
+        request.correlation_id if correlation_id is None else correlation_id,
+        code=ErrorCode.INVALID_ARGUMENTS,
+        tool_call_id=request.tool_call_id,
+        enqueued=False,
+        channel=channel,
+    )
+
+
+async def test_a_request_that_is_refused_is_answered_once_and_kept(bench: Bench) -> None:
+    delivery = await submitted(bench)
+    for _ in range(2):
+        await refused(bench, delivery)
+
+    answers = await bench.channel(delivery.request)
+    assert len(answers) == 1
+    (told,) = answers
+    assert isinstance(told, CallFinished)
+    assert told.outcome.state is CallState.DEAD
+    assert told.outcome.error
+    assert (told.outcome.error.code, "toolName is missing" in told.outcome.error.message) == (
+        ErrorCode.INVALID_ARGUMENTS, True,
+    )  # fmt: skip
+    assert [letter["reason"] for letter in await bench.dead_letters()] == ["toolName is missing"]
+    assert (await bench.backlog(), await bench.pending()) == (0, [])
+
+
+async def test_a_refusal_goes_to_the_channel_that_was_named_as_well(bench: Bench) -> None:
+    delivery = await submitted(bench)
+    named = bench.keys.response("of-my-own")
+    await refused(bench, delivery, channel=named)
+
+    for channel in (named, delivery.request.response_channel):
+        assert await bench.redis.xlen(channel) == 1
+        assert 0 < await bench.command("TTL", channel) <= 24 * 3600
+
+
+async def test_a_refusal_without_a_correlation_id_is_told_in_the_channel_alone(bench: Bench) -> None:
+    delivery = await submitted(bench)
+    named = bench.keys.response(new_id())
+    await refused(bench, delivery, channel=named, correlation_id="")
+
+    assert await bench.redis.xlen(named) == 1
+    assert await bench.redis.exists(bench.keys.call(""), bench.keys.response("")) == 0
+    assert await bench.backlog() == 0
+
+
+async def test_a_broken_request_whose_ledger_was_lost_is_left_to_its_engine(bench: Bench) -> None:
+    await bench.engine.enqueue(request := await bench.request())
+    delivery = await bench.deliver()
+    await bench.forget(request)
+    await bench.worker.bury(delivery.entry, "broken", b"{", request.correlation_id)
+
+    assert await bench.channel(request) == []
+    assert len(await bench.dead_letters()) == 1

@@ -1,0 +1,131 @@
+"""The response channel: the one home of a reply, for as long as the ledger knows the call."""
+
+import pytest
+
+from plugins_contract.errors import ErrorCode
+from plugins_contract.ledger import encode_reply, replies
+from plugins_contract.outcomes import CallFinished, CallProgress, CallStarted, CallState
+from tests.support.ledger import CANCELLED, DONE, LOST, UNKNOWN, Bench, answered
+
+pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+
+LARGE = answered("x" * 100_000)
+
+
+async def test_every_entry_says_whose_it_is_and_of_what_kind(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.progress(delivery.request, fence, CallProgress(1))
+    await bench.worker.complete(delivery, fence, DONE)
+
+    entries = await bench.entries(delivery.request)
+    assert [(entry["correlationId"], entry["toolCallId"], entry["kind"]) for entry in entries] == [
+        (delivery.request.correlation_id, "call_1", kind) for kind in ("started", "progress", "finished")
+    ]
+
+
+async def test_who_ends_a_call_without_running_it_says_so_too(bench: Bench) -> None:
+    stopped, lost, overdue = [await bench.request() for _ in range(2)] + [await bench.request(expires_in_ms=-1)]
+    await bench.cancel(stopped)
+    await bench.engine.lose(lost, replies.Loss.MISSING, LOST)
+    await bench.engine.enqueue(overdue)
+    await bench.start(await bench.deliver())
+    await bench.engine.enqueue(buried := await bench.request())
+    delivery = await bench.deliver()
+    await bench.worker.bury(delivery.entry, "broken", b"{", buried.correlation_id, tool_call_id="call_1")
+
+    for request in (stopped, lost, overdue, buried):
+        (entry,) = await bench.entries(request)
+        assert (entry["correlationId"], entry["toolCallId"], entry["kind"]) == (
+            request.correlation_id, "call_1", "finished",
+        )  # fmt: skip
+
+
+async def test_progress_never_trims_the_terminal_entry_away(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    for step in range(1_000):
+        await bench.worker.progress(delivery.request, fence, CallProgress(step))
+    await bench.worker.complete(delivery, fence, LARGE)
+
+    assert await bench.redis.xlen(delivery.request.response_channel) < 500
+    assert await bench.engine.enqueue(delivery.request) == replies.AlreadyFinished(LARGE)
+
+
+async def test_scripts_that_answer_a_finished_call_read_its_channel(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    request = delivery.request
+    await bench.worker.complete(delivery, fence, LARGE)
+
+    assert await bench.audit(request) == [encode_reply(CallFinished(LARGE))]
+    assert await bench.engine.enqueue(request) == replies.AlreadyFinished(LARGE)
+    assert await bench.cancel(request) == replies.AlreadyFinished(LARGE)
+    assert await bench.engine.lose(request, replies.Loss.MISSING, LOST) == replies.AlreadyFinished(LARGE)
+
+
+async def test_another_entry_in_the_channel_is_not_taken_for_the_reply(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.complete(delivery, fence, DONE)
+    forged = {"correlationId": "x", "kind": "finished", "reply": encode_reply(CallFinished(UNKNOWN))}
+    await bench.redis.xadd(delivery.request.response_channel, forged)
+
+    assert await bench.engine.enqueue(delivery.request) == replies.AlreadyFinished(DONE)
+
+
+async def test_a_reply_that_the_previous_release_kept_in_the_ledger_is_found(bench: Bench) -> None:
+    request = await bench.request()
+    reply = encode_reply(CallFinished(DONE))
+    await bench.redis.hset(bench.keys.call(request.correlation_id), mapping={"state": "succeeded", "reply": reply})
+    await bench.redis.expire(bench.keys.call(request.correlation_id), 60)
+
+    assert await bench.audit(request) == [reply]
+
+
+async def test_a_finished_call_whose_channel_was_lost_is_said_to_have_lost_its_reply(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.worker.complete(delivery, fence, DONE)
+    await bench.redis.delete(delivery.request.response_channel)
+
+    for answer in (await bench.engine.enqueue(delivery.request), await bench.cancel(delivery.request)):
+        assert isinstance(answer, replies.AlreadyFinished)
+        assert (answer.outcome.state, answer.outcome.error and answer.outcome.error.code) == (
+            CallState.UNKNOWN, ErrorCode.LOST,
+        )  # fmt: skip
+    assert await bench.audit(delivery.request) == [encode_reply(CallFinished(answer.outcome))]
+
+
+async def test_who_asks_again_for_a_call_whose_channel_was_lost_is_told_there(bench: Bench) -> None:
+    delivery, fence = await bench.running("repeatable")
+    await bench.worker.complete(delivery, fence, DONE)
+    await bench.redis.delete(delivery.request.response_channel)
+    for _ in range(2):
+        await bench.submit(delivery.request)
+        await bench.start(await bench.deliver())
+
+    answers = await bench.channel(delivery.request)
+    assert len(answers) == 1
+    (told,) = answers
+    assert isinstance(told, CallFinished)
+    assert told.outcome.error
+    assert told.outcome.error.code is ErrorCode.LOST
+    assert 0 < await bench.command("TTL", delivery.request.response_channel) <= 24 * 3600
+
+
+async def test_a_finished_call_that_is_asked_for_again_is_answered_again_and_not_run(bench: Bench) -> None:
+    delivery, fence = await bench.running("repeatable")
+    await bench.worker.complete(delivery, fence, LARGE)
+    rung = len(await bench.mailbox())
+    await bench.submit(delivery.request)
+
+    assert await bench.start(await bench.deliver()) == replies.NothingToDo("it is succeeded already")
+    assert await bench.channel(delivery.request) == [CallStarted(1), CallFinished(LARGE)]
+    assert (await bench.mailbox())[rung:] == [(delivery.request.correlation_id, b"")]
+    assert await bench.backlog() == 0
+
+
+async def test_a_cancelled_call_keeps_its_answer_as_long_as_its_ledger(bench: Bench) -> None:
+    request = await bench.request()
+    await bench.cancel(request)
+
+    assert await bench.engine.enqueue(request) == replies.AlreadyFinished(CANCELLED)
+    keys = bench.keys.call(request.correlation_id), request.response_channel
+    ledger, channel = [await bench.command("PEXPIRETIME", key) for key in keys]
+    assert ledger == channel

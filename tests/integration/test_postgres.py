@@ -1,0 +1,484 @@
+"""PostgreSQL at its worst: what does not fit is named at the start, and no fault loses or repeats a commit."""
+
+import asyncio
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractContextManager, asynccontextmanager, closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from deploy.local.ports import free_port
+from dialog_engine.errors import ConfigurationError, EngineError, StorageUnavailableError
+from dialog_engine.model import Turn
+from dialog_engine.storage import postgres as driver
+from dialog_engine.storage.database import Database, Transaction
+from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
+from tests.chaos.faults import BLACK_HOLE, Faults
+from tests.chaos.proxy import Proxy
+from tests.support.beginnings import begin
+from tests.support.engine_stores import EngineStore, tool_call
+from tests.support.postgres import PASSWORD, PostgresServer, database_of
+from tests.support.waiting import wait_until, wait_until_blocking
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "hunter2"
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[PostgresServer]:
+    """The server of this file: each test leaves it running, with the settings that it had."""
+    with tempfile.TemporaryDirectory(prefix="callstream-postgres-") as folder:
+        server = PostgresServer(Path(folder))
+        try:
+            server.start()
+            run(server.url, f"CREATE ROLE poor LOGIN PASSWORD '{PASSWORD}'")
+            run(server.url, f"CREATE ROLE limited LOGIN PASSWORD '{PASSWORD}' CONNECTION LIMIT 1")
+            run(server.url, "CREATE ROLE barred NOLOGIN")
+            yield server
+        finally:
+            server.stop()
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> Generator[str]:
+    with server.empty_database() as url:
+        yield url
+
+
+@pytest.fixture
+def proxy(server: PostgresServer) -> Generator[Proxy]:
+    with Proxy(server.port, redis=False) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver gives up sooner than it does in production."""
+    for name, seconds in (("POOL_SECONDS", 0.5), ("ANSWER_SECONDS", 2.0), ("STATEMENT_SECONDS", 1)):
+        monkeypatch.setattr(driver, name, seconds)
+
+
+@pytest.fixture
+async def store(url: str, soon: None) -> AsyncGenerator[EngineStore]:
+    async with open_postgres(url, 4) as database:
+        yield EngineStore(database)
+
+
+def run(url: str, *statements: str) -> list[tuple[object, ...]]:
+    """Run statements; the rows of the last one."""
+    with closing(psycopg.connect(url, autocommit=True)) as connection:
+        cursor = [connection.execute(statement.encode()) for statement in statements][-1]
+        return cursor.fetchall() if cursor.description else []
+
+
+def as_role(url: str, role: str) -> str:
+    return url.replace("callstream:", f"{role}:")
+
+
+async def opened(url: str) -> None:
+    async with open_postgres(url, 2):
+        pass
+
+
+async def refused(url: str, error: type[EngineError]) -> str:
+    """What the engine says of a database that it cannot use."""
+    with pytest.raises(error, match=r"^DATABASE_URL: ") as caught:
+        await opened(url)
+    whole = "".join(traceback.format_exception(caught.value))
+    assert not any(secret in whole for secret in (PASSWORD, SECRET, "hun", "ter2"))
+    return str(caught.value)
+
+
+# --- What is said at the start ---
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        SECRET,
+        f"postgres//user:{SECRET}@host/database",
+        f"mysql://user:{SECRET}@host/database",
+        f"postgresql://user:{SECRET}@[::1/database",
+        "postgresql://user:hun%zzter2@host/database",
+        "postgresql://user:hun@ter2@host/database",
+        "postgresql://user:hun/ter2@host/database",
+        "postgresql://user:12/ter2@host/database",
+    ],
+)
+async def test_a_url_that_is_none_is_refused_without_a_word_of_the_password(url: str) -> None:
+    assert "is not a URL such as postgresql://" in await refused(url, ConfigurationError)
+
+
+async def test_a_server_that_is_not_there_is_named() -> None:
+    port = free_port()
+    text = await refused(f"postgresql://callstream:{SECRET}@127.0.0.1:{port}/chat", StorageUnavailableError)
+    assert f"127.0.0.1:{port}/chat cannot be used" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (PASSWORD, SECRET, 'password authentication failed for user "callstream"'),
+        ("callstream:", "nobody:", 'password authentication failed for user "nobody"'),
+        ("/test_", "/no_", 'database "no_'),
+        ("callstream:", "barred:", "barred"),
+    ],
+)
+async def test_a_refused_login_says_what_was_refused(url: str, old: str, new: str, says: str) -> None:
+    text = await refused(url.replace(old, new), ConfigurationError)
+    assert "refuses the login" in text
+    assert says in text
+
+
+@pytest.mark.parametrize("right", ["CREATE", "USAGE", "CONNECT"])
+async def test_a_user_without_rights_is_told_which_to_grant(url: str, right: str) -> None:
+    if right == "USAGE":
+        run(url, "REVOKE USAGE ON SCHEMA public FROM PUBLIC")
+    if right == "CONNECT":
+        run(url, f"REVOKE CONNECT ON DATABASE {database_of(url)} FROM PUBLIC")
+
+    text = await refused(as_role(url, "poor"), ConfigurationError)
+
+    assert ("CONNECT" if right == "CONNECT" else "GRANT CREATE, USAGE ON SCHEMA public TO poor") in text or (
+        "permission denied for database" in text
+    )
+
+
+async def test_an_old_server_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "OLDEST_SERVER", 990_000)
+    assert "the server is PostgreSQL 18: 15 or newer is needed" in await refused(url, ConfigurationError)
+
+
+async def test_a_database_that_may_lose_acknowledged_commits_is_refused(url: str) -> None:
+    run(url, f"ALTER DATABASE {database_of(url)} SET synchronous_commit = off")
+    assert "synchronous_commit is off" in await refused(url, ConfigurationError)
+
+
+async def test_a_server_that_does_not_sync_is_refused(server: PostgresServer, url: str) -> None:
+    server.set("fsync", "off")
+    try:
+        assert "fsync is off" in await refused(url, ConfigurationError)
+    finally:
+        server.set("fsync", "on")
+
+
+async def test_a_read_only_standby_is_refused(url: str) -> None:
+    run(url, f"ALTER DATABASE {database_of(url)} SET default_transaction_read_only = on")
+    assert "target_session_attrs=read-write" in await refused(url, ConfigurationError)
+
+
+# --- Outages while it is open ---
+
+
+@asynccontextmanager
+async def bounded(seconds: float) -> AsyncGenerator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds
+
+
+async def heals(database: Database) -> None:
+    async def writable() -> bool:
+        try:
+            await database.check()
+            await database.write(lambda tx: tx.execute("SELECT 1"))
+        except StorageUnavailableError:
+            return False
+        return True
+
+    await wait_until(writable, what="a database that can be written")
+
+
+async def said(store: EngineStore, turn: Turn) -> list[str]:
+    return [message.content for message in await store.archive.messages(turn.session_id)]
+
+
+async def test_a_killed_server_is_an_error_in_time_and_nothing_is_lost(
+    server: PostgresServer, store: EngineStore
+) -> None:
+    turn = await begin(store.turns, "ann", None, "Hi")
+    server.kill()
+    try:
+        for attempt in (
+            begin(store.turns, "ann", None, "Hi"),
+            store.end(turn),
+            store.archive.messages(turn.session_id),
+            store.database.check(),
+        ):
+            async with bounded(8):
+                with pytest.raises(StorageUnavailableError, match="cannot be"):
+                    await attempt
+    finally:
+        server.start()
+
+    await heals(store.database)
+    assert await said(store, turn) == ["Hi"]
+    assert await store.end(turn) == 2
+    assert len(await store.sessions.list("ann", limit=9, before=None)) == 1
+
+
+async def test_a_server_that_was_restarted_while_nothing_happened_costs_no_error(
+    server: PostgresServer, store: EngineStore
+) -> None:
+    held = threading.Barrier(4)
+
+    def together(tx: Transaction) -> None:
+        held.wait(10)
+        tx.execute("SELECT 1")
+
+    await asyncio.gather(*(store.database.write(together) for _ in range(4)))  # four connections are open now
+    server.restart()
+
+    turns = await asyncio.gather(*(begin(store.turns, "ann", None, "Hi") for _ in range(20)))
+    assert len({turn.turn_id for turn in turns}) == 20
+
+
+@pytest.mark.parametrize("healed", [False, True])
+async def test_a_server_that_is_killed_in_the_middle_of_a_unit_leaves_nothing_of_it(
+    server: PostgresServer, store: EngineStore, healed: bool
+) -> None:
+    halfway, go_on = threading.Event(), threading.Event()
+
+    def unit(tx: Transaction) -> None:
+        tx.execute("INSERT INTO meta (key, value) VALUES ('a', '')")
+        halfway.set()
+        assert go_on.wait(20)
+        tx.execute("INSERT INTO meta (key, value) VALUES ('b', '')")
+
+    writing = asyncio.create_task(store.database.write(unit))
+    await wait_until(halfway.is_set)
+    server.kill()
+    if healed:
+        server.start()
+    go_on.set()
+    if healed:
+        await writing  # it was run again, as a whole
+    else:
+        async with bounded(8):
+            with pytest.raises(StorageUnavailableError):
+                await writing
+        server.start()
+
+    await heals(store.database)
+    assert await store.database.read("SELECT key FROM meta WHERE key IN ('a', 'b') ORDER BY key") == (
+        [("a",), ("b",)] if healed else []
+    )
+
+
+@pytest.mark.parametrize("silent", [False, True])
+async def test_all_who_call_during_an_outage_are_answered_in_time_and_not_one_after_the_other(
+    server: PostgresServer, url: str, proxy: Proxy, soon: None, silent: bool
+) -> None:
+    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 4) as database:
+        store = EngineStore(database)
+        turn = await begin(store.turns, "ann", None, "Hi")
+        proxy.set(BLACK_HOLE if silent else Faults(refuse=True))
+        if not silent:
+            proxy.cut()
+        async with bounded(8):  # one after the other on four connections: 200 / 4 * 0.5 s = 25 s
+            answers = await asyncio.gather(
+                *(begin(store.turns, "ann", None, "Hi") for _ in range(200)), return_exceptions=True
+            )
+        assert {type(answer) for answer in answers} == {StorageUnavailableError}
+
+        proxy.clear()
+        await heals(database)
+        assert await said(store, turn) == ["Hi"]
+
+
+# --- A connection that is lost during COMMIT ---
+
+
+class Cut:
+    """A unit behind a proxy: its last act is to hold what passes from then on, so that its COMMIT is what is held."""
+
+    def __init__(self, proxy: Proxy, faults: Faults) -> None:
+        self._proxy = proxy
+        self._faults = faults
+        self.runs = 0
+        self.over = threading.Event()
+
+    def __call__(self, tx: Transaction) -> str:
+        self.runs += 1
+        tx.execute("INSERT INTO meta (key, value) VALUES ('cut', '')")
+        if self.runs == 1:
+            self._proxy.set(self._faults)
+            self.over.set()
+        return "the result"
+
+
+@pytest.fixture
+async def behind(
+    server: PostgresServer, url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[PostgresDatabase]:
+    """A database behind the proxy."""
+    monkeypatch.setattr(driver, "RESOLVE_SECONDS", 3.0)
+    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 2) as database:
+        yield database
+
+
+def is_there(url: str) -> bool:
+    return bool(run(url, "SELECT 1 FROM meta WHERE key = 'cut'"))
+
+
+async def test_a_commit_whose_answer_is_lost_is_found_to_be_committed(
+    behind: PostgresDatabase, proxy: Proxy, url: str
+) -> None:
+    unit = Cut(proxy, Faults(hold_replies=True))
+    writing = asyncio.create_task(behind.write(unit))
+    await wait_until(lambda: unit.over.is_set() and is_there(url), what="the commit in the server")
+    proxy.cut()
+    proxy.clear()
+
+    async with bounded(5):
+        assert await writing == "the result"
+    assert unit.runs == 1
+
+
+async def test_a_commit_that_never_arrived_is_found_not_to_be_committed(
+    behind: PostgresDatabase, proxy: Proxy, url: str
+) -> None:
+    unit = Cut(proxy, Faults(hold_requests=True))
+    writing = asyncio.create_task(behind.write(unit))
+    await wait_until(unit.over.is_set)
+    proxy.cut()
+    proxy.clear()
+
+    async with bounded(5):
+        with pytest.raises(StorageUnavailableError, match="lost: nothing was written"):
+            await writing
+    assert unit.runs == 1
+    assert not is_there(url)
+    await heals(behind)
+
+
+async def test_a_commit_that_nobody_can_be_asked_about_says_that_it_is_not_known(
+    behind: PostgresDatabase, proxy: Proxy, url: str
+) -> None:
+    unit = Cut(proxy, Faults(hold_replies=True))
+    writing = asyncio.create_task(behind.write(unit))
+    await wait_until(lambda: unit.over.is_set() and is_there(url), what="the commit in the server")
+    proxy.set(Faults(refuse=True, hold_replies=True))
+    proxy.cut()
+
+    async with bounded(8):
+        with pytest.raises(StorageUnavailableError, match="whether it was written is not known"):
+            await writing
+    assert unit.runs == 1
+    proxy.clear()
+    await heals(behind)
+
+
+async def test_a_server_that_is_killed_after_a_commit_is_asked_when_it_is_back(
+    server: PostgresServer, behind: PostgresDatabase, proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "RESOLVE_SECONDS", 15.0)
+    unit = Cut(proxy, Faults(hold_replies=True))
+    writing = asyncio.create_task(behind.write(unit))
+    await wait_until(lambda: unit.over.is_set() and is_there(url), what="the commit in the server")
+    server.kill()
+    proxy.cut()
+    proxy.clear()
+    server.start()
+
+    assert await writing == "the result"
+    assert unit.runs == 1
+
+
+# --- Limits, locks and roles ---
+
+
+def locking(url: str, statement: str) -> AbstractContextManager[psycopg.Connection[tuple[object, ...]]]:
+    """Another client, in a transaction that has run `statement` and is not ended."""
+    connection = psycopg.connect(url)
+    connection.execute(statement.encode())
+    return closing(connection)
+
+
+async def test_a_lock_that_somebody_holds_is_an_error_in_time(store: EngineStore, url: str) -> None:
+    session = await store.sessions.create("ann")
+    with locking(url, "UPDATE sessions SET title = 'held'"):
+        async with bounded(5):
+            with pytest.raises(StorageUnavailableError, match="statement timeout"):
+                await begin(store.turns, "ann", session, "Hi")
+
+    turn = await begin(store.turns, "ann", session, "Hi")
+    assert await said(store, turn) == ["Hi"]
+
+
+async def test_a_server_without_a_free_connection_is_an_error_in_time_and_heals(
+    server: PostgresServer, url: str, soon: None
+) -> None:
+    run(server.url, f"ALTER DATABASE {database_of(url)} OWNER TO limited")
+    limited = as_role(url, "limited")
+    async with open_postgres(limited, 4) as database:
+        await heals(database)
+        with closing(await asyncio.to_thread(take_the_only_connection, url, limited)):
+            async with bounded(5):
+                with pytest.raises(StorageUnavailableError, match="cannot be used now"):
+                    await database.write(lambda tx: tx.execute("SELECT 1"))
+        await heals(database)
+
+
+def take_the_only_connection(url: str, limited: str) -> psycopg.Connection[tuple[object, ...]]:
+    """Be quicker than the engine, whose connection is ended."""
+
+    def taken() -> psycopg.Connection[tuple[object, ...]] | None:
+        run(url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'limited'")
+        try:
+            return psycopg.connect(limited)
+        except psycopg.OperationalError:
+            return None
+
+    connection = wait_until_blocking(taken, what="a free connection")
+    assert connection is not None
+    return connection
+
+
+async def test_a_deadlock_is_resolved_by_running_the_unit_again(url: str) -> None:
+    run(url, f"ALTER DATABASE {database_of(url)} SET deadlock_timeout = '50ms'")
+    met = threading.Barrier(2)
+    runs: list[str] = []
+
+    def both(first: str, second: str) -> Callable[[Transaction], None]:
+        def unit(tx: Transaction) -> None:
+            runs.append(first)
+            for key in (first, second):
+                tx.execute("UPDATE meta SET value = value || 'x' WHERE key = $1", key)
+                if runs.count(first) == 1 and key == first:
+                    met.wait(10)
+
+        return unit
+
+    async with open_postgres(url, 2) as database:
+        await database.write(lambda tx: tx.execute("INSERT INTO meta (key, value) VALUES ('a', ''), ('b', '')"))
+        await asyncio.gather(database.write(both("a", "b")), database.write(both("b", "a")))
+        assert await database.read("SELECT value FROM meta WHERE key IN ('a', 'b')") == [("xx",), ("xx",)]
+    assert len(runs) == 3
+
+
+async def test_a_connection_to_a_server_that_became_a_standby_is_given_up(url: str) -> None:
+    async with open_postgres(url, 1) as database:
+        await database.read("SELECT set_config('default_transaction_read_only', 'on', false)")
+        with pytest.raises(StorageUnavailableError, match="read-only"):
+            await database.check()
+        with pytest.raises(StorageUnavailableError, match="read-only"):
+            await database.write(lambda tx: tx.execute("INSERT INTO meta (key, value) VALUES ('a', '')"))
+
+        await heals(database)
+        await database.write(lambda tx: tx.execute("INSERT INTO meta (key, value) VALUES ('a', '')"))
+
+
+async def test_units_of_one_turn_that_come_together_are_in_an_order_and_none_is_lost(store: EngineStore) -> None:
+    turn = await begin(store.turns, "ann", None, "Hi")
+    numbers = await asyncio.gather(*(store.add_round(turn, tool_call()) for _ in range(50)))
+
+    assert sorted(numbers) == [*range(2, 52)]
+    assert len(await store.calls.open_calls(turn)) == 50
+    assert len({row.seq for row in store.offered}) == 50

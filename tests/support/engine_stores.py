@@ -1,0 +1,125 @@
+"""The store as one engine has it, on either database."""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from dialog_engine.chat.outbox import OutboxRow
+from dialog_engine.chat.ports import SeenEngine
+from dialog_engine.model import AssistantMessage, Done, DoneReason, ToolCall, Turn, Usage
+from dialog_engine.storage.approvals import SqlApprovals
+from dialog_engine.storage.archive import SqlArchive, SqlSessions
+from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.database import Database
+from dialog_engine.storage.engines import SqlEngines
+from dialog_engine.storage.outbox import SqlOutbox
+from dialog_engine.storage.postgres import open_postgres
+from dialog_engine.storage.results import SqlResults
+from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.turns import SqlTurns
+from dialog_engine.tool_calls.questions import Question
+from plugins_contract.catalogue import ApprovalPolicy
+from plugins_contract.ids import new_id
+from plugins_contract.messages import ExecutionClass, ToolCallRequested
+from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+
+DIALECTS = ("sqlite", "postgres")
+OUTCOME = ToolOutcome(CallState.SUCCEEDED, (TextBlock("42"),))
+LEASE_MS = 10_000
+
+
+class OpenDatabase(Protocol):
+    """Opens the database of one test; again and again it is the same one."""
+
+    def __call__(self, pool_size: int = 4) -> AbstractAsyncContextManager[Database]:
+        """Open it. SQLite has one writer, whatever the size."""
+        ...
+
+
+def opener(dialect: str, path: Path, request: pytest.FixtureRequest) -> OpenDatabase:
+    """Opens the file at `path`, or the database of the test on the PostgreSQL server."""
+    if dialect == "sqlite":
+        return lambda pool_size=4: open_sqlite(path)
+    url: str = request.getfixturevalue("postgres_url")
+    return lambda pool_size=4: open_postgres(url, pool_size)
+
+
+class EngineStore:
+    """All that one engine keeps in a database. `offered` are the outbox rows that it was told of."""
+
+    def __init__(self, database: Database, engine_id: str = "engine") -> None:
+        self.database = database
+        self.engine_id = engine_id
+        self.offered: list[OutboxRow] = []
+        self.freed: list[str] = []
+        self.calls = SqlCalls(database, engine_id, self._offer)
+        self.turns = SqlTurns(database, engine_id, self._offer, self.freed.append)
+        self.approvals = SqlApprovals(database, engine_id, self._offer, mailbox_of)
+        self.sessions = SqlSessions(database)
+        self.archive = SqlArchive(database, self.calls)
+        self.outbox = SqlOutbox(database, engine_id)
+        self.results = SqlResults(database)
+        self.engines = SqlEngines(database, engine_id, mailbox_of)
+
+    def _offer(self, rows: Sequence[OutboxRow]) -> None:
+        self.offered.extend(rows)
+
+    async def add_round(self, turn: Turn, *calls: ToolCall, asked: Sequence[ToolCall] = ()) -> int:
+        """Commit a round of calls; those that are `asked` about wait for an approval and have no request."""
+        return await self.calls.add_round(
+            turn,
+            AssistantMessage("Let me see", (*calls, *asked)),
+            [requested(turn, call, mailbox_of(self.engine_id)) for call in calls],
+            {},
+            {call.correlation_id: question() for call in asked},
+        )
+
+    async def end(self, turn: Turn, text: str = "Bye") -> int | None:
+        """Commit the end of a turn."""
+        done = Done(turn.turn_id, DoneReason.STOP, Usage(3, 4), 5)
+        return await self.turns.finish(turn, AssistantMessage(text), done, None)
+
+    async def seen(self, other: "EngineStore") -> SeenEngine:
+        """The lease of another engine as it is now."""
+        [seen] = [each for each in await self.engines.others() if each.engine_id == other.engine_id]
+        return seen
+
+
+def mailbox_of(engine_id: str) -> str:
+    """The mailbox of an engine."""
+    return f"mailbox of {engine_id}"
+
+
+def tool_call() -> ToolCall:
+    """A call as a model makes one."""
+    return ToolCall("call_1", new_id(), "demo__add", "{}")
+
+
+def question() -> Question:
+    """What is asked about a call."""
+    return Question(
+        server="demo", title=None, policy=ApprovalPolicy.ALWAYS, arguments={}, hash="hash", asked_at=1, expires_at=2
+    )
+
+
+def requested(turn: Turn, call: ToolCall, mailbox: str = "mailbox") -> ToolCallRequested:
+    """The request of a call."""
+    return ToolCallRequested(
+        correlation_id=call.correlation_id,
+        session_id=turn.session_id,
+        turn_id=turn.turn_id,
+        turn=1,
+        tool_call_id=call.tool_call_id,
+        tool_name=call.name,
+        server="demo",
+        tool="add",
+        arguments={},
+        response_channel="response",
+        mailbox=mailbox,
+        deadline=1,
+        execution_class=ExecutionClass.ONCE,
+        subject=turn.subject,
+    )
