@@ -159,7 +159,7 @@ SABOTAGES = {
     "the mailbox is not swept": Sabotage(
         "doubled",
         ("latency: an answer whose doorbell was lost",),
-        (Cut(f"{ENGINE}/streams/mailbox.py", "await self.check(quiet)", "await self.check(())"),),
+        (Cut(f"{ENGINE}/streams/mailbox.py", "late or self._calls.quiet_for(QUIET_SECONDS)", "()"),),
     ),
     "a second entry of a call is a call": Sabotage(
         "doubled",
