@@ -1,5 +1,7 @@
-"""`python -m tests.chaos.sleepy_engine [--idle] SECONDS NOTES`: the engine, with a lease of so many seconds, which never
-notices by itself that a turn of its own is run by another one: only fences stop it. It notes what became of its writes.
+"""`python -m tests.chaos.sleepy_engine [--idle] SECONDS NOTES`: the engine, with a lease of so many seconds.
+
+It never notices by itself that a turn of its own is run by another one: only fences stop it. It notes what became of
+its writes.
 
 With `--idle` it adopts nothing: a turn that passes from one engine that is stopped to the next would be given up.
 """

@@ -90,11 +90,10 @@ class Readers:
     refused: list[str] = field(default_factory=list[str])
     stop: Event = field(default_factory=Event)
 
-    def read(self, number: int) -> None:
+    def read(self, session_id: str, number: int) -> None:
         """One client."""
         with ExitStack() as stack:
             clients = [stack.enter_context(closing(httpx2.Client(base_url=url, timeout=30))) for url in self.urls]
-            session_id = clients[0].post("/v1/sessions").json()["sessionId"]
             while not self.stop.wait(0.1):
                 number += 1
                 with suppress(httpx2.TransportError, TryAgainError):
@@ -129,7 +128,8 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
     ):
         rig = under_fire.rig
         readers = Readers([f"http://127.0.0.1:{port}" for port in rig.running_engines])
-        reading = [pool.submit(readers.read, number) for number in range(READERS)]
+        sessions = [httpx2.post(f"{rig.url}/v1/sessions").json()["sessionId"] for _ in range(READERS)]
+        reading = [pool.submit(readers.read, session_id, number) for number, session_id in enumerate(sessions)]
         try:
             outages = [_away(under_fire, form, outage) for outage in form.outages]
         finally:
