@@ -492,7 +492,11 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "chaos/test_scenarios.py::test_redis_is_killed_again_and_again_and_nothing_is_lost_or_taken_from_the_living",
     ),
     "FLUSHALL: every open call is terminal within 15 seconds": (
-        "chaos/test_scenarios.py::test_redis_loses_everything_and_every_open_call_has_its_end_soon",
+        "chaos/test_scenarios.py::"
+        "test_redis_loses_everything_and_every_open_call_has_its_end_soon_and_no_session_is_missing",
+    ),
+    "PostgreSQL is killed again and again: nothing accepted is lost, no living engine's turn is taken": (
+        "chaos/test_scenarios.py::test_postgresql_is_killed_again_and_again_and_nothing_accepted_is_lost",
     ),
     "one reply in a hundred of Redis is lost: no duplicate entry, no phantom": (
         "chaos/test_replies_lost.py::test_lost_replies_double_nothing_and_lose_nothing",
@@ -574,8 +578,12 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_replicas.py::test_of_several_engines_one_takes_up_the_turn_of_a_dead_one",
         "integration/test_replicas.py::test_a_call_that_was_committed_and_not_published_is_made_by_who_adopts_its_turn",
         "integration/test_replicas.py::test_an_owner_that_was_passed_over_stops_and_ends_nothing",
+        "integration/test_replicas.py::"
+        "test_an_engine_that_stands_still_in_the_middle_of_a_commit_keeps_no_turn_from_being_adopted",
         "contract/ports/test_storage_ports.py::test_an_earlier_life_of_a_turn_writes_nothing",
         "unit/test_turns.py::test_a_turn_that_another_engine_runs_is_dropped_and_shows_nothing_more",
+        "chaos/test_scenarios.py::"
+        "test_an_engine_that_stood_still_for_three_leases_writes_nothing_of_the_turns_that_others_took",
     ),
     "an engine that goes down in good order leaves its turns to the others at once": (
         "integration/test_replicas.py::test_an_engine_that_goes_down_leaves_its_turns_to_the_other_at_once",

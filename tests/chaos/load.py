@@ -83,10 +83,14 @@ class Load:
 
     def _run(self) -> None:
         while not self._stop.is_set() and (self._turns is None or self._begun < self._turns):
-            with suppress(*AWAY):
-                if len(open_calls(self._rig.store)) < self._work.open_calls and self._begin():
-                    self._begun += 1
+            if self._has_room() and self._begin():
+                self._begun += 1
             self._stop.wait(POLL_SECONDS)
+
+    def _has_room(self) -> bool:
+        with suppress(*AWAY):
+            return len(open_calls(self._rig.store)) < self._work.open_calls
+        return True  # users ask all the same while the store is away
 
     def _begin(self) -> bool:
         work = self._work

@@ -71,12 +71,17 @@ class Rig(Stack):
     def start(self, *, workers: int = 1) -> None:
         """Start everything at once: a start takes seconds of computing."""
         super().start(workers=workers)
-        for _ in range(1, self.engines):
-            port = free_port()
-            self.others[port] = self.run_engine(port, "engine")
-        for port in self.others:
-            wait_until_blocking(lambda port=port: _offers_tools(port), START_SECONDS, what="the tools to be offered")
+        self.start_others(self.engines - 1)
         wait_until_blocking(lambda: accepts(self.model_port), START_SECONDS, what="the model to listen")
+
+    def start_others(self, count: int, program: Sequence[str | Path] = ()) -> list[int]:
+        """So many more engines, on ports of their own, when they offer tools."""
+        ports = [free_port() for _ in range(count)]
+        for port in ports:
+            self.others[port] = self.run_engine(port, "engine", program)
+        for port in ports:
+            wait_until_blocking(lambda port=port: _offers_tools(port), START_SECONDS, what="the tools to be offered")
+        return ports
 
     def run_engine(self, port: int, name: str, program: Sequence[str | Path] = ()) -> Process:
         return super().run_engine(port, name, program or self.program)

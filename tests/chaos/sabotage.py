@@ -135,15 +135,31 @@ SABOTAGES = {
         (
             Cut(
                 f"{ENGINE}/storage/outbox.py",
-                'tx.execute_many("UPDATE outbox SET published_at = ?, error = NULL WHERE seq = ?", calls)',
-                'tx.execute_many("DELETE FROM outbox WHERE seq = ?", [call[1:] for call in calls])',
+                'tx.execute_many("UPDATE outbox SET published_at = now_ms(), error = NULL WHERE seq = $1", calls)',
+                'tx.execute_many("DELETE FROM outbox WHERE seq = $1", calls)',
+            ),
+        ),
+    ),
+    "the rounds and results of a turn are not fenced": Sabotage(
+        "engines_stopped",
+        ("twice: its messages are", "fence: a write of an engine that was passed over was taken"),
+        (Cut(f"{ENGINE}/storage/fencing.py", "        raise TurnFencedError(turn.turn_id)", "        pass"),),
+    ),
+    "the end of a turn is not fenced": Sabotage(
+        "engines_stopped",
+        ("twice: its messages are", "fence: a write of an engine that was passed over was taken"),
+        (
+            Cut(
+                f"{ENGINE}/storage/turns.py",
+                "WHERE turn_id = $9 AND owner = $10 AND epoch = $11 AND status = 'running' RETURNING 1",
+                "WHERE turn_id = $9 AND $10 <> '' AND $11 > 0 RETURNING 1",
             ),
         ),
     ),
     "the mailbox is not swept": Sabotage(
         "doubled",
         ("latency: an answer whose doorbell was lost",),
-        (Cut(f"{ENGINE}/streams/mailbox.py", "await self.check(quiet)", "await self.check(())"),),
+        (Cut(f"{ENGINE}/streams/mailbox.py", "late or self._calls.quiet_for(QUIET_SECONDS)", "()"),),
     ),
     "a second entry of a call is a call": Sabotage(
         "doubled",

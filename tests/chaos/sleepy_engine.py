@@ -1,5 +1,9 @@
-"""`python -m tests.chaos.sleepy_engine SECONDS NOTES`: the engine, with a lease of so many seconds, which never notices
-by itself that a turn of its own is run by another one: only fences stop it. It notes what became of its writes.
+"""`python -m tests.chaos.sleepy_engine [--idle] SECONDS NOTES`: the engine, with a lease of so many seconds.
+
+It never notices by itself that a turn of its own is run by another one: only fences stop it. It notes what became of
+its writes.
+
+With `--idle` it adopts nothing: a turn that passes from one engine that is stopped to the next would be given up.
 """
 
 import logging
@@ -15,6 +19,7 @@ from typing import Any
 import msgspec
 
 from dialog_engine.chat import ownership
+from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.errors import TurnFencedError
 from dialog_engine.main import main
 from dialog_engine.model import Turn
@@ -106,7 +111,17 @@ def _notice_nothing() -> None:
     SqlEngines.fenced = none
 
 
+def _adopt_nothing() -> None:
+    async def nobody(self: SqlEngines) -> Sequence[SeenEngine]:
+        return []
+
+    SqlEngines.others = nobody
+
+
 if __name__ == "__main__":
+    if "--idle" in sys.argv:
+        sys.argv.remove("--idle")
+        _adopt_nothing()
     notes = _taking(Path(sys.argv.pop()))
     ownership.LEASE_SECONDS = float(sys.argv.pop())
     ownership.RENEW_SECONDS = ownership.LEASE_SECONDS / 4

@@ -1,9 +1,11 @@
 """Two engines on one database, behind any load balancer: whichever is asked, the answer is the same."""
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from redis import Redis as SyncRedis
 from dialog_engine.chat import ownership
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
 from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
 from dialog_engine.streams.control import ControlPublisher
@@ -311,6 +314,30 @@ async def test_a_call_that_was_committed_and_not_published_is_made_by_who_adopts
     [(adopter,)] = place.store.rows("SELECT owner FROM turns")
     assert adopter != owner
     assert KEYS.mailbox(adopter) in published["event"], "its answer goes to its new owner"
+
+
+@pytest.mark.usefixtures("killed", "short_leases")
+async def test_an_engine_that_stands_still_in_the_middle_of_a_commit_keeps_no_turn_from_being_adopted(
+    place: Place, model: Model
+) -> None:
+    turn = await left_behind(place)
+    asked, begun_once, wakes = len(model.asked), Event(), Event()
+
+    def unit(tx: Transaction) -> list[Any]:
+        tx.execute("UPDATE turns SET crashes = crashes WHERE turn_id = $1", turn.turn_id)
+        if not begun_once.is_set():
+            begun_once.set()
+            wakes.wait(30)
+        return tx.execute("UPDATE turns SET crashes = 0 WHERE turn_id = $1 AND epoch = 1 RETURNING 1", turn.turn_id)
+
+    async with place.database() as database:
+        standing = asyncio.create_task(database.write(unit))
+        await wait_until(begun_once.is_set, what="the lock of the turn's row")
+        async with place.engine():
+            await wait_until(lambda: len(model.asked) > asked, 15, what="the adoption")
+            wakes.set()
+            assert await standing == [], "what it did before was rolled back, and its turn is another's"
+            model.held.set()
 
 
 @pytest.mark.usefixtures("killed", "short_leases")

@@ -145,18 +145,19 @@ class Lane:
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
     """Stop engines. `source`: see `Rig`."""
     form, notes = FORMS[size], folder / "notes"
+    program = (sys.executable, "-m", "tests.chaos.sleepy_engine", str(form.lease), notes)
     with trial(
         folder,
         Work(),
         calls=0,
         workers=2,
         database=store,
-        engines=form.lanes + 1,
-        program=(sys.executable, "-m", "tests.chaos.sleepy_engine", str(form.lease), notes),
+        program=program,
         engine_env={"DATABASE_POOL_SIZE": "4"},
         source=source,
     ) as under_fire:
-        lanes = [Lane(under_fire.rig, form, port) for port in under_fire.rig.others]
+        idle = (*program[:3], "--idle", *program[3:])
+        lanes = [Lane(under_fire.rig, form, port) for port in under_fire.rig.start_others(form.lanes, idle)]
         _stop_all(under_fire, form, lanes)
         sleepers = [each for lane in lanes for each in lane.sleepers]
         under_fire.findings += _refused(form, sleepers, notes)

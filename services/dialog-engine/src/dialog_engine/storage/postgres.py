@@ -43,6 +43,9 @@ STATEMENT_SECONDS = 5
 ANSWER_SECONDS = 8.0
 """How long a server may say nothing at all. Longer than STATEMENT_SECONDS, so that a server that works ends a statement
 itself."""
+IDLE_SECONDS = 3
+"""How long a transaction may wait for its engine. One that stands still in the middle of it would keep its turns from
+being adopted; shorter than STATEMENT_SECONDS, so that nobody who waits for its locks gives up before."""
 RESOLVE_SECONDS = 10.0
 """How long a lost COMMIT is asked about."""
 RESOLVE_PAUSE_SECONDS = 0.2
@@ -160,9 +163,10 @@ class PostgresDatabase(Database):
         for last in (False, True):
             try:
                 with self._pool.connection() as connection:
-                    self._served_at = time.monotonic()
-                    return _translated(connection, work)
-            except (PoolTimeout, psycopg.OperationalError) as error:
+                    result = _translated(connection, work)
+                self._served_at = time.monotonic()
+                return result
+            except (PoolTimeout, psycopg.OperationalError, errors.IdleInTransactionSessionTimeout) as error:
                 if isinstance(error, PoolTimeout) and self._served_at < began:
                     # What waits behind this one hears so at once, instead of waiting as long in its turn. Not when a
                     # connection was had meanwhile: the database is back.
@@ -201,7 +205,7 @@ def _translated(connection: Connection, work: Callable[[Connection], T]) -> T:
     except errors.ReadOnlySqlTransaction as error:
         connection.close()  # the server became a standby: the next connection goes to the new primary
         raise _unavailable(error) from error
-    except psycopg.OperationalError:
+    except (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout):
         raise
     except psycopg.IntegrityError:
         raise
@@ -262,7 +266,8 @@ async def open_postgres(url: str, pool_size: int) -> AsyncGenerator[PostgresData
             "autocommit": True,
             "cursor_factory": psycopg.RawCursor,
             "connect_timeout": CONNECT_SECONDS,
-            "options": f"-c statement_timeout={STATEMENT_SECONDS}s -c idle_in_transaction_session_timeout=60s",
+            "options": f"-c statement_timeout={STATEMENT_SECONDS}s"
+            f" -c idle_in_transaction_session_timeout={IDLE_SECONDS}s",
             "application_name": "dialog-engine",
             "keepalives_idle": 5,
             "keepalives_interval": 2,
