@@ -579,6 +579,8 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_replicas.py::test_a_call_that_was_committed_and_not_published_is_made_by_who_adopts_its_turn",
         "integration/test_replicas.py::test_an_owner_that_was_passed_over_stops_and_ends_nothing",
         "integration/test_replicas.py::"
+        "test_a_model_that_calls_tools_at_once_does_not_overtake_the_beginning_of_its_turn",
+        "integration/test_replicas.py::"
         "test_an_engine_that_stands_still_in_the_middle_of_a_commit_keeps_no_turn_from_being_adopted",
         "contract/ports/test_storage_ports.py::test_an_earlier_life_of_a_turn_writes_nothing",
         "unit/test_turns.py::test_a_turn_that_another_engine_runs_is_dropped_and_shows_nothing_more",

@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+import msgspec
 import pytest
 from redis import Redis as SyncRedis
 
@@ -17,7 +18,9 @@ from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
+from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.streams.control import ControlPublisher
+from plugins_contract.catalogue import ServerCatalogue, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Model, running_engine, settings
@@ -115,6 +118,23 @@ async def listed(engine: Engine) -> list[dict[str, Any]]:
     return (await engine.client.get("/v1/sessions")).json()["sessions"]
 
 
+def publish(redis_url: str, offered: ToolEntry) -> None:
+    """A worker offers this tool; nobody runs it."""
+    redis: Any
+    with SyncRedis.from_url(redis_url) as redis:
+        seconds, _ = redis.time()
+        beat = ServerHeartbeat(state=ServerState.READY, at=(seconds + 60) * 1000)
+        catalogue = ServerCatalogue(server="files", tools=(offered,))
+        redis.sadd(KEYS.catalogue, "files")
+        told = {"catalogue": msgspec.json.encode(catalogue), "worker:w": msgspec.json.encode(beat)}
+        redis.hset(KEYS.catalogue_of("files"), mapping=told)
+        redis.expire(KEYS.catalogue_of("files"), 600)
+
+
+async def offers_tools(engine: Engine) -> bool:
+    return any(each["tools"] for each in (await engine.client.get("/v1/tools")).json()["servers"])
+
+
 def session_of(events: list[Any]) -> str:
     return events[0].data["sessionId"]
 
@@ -204,6 +224,35 @@ async def test_a_session_of_somebody_else_does_not_exist_on_the_other_engine_eit
         asked = await there.client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"}, headers=eve)
         assert asked.status_code == 404
         assert (await there.client.get("/v1/sessions", headers=eve)).json()["sessions"] == []
+
+
+async def test_a_model_that_calls_tools_at_once_does_not_overtake_the_beginning_of_its_turn(
+    place: Place, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, add_round = SqlTurns.begin, SqlCalls.add_round
+    committed, early = Event(), list[bool]()
+
+    async def begun_late(self: SqlTurns, *args: Any, **options: Any) -> None:
+        with suppress(TimeoutError):
+            await wait_until(lambda: early, 1.0)  # so long the round has the time to be first
+        await begin(self, *args, **options)
+        committed.set()
+
+    async def added(self: SqlCalls, *args: Any, **options: Any) -> int:
+        early.append(not committed.is_set())
+        return await add_round(self, *args, **options)
+
+    monkeypatch.setattr(SqlTurns, "begin", begun_late)
+    monkeypatch.setattr(SqlCalls, "add_round", added)
+    publish(redis_url, tool("files__list"))
+    model.will_call_with("no__such_tool", {})  # without a word before
+    model.will_say("Done.")
+    async with place.engine() as engine:
+        await wait_until(lambda: offers_tools(engine), what="the tool")
+        events = await engine.chat("go")
+    assert early == [False]
+    assert events[-1].data["reason"] == "stop"
+    assert place.store.rows("SELECT status, epoch FROM turns") == [("done", 1)]
 
 
 # --- Stop ---

@@ -166,13 +166,14 @@ async def test_no_tool_runs_for_a_question_that_cannot_be_committed() -> None:
     store = MemoryStore()
     store.refuse["begin"] = FULL
     commit = store.hold["begin"] = asyncio.Event()
-    async with Stage(ScriptedModel(asks(("a__b", "{}"))), tools=SHELF, store=store) as stage:
+    async with Stage(model := ScriptedModel(asks(("a__b", "{}"))), tools=SHELF, store=store) as stage:
         caller = asyncio.create_task(stage.turns.start("ada", None, "one"))
-        await wait_until(lambda: "add_round" in store.begun)
+        await wait_until(lambda: model.requests and not model.open)
         commit.set()
         with pytest.raises(StorageUnavailableError):
             await caller
 
+        assert "add_round" not in store.begun
         assert store.outbox == {}
         assert stage.workshop.executed == []
 

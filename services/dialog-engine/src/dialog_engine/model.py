@@ -1,5 +1,6 @@
 """What the engine talks about: messages, what a model streams, and what a user sees. Closed unions: `match` them."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -126,7 +127,8 @@ class ChatRequest:
 
     `turn` says on whose behalf: tool calls are made in its name. `answer_only` declares the tools and forbids to call
     them: some providers ask for the declaration as soon as the history has calls, and keep their cache by it. The model
-    stops before it writes one of `stop`.
+    stops before it writes one of `stop`. Of a turn that is just being committed nothing may be written before
+    `committed` is set: a database with several connections would take it for a turn that another engine runs.
     """
 
     messages: tuple[Message, ...]
@@ -134,6 +136,7 @@ class ChatRequest:
     tools: tuple[ToolEntry, ...] = ()
     answer_only: bool = False
     stop: tuple[str, ...] = ()
+    committed: asyncio.Event | None = None
 
 
 # --- What a model streams -------------------------------------------------------------------------------------------

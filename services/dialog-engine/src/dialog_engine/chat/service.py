@@ -137,20 +137,24 @@ class ChatService:
             yield Reset("the engine was restarted", story(turn.turn_id, await self._history.told(turn)))
 
     async def stream_reply(
-        self, turn: Turn, draft: Draft, said: Sequence[Message] | None = None
+        self,
+        turn: Turn,
+        draft: Draft,
+        said: Sequence[Message] | None = None,
+        committed: asyncio.Event | None = None,
     ) -> AsyncGenerator[TurnEvent]:
         """What the user sees of `turn` between its opening and the model's last word; `end` comes after it, whatever
         happens.
 
         A turn that an earlier life left unfinished goes on where it was: finished tools are not run again, pending
         ones are waited for, a message that was cut is made again. `said` is what was said in its session, where that is
-        known already.
+        known already. Of a turn that is just being committed nothing is written before `committed` is set.
 
         Raises:
             LLMError: the model could not be reached or refused.
             StorageUnavailableError: a round or a result could not be committed.
         """
-        reply = self._gone_on_with(turn) if turn.rounds else self._llm(await self._request(turn, said))
+        reply = self._gone_on_with(turn) if turn.rounds else self._llm(await self._request(turn, said, committed))
         async with aclosing(reply) as events:
             async for event in events:
                 draft.follow(event)
@@ -222,13 +226,15 @@ class ChatService:
             async for event in events:
                 yield event
 
-    async def _request(self, turn: Turn, said: Sequence[Message] | None = None) -> ChatRequest:
+    async def _request(
+        self, turn: Turn, said: Sequence[Message] | None = None, committed: asyncio.Event | None = None
+    ) -> ChatRequest:
         if said is None:
             said = await self._history.messages(turn.session_id)
         remembered = window(
             within_sight(said), max_messages=self._memory.max_messages, max_tokens=self._memory.max_tokens
         )
-        return ChatRequest(remembered, turn)
+        return ChatRequest(remembered, turn, committed=committed)
 
     async def _calls_left_open(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
         open_calls = await self._history.open_calls(turn)

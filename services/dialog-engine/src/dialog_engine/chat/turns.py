@@ -128,11 +128,12 @@ class RunningTurns:
 
     async def _begin_session(self, turn: Turn, text: str) -> None:
         """Nothing need be read, so the model is asked beside the commit; what it says is heard only after it."""
-        draft = Draft()
-        answer = HeadStart(self._service.stream_reply(turn, draft, [UserMessage(text)]))
+        draft, committed = Draft(), asyncio.Event()
+        answer = HeadStart(self._service.stream_reply(turn, draft, [UserMessage(text)], committed))
         self._beginning.add(turn.turn_id)
         try:
             await self._store.begin(turn, text, new_session=True)
+            committed.set()
             self._own(_Running(turn, self._logs.open(turn), draft, answer=answer))
         except BaseException:
             await answer.drop()

@@ -1,5 +1,6 @@
 """What flows through the pipeline: one frozen value per turn; each processor returns the next."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,3 +54,5 @@ class TurnContext:
     results: tuple[CallResult, ...] = ()
     usage: Usage = Usage()
     answer: Answer | None = None
+    committed: asyncio.Event | None = None
+    """Of a turn that is just being committed: nothing is written before it is set."""

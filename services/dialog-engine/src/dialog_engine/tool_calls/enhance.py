@@ -18,7 +18,7 @@ def enhance(llm: StreamChat, pipeline: Pipeline) -> StreamChat:
     async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
         band = SideBand()
         turn, messages = request.turn, request.messages
-        ctx = TurnContext(turn, llm, band, messages, depth=turn.rounds, usage=turn.usage)
+        ctx = TurnContext(turn, llm, band, messages, depth=turn.rounds, usage=turn.usage, committed=request.committed)
         work = asyncio.create_task(pipeline.run(ctx), name=f"pipeline of turn {turn.turn_id}")
         async with aclosing(band.carry(work)) as events:
             async for event in events:

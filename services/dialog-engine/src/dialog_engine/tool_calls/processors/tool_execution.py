@@ -49,6 +49,8 @@ class ToolExecution:
         """Adds one result per call, in the order of the calls, each of which now names the tool that it means."""
         if not ctx.calls:
             return ctx
+        if ctx.committed is not None:
+            await ctx.committed.wait()
         planned = await self._planned(ctx)
         servers = planned.ran_here
         servers |= {each.call.correlation_id: each.request.server for each in planned.open_calls}
