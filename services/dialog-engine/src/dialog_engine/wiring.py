@@ -47,11 +47,10 @@ from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.turn_logs import RedisTurnLogs
 from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.directory import ToolDirectory
-from dialog_engine.tool_calls.enhance import enhance
 from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.modes import TOOL_MODES, in_tool_modes
 from dialog_engine.tool_calls.pending_approvals import PendingApprovals
-from dialog_engine.tool_calls.pipeline import standard_pipeline
+from dialog_engine.tool_calls.pipeline import enhance, standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat
 from dialog_engine.tool_calls.quarantine import OfferedTools, Quarantine
 from dialog_engine.tool_calls.read_result import ReadResult
