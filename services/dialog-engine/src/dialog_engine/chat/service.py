@@ -38,7 +38,7 @@ from dialog_engine.model import (
 from dialog_engine.pieces import Pieces
 from dialog_engine.sideband import SideBand
 from dialog_engine.tool_calls.approvals import stopped
-from dialog_engine.tool_calls.media import within_sight
+from dialog_engine.tool_calls.normalise import within_sight
 from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat
 from dialog_engine.tool_calls.questions import Asked
 from dialog_engine.tool_calls.rounds import OpenCall, Rounds

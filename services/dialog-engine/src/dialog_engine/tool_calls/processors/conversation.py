@@ -20,11 +20,9 @@ from dialog_engine.sideband import Reply
 from dialog_engine.tool_calls import views
 from dialog_engine.tool_calls.context import Answer, TurnContext
 from dialog_engine.tool_calls.exposure import Exposure
-from dialog_engine.tool_calls.limits import LAST_NOTE, last_answer
-from dialog_engine.tool_calls.media import within_sight
-from dialog_engine.tool_calls.normalise import normalise
+from dialog_engine.tool_calls.normalise import normalise, within_sight
 from dialog_engine.tool_calls.ports import ToolSource
-from dialog_engine.tool_calls.repeats import noted, with_last_note
+from dialog_engine.tool_calls.repeats import LAST_NOTE, last_answer, noted, with_last_note
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.ids import new_id
 
