@@ -17,9 +17,8 @@ from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
 from dialog_engine.http.app import State, create_app
 from dialog_engine.http.auth import Authenticator
-from dialog_engine.http.choices import Choices
 from dialog_engine.http.limits import MAX_BODY_BYTES
-from dialog_engine.http.services import About, Services
+from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
 from dialog_engine.llm.clients import Wrap, open_llm
 from dialog_engine.loops import kept_running, left_when
