@@ -1,4 +1,4 @@
-"""From the bytes of an answer, which are server-sent events, to the model's events. Pure: the transport is elsewhere."""
+"""From the bytes of an answer, server-sent events, to the model's events. Pure: the transport is elsewhere."""
 
 from collections.abc import Iterable
 from itertools import groupby
