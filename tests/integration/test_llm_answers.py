@@ -16,7 +16,7 @@ from dialog_engine.errors import (
     LLMUnavailableError,
 )
 from dialog_engine.llm.client import ChatClient
-from dialog_engine.llm.waits import Waits
+from dialog_engine.llm.reading import Waits
 from dialog_engine.model import FinishReason, LLMEvent, StreamEnd, TextDelta
 from tests.support.hello import KEY, REQUEST
 from tests.support.scripted_provider import Exchange, Provider, Script, answer, refusal, serving

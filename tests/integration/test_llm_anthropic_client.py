@@ -20,7 +20,7 @@ from dialog_engine.errors import (
 )
 from dialog_engine.llm.anthropic_client import MAX_TOKENS, AnthropicChatClient
 from dialog_engine.llm.profiles import PROFILES
-from dialog_engine.llm.waits import Waits
+from dialog_engine.llm.reading import Waits
 from dialog_engine.model import (
     AssistantMessage,
     ChatRequest,

@@ -25,7 +25,7 @@ from dialog_engine.errors import (
 )
 from dialog_engine.llm import reading
 from dialog_engine.llm.openai_client import OpenAIChatClient
-from dialog_engine.llm.waits import Waits
+from dialog_engine.llm.reading import Waits
 from dialog_engine.model import ChatRequest, FinishReason, LLMEvent, StreamEnd, TextDelta, UserMessage
 from tests.support.hello import HELLO, HELLO_EVENTS, KEY, REQUEST, TURN
 from tests.support.scripted_provider import CutError, Exchange, Provider, answer, refusal, serving

@@ -22,7 +22,7 @@ from dialog_engine.errors import (
 from dialog_engine.llm.descriptions import MAX_DESCRIPTION
 from dialog_engine.llm.openai_client import OpenAIChatClient
 from dialog_engine.llm.profiles import PROFILES
-from dialog_engine.llm.waits import Waits
+from dialog_engine.llm.reading import Waits
 from dialog_engine.model import (
     AssistantMessage,
     ChatRequest,

@@ -119,7 +119,7 @@ async def test_answers_of_any_kind_keep_it_closed() -> None:
 
 
 async def test_calls_that_hang_open_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins_mcp.mcp.evidence.FAIR_SECONDS", 0.05)
+    monkeypatch.setattr("plugins_mcp.mcp.calls.FAIR_SECONDS", 0.05)
     async with scripted(hang=hang) as peer, connected(remote(peer.url), PATIENT) as server:
         for _ in range(PACE.failures):
             assert isinstance(await server.call("hang", {}, timeout_s=0.1), TimedOut)

@@ -8,7 +8,7 @@ from typing import Any
 from dialog_engine.llm.anthropic_client import AnthropicChatClient
 from dialog_engine.llm.client import ChatClient
 from dialog_engine.llm.openai_client import OpenAIChatClient
-from dialog_engine.llm.waits import DEFAULT_WAITS, Waits
+from dialog_engine.llm.reading import DEFAULT_WAITS, Waits
 from tests.support.hello import KEY
 
 Json = dict[str, Any]

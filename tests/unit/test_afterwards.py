@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from dialog_engine.http.afterwards import Afterwards, afterwards
+from dialog_engine.http.sse import Afterwards, afterwards
 
 pytestmark = pytest.mark.anyio
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dialog_engine.http.choices import Choices
 from dialog_engine.http.problems import ProblemError
+from dialog_engine.http.services import Choices
 from dialog_engine.model import Choice
 
 CHOICES = Choices("openai:a", ("openai:a", "anthropic:b"), ("auto", "native"))

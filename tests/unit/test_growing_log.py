@@ -6,9 +6,7 @@ import pytest
 
 from dialog_engine.chat import frames
 from dialog_engine.chat.frames import START, Cursor, LogGoneError
-from dialog_engine.streams.growing_log import BATCH_CHARACTERS, GrowingLog, batches_of
-from dialog_engine.streams.log_entries import Entry
-from dialog_engine.streams.packed_entries import BLOCK
+from dialog_engine.streams.growing_log import BATCH_CHARACTERS, BLOCK, Entry, GrowingLog, batches_of
 
 pytestmark = pytest.mark.anyio
 

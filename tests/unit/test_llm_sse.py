@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.llm.sse import SSEParser
+from dialog_engine.llm.decoding import SSEParser
 
 
 def parse(*reads: bytes) -> list[bytes]:

@@ -11,8 +11,15 @@ from mcp.types import CallToolResult
 
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, LinkBlock, MediaBlock, TextBlock, ToolError, ToolOutcome
-from plugins_mcp.mcp.bounds import MAX_BLOCKS, MAX_LINK_BYTES, MAX_MEDIA_BYTES
-from plugins_mcp.mcp.content import FAILED_WITHOUT_WORDS, MAX_WORDS, NOTHING, to_outcome
+from plugins_mcp.mcp.content import (
+    FAILED_WITHOUT_WORDS,
+    MAX_BLOCKS,
+    MAX_LINK_BYTES,
+    MAX_MEDIA_BYTES,
+    MAX_WORDS,
+    NOTHING,
+    to_outcome,
+)
 
 
 def result(*content: Any, **fields: Any) -> CallToolResult:

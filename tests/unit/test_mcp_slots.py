@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 
-from plugins_mcp.mcp.slots import Slots
+from plugins_mcp.mcp.tool_calls import Slots
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio

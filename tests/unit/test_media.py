@@ -4,9 +4,7 @@ import pytest
 
 from dialog_engine.chat.history import estimate_tokens
 from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from dialog_engine.tool_calls import media
-from dialog_engine.tool_calls.media import within_sight
-from dialog_engine.tool_calls.normalise import normalise
+from dialog_engine.tool_calls.normalise import normalise, within_sight
 from dialog_engine.tool_calls.views import tool_message
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
 
@@ -46,17 +44,17 @@ def test_few_images_are_all_sent_and_the_conversation_is_unchanged() -> None:
 
 
 def test_of_many_images_the_newest_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(media, "MAX_BLOCKS", 3)
+    monkeypatch.setattr("dialog_engine.tool_calls.normalise.MAX_BLOCKS", 3)
     assert seen(shots("1", "2"), UserMessage("More!"), shots("3", "4")) == ["2", "3", "4"]
 
 
 def test_of_large_images_the_newest_that_fit_are_sent_and_none_that_is_older(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(media, "MAX_BASE64", 100)
+    monkeypatch.setattr("dialog_engine.tool_calls.normalise.MAX_BASE64", 100)
     assert seen(shots("small"), shots("2", size=60), shots("3", size=50), shots("4", size=50)) == ["3", "4"]
 
 
 def test_the_text_still_names_an_image_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(media, "MAX_BLOCKS", 0)
+    monkeypatch.setattr("dialog_engine.tool_calls.normalise.MAX_BLOCKS", 0)
     [left] = within_sight([tool_message(CALL, ToolOutcome(CallState.SUCCEEDED, (image("1"),)))])
     assert left == ToolMessage("a", "camera__shoot", "[image/png, shown to the user]")
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dialog_engine.news import News
+from dialog_engine.buffers import News
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialog_engine.chat.frames import START, Cursor
-from dialog_engine.streams.log_entries import Entry, entry_of
-from dialog_engine.streams.packed_entries import BLOCK, COMPRESSED_BYTES, PackedEntries
+from dialog_engine.streams.growing_log import BLOCK, COMPRESSED_BYTES, Entry, PackedEntries, entry_of
 
 
 def read(entries: PackedEntries, after: Cursor) -> list[Entry]:

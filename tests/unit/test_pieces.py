@@ -6,7 +6,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.pieces import AT_ONCE, Pieces
+from dialog_engine.buffers import AT_ONCE, Pieces
 
 
 @given(st.lists(st.text(max_size=3), max_size=3 * AT_ONCE))

@@ -28,13 +28,12 @@ from dialog_engine.model import (
     UserMessage,
 )
 from dialog_engine.sideband import SideBand
-from dialog_engine.tool_calls.enhance import enhance
-from dialog_engine.tool_calls.limits import LAST_NOTE
-from dialog_engine.tool_calls.media import MAX_BLOCKS
+from dialog_engine.tool_calls.normalise import MAX_BLOCKS
 from dialog_engine.tool_calls.pending_approvals import PendingApprovals
-from dialog_engine.tool_calls.pipeline import Pipeline, standard_pipeline
+from dialog_engine.tool_calls.pipeline import Pipeline, enhance, standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
-from dialog_engine.tool_calls.processors.tool_call_extractor import TOO_LONG
+from dialog_engine.tool_calls.processors.conversation import TOO_LONG
+from dialog_engine.tool_calls.repeats import LAST_NOTE
 from dialog_engine.tool_calls.rounds import OpenCall, Rounds
 from dialog_engine.tool_calls.steps import Steps
 from plugins_contract.catalogue import ToolEntry

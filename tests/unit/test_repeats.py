@@ -15,9 +15,17 @@ from dialog_engine.model import (
     ToolMessage,
     UserMessage,
 )
-from dialog_engine.tool_calls.limits import LAST_NOTE, last_answer
 from dialog_engine.tool_calls.normalise import normalise
-from dialog_engine.tool_calls.repeats import NOTE, REFUSED_ROUNDS, SAME_RESULTS, noted, repeats, with_last_note
+from dialog_engine.tool_calls.repeats import (
+    LAST_NOTE,
+    NOTE,
+    REFUSED_ROUNDS,
+    SAME_RESULTS,
+    last_answer,
+    noted,
+    repeats,
+    with_last_note,
+)
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import MediaBlock
 

@@ -12,7 +12,7 @@ from dialog_engine.sideband import SideBand
 from dialog_engine.tool_calls import gateway_entry, slices
 from dialog_engine.tool_calls.context import TurnContext
 from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
-from dialog_engine.tool_calls.processors.tool_preparation import ToolPreparation
+from dialog_engine.tool_calls.processors.conversation import ToolPreparation
 from dialog_engine.tool_calls.slices import Slices, at_once, in_slices
 from dialog_engine.tool_calls.tool_search import ToolSearch
 from plugins_contract.catalogue import ToolEntry

@@ -26,7 +26,7 @@ from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallProgress, CallState, TextBlock
 from plugins_mcp.handler import LAST_WORDS_SECONDS
 from plugins_mcp.mcp import Ambiguous, CallResult, NotSent, RetryLater, TimedOut
-from plugins_mcp.progress import PROGRESS_SECONDS
+from plugins_mcp.running import PROGRESS_SECONDS
 from tests.support.handling import DONE, Bench, Facts, delivery, gives, hangs
 from tests.support.waiting import wait_until
 

@@ -17,11 +17,10 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
-from dialog_engine.tool_calls.enhance import enhance
 from dialog_engine.tool_calls.exposure import Exposure
 from dialog_engine.tool_calls.local_tools import LocalTool
 from dialog_engine.tool_calls.pending_approvals import PendingApprovals
-from dialog_engine.tool_calls.pipeline import standard_pipeline
+from dialog_engine.tool_calls.pipeline import enhance, standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
 from dialog_engine.tool_calls.questions import Decision, Given
 from dialog_engine.tool_calls.read_result import ReadResult

@@ -11,6 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from dialog_engine.buffers import News, Pieces
 from dialog_engine.errors import LLMStreamBrokenError
 from dialog_engine.model import (
     ChatEvent,
@@ -21,8 +22,6 @@ from dialog_engine.model import (
     ToolCallEvent,
     Usage,
 )
-from dialog_engine.news import News
-from dialog_engine.pieces import Pieces
 
 log = logging.getLogger(__name__)
 

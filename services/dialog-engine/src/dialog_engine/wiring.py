@@ -17,9 +17,8 @@ from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
 from dialog_engine.http.app import State, create_app
 from dialog_engine.http.auth import Authenticator
-from dialog_engine.http.choices import Choices
 from dialog_engine.http.limits import MAX_BODY_BYTES
-from dialog_engine.http.services import About, Services
+from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
 from dialog_engine.llm.clients import Wrap, open_llm
 from dialog_engine.loops import kept_running, left_when
@@ -47,11 +46,10 @@ from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.turn_logs import RedisTurnLogs
 from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.directory import ToolDirectory
-from dialog_engine.tool_calls.enhance import enhance
 from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.modes import TOOL_MODES, in_tool_modes
 from dialog_engine.tool_calls.pending_approvals import PendingApprovals
-from dialog_engine.tool_calls.pipeline import standard_pipeline
+from dialog_engine.tool_calls.pipeline import enhance, standard_pipeline
 from dialog_engine.tool_calls.ports import StreamChat
 from dialog_engine.tool_calls.quarantine import OfferedTools, Quarantine
 from dialog_engine.tool_calls.read_result import ReadResult

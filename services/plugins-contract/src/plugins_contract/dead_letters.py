@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from plugins_contract.ids import new_id
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import decode_reply, scripts
-from plugins_contract.ledger.wire import finished
+from plugins_contract.ledger.scripts import finished
 from plugins_contract.messages import (
     NOT_READABLE,
     ExecutionClass,

@@ -29,8 +29,7 @@ from plugins_mcp import decisions
 from plugins_mcp.decisions import Cut, Finish, GiveBack, Leave, Retry
 from plugins_mcp.mcp import CallResult, Flight
 from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
-from plugins_mcp.progress import passed_on
-from plugins_mcp.running import Running
+from plugins_mcp.running import Running, passed_on
 
 log = logging.getLogger(__name__)
 

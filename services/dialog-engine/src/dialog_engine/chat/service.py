@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from dialog_engine.buffers import Pieces
 from dialog_engine.chat.history import window
 from dialog_engine.chat.ports import History, TurnStore
 from dialog_engine.chat.story import story
@@ -35,10 +36,9 @@ from dialog_engine.model import (
     TurnStarted,
     Usage,
 )
-from dialog_engine.pieces import Pieces
 from dialog_engine.sideband import SideBand
 from dialog_engine.tool_calls.approvals import stopped
-from dialog_engine.tool_calls.media import within_sight
+from dialog_engine.tool_calls.normalise import within_sight
 from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat
 from dialog_engine.tool_calls.questions import Asked
 from dialog_engine.tool_calls.rounds import OpenCall, Rounds

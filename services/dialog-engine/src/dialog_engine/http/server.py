@@ -11,7 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from dialog_engine.http.afterwards import Afterwards
+from dialog_engine.http.sse import Afterwards
 
 log = logging.getLogger(__name__)
 

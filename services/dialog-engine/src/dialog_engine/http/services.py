@@ -1,7 +1,8 @@
-"""What the HTTP layer is given by the wiring."""
+"""What the HTTP layer is given by the wiring: the services, and what a request may choose."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Request
@@ -10,10 +11,50 @@ from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.frames import TurnFrames
 from dialog_engine.chat.turns import RunningTurns
-from dialog_engine.http.choices import Choices
+from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.sse import Streams
+from dialog_engine.model import Choice
 from dialog_engine.tool_calls.directory import ToolDirectory
 from dialog_engine.tool_calls.exposure import Exposure
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the configuration allows.
+
+    `models` are names, `provider:model`, and `default` is among them. `tool_modes` is empty where none may be chosen.
+    `default_label` is what the default is called, if not by its name.
+    """
+
+    default: str
+    models: tuple[str, ...]
+    tool_modes: tuple[str, ...] = ()
+    default_label: str | None = None
+
+    def made(self, model: str | None, tool_mode: str | None) -> Choice:
+        """The choice of a request; None is what was left out.
+
+        Raises:
+            ProblemError: something of it is not allowed; it names the field, and what is.
+        """
+        if model is not None and model not in self.models:
+            raise _refused("model", f"must be one of {', '.join(self.models)}")
+        if tool_mode is not None and tool_mode not in self.tool_modes:
+            allowed = (
+                f"must be one of {', '.join(self.tool_modes)}" if self.tool_modes else "cannot be chosen: leave it out"
+            )
+            raise _refused("toolMode", allowed)
+        return Choice(model or "", tool_mode or "")
+
+    def labels(self) -> dict[str, str]:
+        """What each model is called, by name: without the provider, where no two are then the same."""
+        short = {name: name.partition(":")[2] for name in self.models}
+        labels = {name: label if [*short.values()].count(label) == 1 else name for name, label in short.items()}
+        return labels | ({self.default: self.default_label} if self.default_label else {})
+
+
+def _refused(field: str, detail: str) -> ProblemError:
+    return ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "CHOICE_NOT_ALLOWED", f"{field} {detail}", field=field)
 
 
 @dataclass(frozen=True, slots=True)

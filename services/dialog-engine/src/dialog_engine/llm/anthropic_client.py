@@ -11,8 +11,7 @@ from dialog_engine.llm.client import CHOICE, IMAGE, ChatClient, Json, bearer
 from dialog_engine.llm.endpoint import Endpoint
 from dialog_engine.llm.failures import Failures
 from dialog_engine.llm.profiles import Images, Profile, profile_of
-from dialog_engine.llm.reading import Decoder
-from dialog_engine.llm.waits import DEFAULT_WAITS, Waits
+from dialog_engine.llm.reading import DEFAULT_WAITS, Decoder, Waits
 from dialog_engine.model import ChatRequest
 
 ANTHROPIC_URL = "https://api.anthropic.com"

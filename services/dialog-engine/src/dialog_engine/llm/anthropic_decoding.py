@@ -5,10 +5,9 @@ from collections.abc import Iterable
 from dialog_engine.errors import LLMError, LLMStreamBrokenError
 from dialog_engine.llm.anthropic_assembly import AnthropicAssembler
 from dialog_engine.llm.anthropic_wire import Event, decode_event
-from dialog_engine.llm.decoding import merged, not_empty
+from dialog_engine.llm.decoding import SSEParser, merged, not_empty
 from dialog_engine.llm.failures import Failures
 from dialog_engine.llm.reading import Decoder
-from dialog_engine.llm.sse import SSEParser
 from dialog_engine.model import LLMEvent
 
 

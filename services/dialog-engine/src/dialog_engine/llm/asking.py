@@ -5,8 +5,7 @@ import asyncio
 from aiohttp import ClientConnectionError, ClientError, ClientResponse, ServerDisconnectedError
 from yarl import URL
 
-from dialog_engine.llm.connections import Attempt, open_connections
-from dialog_engine.llm.endpoint import Endpoint, redirected
+from dialog_engine.llm.endpoint import Attempt, Endpoint, open_connections, redirected
 from dialog_engine.llm.failures import RefusedError
 from dialog_engine.llm.lenient import read_json
 from dialog_engine.llm.patience import may_be_asked_again, pause_seconds

@@ -11,8 +11,7 @@ from aiohttp import ClientResponse
 from dialog_engine.llm.asking import Asker
 from dialog_engine.llm.endpoint import Endpoint
 from dialog_engine.llm.failures import Failures, RefusedError
-from dialog_engine.llm.reading import Decoder, stream_answer
-from dialog_engine.llm.waits import Waits
+from dialog_engine.llm.reading import Decoder, Waits, stream_answer
 from dialog_engine.model import ChatRequest, LLMEvent, ToolMessage
 
 Json = dict[str, Any]

@@ -9,8 +9,8 @@ from dialog_engine.config import Settings
 from dialog_engine.llm.anthropic_client import ANTHROPIC_URL, AnthropicChatClient
 from dialog_engine.llm.openai_client import OPENAI_URL, OpenAIChatClient
 from dialog_engine.llm.profiles import profile_of
+from dialog_engine.llm.reading import Waits
 from dialog_engine.llm.routing import Router
-from dialog_engine.llm.waits import Waits
 from dialog_engine.tool_calls.ports import StreamChat
 
 RETRIES = 2

@@ -12,9 +12,8 @@ from dialog_engine.llm.encoding import SIGNATURE, encode_messages, encode_tools
 from dialog_engine.llm.endpoint import Endpoint
 from dialog_engine.llm.failures import Failures
 from dialog_engine.llm.profiles import Images, Profile, profile_of
-from dialog_engine.llm.reading import Decoder
+from dialog_engine.llm.reading import DEFAULT_WAITS, Decoder, Waits
 from dialog_engine.llm.reasoning_details import DETAILS
-from dialog_engine.llm.waits import DEFAULT_WAITS, Waits
 from dialog_engine.model import ChatRequest
 
 OPENAI_URL = "https://api.openai.com/v1"

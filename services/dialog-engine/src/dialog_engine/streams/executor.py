@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
-from dialog_engine.streams import endings, losses, updates
+from dialog_engine.streams import endings, losses
 from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import Mailbox
-from dialog_engine.streams.subscriptions import CallLost, News, Subscriptions
+from dialog_engine.streams.subscriptions import CallLost, News, Subscriptions, of_enqueued
 from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.clock import Clock
@@ -166,7 +166,7 @@ class CallExecutor(ToolCalls):
             async with asyncio.timeout(ASK_SECONDS):
                 match losses.decide(loss, request, self._clock.now_ms()):
                     case losses.EnqueueAgain():
-                        return updates.of_enqueued(request.correlation_id, await self._ledger.enqueue(request))
+                        return of_enqueued(request.correlation_id, await self._ledger.enqueue(request))
                     case losses.EndAs(outcome):
                         match await self._ledger.lose(request, loss, outcome):
                             case EndedLost():

@@ -1,14 +1,115 @@
-"""A log that grows while it is read: entries are kept once, and each reader has a place of its own."""
+"""A log that grows while it is read: entries are kept once, and each reader has a place of its own.
+
+An entry is the same in memory, in Redis and on the wire. In memory the newest are as they are and the others packed,
+since there are many logs.
+"""
 
 import asyncio
+import sys
 import time
+import zlib
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
 
+import msgspec
+
+from dialog_engine.buffers import News
 from dialog_engine.chat import frames
-from dialog_engine.chat.frames import Batch, Cursor, Frame, LogGoneError
-from dialog_engine.news import News
-from dialog_engine.streams.log_entries import Entry
-from dialog_engine.streams.packed_entries import PackedEntries
+from dialog_engine.chat.frames import START, Batch, Cursor, Frame, LogGoneError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One event, or deltas of one kind that came within a few milliseconds. `data` is its JSON."""
+
+    epoch: int
+    seq: int
+    name: str
+    data: str
+
+    @property
+    def cursor(self) -> Cursor:
+        """The place of one who has read it."""
+        return Cursor(self.epoch, self.seq)
+
+    @property
+    def frame(self) -> Frame:
+        """The entry as a client gets it."""
+        return Frame(f"{self.epoch}-{self.seq}", self.name, self.data)
+
+    def is_after(self, place: Cursor) -> bool:
+        """Whether a reader at `place` needs it."""
+        return self.epoch > place.epoch or (self.epoch == place.epoch and self.seq > place.seq)
+
+    def goes_on_from(self, place: Cursor) -> bool:
+        """Whether it is the next entry for a reader at `place`. An epoch that begins tells all that matters again."""
+        if self.epoch == place.epoch:
+            return self.seq == place.seq + 1
+        return self.epoch > place.epoch and self.seq == 1
+
+
+def entry_of(epoch: int, seq: int, name: str, data: dict[str, Any]) -> Entry:
+    """The event `name` with its data as an entry."""
+    return Entry(epoch, seq, name, msgspec.json.encode(data).decode())
+
+
+def entry_from_fields(place: Cursor, fields: dict[bytes, bytes]) -> Entry:
+    """The entry at `place` of a Redis stream."""
+    return Entry(place.epoch, place.seq, sys.intern(fields[b"event"].decode()), fields[b"data"].decode())
+
+
+BLOCK = 50
+"""How many entries are packed together. The newest ones, once or twice as many, are not: most readers are there."""
+COMPRESSED_BYTES = 16_384
+"""A block that is larger is not compressed: it would hold up the event loop."""
+
+_cursor = attrgetter("cursor")
+
+
+class PackedEntries:
+    """Entries in the order of their ids."""
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[Cursor, bytes]] = []
+        """The place of the last entry of each, and all of them."""
+        self._newest: list[Entry] = []
+
+    @property
+    def last(self) -> Entry | None:
+        """The last entry."""
+        return self._newest[-1] if self._newest else None
+
+    def add(self, entry: Entry) -> None:
+        """Add an entry whose id is after all that are there."""
+        self._newest.append(entry)
+        if len(self._newest) == 2 * BLOCK:
+            self._blocks.append((self._newest[BLOCK - 1].cursor, _packed(self._newest[:BLOCK])))
+            del self._newest[:BLOCK]
+
+    def since(self, place: Cursor) -> list[Entry]:
+        """What comes after `place`, or the first BLOCK of it at most."""
+        if not self._newest or not self._newest[-1].is_after(place):
+            return []
+        if place < (self._blocks[-1][0] if self._blocks else START):
+            packed = self._blocks[bisect_right(self._blocks, place, key=lambda block: block[0])][1]
+            return [entry for entry in _unpacked(packed) if entry.is_after(place)]
+        at = bisect_right(self._newest, place, key=_cursor)
+        return self._newest[at : at + BLOCK]
+
+
+def _packed(entries: list[Entry]) -> bytes:
+    """JSON has no line breaks and no name has a space."""
+    data = "\n".join(f"{entry.epoch} {entry.seq} {entry.name} {entry.data}" for entry in entries).encode()
+    return zlib.compress(data, 1 if len(data) <= COMPRESSED_BYTES else 0)
+
+
+def _unpacked(block: bytes) -> list[Entry]:
+    fields = (line.split(" ", 3) for line in zlib.decompress(block).decode().split("\n"))
+    return [Entry(int(epoch), int(seq), name, data) for epoch, seq, name, data in fields]
+
 
 BATCH_CHARACTERS = 8_000
 """A reader takes so much at a time: one that is slow, or does not read at all, holds on to no more."""

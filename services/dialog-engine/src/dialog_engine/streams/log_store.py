@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, ResponseError
 
 from dialog_engine.chat.frames import Cursor
-from dialog_engine.streams.log_entries import Entry, entry_from_fields
+from dialog_engine.streams.growing_log import Entry, entry_from_fields
 from dialog_engine.streams.turn_log import LiveLog
 from plugins_contract.keys import Keys
 from plugins_contract.ledger.scripts import Script, script

@@ -10,8 +10,7 @@ from redis.exceptions import RedisError
 
 from dialog_engine.chat.events import DONE
 from dialog_engine.chat.frames import Batch, Cursor, LogGoneError
-from dialog_engine.streams.growing_log import GrowingLog, batches_of
-from dialog_engine.streams.log_entries import Entry
+from dialog_engine.streams.growing_log import Entry, GrowingLog, batches_of
 from dialog_engine.streams.log_store import LogStore
 from plugins_contract.connections import is_outage
 

@@ -1,15 +1,18 @@
-"""Who in this engine waits for which tool call: what the relay and the mailbox hear of it goes there."""
+"""Who in this engine waits for which tool call: what the relay and the mailbox hear of it goes there.
+
+It is delivered in the words of the pipeline.
+"""
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 
-from dialog_engine.model import CallUpdate
-from dialog_engine.streams import updates
+from dialog_engine.model import CallAnswered, CallProgressed, CallQueued, CallRunning, CallUpdate
 from dialog_engine.streams.refusals import Rejected
-from plugins_contract.ledger.replies import Enqueued, Loss
-from plugins_contract.outcomes import CallFinished, CallReply
+from plugins_contract.errors import ErrorCode
+from plugins_contract.ledger.replies import AlreadyFinished, AlreadyQueued, Conflict, Enqueued, Loss, Overloaded, Queued
+from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted, CallState, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Subscriptions:
         """What became of the request of a call. Returns whether the call is waited for."""
         subscription = self._calls.get(correlation_id)
         if subscription is not None:
-            subscription.deliver(updates.of_enqueued(correlation_id, answer))
+            subscription.deliver(of_enqueued(correlation_id, answer))
         return subscription is not None
 
     def replied(self, correlation_id: str, reply: CallReply) -> None:
@@ -70,7 +73,7 @@ class Subscriptions:
         if subscription is None:
             return
         subscription.heard_at = asyncio.get_running_loop().time()
-        subscription.deliver(updates.of_reply(correlation_id, reply))
+        subscription.deliver(of_reply(correlation_id, reply))
         if isinstance(reply, CallFinished):
             self._calls.pop(correlation_id, None)
 
@@ -87,3 +90,39 @@ class Subscriptions:
     def all(self) -> list[str]:
         """The calls that are waited for."""
         return list(self._calls)
+
+
+def of_reply(correlation_id: str, reply: CallReply) -> CallUpdate:
+    """A message of the response channel."""
+    match reply:
+        case CallStarted(attempt):
+            return CallRunning(correlation_id, attempt)
+        case CallProgress(progress, total, message):
+            return CallProgressed(correlation_id, progress, total, message)
+        case CallFinished(outcome):
+            return CallAnswered(correlation_id, outcome)
+
+
+def of_enqueued(correlation_id: str, answer: Enqueued | Rejected) -> CallUpdate:
+    """What ENQUEUE answered, or why it could not even be asked."""
+    match answer:
+        case Queued(backlog=backlog):
+            return CallQueued(correlation_id, backlog)
+        case AlreadyQueued():
+            return CallQueued(correlation_id)
+        case AlreadyFinished(outcome):
+            return CallAnswered(correlation_id, outcome)
+        case Overloaded(backlog):
+            message = f"{backlog} tool calls are waiting already; try again later"
+            return CallAnswered(correlation_id, _failed(ErrorCode.OVERLOADED, message))
+        case Rejected(reason):
+            message = f"the request cannot be handed to the workers, so it was not run: {reason}"
+            return CallAnswered(correlation_id, _failed(ErrorCode.UNKNOWN_ERROR, message))
+        case Conflict():
+            return CallAnswered(
+                correlation_id, _failed(ErrorCode.UNKNOWN_ERROR, "another request has this correlation id")
+            )
+
+
+def _failed(code: ErrorCode, message: str) -> ToolOutcome:
+    return ToolOutcome.failure(CallState.FAILED, code, message)

@@ -8,8 +8,7 @@ from dialog_engine.chat import events
 from dialog_engine.chat.frames import Cursor
 from dialog_engine.chat.ports import TurnLog
 from dialog_engine.model import ReasoningDelta, TextDelta, Turn, TurnEvent
-from dialog_engine.streams.growing_log import GrowingLog
-from dialog_engine.streams.log_entries import Entry, entry_of
+from dialog_engine.streams.growing_log import Entry, GrowingLog, entry_of
 
 COALESCE_SECONDS = 0.025
 """How long deltas of one kind are collected for one entry, counted from the entry before it."""

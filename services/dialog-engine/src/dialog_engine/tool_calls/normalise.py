@@ -1,6 +1,7 @@
-"""A history that every provider accepts, from whatever crashes, cancellations and providers left behind.
+"""A history that every provider accepts, from whatever crashes, cancellations and providers left behind. Pure.
 
-One call without its result makes every later request of the session fail, so this runs before each of them.
+One call without its result makes every later request of the session fail, and so may too many images: this runs before
+each of them.
 """
 
 import re
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from plugins_contract.outcomes import MediaBlock
 
 UNKNOWN_OUTCOME = (
     "The result of this call is not known: it was interrupted before a result was recorded. It may or may not have "
@@ -115,3 +117,31 @@ class _Ids:
             call_id = (call.tool_call_id or "call")[: MAX_CALL_ID_CHARACTERS - len(suffix)] + suffix
         self._used.add(call_id)
         return call if call_id == call.tool_call_id else replace(call, tool_call_id=call_id)
+
+
+MAX_BLOCKS = 8
+"""Images and sounds in one request: each costs tokens again in every round."""
+MAX_BASE64 = 8_000_000
+"""Characters of all of them together: the large providers take requests of 20 to 50 MB, gateways often less."""
+
+
+def within_sight(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The same conversation with its newest images and sounds only, as many as fit.
+
+    The text of a result still names those that are left out.
+    """
+    blocks, room = MAX_BLOCKS, MAX_BASE64
+    seen: list[Message] = []
+    for message in reversed(messages):
+        if not isinstance(message, ToolMessage) or not message.media:
+            seen.append(message)
+            continue
+        kept: list[MediaBlock] = []
+        for block in reversed(message.media):
+            if blocks and len(block.data) <= room:
+                kept.append(block)
+                blocks, room = blocks - 1, room - len(block.data)
+            else:
+                blocks = 0  # what is older goes too: a model that sees an old image but not a newer one is misled
+        seen.append(message if len(kept) == len(message.media) else replace(message, media=tuple(reversed(kept))))
+    return tuple(reversed(seen))

@@ -5,7 +5,7 @@ Offsets count characters (code points) from 0. A page ends with a line, where li
 
 import re
 
-from dialog_engine.tool_calls.shortening import end_of_line
+from dialog_engine.tool_calls.texts import end_of_line
 
 CONTEXT = 100
 """Characters shown before and after what was found."""

@@ -1,19 +1,28 @@
-"""The story of a turn: prepare once, then rounds of model and tools until there is an answer."""
+"""The story of a turn: prepare once, then rounds of model and tools until there is an answer.
 
-from collections.abc import Sequence
+`enhance` wraps a chat client in it: the same interface, and the calls happen underneath.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Protocol
 
+from dialog_engine.model import ChatEvent, ChatRequest, StreamEnd
+from dialog_engine.sideband import SideBand
 from dialog_engine.tool_calls.context import Answer, TurnContext
 from dialog_engine.tool_calls.exposure import Exposure
 from dialog_engine.tool_calls.local_tools import LocalTool, LocalTools
-from dialog_engine.tool_calls.ports import ToolSource
-from dialog_engine.tool_calls.processors.conversation_entry import ConversationEntry
-from dialog_engine.tool_calls.processors.recursive import Recursive
-from dialog_engine.tool_calls.processors.result_formatting import ResultFormatting
-from dialog_engine.tool_calls.processors.start_side_band import StartSideBand
-from dialog_engine.tool_calls.processors.tool_call_extractor import ToolCallExtractor
+from dialog_engine.tool_calls.ports import StreamChat, ToolSource
+from dialog_engine.tool_calls.processors.conversation import (
+    ConversationEntry,
+    Recursive,
+    ResultFormatting,
+    StartSideBand,
+    ToolCallExtractor,
+    ToolPreparation,
+)
 from dialog_engine.tool_calls.processors.tool_execution import ToolExecution
-from dialog_engine.tool_calls.processors.tool_preparation import ToolPreparation
 from dialog_engine.tool_calls.rounds import Rounds
 from dialog_engine.tool_calls.tool_search import ToolSearch
 
@@ -77,3 +86,21 @@ def standard_pipeline(
             Recursive(),
         ),
     )
+
+
+def enhance(llm: StreamChat, pipeline: Pipeline) -> StreamChat:
+    """`llm` with tools. The stream also carries the steps of each call; it ends with the usage of all rounds, those
+    of earlier lives of the turn included."""
+
+    async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+        band = SideBand()
+        turn, messages = request.turn, request.messages
+        ctx = TurnContext(turn, llm, band, messages, depth=turn.rounds, usage=turn.usage, committed=request.committed)
+        work = asyncio.create_task(pipeline.run(ctx), name=f"pipeline of turn {turn.turn_id}")
+        async with aclosing(band.carry(work)) as events:
+            async for event in events:
+                yield event
+        answer = work.result()
+        yield StreamEnd(answer.finish_reason, answer.usage)
+
+    return stream_chat

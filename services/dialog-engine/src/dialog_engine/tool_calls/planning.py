@@ -10,8 +10,7 @@ from referencing import Registry
 
 from dialog_engine.model import ToolCall
 from dialog_engine.tool_calls import gateway, gateway_entry
-from dialog_engine.tool_calls.arguments import read_arguments
-from dialog_engine.tool_calls.complaints import MAX_COMPLAINT, complaints
+from dialog_engine.tool_calls.arguments import MAX_COMPLAINT, complaints, read_arguments
 from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.signatures import signature
 from plugins_contract.catalogue import ToolEntry

@@ -6,8 +6,7 @@ from dialog_engine.model import Turn
 from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
 from dialog_engine.tool_calls.pages import NOTES, found, page
 from dialog_engine.tool_calls.results import ResultStore
-from dialog_engine.tool_calls.shortening import result_id
-from dialog_engine.tool_calls.texts import READ_RESULT
+from dialog_engine.tool_calls.texts import READ_RESULT, result_id
 from plugins_contract.catalogue import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome

@@ -1,4 +1,4 @@
-"""A model that goes round in circles: the same call, the same result, again and again. Pure.
+"""When a turn has to come to its end: a model that goes round in circles, or has had all its rounds. Pure.
 
 Everything is worked out anew from the messages of the turn, so it holds in the next life of the turn as well.
 """
@@ -9,7 +9,7 @@ from itertools import islice
 
 import msgspec
 
-from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from dialog_engine.model import AssistantMessage, FinishReason, Message, ToolCall, ToolMessage, UserMessage
 from dialog_engine.tool_calls.arguments import read_arguments
 from dialog_engine.tool_calls.normalise import plain_name
 from plugins_contract.errors import ErrorCode
@@ -132,3 +132,16 @@ def _key(call: ToolCall) -> _Call:
 
 def _with_note(result: ToolMessage, note: str) -> ToolMessage:
     return replace(result, content=f"{result.content}\n\n{note}")
+
+
+LAST_NOTE = (
+    "(No more tool calls can be made for this answer. Answer the user now with what you have, and say what is missing.)"
+)
+"""What the model reads behind the last result before its last answer."""
+
+
+def last_answer(messages: Sequence[Message], depth: int, max_rounds: int) -> FinishReason | None:
+    """Why the model's next reply must be its answer, None when it may still call tools. `messages` are normalised."""
+    if depth >= max_rounds:
+        return FinishReason.MAX_ROUNDS
+    return FinishReason.REPEATED_CALLS if repeats(messages).hopeless else None

@@ -11,8 +11,8 @@ from dialog_engine.tool_calls.context import CallResult
 from dialog_engine.tool_calls.pending_approvals import Approved, PendingApprovals
 from dialog_engine.tool_calls.ports import CallStore, ToolCalls
 from dialog_engine.tool_calls.questions import Asked
-from dialog_engine.tool_calls.shortening import shorten
 from dialog_engine.tool_calls.steps import Steps
+from dialog_engine.tool_calls.texts import shorten
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
 

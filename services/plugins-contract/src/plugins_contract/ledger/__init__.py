@@ -8,7 +8,7 @@ Each delivery that starts or ends a call raises its fence; only the current fenc
 """
 
 from plugins_contract.ledger.engine import AUDIT_BATCH, AUDIT_BYTES, SILENT_MS, EngineLedger
-from plugins_contract.ledger.wire import decode_reply, encode_reply
+from plugins_contract.ledger.scripts import decode_reply, encode_reply
 from plugins_contract.ledger.worker import LEASE_MS, Delivery, WorkerLedger, renew_each
 
 __all__ = [

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies, scripts
-from plugins_contract.ledger.wire import LOST_REPLY, encode_reply, finished, unexpected
+from plugins_contract.ledger.scripts import LOST_REPLY, encode_reply, finished, unexpected
 from plugins_contract.messages import ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, ToolOutcome
 

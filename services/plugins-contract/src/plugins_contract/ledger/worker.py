@@ -7,7 +7,7 @@ from typing import Any
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies, scripts
-from plugins_contract.ledger.wire import LOST_REPLY, encode_reply, unexpected
+from plugins_contract.ledger.scripts import LOST_REPLY, encode_reply, unexpected
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallState, ToolOutcome
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx2
 
-from plugins_mcp.mcp.bounds import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.calls import Ambiguous, NotSent
+from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.flight import Cargo, Flight, cargo
 from plugins_mcp.mcp.http_answers import HttpAnswer, json_rpc_error, judge, session_lost
 

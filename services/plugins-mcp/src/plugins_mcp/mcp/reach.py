@@ -10,9 +10,8 @@ from contextlib import suppress
 
 from plugins_contract.catalogue import BreakerState, ServerState
 from plugins_mcp.mcp.breaker import Breaker, Permit
-from plugins_mcp.mcp.calls import CallResult, NotSent
+from plugins_mcp.mcp.calls import CallResult, Failing, Healthy, NotSent, evidence
 from plugins_mcp.mcp.connection import Connection
-from plugins_mcp.mcp.evidence import Failing, Healthy, evidence
 from plugins_mcp.mcp.spec import ServerSpec
 
 log = logging.getLogger(__name__)

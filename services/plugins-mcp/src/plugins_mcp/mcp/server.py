@@ -20,10 +20,9 @@ from plugins_mcp.mcp.flight import Flight
 from plugins_mcp.mcp.listing import Offers, to_catalogue
 from plugins_mcp.mcp.pace import Pace
 from plugins_mcp.mcp.reach import Reach
-from plugins_mcp.mcp.slots import Slots
 from plugins_mcp.mcp.spec import ServerSpec, Stdio
 from plugins_mcp.mcp.stderr import StderrTail
-from plugins_mcp.mcp.tool_calls import Ask, ToolCalls
+from plugins_mcp.mcp.tool_calls import Ask, Slots, ToolCalls
 
 log = logging.getLogger(__name__)
 

@@ -5,21 +5,23 @@ piece that comes, and leaves a call without an answer when it cannot read the on
 """
 
 import asyncio
+import json
 import logging
 import os
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
+from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
-from plugins_mcp.mcp.bounds import MAX_ANSWER_BYTES
-from plugins_mcp.mcp.lines import read_line
+from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.spec import ServerSpec, Stdio
+from plugins_mcp.mcp.verdict import FAILED_TO_PARSE
 
 log = logging.getLogger(__name__)
 
@@ -160,3 +162,34 @@ def _group_is_gone(leader: int) -> bool:
     except PermissionError:
         pass
     return False
+
+
+def read_line(line: bytes) -> SessionMessage | None:
+    """The message on a line; None for what is none.
+
+    Text that is not UTF-8, or half a character (`\\ud83d`, where a server cut a text between the two), is mended. In
+    the place of an answer that cannot be read there is an error: its call would wait to its deadline for another.
+    """
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError:
+        pass
+    try:
+        said: Any = json.loads(line.decode("utf-8", "replace"))
+        mended = json.dumps(said, ensure_ascii=False).encode("utf-8", "replace")
+    except (ValueError, RecursionError):
+        return None
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(mended, by_name=False))
+    except ValueError:
+        return _unreadable(said)
+
+
+def _unreadable(said: Any) -> SessionMessage | None:
+    if not isinstance(said, dict) or "jsonrpc" not in said or "method" in said:
+        return None
+    number = cast("dict[str, Any]", said).get("id")
+    if isinstance(number, bool) or not isinstance(number, int | str):
+        return None
+    error = ErrorData(code=PARSE_ERROR, message=f"{FAILED_TO_PARSE} the answer: it is not valid JSON-RPC")
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=error))

@@ -12,7 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest, JSONRPCResponse
 
-from plugins_mcp.mcp.bounds import MAX_ANSWER_BYTES
+from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.flight import Cargo, cargo, flying
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, IsolatingClient
 from plugins_mcp.mcp.spec import Http, ServerSpec, Sse, Stdio
