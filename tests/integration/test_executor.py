@@ -19,6 +19,7 @@ from dialog_engine.model import (
     WaitsFor,
 )
 from dialog_engine.streams import executor as executor_module
+from dialog_engine.streams import mailbox as mailbox_module
 from dialog_engine.streams.executor import ASK_SECONDS, CANCEL_SECONDS, GRACE_SECONDS
 from dialog_engine.streams.holdups import SETTLED_SECONDS
 from dialog_engine.streams.refusals import Rejected
@@ -184,6 +185,22 @@ async def test_an_engine_that_comes_back_finds_the_replies_that_came_meanwhile(d
 
 
 @pytest.mark.usefixtures("hasty")
+async def test_a_call_that_was_answered_before_anybody_waited_for_it_is_looked_up_at_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox_module, "QUIET_SECONDS", 3600)  # the sweep finds nothing by itself
+    request, other = desk.request(), desk.request()
+    waiter = desk.run(other)
+    for each in (request, other):
+        await desk.publish(each)
+        delivery, fence = await started(desk)
+        await desk.bench.worker.complete(delivery, fence, answered("42"))
+    await waiter.outcome()  # the mailbox is read in its order: the first doorbell was read, and nobody waited
+
+    async with asyncio.timeout(2), aclosing(desk.executor.run([request], late=True)) as updates:
+        assert [update async for update in updates] == [CallAnswered(request.correlation_id, answered("42"))]
+
+
 async def test_a_call_that_nobody_took_up_expires_and_can_never_run(desk: Desk) -> None:
     call = desk.request(SOON_MS)
     await desk.ledger.enqueue(call)
