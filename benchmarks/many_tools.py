@@ -23,7 +23,7 @@ from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.ranking import Ranking
 from dialog_engine.tool_calls.slices import at_once
 from dialog_engine.tool_calls.tool_search import ToolSearch
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import ToolError
 
 ROUNDS = 9
@@ -36,7 +36,7 @@ WORDS = (
 
 
 @dataclass
-class Catalogue(ToolSource):
+class Catalog(ToolSource):
     """These tools."""
 
     entries: tuple[ToolEntry, ...]
@@ -48,10 +48,10 @@ class Catalogue(ToolSource):
         raise NotImplementedError
 
 
-def catalogue(number: int) -> Catalogue:
+def catalog(number: int) -> Catalog:
     """Tools with names, descriptions and schemas of the length that is usual."""
     random = Random(1)
-    return Catalogue(tuple(_tool(n, random) for n in range(number)))
+    return Catalog(tuple(_tool(n, random) for n in range(number)))
 
 
 def _tool(number: int, random: Random) -> ToolEntry:
@@ -89,7 +89,7 @@ async def longest_hold(work: Callable[[], Awaitable[object]]) -> float:
 
 
 async def main(number: int) -> None:
-    there = catalogue(number)
+    there = catalog(number)
     turn = Turn("turn", "session", "subject")
 
     async def list_at_once() -> None:

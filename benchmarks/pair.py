@@ -17,7 +17,7 @@ from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
-from dialog_engine.streams.catalogue import CatalogueReader
+from dialog_engine.streams.catalog import CatalogReader
 from dialog_engine.streams.executor import CallExecutor
 from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
@@ -25,7 +25,7 @@ from dialog_engine.streams.relay import Relay
 from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.watch import RedisWatch
 from plugins_contract.announcements import LISTEN_SECONDS
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.ids import new_id
@@ -134,7 +134,7 @@ class Parts:
     turns: SqlTurns
     executor: CallExecutor
     mailbox: Mailbox
-    catalogue: CatalogueReader
+    catalog: CatalogReader
     watch: RedisWatch
 
 
@@ -151,8 +151,8 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
         this_engine, waiting = await database.engine_id(), Subscriptions()
         outbox = SqlOutbox(database, this_engine)
         watch = RedisWatch(redis, clock)
-        catalogue = CatalogueReader(redis, announcements, keys, clock)
-        holdups = Holdups(watch, catalogue)
+        catalog = CatalogReader(redis, announcements, keys, clock)
+        holdups = Holdups(watch, catalog)
         relay = Relay(
             outbox,
             redis,
@@ -175,22 +175,22 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
         )
         executor = CallExecutor(ledger, waiting, mailbox, holdups, keys, clock, default_timeout_ms=TIMEOUT_MS)
         await watch.ask()
-        async with _running(watch.run, mailbox.run, relay.run, catalogue.run, holdups.run):
+        async with _running(watch.run, mailbox.run, relay.run, catalog.run, holdups.run):
             calls, turns = SqlCalls(database, this_engine, relay.offer), SqlTurns(database, this_engine, relay.offer)
-            yield Parts(calls, turns, executor, mailbox, catalogue, watch)
+            yield Parts(calls, turns, executor, mailbox, catalog, watch)
 
 
 @asynccontextmanager
 async def engine(redis_url: str, database_file: Path) -> AsyncGenerator[Engine]:
     """An engine that knows the demo server's tools."""
     async with engine_parts(redis_url, database_file) as parts:
-        await wait_until(lambda: _named(parts.catalogue, "echo"), 20, what="the tool echo in the catalogue")
-        [tool] = _named(parts.catalogue, "echo")
+        await wait_until(lambda: _named(parts.catalog, "echo"), 20, what="the tool echo in the catalog")
+        [tool] = _named(parts.catalog, "echo")
         yield Engine(parts.calls, parts.turns, parts.executor, tool)
 
 
-def _named(catalogue: CatalogueReader, name: str) -> list[ToolEntry]:
-    return [tool for tool in catalogue.tools() if tool.tool == name]
+def _named(catalog: CatalogReader, name: str) -> list[ToolEntry]:
+    return [tool for tool in catalog.tools() if tool.tool == name]
 
 
 @asynccontextmanager

@@ -384,7 +384,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "unit/test_mcp_breaker.py::test_each_fact_leads_to_its_state",
         "integration/test_mcp_breaker.py::test_after_some_refusals_in_a_row_calls_do_not_go_there_for_a_while",
         "integration/test_mcp_breaker.py::test_it_is_said_loudly_once_and_seen_by_who_asks",
-        "integration/test_catalogue_reader.py::test_when_a_server_in_trouble_is_tried_again_is_known",
+        "integration/test_catalog_reader.py::test_when_a_server_in_trouble_is_tried_again_is_known",
     ),
     "a dead letter answers its caller too": (
         "contract/test_ledger_complete.py::test_a_dead_letter_answers_its_caller_too",
@@ -787,7 +787,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "contract/ports/test_storage_ports.py::"
         "test_the_tool_that_a_call_means_is_kept_beside_the_name_that_the_model_used",
     ),
-    "a catalogue that outgrows the budget is searched, and what was found stays on offer": (
+    "a catalog that outgrows the budget is searched, and what was found stays on offer": (
         "unit/test_exposure.py::test_what_is_in_force",
         "unit/test_exposure.py::test_what_was_found_is_offered_after_all_that_was_offered_before",
         "unit/test_exposure_turns.py::test_of_five_hundred_tools_auto_offers_those_that_were_found_for_the_whole_session",
@@ -841,7 +841,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_nearest.py::test_what_is_meant_comes_first",
         "unit/test_nearest.py::test_of_very_many_names_those_that_come_nearest_are_told",
         "unit/test_gateway.py::test_what_does_not_exist_is_answered_with_what_does",
-        "integration/test_catalogue_reader.py::test_a_misspelled_name_is_answered_with_the_nearest",
+        "integration/test_catalog_reader.py::test_a_misspelled_name_is_answered_with_the_nearest",
     ),
     "reasoning that comes in blocks goes back with the calls, to the model that made it": (
         "unit/test_llm_encoding.py::test_reasoning_in_blocks_goes_back_as_it_came_and_not_as_text_as_well",
@@ -883,7 +883,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "story/test_11_many_tools.py::test_a_gateway_is_one_tool_for_all_and_its_calls_are_those_of_the_tool_that_is_meant",
         "unit/test_exposure_turns.py::test_users_and_workers_are_told_of_the_real_tool_and_the_model_of_its_own_call",
     ),
-    "tools are searched when the catalogue outgrows its budget": (
+    "tools are searched when the catalog outgrows its budget": (
         "story/test_11_many_tools.py::test_a_search_offers_what_it_finds_from_the_next_request_on",
         "unit/test_exposure_turns.py::test_of_five_hundred_tools_auto_offers_those_that_were_found_for_the_whole_session",
     ),

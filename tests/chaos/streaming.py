@@ -20,7 +20,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
-class Stage(Stack):
+class StreamingStack(Stack):
     """A stack without tools. `patience`: after how many seconds a client that does not read is dropped."""
 
     patience: float | None = None
@@ -53,10 +53,10 @@ class Stage(Stack):
 
 
 @contextmanager
-def running_stage(
+def running_stack(
     folder: Path, *, behind_nginx: bool, engines: int = 1, patience: float | None = None
-) -> Generator[tuple[Stage, int]]:
-    """A stage, and the port where clients go, for as long as the block.
+) -> Generator[tuple[StreamingStack, int]]:
+    """The running processes, and the port where clients go, for as long as the block.
 
     Raises:
         UnableHereError: there is no nginx.
@@ -64,15 +64,15 @@ def running_stage(
     if behind_nginx and (reason := nginx.missing()):
         raise UnableHereError(reason)
     with ExitStack() as stack:
-        stage = Stage(folder, patience=patience, database="postgres" if engines > 1 else "sqlite")
-        stack.callback(stage.close)
-        stage.start_all()
-        ports = [stage.engine_port]
+        target = StreamingStack(folder, patience=patience, database="postgres" if engines > 1 else "sqlite")
+        stack.callback(target.close)
+        target.start_all()
+        ports = [target.engine_port]
         for number in range(2, engines + 1):
             ports.append(free_port())
-            stage.run_engine(ports[-1], f"engine-{number}")
+            target.run_engine(ports[-1], f"engine-{number}")
         if not behind_nginx:
-            yield stage, stage.engine_port
+            yield target, target.engine_port
             return
         url = stack.enter_context(running_nginx(folder / "nginx", ports))
-        yield stage, int(url.rpartition(":")[2])
+        yield target, int(url.rpartition(":")[2])

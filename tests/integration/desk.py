@@ -10,14 +10,14 @@ import msgspec
 from redis import Redis as SyncRedis
 
 from dialog_engine.model import CallAnswered, CallUpdate
-from dialog_engine.streams.catalogue import DisabledTools
+from dialog_engine.streams.catalog import DisabledTools
 from dialog_engine.streams.executor import CallExecutor
 from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.directory import ServerView
-from plugins_contract.catalogue import ServerCatalogue, ServerState
+from plugins_contract.catalog import ServerCatalog, ServerState
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
@@ -36,7 +36,7 @@ class Staff(DisabledTools):
 
     @property
     def servers(self) -> tuple[ServerView, ...]:
-        return (ServerView(ServerCatalogue(server="demo"), ServerState.READY, None, self.there),)
+        return (ServerView(ServerCatalog(server="demo"), ServerState.READY, None, self.there),)
 
 
 class Desk:

@@ -13,11 +13,11 @@ import pytest
 from redis import Redis as SyncRedis
 
 from dialog_engine.streams.control import ControlPublisher
-from plugins_contract.catalogue import ApprovalPolicy, ServerCatalogue, ServerHeartbeat, ServerState, ToolEntry
+from plugins_contract.catalog import ApprovalPolicy, ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Event, Model, running_engine, settings
+from tests.support.fakes import tool
 from tests.support.servers import LocalServer
-from tests.support.twins import tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -31,15 +31,15 @@ def publish(redis_url: str, *tools: ToolEntry) -> None:
     with SyncRedis.from_url(redis_url) as redis:
         seconds, microseconds = redis.time()  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
         at: int = seconds * 1000 + microseconds // 1000 + 60_000  # pyright: ignore[reportUnknownVariableType]
-        catalogue = ServerCatalogue(server="files", tools=tools)
+        catalog = ServerCatalog(server="files", tools=tools)
         beat = ServerHeartbeat(state=ServerState.READY, at=at)  # pyright: ignore[reportUnknownArgumentType]
-        redis.sadd(KEYS.catalogue, "files")
+        redis.sadd(KEYS.catalog, "files")
         redis.hset(
-            KEYS.catalogue_of("files"),
-            mapping={"catalogue": msgspec.json.encode(catalogue), "worker:w": msgspec.json.encode(beat)},
+            KEYS.catalog_of("files"),
+            mapping={"catalog": msgspec.json.encode(catalog), "worker:w": msgspec.json.encode(beat)},
         )
-        redis.expire(KEYS.catalogue_of("files"), 600)
-        redis.publish(KEYS.control, b'{"kind":"catalogue"}')
+        redis.expire(KEYS.catalog_of("files"), 600)
+        redis.publish(KEYS.control, b'{"kind":"catalog"}')
 
 
 @asynccontextmanager

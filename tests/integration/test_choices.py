@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from dialog_engine.config import Settings
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.integration.test_engine_and_providers import offers, publish
-from tests.support.twins import tool
+from tests.support.fakes import tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio

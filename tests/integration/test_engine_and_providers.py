@@ -12,11 +12,11 @@ import msgspec
 import pytest
 from redis import Redis as SyncRedis
 
-from plugins_contract.catalogue import ServerCatalogue, ServerHeartbeat, ServerState, ToolEntry
+from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Event, running_engine, settings
 from tests.support.corpus import CORPUS, stream_bytes
-from tests.support.twins import tool
+from tests.support.fakes import tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -221,14 +221,14 @@ def publish(redis_url: str, *tools: ToolEntry) -> None:
         seconds, _ = redis.time()  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
         at: int = seconds * 1000 + 60_000  # pyright: ignore[reportUnknownVariableType]
         beat = ServerHeartbeat(state=ServerState.READY, at=at)  # pyright: ignore[reportUnknownArgumentType]
-        catalogue = ServerCatalogue(server="a", tools=tools)
-        redis.sadd(KEYS.catalogue, "a")
+        catalog = ServerCatalog(server="a", tools=tools)
+        redis.sadd(KEYS.catalog, "a")
         redis.hset(
-            KEYS.catalogue_of("a"),
-            mapping={"catalogue": msgspec.json.encode(catalogue), "worker:w": msgspec.json.encode(beat)},
+            KEYS.catalog_of("a"),
+            mapping={"catalog": msgspec.json.encode(catalog), "worker:w": msgspec.json.encode(beat)},
         )
-        redis.expire(KEYS.catalogue_of("a"), 600)
-        redis.publish(KEYS.control, b'{"kind":"catalogue"}')
+        redis.expire(KEYS.catalog_of("a"), 600)
+        redis.publish(KEYS.control, b'{"kind":"catalog"}')
 
 
 async def offers(engine: Engine, number: int) -> bool:

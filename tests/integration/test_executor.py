@@ -23,7 +23,7 @@ from dialog_engine.streams import mailbox as mailbox_module
 from dialog_engine.streams.executor import ASK_SECONDS, CANCEL_SECONDS, GRACE_SECONDS
 from dialog_engine.streams.holdups import SETTLED_SECONDS
 from dialog_engine.streams.refusals import Rejected
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import replies
 from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from dialog_engine.chat.frames import Batch, Cursor
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http import snapshot
-from plugins_contract.catalogue import ServerCatalogue, ServerHeartbeat, ServerState, ToolEntry
+from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
@@ -320,11 +320,11 @@ async def publish_tools(redis: Any, keys: Keys) -> None:
     entry = ToolEntry(name="demo__draw", server="demo", tool="draw", input_schema={"type": "object"})
     seconds, _ = await redis.time()
     beat = ServerHeartbeat(state=ServerState.READY, at=int(seconds) * 1000)
-    catalogue = msgspec.json.encode(ServerCatalogue(server="demo", tools=(entry,)))
-    await redis.sadd(keys.catalogue, "demo")
-    await redis.hset(keys.catalogue_of("demo"), mapping={"catalogue": catalogue, "worker:w": msgspec.json.encode(beat)})
-    await redis.expire(keys.catalogue_of("demo"), 60)
-    await redis.publish(keys.control, b'{"kind":"catalogue"}')
+    catalog = msgspec.json.encode(ServerCatalog(server="demo", tools=(entry,)))
+    await redis.sadd(keys.catalog, "demo")
+    await redis.hset(keys.catalog_of("demo"), mapping={"catalog": catalog, "worker:w": msgspec.json.encode(beat)})
+    await redis.expire(keys.catalog_of("demo"), 60)
+    await redis.publish(keys.control, b'{"kind":"catalog"}')
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 from tests.support.hello import KEY, TURN
 from tests.support.scripted_provider import Exchange, Provider, answer, refusal, serving

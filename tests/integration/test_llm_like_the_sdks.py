@@ -24,7 +24,7 @@ from dialog_engine.model import (
     Turn,
     UserMessage,
 )
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 from tests.support.scripted_provider import Asked, CutError, Exchange, Provider, Script, answer, refusal, serving
 from tests.support.sdk_clients import KEY, MODEL, ours, sdk

@@ -36,7 +36,7 @@ from dialog_engine.model import (
     ToolMessage,
     Usage,
 )
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 from tests.support.hello import HELLO_EVENTS, KEY, REQUEST, TURN
 from tests.support.scripted_provider import Exchange, Provider, answer, refusal, serving

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins_contract.catalogue import BreakerState, ServerState
+from plugins_contract.catalog import BreakerState, ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_mcp.mcp import Ambiguous, Answered, McpServer, McpServers, NotSent, Rejected, RetryLater, TimedOut
 from tests.integration.servers import QUICK, connected, demo_stdio, owned, ready, remote, traced

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deploy.local.ports import free_port
-from plugins_contract.catalogue import ServerState
+from plugins_contract.catalog import ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
 from tests.integration.servers import (
@@ -335,8 +335,8 @@ async def test_all_pages_are_listed_and_malformed_tools_are_set_aside() -> None:
         ]
         async with connected(remote(peer.url)) as server:
             assert tool_names(server) == ["one", "three", "two"]
-            assert server.catalogue is not None
-            assert [tool.tool for tool in server.catalogue.quarantined] == ["no schema", "of another type", "None"]
+            assert server.catalog is not None
+            assert [tool.tool for tool in server.catalog.quarantined] == ["no schema", "of another type", "None"]
 
 
 async def test_a_listing_without_an_end_ends() -> None:
@@ -422,7 +422,7 @@ async def test_the_demo_server_says_the_same_over_both_transports(tmp_path: Path
         connected(remote(f"http://127.0.0.1:{port}/mcp")) as http,
         connected(demo_stdio(tmp_path / "b", name="remote")) as stdio,
     ):
-        assert http.catalogue == stdio.catalogue
+        assert http.catalog == stdio.catalog
         progress: list[float] = []
         await http.call("count", {"to": 50}, timeout_s=10, on_progress=lambda seen: progress.append(seen.progress))
         assert progress == [float(step) for step in range(1, 51)]

@@ -94,7 +94,7 @@ async def test_a_file_with_good_broken_and_disabled_servers_gives_them_all_their
             "lost": "disabled",
         }
         assert "environment variable NOT_SET is not set" in (servers.health()["lost"].error or "")
-        assert list(servers.catalogues()) == ["time"]
+        assert list(servers.catalogs()) == ["time"]
         assert changes == ["time"]
         assert servers.get("off") is None
         assert (server := servers.get("time")) is not None

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from plugins_contract.catalogue import ServerState
+from plugins_contract.catalog import ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, TimedOut
 from plugins_mcp.mcp.connection import MAX_PROGRESS_CHARS
-from plugins_mcp.mcp.listing import to_catalogue
+from plugins_mcp.mcp.listing import to_catalog
 from plugins_mcp.mcp.spec import ServerSpec, Stdio, ToolOptions
 from tests.integration.servers import QUICK, connected, demo_stdio, owned, ready, script, speaking, tool_names, traced
 from tests.support.waiting import wait_until
@@ -46,15 +46,15 @@ async def pid_of(server: Any) -> int:
 async def test_a_tool_is_called_and_the_offer_is_known(trace: Path, protocol: str) -> None:
     async with connected(demo_stdio(trace, protocol=protocol, trust=True)) as server:
         assert answer_of(await server.call("add", {"a": 1, "b": 2}, timeout_s=5)) == {"result": 3}
-        catalogue = server.catalogue
-        assert catalogue is not None
-        assert (catalogue.title, catalogue.version, catalogue.instructions) == ("demo", "7", "Be brief.")
-        assert {tool.name: tool.execution_class for tool in catalogue.tools}["demo__add"] is ExecutionClass.REPEATABLE
-        assert [(item.uri, item.template) for item in catalogue.resources] == [
+        catalog = server.catalog
+        assert catalog is not None
+        assert (catalog.title, catalog.version, catalog.instructions) == ("demo", "7", "Be brief.")
+        assert {tool.name: tool.execution_class for tool in catalog.tools}["demo__add"] is ExecutionClass.REPEATABLE
+        assert [(item.uri, item.template) for item in catalog.resources] == [
             ("demo://greeting", False),
             ("demo://people/{name}", True),
         ]
-        assert [(prompt.name, prompt.arguments) for prompt in catalogue.prompts] == [("summary", ("text",))]
+        assert [(prompt.name, prompt.arguments) for prompt in catalog.prompts] == [("summary", ("text",))]
         assert server.generation == 1
 
 
@@ -263,9 +263,9 @@ async def test_a_listing_that_takes_long_to_check_holds_up_nothing_else(
 
     def checked(*args: Any) -> Any:
         threads.add(threading.current_thread().name)
-        return to_catalogue(*args)
+        return to_catalog(*args)
 
-    monkeypatch.setattr("plugins_mcp.mcp.server.to_catalogue", checked)
+    monkeypatch.setattr("plugins_mcp.mcp.server.to_catalog", checked)
     async with connected(demo_stdio(trace)) as server:
         await server.call("grow", {"name": "sprout"}, timeout_s=10)
         await wait_until(lambda: "sprout" in tool_names(server))

@@ -14,7 +14,7 @@ import pytest
 from redis.asyncio import Redis
 
 from deploy.local.ports import free_port
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import RedisClock
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import encode_reply, replies
@@ -263,7 +263,7 @@ async def test_a_once_call_whose_ledger_was_lost_while_it_ran_is_unknown_and_not
 
 
 class NoTools(NamedTools):
-    """A worker whose catalogue has lost its tools."""
+    """A worker whose catalog has lost its tools."""
 
     def own(self, name: str) -> ToolEntry | None:
         return None
@@ -272,7 +272,7 @@ class NoTools(NamedTools):
         return None
 
 
-async def test_a_call_that_was_begun_is_not_said_to_be_of_an_unknown_tool_when_the_catalogue_is_another(
+async def test_a_call_that_was_begun_is_not_said_to_be_of_an_unknown_tool_when_the_catalog_is_another(
     producer: Producer, caller: Caller
 ) -> None:
     await caller.open()
@@ -337,7 +337,7 @@ def settled(value: object) -> object:
 
 async def test_every_example_of_the_document_is_what_was_seen(producer: Producer, caller: Caller) -> None:
     await producer.work()
-    await wait_until(lambda: producer.redis.hexists(KEYS.catalogue_of("demo"), "version"), 20)
+    await wait_until(lambda: producer.redis.hexists(KEYS.catalog_of("demo"), "version"), 20)
     seen: dict[str, Any] = {}
 
     request = minimal(1)

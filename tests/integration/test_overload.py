@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.integration.test_approvals import publish
-from tests.support.twins import tool
+from tests.support.fakes import tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio

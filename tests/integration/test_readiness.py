@@ -13,12 +13,12 @@ import pytest
 from redis.asyncio import Redis
 
 from deploy.local.ports import free_port
-from dialog_engine.streams.catalogue import CatalogueReader
-from plugins_contract.catalogue import ServerCatalogue, ServerState, ToolEntry
+from dialog_engine.streams.catalog import CatalogReader
+from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
-from plugins_mcp.catalog import CataloguePublisher
+from plugins_mcp.catalog import CatalogPublisher
 from plugins_mcp.mcp import McpServers, ServerHealth
 from tests.integration.engines import Model
 from tests.support.processes import ROOT, Process, running
@@ -162,9 +162,9 @@ class Servers:
     def health(self) -> dict[str, ServerHealth]:
         return dict.fromkeys(self._names, ServerHealth(ServerState.READY))
 
-    def catalogues(self) -> dict[str, ServerCatalogue]:
+    def catalogs(self) -> dict[str, ServerCatalog]:
         return {
-            name: ServerCatalogue(
+            name: ServerCatalog(
                 server=name, tools=(ToolEntry(name=f"{name}__t", server=name, tool="t", input_schema={}),)
             )
             for name in self._names
@@ -183,13 +183,13 @@ async def test_of_a_worker_that_appears_all_servers_are_seen_with_their_tools_or
     for _ in range(20):
         await redis.flushall()
         if known:  # by workers that are gone
-            await cast("Any", redis.sadd(keys.catalogue, *names[:known]))
+            await cast("Any", redis.sadd(keys.catalog, *names[:known]))
             for name in names[:known]:
                 empty: Any = b'{"server":"%s"}' % name.encode()
-                await cast("Any", redis.hset(keys.catalogue_of(name), "catalogue", empty))
-        reader = CatalogueReader(redis, redis, keys, clock)
+                await cast("Any", redis.hset(keys.catalog_of(name), "catalog", empty))
+        reader = CatalogReader(redis, redis, keys, clock)
         servers = cast("McpServers", Servers(names))
-        publisher = CataloguePublisher(worker_redis, keys, servers, clock, worker="w", changed=asyncio.Event())
+        publisher = CatalogPublisher(worker_redis, keys, servers, clock, worker="w", changed=asyncio.Event())
         publishing = asyncio.create_task(publisher.publish())
         while not publishing.done():
             await reader.refresh()

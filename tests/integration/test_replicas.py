@@ -20,14 +20,14 @@ from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.streams.control import ControlPublisher
-from plugins_contract.catalogue import ServerCatalogue, ServerHeartbeat, ServerState, ToolEntry
+from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.support.fakes import FakeWorker, tool
 from tests.support.postgres import PostgresServer
 from tests.support.servers import LocalServer
 from tests.support.store import Store
-from tests.support.twins import Workshop, tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -124,11 +124,11 @@ def publish(redis_url: str, offered: ToolEntry) -> None:
     with SyncRedis.from_url(redis_url) as redis:
         seconds, _ = redis.time()
         beat = ServerHeartbeat(state=ServerState.READY, at=(seconds + 60) * 1000)
-        catalogue = ServerCatalogue(server="files", tools=(offered,))
-        redis.sadd(KEYS.catalogue, "files")
-        told = {"catalogue": msgspec.json.encode(catalogue), "worker:w": msgspec.json.encode(beat)}
-        redis.hset(KEYS.catalogue_of("files"), mapping=told)
-        redis.expire(KEYS.catalogue_of("files"), 600)
+        catalog = ServerCatalog(server="files", tools=(offered,))
+        redis.sadd(KEYS.catalog, "files")
+        told = {"catalog": msgspec.json.encode(catalog), "worker:w": msgspec.json.encode(beat)}
+        redis.hset(KEYS.catalog_of("files"), mapping=told)
+        redis.expire(KEYS.catalog_of("files"), 600)
 
 
 async def offers_tools(engine: Engine) -> bool:
@@ -351,7 +351,7 @@ async def test_a_call_that_was_committed_and_not_published_is_made_by_who_adopts
     call = ToolCall("call_1", new_id(), "job__quick", "{}")
     [(owner,)] = place.store.rows("SELECT owner FROM turns")
     async with place.database() as database:  # its last commit before it died
-        request = Workshop().request(turn, call, tool("job__quick"), {})
+        request = FakeWorker().request(turn, call, tool("job__quick"), {})
         calls = SqlCalls(database, owner, lambda _: None)
         await calls.add_round(turn, AssistantMessage("", (call,)), [request], {})
 

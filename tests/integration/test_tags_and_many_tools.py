@@ -11,19 +11,19 @@ from dialog_engine.tool_calls.prompt_mode import in_prompt_mode
 from plugins_contract.outcomes import ToolOutcome
 from tests.integration.engines import Event, Model, running_engine, settings
 from tests.integration.test_engine_and_providers import offers, publish
-from tests.support.tags import DIALECTS
-from tests.support.twins import (
+from tests.support.fakes import (
     Execution,
+    FakeCatalog,
+    FakeEngine,
+    FakeWorker,
     ScriptedModel,
-    Shelf,
-    Stage,
-    Workshop,
     says,
     steps_of,
     succeeded,
     text_of,
     tool,
 )
+from tests.support.tags import DIALECTS
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -53,10 +53,10 @@ async def rain(execution: Execution) -> ToolOutcome:
     return succeeded(f"Rain in {execution.arguments['city']}.")
 
 
-def stage(model: ScriptedModel, dialect: str, mode: ExposureMode, *, stop: bool) -> Stage:
+def engine(model: ScriptedModel, dialect: str, mode: ExposureMode, *, stop: bool) -> FakeEngine:
     llm = in_prompt_mode(model, DIALECTS[dialect], stop=stop)
-    workshop = Workshop({FORECAST.name: rain})
-    return Stage(llm, tools=Shelf(*TOOLS), workshop=workshop, exposure=Exposure(mode))
+    worker = FakeWorker({FORECAST.name: rain})
+    return FakeEngine(llm, tools=FakeCatalog(*TOOLS), worker=worker, exposure=Exposure(mode))
 
 
 def cut_at(stop: str, reply: str) -> str:
@@ -75,9 +75,9 @@ def offered(model: ScriptedModel) -> list[list[str]]:
 async def test_a_call_of_the_gateway_runs_the_tool_that_it_means(dialect: str, stop: bool) -> None:
     call = written(dialect, "mcp_query", resource="weather", operation="forecast", params={"city": "Oslo"})
     model = ScriptedModel(says(cut_at(DIALECTS[dialect].stop, call) if stop else call), says("It rains."))
-    async with stage(model, dialect, ExposureMode.GATEWAY, stop=stop) as there:
+    async with engine(model, dialect, ExposureMode.GATEWAY, stop=stop) as there:
         events = await there.turn("Weather?")
-        assert len(there.workshop.executed) == 1
+        assert len(there.worker.executed) == 1
 
     assert steps_of(events, FORECAST.name)[-1] == "succeeded"
     assert text_of(events) == "Let me see.\nIt rains."
@@ -99,9 +99,9 @@ async def test_what_a_search_finds_is_described_from_the_next_request_on_and_can
     ]
     cut = [cut_at(DIALECTS[dialect].stop, call) if stop else call for call in calls]
     model = ScriptedModel(*map(says, cut), says("It rains."))
-    async with stage(model, dialect, ExposureMode.SEARCH, stop=stop) as there:
+    async with engine(model, dialect, ExposureMode.SEARCH, stop=stop) as there:
         events = await there.turn("Weather?")
-        assert len(there.workshop.executed) == 1
+        assert len(there.worker.executed) == 1
 
     assert (steps_of(events, "tool_search")[-1], steps_of(events, FORECAST.name)[-1]) == ("succeeded", "succeeded")
     assert text_of(events) == "Let me see.\nLet me see.\nIt rains."
@@ -113,7 +113,7 @@ async def test_what_a_search_finds_is_described_from_the_next_request_on_and_can
 @pytest.mark.parametrize("mode", [ExposureMode.GATEWAY, ExposureMode.SEARCH])
 async def test_a_tool_that_was_never_offered_can_be_called_by_its_name(dialect: str, mode: ExposureMode) -> None:
     model = ScriptedModel(says(written(dialect, FORECAST.name, city="Oslo")), says("It rains."))
-    async with stage(model, dialect, mode, stop=False) as there:
+    async with engine(model, dialect, mode, stop=False) as there:
         events = await there.turn("Weather?")
 
     assert steps_of(events, FORECAST.name)[-1] == "succeeded"

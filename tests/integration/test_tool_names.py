@@ -1,4 +1,4 @@
-"""Which server and tool a name means: this worker's catalogue, then those that others have published."""
+"""Which server and tool a name means: this worker's catalog, then those that others have published."""
 
 import asyncio
 from typing import Any
@@ -7,18 +7,18 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from plugins_contract.catalogue import ServerCatalogue, ToolEntry
+from plugins_contract.catalog import ServerCatalog, ToolEntry
 from plugins_contract.keys import Keys
 from plugins_mcp.mcp import McpServers
-from plugins_mcp.tools import CatalogueTools
+from plugins_mcp.tools import CatalogTools
 
 pytestmark = pytest.mark.anyio
 
 KEYS = Keys()
 
 
-def catalogue(server: str) -> ServerCatalogue:
-    return ServerCatalogue(
+def catalog(server: str) -> ServerCatalog:
+    return ServerCatalog(
         server=server,
         tools=(ToolEntry(name=f"{server}__add", server=server, tool="add", input_schema={}),),
     )
@@ -29,11 +29,11 @@ class Servers(McpServers):
 
     def __init__(self) -> None:
         super().__init__(())
-        self.here: dict[str, ServerCatalogue] = {}
+        self.here: dict[str, ServerCatalog] = {}
         self.asked = asyncio.Event()
         self.connected = asyncio.Event()
 
-    def catalogues(self) -> dict[str, ServerCatalogue]:
+    def catalogs(self) -> dict[str, ServerCatalog]:
         return self.here
 
     async def tried(self) -> None:
@@ -42,11 +42,11 @@ class Servers(McpServers):
 
 
 async def test_a_tool_of_another_worker_is_known_by_what_that_one_has_published(redis: Redis) -> None:
-    tools = CatalogueTools(Servers(), redis, KEYS)
-    content: Any = msgspec.json.encode(catalogue("other"))
-    await redis.execute_command("SADD", KEYS.catalogue, "other", "gone")
-    await redis.execute_command("HSET", KEYS.catalogue_of("other"), "catalogue", content)
-    await redis.execute_command("EXPIRE", KEYS.catalogue_of("other"), 60)
+    tools = CatalogTools(Servers(), redis, KEYS)
+    content: Any = msgspec.json.encode(catalog("other"))
+    await redis.execute_command("SADD", KEYS.catalog, "other", "gone")
+    await redis.execute_command("HSET", KEYS.catalog_of("other"), "catalog", content)
+    await redis.execute_command("EXPIRE", KEYS.catalog_of("other"), 60)
 
     found = await tools.find("other__add")
     assert tools.own("other__add") is None
@@ -55,9 +55,9 @@ async def test_a_tool_of_another_worker_is_known_by_what_that_one_has_published(
 
 async def test_a_name_that_nobody_knows_is_waited_for_while_servers_are_being_connected(redis: Redis) -> None:
     servers = Servers()
-    finding = asyncio.create_task(CatalogueTools(servers, redis, KEYS).find("demo__add"))
+    finding = asyncio.create_task(CatalogTools(servers, redis, KEYS).find("demo__add"))
     await servers.asked.wait()
-    servers.here["demo"] = catalogue("demo")
+    servers.here["demo"] = catalog("demo")
     servers.connected.set()
 
     async with asyncio.timeout(5):
@@ -71,4 +71,4 @@ async def test_a_name_that_nobody_has_is_not_waited_for_without_end(
 ) -> None:
     monkeypatch.setattr("plugins_mcp.tools.CONNECT_SECONDS", 0.05)
 
-    assert await CatalogueTools(Servers(), redis, KEYS).find("demo__add") is None
+    assert await CatalogTools(Servers(), redis, KEYS).find("demo__add") is None

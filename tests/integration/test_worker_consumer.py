@@ -12,7 +12,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import GROUP, Keys

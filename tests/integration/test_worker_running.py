@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from deploy.local.ports import free_port
-from plugins_contract.catalogue import ServerCatalogue, ServerHeartbeat, ServerState
+from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.messages import ExecutionClass
@@ -72,12 +72,12 @@ async def caller(redis_url: str) -> AsyncGenerator[Caller]:
 async def ready(url: str, config: Path, caller: Caller, **settings: object) -> AsyncGenerator[asyncio.Event]:
     """A worker that has published the demo server's tools."""
     async with working(url, config, **settings) as stopping:
-        await wait_until(lambda: caller.redis.hexists(KEYS.catalogue_of("demo"), "version"), 20)
+        await wait_until(lambda: caller.redis.hexists(KEYS.catalog_of("demo"), "version"), 20)
         yield stopping
 
 
 async def heartbeats(caller: Caller, server: str) -> list[ServerHeartbeat]:
-    fields = await caller.redis.hgetall(KEYS.catalogue_of(server))
+    fields = await caller.redis.hgetall(KEYS.catalog_of(server))
     return [
         msgspec.json.decode(value, type=ServerHeartbeat)
         for name, value in fields.items()
@@ -85,15 +85,15 @@ async def heartbeats(caller: Caller, server: str) -> list[ServerHeartbeat]:
     ]
 
 
-async def catalogue(caller: Caller, server: str = "demo") -> ServerCatalogue:
-    data = await caller.redis.hget(KEYS.catalogue_of(server), "catalogue")
-    return msgspec.json.decode(data, type=ServerCatalogue)
+async def catalog(caller: Caller, server: str = "demo") -> ServerCatalog:
+    data = await caller.redis.hget(KEYS.catalog_of(server), "catalog")
+    return msgspec.json.decode(data, type=ServerCatalog)
 
 
-async def publish(caller: Caller, seen: ServerCatalogue) -> None:
+async def publish(caller: Caller, seen: ServerCatalog) -> None:
     """What another worker does."""
-    fields = {"catalogue": msgspec.json.encode(seen), "version": seen.digest()}
-    await caller.redis.hset(KEYS.catalogue_of(seen.server), mapping=fields)
+    fields = {"catalog": msgspec.json.encode(seen), "version": seen.digest()}
+    await caller.redis.hset(KEYS.catalog_of(seen.server), mapping=fields)
 
 
 async def test_a_call_is_run_and_answered(redis_url: str, config: Path, caller: Caller) -> None:
@@ -112,22 +112,22 @@ async def test_a_call_is_run_and_answered(redis_url: str, config: Path, caller: 
     assert await caller.consumers() == {}
 
 
-async def test_the_catalogue_is_published_with_what_the_operator_trusts_and_taken_back_at_the_end(
+async def test_the_catalog_is_published_with_what_the_operator_trusts_and_taken_back_at_the_end(
     redis_url: str, config: Path, caller: Caller
 ) -> None:
     pubsub = caller.redis.pubsub()
     await pubsub.subscribe(KEYS.control)
     async with ready(redis_url, config, caller):
-        tools = {tool.tool: tool for tool in (await catalogue(caller)).tools}
+        tools = {tool.tool: tool for tool in (await catalog(caller)).tools}
         assert tools["add"].name == "demo__add"
         assert tools["add"].execution_class is ExecutionClass.REPEATABLE
         assert tools["increment_counter"].execution_class is ExecutionClass.ONCE
         await wait_until(lambda: _beats(caller, ServerState.READY))
-        assert await caller.redis.smembers(KEYS.catalogue) == {b"demo"}
-        assert await caller.redis.ttl(KEYS.catalogue_of("demo")) > 0
+        assert await caller.redis.smembers(KEYS.catalog) == {b"demo"}
+        assert await caller.redis.ttl(KEYS.catalog_of("demo")) > 0
     assert await heartbeats(caller, "demo") == []
     messages = [await pubsub.get_message(ignore_subscribe_messages=True, timeout=1) for _ in range(4)]
-    assert {"kind": "catalogue"} in [json.loads(message["data"]) for message in messages if message]
+    assert {"kind": "catalog"} in [json.loads(message["data"]) for message in messages if message]
     await pubsub.aclose()
 
 
@@ -135,20 +135,20 @@ async def _beats(caller: Caller, state: ServerState) -> bool:
     return [beat.state for beat in await heartbeats(caller, "demo")] == [state]
 
 
-async def test_a_catalogue_that_vanished_with_the_data_of_redis_is_written_again(
+async def test_a_catalog_that_vanished_with_the_data_of_redis_is_written_again(
     redis_url: str, config: Path, caller: Caller
 ) -> None:
     async with ready(redis_url, config, caller):
         await caller.command("FLUSHALL")
-        await wait_until(lambda: caller.redis.hexists(KEYS.catalogue_of("demo"), "version"), 10)
-        assert "demo__add" in [tool.name for tool in (await catalogue(caller)).tools]
+        await wait_until(lambda: caller.redis.hexists(KEYS.catalog_of("demo"), "version"), 10)
+        assert "demo__add" in [tool.name for tool in (await catalog(caller)).tools]
 
 
 async def test_a_server_that_is_away_says_so_and_leaves_what_others_have_published(
     redis_url: str, tmp_path: Path, caller: Caller
 ) -> None:
     port = free_port()
-    seen = ServerCatalogue(server="demo", version="of another worker")
+    seen = ServerCatalog(server="demo", version="of another worker")
     await publish(caller, seen)
     path = written(tmp_path, demo={"url": f"http://127.0.0.1:{port}/mcp"})
     async with working(redis_url, path):
@@ -156,17 +156,17 @@ async def test_a_server_that_is_away_says_so_and_leaves_what_others_have_publish
         (beat,) = await heartbeats(caller, "demo")
         assert beat.retry_at is not None
         assert 0 <= beat.retry_at - beat.at < 60_000
-        assert await catalogue(caller) == seen
+        assert await catalog(caller) == seen
         demo = Demo(tmp_path, port)
         try:
             await wait_until(lambda: _beats(caller, ServerState.READY), 20)
-            assert len((await catalogue(caller)).tools) > 5
+            assert len((await catalog(caller)).tools) > 5
             assert (await caller.outcome(await caller.call())).state is CallState.SUCCEEDED
             await publish(caller, seen)
         finally:
             await anyio.to_thread.run_sync(demo.process.close)
         await wait_until(lambda: _beats(caller, ServerState.FAILED), 20)
-        assert await catalogue(caller) == seen
+        assert await catalog(caller) == seen
 
 
 async def test_an_undefined_variable_breaks_that_server_only(

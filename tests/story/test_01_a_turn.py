@@ -1,22 +1,22 @@
 """A turn: the user says something, the answer streams by, and the turn is done.
 
-These files are the tutorial. Read them in order: each has one idea. `Stage` is an engine whose surroundings (the
-model, the storage, the workers) are twins in this process; everything in between is the real thing.
+These files are the tutorial. Read them in order: each has one idea. `FakeEngine` is an engine whose surroundings (the
+model, the storage, the workers) are fakes in this process; everything in between is the real thing.
 """
 
 import pytest
 
 from dialog_engine.model import DoneReason, MessageFinished, TextDelta, TurnStarted, Usage, UserMessage
-from tests.support.twins import ScriptedModel, Stage, done_of, says, text_of
+from tests.support.fakes import FakeEngine, ScriptedModel, done_of, says, text_of
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_an_answer_streams_word_by_word_and_is_then_stored_as_one_message() -> None:
-    async with Stage(ScriptedModel(says("Hello, my friend."))) as stage:
-        turn = await stage.turns.start("ada", None, "Hello!")
+    async with FakeEngine(ScriptedModel(says("Hello, my friend."))) as engine:
+        turn = await engine.turns.start("ada", None, "Hello!")
 
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
 
     assert events[0] == TurnStarted(turn.turn_id, turn.session_id)
     assert events[1:4] == [TextDelta("Hello, "), TextDelta("my "), TextDelta("friend.")]
@@ -32,11 +32,11 @@ async def test_an_answer_streams_word_by_word_and_is_then_stored_as_one_message(
 
 async def test_the_next_turn_of_the_session_remembers_what_was_said() -> None:
     model = ScriptedModel(says("Hello, Ada."), says("You are Ada."))
-    async with Stage(model) as stage:
-        first = await stage.turns.start("ada", None, "I am Ada.")
-        await stage.seen(first)
+    async with FakeEngine(model) as engine:
+        first = await engine.turns.start("ada", None, "I am Ada.")
+        await engine.seen(first)
 
-        events = await stage.turn("Who am I?", first.session_id, subject="ada")
+        events = await engine.turn("Who am I?", first.session_id, subject="ada")
 
     assert text_of(events) == "You are Ada."
     said = [message.content for message in model.requests[1].messages]
@@ -45,11 +45,11 @@ async def test_the_next_turn_of_the_session_remembers_what_was_said() -> None:
 
 
 async def test_a_turn_belongs_to_the_engine_and_ends_though_nobody_looks() -> None:
-    async with Stage(ScriptedModel(says("There you are."))) as stage:
-        turn = await stage.turns.start("ada", None, "Hello?")
-        assert len(stage.turns) == 1
+    async with FakeEngine(ScriptedModel(says("There you are."))) as engine:
+        turn = await engine.turns.start("ada", None, "Hello?")
+        assert len(engine.turns) == 1
 
-        await stage.turns.close(grace_seconds=5)
+        await engine.turns.close(grace_seconds=5)
 
-        assert stage.store.turns[turn.turn_id].status == "done"
-        assert len(stage.turns) == 0
+        assert engine.store.turns[turn.turn_id].status == "done"
+        assert len(engine.turns) == 0

@@ -4,11 +4,22 @@ import pytest
 
 from dialog_engine.model import AssistantMessage, MessageFinished, RoundComplete, ToolMessage, ToolStatus, ToolStep
 from plugins_contract.outcomes import ToolOutcome
-from tests.support.twins import Execution, ScriptedModel, Shelf, Stage, Workshop, asks, says, steps_of, succeeded, tool
+from tests.support.fakes import (
+    Execution,
+    FakeCatalog,
+    FakeEngine,
+    FakeWorker,
+    ScriptedModel,
+    asks,
+    says,
+    steps_of,
+    succeeded,
+    tool,
+)
 
 pytestmark = pytest.mark.anyio
 
-SHELF = Shelf(tool("time__now", title="What time is it?"))
+SHELF = FakeCatalog(tool("time__now", title="What time is it?"))
 
 
 async def clock(execution: Execution) -> ToolOutcome:
@@ -18,8 +29,8 @@ async def clock(execution: Execution) -> ToolOutcome:
 
 async def test_a_call_is_pending_then_queued_then_running_then_has_succeeded() -> None:
     model = ScriptedModel(asks(("time__now", '{"place": "Rome"}'), text="Let me see."), says("Noon."))
-    async with Stage(model, tools=SHELF, workshop=Workshop({"time__now": clock})) as stage:
-        events = await stage.turn("What time is it in Rome?")
+    async with FakeEngine(model, tools=SHELF, worker=FakeWorker({"time__now": clock})) as engine:
+        events = await engine.turn("What time is it in Rome?")
 
     assert [str(step) for step in steps_of(events)] == ["pending", "queued", "running", "progress", "succeeded"]
     pending, *_, last = [event for event in events if isinstance(event, ToolStep)]
@@ -29,8 +40,8 @@ async def test_a_call_is_pending_then_queued_then_running_then_has_succeeded() -
 
 async def test_the_message_with_the_call_is_stored_before_the_call_begins() -> None:
     model = ScriptedModel(asks(("time__now", '{"place": "Rome"}'), text="Let me see."), says("Noon."))
-    async with Stage(model, tools=SHELF, workshop=Workshop({"time__now": clock})) as stage:
-        events = await stage.turn("What time is it in Rome?")
+    async with FakeEngine(model, tools=SHELF, worker=FakeWorker({"time__now": clock})) as engine:
+        events = await engine.turn("What time is it in Rome?")
 
     kinds = [type(event) for event in events]
     assert kinds.index(MessageFinished) < kinds.index(ToolStep) < kinds.index(RoundComplete)
@@ -42,8 +53,8 @@ async def test_the_message_with_the_call_is_stored_before_the_call_begins() -> N
 
 async def test_the_model_goes_on_with_the_result_right_behind_its_own_call() -> None:
     model = ScriptedModel(asks(("time__now", '{"place": "Rome"}')), says("Noon."))
-    async with Stage(model, tools=SHELF, workshop=Workshop({"time__now": clock})) as stage:
-        await stage.turn("What time is it in Rome?")
+    async with FakeEngine(model, tools=SHELF, worker=FakeWorker({"time__now": clock})) as engine:
+        await engine.turn("What time is it in Rome?")
 
     _, asked, result = model.requests[1].messages
     assert isinstance(asked, AssistantMessage)
@@ -52,10 +63,10 @@ async def test_the_model_goes_on_with_the_result_right_behind_its_own_call() -> 
 
 async def test_a_call_has_a_correlation_id_of_our_own_beside_the_one_of_the_provider() -> None:
     model = ScriptedModel(asks(("time__now", '{"place": "Rome"}')), says("Noon."))
-    workshop = Workshop({"time__now": clock})
-    async with Stage(model, tools=SHELF, workshop=workshop) as stage:
-        events = await stage.turn("What time is it in Rome?")
+    worker = FakeWorker({"time__now": clock})
+    async with FakeEngine(model, tools=SHELF, worker=worker) as engine:
+        events = await engine.turn("What time is it in Rome?")
 
     ids = {(event.call.tool_call_id, event.call.correlation_id) for event in events if isinstance(event, ToolStep)}
-    assert ids == {("call_1", workshop.executed[0])}
+    assert ids == {("call_1", worker.executed[0])}
     assert steps_of(events)[-1] is ToolStatus.SUCCEEDED

@@ -5,7 +5,18 @@ import asyncio
 import pytest
 
 from dialog_engine.model import RoundComplete, ToolMessage, ToolStatus, ToolStep
-from tests.support.twins import ScriptedModel, Shelf, Stage, Workshop, asks, gives, is_step, says, succeeded, tool
+from tests.support.fakes import (
+    FakeCatalog,
+    FakeEngine,
+    FakeWorker,
+    ScriptedModel,
+    asks,
+    gives,
+    is_step,
+    says,
+    succeeded,
+    tool,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -13,13 +24,13 @@ pytestmark = pytest.mark.anyio
 async def test_calls_of_one_reply_run_at_once_and_may_end_in_any_order() -> None:
     slow = asyncio.Event()
     model = ScriptedModel(asks(("time__rome", ""), ("time__oslo", "")), says("Both."))
-    workshop = Workshop({"time__rome": gives(succeeded("noon"), slow), "time__oslo": gives(succeeded("one"))})
-    async with Stage(model, tools=Shelf(tool("time__rome"), tool("time__oslo")), workshop=workshop) as stage:
-        turn = await stage.turns.start("ada", None, "What time is it in Rome and in Oslo?")
-        await stage.until(turn, is_step(ToolStatus.SUCCEEDED, "time__oslo"))
-        await stage.until(turn, is_step(ToolStatus.RUNNING, "time__rome"))
+    worker = FakeWorker({"time__rome": gives(succeeded("noon"), slow), "time__oslo": gives(succeeded("one"))})
+    async with FakeEngine(model, tools=FakeCatalog(tool("time__rome"), tool("time__oslo")), worker=worker) as engine:
+        turn = await engine.turns.start("ada", None, "What time is it in Rome and in Oslo?")
+        await engine.until(turn, is_step(ToolStatus.SUCCEEDED, "time__oslo"))
+        await engine.until(turn, is_step(ToolStatus.RUNNING, "time__rome"))
         slow.set()
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
 
     ended = [e.call.name for e in events if isinstance(e, ToolStep) and e.status is ToolStatus.SUCCEEDED]
     assert ended == ["time__oslo", "time__rome"]

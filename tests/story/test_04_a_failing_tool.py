@@ -3,11 +3,11 @@
 import pytest
 
 from dialog_engine.model import DoneReason, ToolMessage, ToolStatus, ToolStep
-from tests.support.twins import (
+from tests.support.fakes import (
+    FakeCatalog,
+    FakeEngine,
+    FakeWorker,
     ScriptedModel,
-    Shelf,
-    Stage,
-    Workshop,
     asks,
     done_of,
     failed,
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_failure_goes_to_the_model_as_the_result_and_the_turn_goes_on() -> None:
     model = ScriptedModel(asks(("files__read", '{"name": "a"}')), says("I cannot read it."))
-    workshop = Workshop({"files__read": gives(failed("no such file"))})
-    async with Stage(model, tools=Shelf(tool("files__read")), workshop=workshop) as stage:
-        events = await stage.turn("Read a.")
+    worker = FakeWorker({"files__read": gives(failed("no such file"))})
+    async with FakeEngine(model, tools=FakeCatalog(tool("files__read")), worker=worker) as engine:
+        events = await engine.turn("Read a.")
 
     assert steps_of(events)[-1] is ToolStatus.FAILED
     assert model.requests[1].messages[-1] == ToolMessage(
@@ -48,11 +48,11 @@ async def test_a_call_that_cannot_run_is_answered_at_once_with_what_is_wrong(
 ) -> None:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}}
     model = ScriptedModel(asks((name, arguments)), says("Sorry."))
-    workshop = Workshop()
-    async with Stage(model, tools=Shelf(tool("files__read", schema)), workshop=workshop) as stage:
-        events = await stage.turn("Read a.")
+    worker = FakeWorker()
+    async with FakeEngine(model, tools=FakeCatalog(tool("files__read", schema)), worker=worker) as engine:
+        events = await engine.turn("Read a.")
 
-    assert workshop.executed == []
+    assert worker.executed == []
     assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.FAILED]
     [_, last] = [event for event in events if isinstance(event, ToolStep)]
     assert last.details["error"]["code"] == code
@@ -62,8 +62,8 @@ async def test_a_call_that_cannot_run_is_answered_at_once_with_what_is_wrong(
 
 async def test_calls_that_can_run_do_so_beside_one_that_cannot() -> None:
     model = ScriptedModel(asks(("files__raed", ""), ("files__read", "")), says("Half of it."))
-    async with Stage(model, tools=Shelf(tool("files__read"))) as stage:
-        events = await stage.turn("Read a.")
+    async with FakeEngine(model, tools=FakeCatalog(tool("files__read"))) as engine:
+        events = await engine.turn("Read a.")
 
     assert steps_of(events, "files__raed")[-1] is ToolStatus.FAILED
     assert steps_of(events, "files__read")[-1] is ToolStatus.SUCCEEDED

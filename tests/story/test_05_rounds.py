@@ -3,17 +3,17 @@
 import pytest
 
 from dialog_engine.model import DoneReason, FinishReason, RoundComplete, StreamEnd, ToolCallEvent, Usage
-from tests.support.twins import ScriptedModel, Shelf, Stage, asks, done_of, says, text_of, tool
+from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, done_of, says, text_of, tool
 
 pytestmark = pytest.mark.anyio
 
-SHELF = Shelf(tool("web__search"))
+SHELF = FakeCatalog(tool("web__search"))
 AGAIN = asks(("web__search", ""))
 
 
 async def test_the_model_calls_tools_until_it_has_an_answer() -> None:
-    async with Stage(ScriptedModel(AGAIN, AGAIN, says("Found it.")), tools=SHELF) as stage:
-        events = await stage.turn("Search!")
+    async with FakeEngine(ScriptedModel(AGAIN, AGAIN, says("Found it.")), tools=SHELF) as engine:
+        events = await engine.turn("Search!")
 
     assert [event for event in events if isinstance(event, RoundComplete)] == [RoundComplete(1), RoundComplete(2)]
     assert done_of(events).reason is DoneReason.STOP
@@ -22,8 +22,8 @@ async def test_the_model_calls_tools_until_it_has_an_answer() -> None:
 
 async def test_after_the_last_round_the_model_answers_without_calls() -> None:
     model = ScriptedModel(AGAIN, AGAIN, says("As far as I know: no."))
-    async with Stage(model, tools=SHELF, max_rounds=2) as stage:
-        events = await stage.turn("Search!")
+    async with FakeEngine(model, tools=SHELF, max_rounds=2) as engine:
+        events = await engine.turn("Search!")
 
     assert [request.answer_only for request in model.requests] == [False, False, True]
     assert text_of(events) == "As far as I know: no."
@@ -32,9 +32,9 @@ async def test_after_the_last_round_the_model_answers_without_calls() -> None:
 
 async def test_a_model_that_asks_for_tools_even_then_is_not_obeyed_and_the_user_is_told() -> None:
     model = ScriptedModel(AGAIN, AGAIN, AGAIN)
-    async with Stage(model, tools=SHELF, max_rounds=1) as stage:
-        events = await stage.turn("Search!")
-        assert len(stage.workshop.executed) == 1
+    async with FakeEngine(model, tools=SHELF, max_rounds=1) as engine:
+        events = await engine.turn("Search!")
+        assert len(engine.worker.executed) == 1
 
     assert [bool(request.tools) for request in model.requests] == [True, True, False]
     assert "used up the tool calls" in text_of(events)
@@ -44,8 +44,8 @@ async def test_a_model_that_asks_for_tools_even_then_is_not_obeyed_and_the_user_
 async def test_a_call_that_does_not_fit_into_a_reply_is_tried_once_more_and_that_is_that() -> None:
     cut = ToolCallEvent("call_1", "web__search", '{"for": "a very', problem="your reply reached its length limit")
     model = ScriptedModel([cut, StreamEnd(FinishReason.LENGTH)], [cut, StreamEnd(FinishReason.LENGTH)])
-    async with Stage(model, tools=SHELF) as stage:
-        events = await stage.turn("Search!")
+    async with FakeEngine(model, tools=SHELF) as engine:
+        events = await engine.turn("Search!")
 
     assert "your reply reached its length limit" in model.requests[1].messages[-1].content
     assert "limit of my reply cut off" in text_of(events)

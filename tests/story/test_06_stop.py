@@ -6,11 +6,11 @@ import pytest
 
 from dialog_engine.model import AssistantMessage, DoneReason, MessageFinished, TextDelta, ToolStatus
 from dialog_engine.tool_calls.normalise import NO_REPLY
-from tests.support.twins import (
+from tests.support.fakes import (
+    FakeCatalog,
+    FakeEngine,
+    FakeWorker,
     ScriptedModel,
-    Shelf,
-    Stage,
-    Workshop,
     asks,
     done_of,
     gives,
@@ -27,13 +27,13 @@ pytestmark = pytest.mark.anyio
 
 async def test_the_partial_text_is_kept_and_marked_and_the_stream_at_the_provider_is_closed() -> None:
     model = ScriptedModel([TextDelta("It all "), TextDelta("began"), asyncio.Event()])
-    async with Stage(model) as stage:
-        turn = await stage.turns.start("ada", None, "Tell me everything.")
-        await stage.until(turn, is_text("began"))
+    async with FakeEngine(model) as engine:
+        turn = await engine.turns.start("ada", None, "Tell me everything.")
+        await engine.until(turn, is_text("began"))
 
-        assert await stage.turns.cancel(turn.turn_id)
+        assert await engine.turns.cancel(turn.turn_id)
 
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
     assert model.open == 0
     assert events[-2] == MessageFinished(2, AssistantMessage("It all began", interrupted=True))
     assert done_of(events).reason is DoneReason.CANCELLED
@@ -41,42 +41,42 @@ async def test_the_partial_text_is_kept_and_marked_and_the_stream_at_the_provide
 
 async def test_calls_that_run_are_cancelled_and_those_that_ended_keep_their_result() -> None:
     model = ScriptedModel(asks(("job__quick", ""), ("job__long", "")))
-    workshop = Workshop({"job__long": gives(succeeded("never"), asyncio.Event())})
-    async with Stage(model, tools=Shelf(tool("job__quick"), tool("job__long")), workshop=workshop) as stage:
-        turn = await stage.turns.start("ada", None, "Both!")
-        await stage.until(turn, is_step(ToolStatus.SUCCEEDED, "job__quick"))
-        await stage.until(turn, is_step(ToolStatus.RUNNING, "job__long"))
+    worker = FakeWorker({"job__long": gives(succeeded("never"), asyncio.Event())})
+    async with FakeEngine(model, tools=FakeCatalog(tool("job__quick"), tool("job__long")), worker=worker) as engine:
+        turn = await engine.turns.start("ada", None, "Both!")
+        await engine.until(turn, is_step(ToolStatus.SUCCEEDED, "job__quick"))
+        await engine.until(turn, is_step(ToolStatus.RUNNING, "job__long"))
 
-        await stage.turns.cancel(turn.turn_id)
+        await engine.turns.cancel(turn.turn_id)
 
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
     assert steps_of(events, "job__quick")[-1] is ToolStatus.SUCCEEDED
     assert steps_of(events, "job__long")[-1] is ToolStatus.CANCELLED
 
 
 async def test_a_call_of_which_nobody_knows_is_said_to_be_unknown() -> None:
-    workshop = Workshop({"job__long": gives(succeeded("never"), asyncio.Event())})
-    workshop.deaf = True
-    async with Stage(
-        ScriptedModel(asks(("job__long", ""))), tools=Shelf(tool("job__long")), workshop=workshop
-    ) as stage:
-        turn = await stage.turns.start("ada", None, "Go!")
-        await stage.until(turn, is_step(ToolStatus.RUNNING))
-        await stage.turns.cancel(turn.turn_id)
-        events = await stage.seen(turn)
+    worker = FakeWorker({"job__long": gives(succeeded("never"), asyncio.Event())})
+    worker.deaf = True
+    async with FakeEngine(
+        ScriptedModel(asks(("job__long", ""))), tools=FakeCatalog(tool("job__long")), worker=worker
+    ) as engine:
+        turn = await engine.turns.start("ada", None, "Go!")
+        await engine.until(turn, is_step(ToolStatus.RUNNING))
+        await engine.turns.cancel(turn.turn_id)
+        events = await engine.seen(turn)
 
     assert steps_of(events)[-1] is ToolStatus.UNKNOWN
 
 
 async def test_the_session_goes_on_after_a_stop_with_a_history_that_has_every_result() -> None:
     model = ScriptedModel(asks(("job__long", "")), says("Fine."))
-    workshop = Workshop({"job__long": gives(succeeded("never"), asyncio.Event())})
-    async with Stage(model, tools=Shelf(tool("job__long")), workshop=workshop) as stage:
-        turn = await stage.turns.start("ada", None, "Go!")
-        await stage.until(turn, is_step(ToolStatus.RUNNING))
-        await stage.turns.cancel(turn.turn_id)
+    worker = FakeWorker({"job__long": gives(succeeded("never"), asyncio.Event())})
+    async with FakeEngine(model, tools=FakeCatalog(tool("job__long")), worker=worker) as engine:
+        turn = await engine.turns.start("ada", None, "Go!")
+        await engine.until(turn, is_step(ToolStatus.RUNNING))
+        await engine.turns.cancel(turn.turn_id)
 
-        await stage.turn("Never mind.", turn.session_id, subject="ada")
+        await engine.turn("Never mind.", turn.session_id, subject="ada")
 
     _, asked, result, no_reply, _ = model.requests[1].messages
     assert isinstance(asked, AssistantMessage)
@@ -85,5 +85,5 @@ async def test_the_session_goes_on_after_a_stop_with_a_history_that_has_every_re
 
 
 async def test_stopping_a_turn_that_does_not_run_here_says_so() -> None:
-    async with Stage(ScriptedModel()) as stage:
-        assert not await stage.turns.cancel("some turn")
+    async with FakeEngine(ScriptedModel()) as engine:
+        assert not await engine.turns.cancel("some turn")

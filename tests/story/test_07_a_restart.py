@@ -15,11 +15,11 @@ from dialog_engine.model import (
     ToolStep,
     TurnStarted,
 )
-from tests.support.twins import (
+from tests.support.fakes import (
+    FakeCatalog,
+    FakeEngine,
+    FakeWorker,
     ScriptedModel,
-    Shelf,
-    Stage,
-    Workshop,
     asks,
     done_of,
     gives,
@@ -37,33 +37,33 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_message_that_was_cut_is_made_again_and_the_user_is_told_to_drop_the_pieces() -> None:
     model = ScriptedModel([TextDelta("Once upon"), asyncio.Event()], says("Once upon a time."))
-    async with Stage(model) as stage:
-        turn = await stage.turns.start("ada", None, "A story!")
-        await stage.until(turn, is_text("Once upon"))
+    async with FakeEngine(model) as engine:
+        turn = await engine.turns.start("ada", None, "A story!")
+        await engine.until(turn, is_text("Once upon"))
 
-        assert await stage.restart() == 1
+        assert await engine.restart() == 1
 
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
         assert events[:2] == [TurnStarted(turn.turn_id, turn.session_id), Reset("the engine was restarted")]
         assert text_of(events) == "Once upon a time."
         assert [message.content for message in model.requests[1].messages] == ["A story!"]
-        assert [f.id async for batch in stage.logs.follow(turn.turn_id) for f in batch][:3] == ["1-1", "1-2", "2-1"]
+        assert [f.id async for batch in engine.logs.follow(turn.turn_id) for f in batch][:3] == ["1-1", "1-2", "2-1"]
 
 
 async def test_finished_tools_are_not_run_again_and_running_ones_are_waited_for() -> None:
     finish = asyncio.Event()
     model = ScriptedModel(asks(("job__quick", ""), ("job__long", "")), says("Both are done."))
-    workshop = Workshop({"job__quick": gives(succeeded("one")), "job__long": gives(succeeded("two"), finish)})
-    async with Stage(model, tools=Shelf(tool("job__quick"), tool("job__long")), workshop=workshop) as stage:
-        turn = await stage.turns.start("ada", None, "Both!")
-        await stage.until(turn, is_step(ToolStatus.SUCCEEDED, "job__quick"))
-        await stage.until(turn, is_step(ToolStatus.RUNNING, "job__long"))
+    worker = FakeWorker({"job__quick": gives(succeeded("one")), "job__long": gives(succeeded("two"), finish)})
+    async with FakeEngine(model, tools=FakeCatalog(tool("job__quick"), tool("job__long")), worker=worker) as engine:
+        turn = await engine.turns.start("ada", None, "Both!")
+        await engine.until(turn, is_step(ToolStatus.SUCCEEDED, "job__quick"))
+        await engine.until(turn, is_step(ToolStatus.RUNNING, "job__long"))
 
-        await stage.restart()
+        await engine.restart()
         finish.set()
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
 
-    assert len(workshop.executed) == 2
+    assert len(worker.executed) == 2
     # What was committed is told again with the reset, so that nobody depends on having heard it from the life before.
     [told] = [event.told for event in events if isinstance(event, Reset)]
     assert [type(event) for event in told] == [MessageFinished, ToolStep, ToolStep]
@@ -78,11 +78,11 @@ async def test_finished_tools_are_not_run_again_and_running_ones_are_waited_for(
 
 async def test_rounds_that_an_earlier_life_made_count() -> None:
     model = ScriptedModel(asks(("job__quick", "")), [asyncio.Event()], says("Enough."))
-    async with Stage(model, tools=Shelf(tool("job__quick")), max_rounds=1) as stage:
-        turn = await stage.turns.start("ada", None, "Go!")
-        await stage.until(turn, is_step(ToolStatus.SUCCEEDED))
-        await stage.restart()
-        events = await stage.seen(turn)
+    async with FakeEngine(model, tools=FakeCatalog(tool("job__quick")), max_rounds=1) as engine:
+        turn = await engine.turns.start("ada", None, "Go!")
+        await engine.until(turn, is_step(ToolStatus.SUCCEEDED))
+        await engine.restart()
+        events = await engine.seen(turn)
 
     assert model.requests[-1].answer_only
     assert done_of(events).reason is DoneReason.MAX_ROUNDS

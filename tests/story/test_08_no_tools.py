@@ -3,16 +3,16 @@
 import pytest
 
 from dialog_engine.model import DoneReason, ToolStatus
-from dialog_engine.streams.catalogue import DisabledTools
-from tests.support.twins import ScriptedModel, Stage, asks, done_of, says, steps_of
+from dialog_engine.streams.catalog import DisabledTools
+from tests.support.fakes import FakeEngine, ScriptedModel, asks, done_of, says, steps_of
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_call_is_refused_with_disabled_and_the_turn_goes_on() -> None:
     model = ScriptedModel(asks(("time__now", "{}")), says("I have no clock."))
-    async with Stage(model, tools=DisabledTools()) as stage:
-        events = await stage.turn("What time is it?")
+    async with FakeEngine(model, tools=DisabledTools()) as engine:
+        events = await engine.turn("What time is it?")
 
     assert model.requests[0].tools == ()
     assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.REFUSED]

@@ -4,20 +4,33 @@ import pytest
 
 from dialog_engine.model import AssistantMessage, ToolMessage
 from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
-from tests.support.twins import ScriptedModel, Shelf, Stage, Workshop, asks, gives, says, steps_of, succeeded, tool
+from tests.support.fakes import (
+    FakeCatalog,
+    FakeEngine,
+    FakeWorker,
+    ScriptedModel,
+    asks,
+    gives,
+    says,
+    steps_of,
+    succeeded,
+    tool,
+)
 
 pytestmark = pytest.mark.anyio
 
-SHELF = Shelf(*(tool(f"shop__{what}", description=f"About {what}.") for what in ("prices", "orders", "opening_hours")))
+SHELF = FakeCatalog(
+    *(tool(f"shop__{what}", description=f"About {what}.") for what in ("prices", "orders", "opening_hours"))
+)
 
 
 async def test_a_gateway_is_one_tool_for_all_and_its_calls_are_those_of_the_tool_that_is_meant() -> None:
     call = '{"resource": "shop", "operation": "prices", "params": {"of": "tea"}}'
     model = ScriptedModel(asks(("mcp_query", call)), says("Tea is 3 euros."))
-    workshop = Workshop({"shop__prices": gives(succeeded("3 euros"))})
+    worker = FakeWorker({"shop__prices": gives(succeeded("3 euros"))})
     exposure = Exposure(ExposureMode.GATEWAY)
-    async with Stage(model, tools=SHELF, workshop=workshop, exposure=exposure) as stage:
-        events = await stage.turn("What is tea?")
+    async with FakeEngine(model, tools=SHELF, worker=worker, exposure=exposure) as engine:
+        events = await engine.turn("What is tea?")
 
     [gateway] = model.requests[0].tools
     assert "  prices() - About prices." in gateway.description
@@ -32,8 +45,8 @@ async def test_a_search_offers_what_it_finds_from_the_next_request_on() -> None:
     model = ScriptedModel(
         asks(("tool_search", '{"query": "when is it open"}')), asks(("shop__opening_hours", "")), says("Now.")
     )
-    async with Stage(model, tools=SHELF, exposure=Exposure(ExposureMode.SEARCH)) as stage:
-        events = await stage.turn("Are you open?")
+    async with FakeEngine(model, tools=SHELF, exposure=Exposure(ExposureMode.SEARCH)) as engine:
+        events = await engine.turn("Are you open?")
 
     offered = [[entry.name for entry in request.tools] for request in model.requests]
     assert offered == [["tool_search"], *[["tool_search", "shop__opening_hours"]] * 2]

@@ -5,11 +5,11 @@ import pytest
 from dialog_engine.model import AssistantMessage, DoneReason, SystemMessage, ToolStatus, TurnStarted, UserMessage
 from dialog_engine.tool_calls.dialects.tool_use import TOOL_USE
 from dialog_engine.tool_calls.prompt_mode import in_prompt_mode
-from tests.support.twins import (
+from tests.support.fakes import (
+    FakeCatalog,
+    FakeEngine,
+    FakeWorker,
     ScriptedModel,
-    Shelf,
-    Stage,
-    Workshop,
     asks,
     done_of,
     gives,
@@ -27,9 +27,11 @@ CALL = '<tool_use>\n<name>files__read</name>\n<arguments>{"name": "a"}</argument
 
 async def test_a_call_in_the_text_runs_like_any_other_and_the_user_sees_no_tag() -> None:
     model = ScriptedModel(says(f"Let me look.\n{CALL}"), says("It says hello."))
-    workshop = Workshop({"files__read": gives(succeeded("hello"))})
-    async with Stage(in_prompt_mode(model, TOOL_USE), tools=Shelf(tool("files__read")), workshop=workshop) as stage:
-        events = await stage.turn("Read a.")
+    worker = FakeWorker({"files__read": gives(succeeded("hello"))})
+    async with FakeEngine(
+        in_prompt_mode(model, TOOL_USE), tools=FakeCatalog(tool("files__read")), worker=worker
+    ) as engine:
+        events = await engine.turn("Read a.")
 
     assert steps_of(events)[-1] is ToolStatus.SUCCEEDED
     assert text_of(events) == "Let me look.\nIt says hello."
@@ -45,11 +47,13 @@ async def test_a_call_in_the_text_runs_like_any_other_and_the_user_sees_no_tag()
 
 async def test_what_cannot_be_read_goes_back_to_the_model() -> None:
     model = ScriptedModel(says(CALL.replace("}", "")), says(CALL.replace("read", "raed")), says("I give up."))
-    workshop = Workshop()
-    async with Stage(in_prompt_mode(model, TOOL_USE), tools=Shelf(tool("files__read")), workshop=workshop) as stage:
-        events = await stage.turn("Read a.")
+    worker = FakeWorker()
+    async with FakeEngine(
+        in_prompt_mode(model, TOOL_USE), tools=FakeCatalog(tool("files__read")), worker=worker
+    ) as engine:
+        events = await engine.turn("Read a.")
 
-    assert workshop.executed == []
+    assert worker.executed == []
     told = [request.messages[-1].content for request in model.requests[1:]]
     assert "Error INVALID_ARGUMENTS: the arguments are not valid JSON" in told[0]
     assert "Error TOOL_NOT_FOUND: there is no tool 'files__raed'" in told[1]
@@ -59,24 +63,26 @@ async def test_what_cannot_be_read_goes_back_to_the_model() -> None:
 async def test_a_made_up_result_is_not_shown_and_the_tool_is_asked_after_all() -> None:
     made_up = "<tool_use_result>\n<name>files__read</name>\n<result>42</result>\n</tool_use_result>\nIt says 42."
     model = ScriptedModel(says(f"Let me look.\n{made_up}"), says(CALL), says("It says hello."))
-    workshop = Workshop({"files__read": gives(succeeded("hello"))})
-    async with Stage(in_prompt_mode(model, TOOL_USE), tools=Shelf(tool("files__read")), workshop=workshop) as stage:
-        events = await stage.turn("Read a.")
+    worker = FakeWorker({"files__read": gives(succeeded("hello"))})
+    async with FakeEngine(
+        in_prompt_mode(model, TOOL_USE), tools=FakeCatalog(tool("files__read")), worker=worker
+    ) as engine:
+        events = await engine.turn("Read a.")
 
     assert text_of(events) == "Let me look.\nIt says hello."
     assert "nothing was run" in model.requests[1].messages[-1].content
-    assert len(workshop.executed) == 1
+    assert len(worker.executed) == 1
 
 
 async def test_a_session_goes_on_in_another_mode() -> None:
     """What is stored is the calls, not the tags: each model reads them in its own form."""
     tags, native = ScriptedModel(says(CALL), says("Hello.")), ScriptedModel(asks(("files__read", "{}")), says("Again."))
-    shelf = Shelf(tool("files__read"))
-    async with Stage(in_prompt_mode(tags, TOOL_USE), tools=shelf) as stage:
-        started, *_ = await stage.turn("Read a.")
+    catalog = FakeCatalog(tool("files__read"))
+    async with FakeEngine(in_prompt_mode(tags, TOOL_USE), tools=catalog) as engine:
+        started, *_ = await engine.turn("Read a.")
         assert isinstance(started, TurnStarted)
-    async with Stage(native, tools=shelf, store=stage.store) as stage:
-        assert text_of(await stage.turn("And again.", started.session_id)) == "Again."
+    async with FakeEngine(native, tools=catalog, store=engine.store) as engine:
+        assert text_of(await engine.turn("And again.", started.session_id)) == "Again."
 
     stored = native.requests[0].messages[1]
     assert isinstance(stored, AssistantMessage)

@@ -5,19 +5,30 @@ import asyncio
 import pytest
 
 from dialog_engine.model import DoneReason, TextDelta, ToolMessage, ToolStatus, ToolStep
-from tests.support.twins import ScriptedModel, Shelf, Stage, asks, done_of, is_text, says, steps_of, text_of, tool
+from tests.support.fakes import (
+    FakeCatalog,
+    FakeEngine,
+    ScriptedModel,
+    asks,
+    done_of,
+    is_text,
+    says,
+    steps_of,
+    text_of,
+    tool,
+)
 
 pytestmark = pytest.mark.anyio
 
-SHELF = Shelf(tool("job__status"))
+SHELF = FakeCatalog(tool("job__status"))
 AGAIN = asks(("job__status", '{"job": 7}'))
 
 
 async def test_the_model_is_told_then_refused_and_at_last_asked_for_an_answer() -> None:
     model = ScriptedModel(AGAIN, AGAIN, AGAIN, AGAIN, AGAIN, says("Job 7 does not move."))
-    async with Stage(model, tools=SHELF, max_rounds=20) as stage:
-        events = await stage.turn("Tell me when job 7 is done.")
-        assert len(stage.workshop.executed) == 3
+    async with FakeEngine(model, tools=SHELF, max_rounds=20) as engine:
+        events = await engine.turn("Tell me when job 7 is done.")
+        assert len(engine.worker.executed) == 3
 
     ends = [step for step in steps_of(events) if step in (ToolStatus.SUCCEEDED, ToolStatus.REFUSED)]
     assert ends == [ToolStatus.SUCCEEDED] * 3 + [ToolStatus.REFUSED] * 2
@@ -28,12 +39,12 @@ async def test_the_model_is_told_then_refused_and_at_last_asked_for_an_answer() 
 async def test_a_restart_does_not_make_it_forget() -> None:
     cut = [TextDelta("Once"), asyncio.Event()]
     model = ScriptedModel(AGAIN, AGAIN, AGAIN, cut, AGAIN, says("No."))
-    async with Stage(model, tools=SHELF, max_rounds=20) as stage:
-        turn = await stage.turns.start("ada", None, "Tell me when job 7 is done.")
-        await stage.until(turn, is_text("Once"))
-        await stage.restart()
-        events = await stage.seen(turn)
-        assert len(stage.workshop.executed) == 3
+    async with FakeEngine(model, tools=SHELF, max_rounds=20) as engine:
+        turn = await engine.turns.start("ada", None, "Tell me when job 7 is done.")
+        await engine.until(turn, is_text("Once"))
+        await engine.restart()
+        events = await engine.seen(turn)
+        assert len(engine.worker.executed) == 3
 
     refused = [event for event in events if isinstance(event, ToolStep) and event.status is ToolStatus.REFUSED]
     assert [step.details["error"]["code"] for step in refused] == ["REPEATED"]

@@ -1,4 +1,4 @@
-"""A handler of deliveries among in-process twins of the ledger, of the leases and of an MCP server."""
+"""A handler of deliveries among in-process fakes of the ledger, of the leases and of an MCP server."""
 
 import asyncio
 import contextlib
@@ -179,7 +179,7 @@ async def hangs(_: Callable[[CallProgress], None]) -> CallResult:
 
 @dataclass
 class Bench(ToolServers):
-    """A handler among its twins."""
+    """A handler among its fakes."""
 
     ledger: LedgerTwin = field(default_factory=LedgerTwin)
     leases: LeasesTwin = field(default_factory=LeasesTwin)

@@ -9,8 +9,8 @@ from dialog_engine.tool_calls.dialects.dialect import Dialect
 from dialog_engine.tool_calls.dialects.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.dialects.tool_use import TOOL_USE
 from dialog_engine.tool_calls.tagged_reply import TaggedReply
-from plugins_contract.catalogue import ToolEntry
-from tests.support.twins.workshop import tool
+from plugins_contract.catalog import ToolEntry
+from tests.support.fakes.worker import tool
 
 DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (TOOL_USE, FUNCTION_CALLS)}
 

@@ -24,11 +24,11 @@ from dialog_engine.tool_calls.approvals import (
 )
 from dialog_engine.tool_calls.questions import Approve, Decision, Given, Question, Refuse
 from dialog_engine.tool_calls.views import for_model, status_of
-from plugins_contract.catalogue import ApprovalPolicy, ToolEntry
+from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import ToolError
-from tests.support.twins import succeeded, tool
+from tests.support.fakes import succeeded, tool
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 TOOL = tool("files__delete", SCHEMA, description="Deletes", approval=ApprovalPolicy.DESTRUCTIVE)

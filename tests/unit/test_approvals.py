@@ -1,4 +1,4 @@
-"""A turn that waits for a person, among twins: what runs meanwhile, what each decision does, and who comes too late."""
+"""A turn that waits for a person, among fakes: what runs meanwhile, what each decision does, and who comes too late."""
 
 import asyncio
 import time
@@ -26,16 +26,16 @@ from dialog_engine.model import (
     TurnEvent,
 )
 from dialog_engine.tool_calls.questions import Approve, Given, Refuse
-from plugins_contract.catalogue import ApprovalPolicy
+from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import EVENT_TYPE
 from plugins_contract.outcomes import ToolOutcome
-from tests.support.twins import (
+from tests.support.fakes import (
     Execution,
+    FakeCatalog,
+    FakeEngine,
+    FakeWorker,
     Line,
     ScriptedModel,
-    Shelf,
-    Stage,
-    Workshop,
     asks,
     breathe,
     done_of,
@@ -57,9 +57,9 @@ READ = tool("files__read")
 ASKS = asks(("files__delete", '{"path": "/a"}'))
 
 
-def a_stage(*replies: Sequence[Line], **options: Any) -> Stage:
+def a_stage(*replies: Sequence[Line], **options: Any) -> FakeEngine:
     model = ScriptedModel(*(replies or (ASKS, says("Done."))))
-    return Stage(model, tools=Shelf(DELETE, READ), **options)
+    return FakeEngine(model, tools=FakeCatalog(DELETE, READ), **options)
 
 
 def is_asked(event: TurnEvent) -> bool:
@@ -70,83 +70,83 @@ def approvals_of(events: Sequence[TurnEvent]) -> list[ApprovalStatus]:
     return [event.status for event in events if isinstance(event, ApprovalStep)]
 
 
-async def waiting_turn(stage: Stage) -> tuple[Turn, ApprovalStep]:
+async def waiting_turn(engine: FakeEngine) -> tuple[Turn, ApprovalStep]:
     """A turn that waits for approval, and the question."""
-    turn = await stage.turns.start("someone", None, "Delete it.")
-    return turn, await question(stage, turn)
+    turn = await engine.turns.start("someone", None, "Delete it.")
+    return turn, await question(engine, turn)
 
 
-async def question(stage: Stage, turn: Turn) -> ApprovalStep:
-    await stage.until(turn, is_asked)
-    return [event for event in stage.logs.lives[turn.turn_id][-1].events if isinstance(event, ApprovalStep)][-1]
+async def question(engine: FakeEngine, turn: Turn) -> ApprovalStep:
+    await engine.until(turn, is_asked)
+    return [event for event in engine.logs.lives[turn.turn_id][-1].events if isinstance(event, ApprovalStep)][-1]
 
 
 def approve(step: ApprovalStep, arguments: dict[str, object] | None = None) -> Approve:
     return Approve(step.details["hash"], arguments)
 
 
-def requests(stage: Stage) -> list[str]:
-    return [row.event_id for row in stage.store.outbox.values() if row.event_type == EVENT_TYPE]
+def requests(engine: FakeEngine) -> list[str]:
+    return [row.event_id for row in engine.store.outbox.values() if row.event_type == EVENT_TYPE]
 
 
 async def test_a_call_that_waits_for_approval_has_no_outbox_row_and_is_not_run() -> None:
-    async with a_stage() as stage:
-        turn, step = await waiting_turn(stage)
+    async with a_stage() as engine:
+        turn, step = await waiting_turn(engine)
         await breathe()
 
-        assert requests(stage) == []
-        assert stage.workshop.executed == []
-        assert stage.pending.waiting == 1
+        assert requests(engine) == []
+        assert engine.worker.executed == []
+        assert engine.pending.waiting == 1
         assert step.details["arguments"] == {"path": "/a"}
-        assert steps_of(stage.logs.lives[turn.turn_id][-1].events) == [ToolStatus.PENDING]
+        assert steps_of(engine.logs.lives[turn.turn_id][-1].events) == [ToolStatus.PENDING]
 
 
 async def test_an_approved_call_runs_and_the_turn_goes_on() -> None:
-    async with a_stage() as stage:
-        turn, step = await waiting_turn(stage)
-        decision = await stage.decide(step.call.correlation_id, approve(step))
-        events = await stage.seen(turn)
+    async with a_stage() as engine:
+        turn, step = await waiting_turn(engine)
+        decision = await engine.decide(step.call.correlation_id, approve(step))
+        events = await engine.seen(turn)
 
         assert decision.status is ApprovalStatus.APPROVED
         assert approvals_of(events) == [ApprovalStatus.ASKED, ApprovalStatus.APPROVED]
         assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.QUEUED, ToolStatus.RUNNING, ToolStatus.SUCCEEDED]
         assert done_of(events).reason is DoneReason.STOP
-        assert stage.decided == [ApprovalStatus.APPROVED]
-        assert stage.pending.waiting == 0
+        assert engine.decided == [ApprovalStatus.APPROVED]
+        assert engine.pending.waiting == 0
 
 
 async def test_the_deadline_of_a_call_begins_with_its_approval() -> None:
-    async with a_stage() as stage:
-        turn, step = await waiting_turn(stage)
-        before = stage.clock.now_ms()
-        await stage.decide(step.call.correlation_id, approve(step))
-        [opened] = await stage.store.open_calls(turn) or [None]
+    async with a_stage() as engine:
+        turn, step = await waiting_turn(engine)
+        before = engine.clock.now_ms()
+        await engine.decide(step.call.correlation_id, approve(step))
+        [opened] = await engine.store.open_calls(turn) or [None]
 
         assert opened is None or opened.request.deadline >= before + 60_000
 
 
 async def test_calls_that_need_no_approval_run_while_others_wait() -> None:
     both = asks(("files__read", ""), ("files__delete", "{}"))
-    async with a_stage(both, says("Done.")) as stage:
-        turn, step = await waiting_turn(stage)
-        await stage.until(turn, is_step(ToolStatus.SUCCEEDED, "files__read"))
+    async with a_stage(both, says("Done.")) as engine:
+        turn, step = await waiting_turn(engine)
+        await engine.until(turn, is_step(ToolStatus.SUCCEEDED, "files__read"))
 
-        assert steps_of(stage.logs.lives[turn.turn_id][-1].events, "files__delete") == [ToolStatus.PENDING]
-        await stage.decide(step.call.correlation_id, Refuse())
-        assert done_of(await stage.seen(turn)).reason is DoneReason.STOP
+        assert steps_of(engine.logs.lives[turn.turn_id][-1].events, "files__delete") == [ToolStatus.PENDING]
+        await engine.decide(step.call.correlation_id, Refuse())
+        assert done_of(await engine.seen(turn)).reason is DoneReason.STOP
 
 
 async def test_a_refused_call_is_answered_and_the_model_reads_the_reason() -> None:
-    async with a_stage() as stage:
-        turn, step = await waiting_turn(stage)
-        await stage.decide(step.call.correlation_id, Refuse("not on a Friday"))
-        events = await stage.seen(turn)
+    async with a_stage() as engine:
+        turn, step = await waiting_turn(engine)
+        await engine.decide(step.call.correlation_id, Refuse("not on a Friday"))
+        events = await engine.seen(turn)
 
         assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.REFUSED]
-        assert stage.workshop.executed == []
-        assert requests(stage) == []
-        assert isinstance(stage.model, ScriptedModel)
-        assert "not on a Friday" in stage.model.requests[1].messages[-1].content
+        assert engine.worker.executed == []
+        assert requests(engine) == []
+        assert isinstance(engine.model, ScriptedModel)
+        assert "not on a Friday" in engine.model.requests[1].messages[-1].content
 
 
 async def test_edited_arguments_are_what_runs_and_the_model_is_told() -> None:
@@ -156,13 +156,13 @@ async def test_edited_arguments_are_what_runs_and_the_model_is_told() -> None:
         ran.append(execution.arguments)
         return succeeded("deleted")
 
-    async with a_stage(workshop=Workshop({"files__delete": delete})) as stage:
-        turn, step = await waiting_turn(stage)
-        await stage.decide(step.call.correlation_id, approve(step, {"path": "/b"}))
-        await stage.seen(turn)
-        assert isinstance(stage.model, ScriptedModel)
-        *_, said, result = stage.model.requests[1].messages
-        stored = [m for m in await stage.store.messages(turn.session_id) if isinstance(m, ToolMessage)]
+    async with a_stage(worker=FakeWorker({"files__delete": delete})) as engine:
+        turn, step = await waiting_turn(engine)
+        await engine.decide(step.call.correlation_id, approve(step, {"path": "/b"}))
+        await engine.seen(turn)
+        assert isinstance(engine.model, ScriptedModel)
+        *_, said, result = engine.model.requests[1].messages
+        stored = [m for m in await engine.store.messages(turn.session_id) if isinstance(m, ToolMessage)]
 
     assert ran == [{"path": "/b"}]
     assert isinstance(said, AssistantMessage)
@@ -172,147 +172,147 @@ async def test_edited_arguments_are_what_runs_and_the_model_is_told() -> None:
 
 
 async def test_arguments_that_do_not_fit_are_refused_and_the_question_stands() -> None:
-    async with a_stage() as stage:
-        turn, step = await waiting_turn(stage)
+    async with a_stage() as engine:
+        turn, step = await waiting_turn(engine)
         with pytest.raises(ArgumentsRefusedError, match="path"):
-            await stage.decide(step.call.correlation_id, approve(step, {"path": 5}))
+            await engine.decide(step.call.correlation_id, approve(step, {"path": 5}))
 
-        assert stage.store.asked(step.call.correlation_id)
-        await stage.decide(step.call.correlation_id, approve(step))
-        assert done_of(await stage.seen(turn)).reason is DoneReason.STOP
+        assert engine.store.asked(step.call.correlation_id)
+        await engine.decide(step.call.correlation_id, approve(step))
+        assert done_of(await engine.seen(turn)).reason is DoneReason.STOP
 
 
 async def test_of_two_decisions_at_once_one_is_taken() -> None:
-    async with a_stage() as stage:
-        turn, step = await waiting_turn(stage)
+    async with a_stage() as engine:
+        turn, step = await waiting_turn(engine)
         given: list[Given] = [approve(step), Refuse("no")]
         answers = await asyncio.gather(
-            *(stage.decide(step.call.correlation_id, each) for each in given), return_exceptions=True
+            *(engine.decide(step.call.correlation_id, each) for each in given), return_exceptions=True
         )
 
         assert [isinstance(answer, Exception) for answer in answers] == [False, True]
         assert isinstance(answers[1], ApprovalDecidedError)
-        assert approvals_of(await stage.seen(turn)) == [ApprovalStatus.ASKED, ApprovalStatus.APPROVED]
+        assert approvals_of(await engine.seen(turn)) == [ApprovalStatus.ASKED, ApprovalStatus.APPROVED]
 
 
 async def test_an_approval_that_nobody_gives_expires_and_the_turn_goes_on() -> None:
-    async with a_stage(approval_seconds=0.05) as stage:
-        turn, _ = await waiting_turn(stage)
-        events = await stage.seen(turn)
+    async with a_stage(approval_seconds=0.05) as engine:
+        turn, _ = await waiting_turn(engine)
+        events = await engine.seen(turn)
 
         assert approvals_of(events) == [ApprovalStatus.ASKED, ApprovalStatus.EXPIRED]
         assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.REFUSED]
-        assert stage.workshop.executed == []
+        assert engine.worker.executed == []
         assert done_of(events).reason is DoneReason.STOP
 
 
 async def test_a_decision_that_comes_after_the_time_runs_nothing_and_its_giver_is_told() -> None:
-    async with a_stage() as stage:
-        turn, step = await waiting_turn(stage)
-        in_an_hour, now = stage.clock.now_ms() // 1000 + 3600, time.monotonic()
-        stage.clock.sample((in_an_hour, 0), now, now)
+    async with a_stage() as engine:
+        turn, step = await waiting_turn(engine)
+        in_an_hour, now = engine.clock.now_ms() // 1000 + 3600, time.monotonic()
+        engine.clock.sample((in_an_hour, 0), now, now)
         with pytest.raises(ApprovalExpiredError):
-            await stage.decide(step.call.correlation_id, approve(step))
+            await engine.decide(step.call.correlation_id, approve(step))
 
-        assert approvals_of(await stage.seen(turn)) == [ApprovalStatus.ASKED, ApprovalStatus.EXPIRED]
-        assert stage.workshop.executed == []
+        assert approvals_of(await engine.seen(turn)) == [ApprovalStatus.ASKED, ApprovalStatus.EXPIRED]
+        assert engine.worker.executed == []
 
 
 async def test_stop_while_a_call_waits_cancels_it_and_nothing_can_be_approved_any_more() -> None:
-    async with a_stage() as stage:
-        turn, step = await waiting_turn(stage)
-        await stage.turns.cancel(turn.turn_id)
-        events = await stage.seen(turn)
+    async with a_stage() as engine:
+        turn, step = await waiting_turn(engine)
+        await engine.turns.cancel(turn.turn_id)
+        events = await engine.seen(turn)
 
         assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.CANCELLED]
         assert done_of(events).reason is DoneReason.CANCELLED
         with pytest.raises(ApprovalDecidedError):
-            await stage.decide(step.call.correlation_id, approve(step))
-        assert requests(stage) == []
-        assert stage.workshop.executed == []
+            await engine.decide(step.call.correlation_id, approve(step))
+        assert requests(engine) == []
+        assert engine.worker.executed == []
 
 
 async def test_a_stop_that_meets_an_approval_on_its_way_ends_the_call_once_and_truly() -> None:
-    async with a_stage(workshop=Workshop({"files__delete": gives(succeeded("x"), asyncio.Event())})) as stage:
-        turn, step = await waiting_turn(stage)
-        stage.store.hold["decide"] = asyncio.Event()
-        handing_in = asyncio.create_task(stage.decide(step.call.correlation_id, approve(step)))
-        await wait_until(lambda: "decide" in stage.store.begun)
-        stopping = asyncio.create_task(stage.turns.cancel(turn.turn_id))
+    async with a_stage(worker=FakeWorker({"files__delete": gives(succeeded("x"), asyncio.Event())})) as engine:
+        turn, step = await waiting_turn(engine)
+        engine.store.hold["decide"] = asyncio.Event()
+        handing_in = asyncio.create_task(engine.decide(step.call.correlation_id, approve(step)))
+        await wait_until(lambda: "decide" in engine.store.begun)
+        stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))
         await breathe()
-        stage.store.hold.pop("decide").set()
+        engine.store.hold.pop("decide").set()
         await stopping
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
         await asyncio.gather(handing_in, return_exceptions=True)
 
         assert approvals_of(events) == [ApprovalStatus.ASKED, ApprovalStatus.APPROVED], "committed, so it is told"
         assert steps_of(events)[-1] is ToolStatus.CANCELLED
-        assert requests(stage) == []
+        assert requests(engine) == []
 
 
 async def test_after_a_restart_the_turn_still_waits_and_the_decision_is_taken() -> None:
-    async with a_stage() as stage:
-        turn, before = await waiting_turn(stage)
-        await stage.restart()
-        after = await question_again(stage, turn)
+    async with a_stage() as engine:
+        turn, before = await waiting_turn(engine)
+        await engine.restart()
+        after = await question_again(engine, turn)
         assert after.details == before.details
-        await stage.decide(after.call.correlation_id, approve(after))
-        events = await stage.seen(turn)
+        await engine.decide(after.call.correlation_id, approve(after))
+        events = await engine.seen(turn)
 
         assert approvals_of(events) == [ApprovalStatus.APPROVED]
-        assert len(stage.workshop.executed) == 1
+        assert len(engine.worker.executed) == 1
         assert done_of(events).reason is DoneReason.STOP
 
 
-async def question_again(stage: Stage, turn: Turn) -> ApprovalStep:
+async def question_again(engine: FakeEngine, turn: Turn) -> ApprovalStep:
     """The question as the reset after a restart tells it."""
-    await stage.until(turn, lambda event: isinstance(event, Reset))
-    [reset] = [event for event in stage.logs.lives[turn.turn_id][-1].events if isinstance(event, Reset)]
+    await engine.until(turn, lambda event: isinstance(event, Reset))
+    [reset] = [event for event in engine.logs.lives[turn.turn_id][-1].events if isinstance(event, Reset)]
     [step] = [event for event in reset.told if is_asked(event)]
     assert isinstance(step, ApprovalStep)
     return step
 
 
 async def test_a_tool_that_changed_is_asked_about_anew_and_only_the_new_question_can_be_approved() -> None:
-    shelf = Shelf(DELETE)
-    async with Stage(ScriptedModel(ASKS, says("Done.")), tools=shelf) as stage:
-        turn, old = await waiting_turn(stage)
-        shelf.put(tool("files__delete", description="Deletes the whole disk", approval=ApprovalPolicy.ALWAYS))
+    catalog = FakeCatalog(DELETE)
+    async with FakeEngine(ScriptedModel(ASKS, says("Done.")), tools=catalog) as engine:
+        turn, old = await waiting_turn(engine)
+        catalog.put(tool("files__delete", description="Deletes the whole disk", approval=ApprovalPolicy.ALWAYS))
         with pytest.raises(ApprovalError, match="changed"):
-            await stage.decide(old.call.correlation_id, approve(old))
+            await engine.decide(old.call.correlation_id, approve(old))
         with pytest.raises(ApprovalError, match="look at the call again"):
-            await stage.decide(old.call.correlation_id, approve(old))
-        log = stage.logs.lives[turn.turn_id][-1]
+            await engine.decide(old.call.correlation_id, approve(old))
+        log = engine.logs.lives[turn.turn_id][-1]
         await wait_until(lambda: len(approvals_of(log.events)) == 2, what="the new question")
-        new = await question(stage, turn)
+        new = await question(engine, turn)
         assert new.details["hash"] != old.details["hash"]
-        await stage.decide(new.call.correlation_id, approve(new))
+        await engine.decide(new.call.correlation_id, approve(new))
 
         asked, again = ApprovalStatus.ASKED, ApprovalStatus.ASKED
-        assert approvals_of(await stage.seen(turn)) == [asked, again, ApprovalStatus.APPROVED]
+        assert approvals_of(await engine.seen(turn)) == [asked, again, ApprovalStatus.APPROVED]
 
 
 async def test_a_decision_that_cannot_be_committed_fails_and_can_be_given_again() -> None:
-    async with a_stage() as stage:
-        turn, step = await waiting_turn(stage)
-        stage.store.refuse["decide"] = StorageUnavailableError("the disk is full")
+    async with a_stage() as engine:
+        turn, step = await waiting_turn(engine)
+        engine.store.refuse["decide"] = StorageUnavailableError("the disk is full")
         with pytest.raises(StorageUnavailableError):
-            await stage.decide(step.call.correlation_id, approve(step))
-        assert stage.workshop.executed == []
+            await engine.decide(step.call.correlation_id, approve(step))
+        assert engine.worker.executed == []
 
-        del stage.store.refuse["decide"]
-        await stage.decide(step.call.correlation_id, approve(step))
-        assert done_of(await stage.seen(turn)).reason is DoneReason.STOP
-        assert stage.workshop.executed != []
+        del engine.store.refuse["decide"]
+        await engine.decide(step.call.correlation_id, approve(step))
+        assert done_of(await engine.seen(turn)).reason is DoneReason.STOP
+        assert engine.worker.executed != []
 
 
 async def test_a_decision_that_storage_does_not_take_changes_nothing() -> None:
-    async with a_stage() as stage:
-        turn, step = await waiting_turn(stage)
-        turn_id, asked = stage.store.asked(step.call.correlation_id) or ("", None)
+    async with a_stage() as engine:
+        turn, step = await waiting_turn(engine)
+        turn_id, asked = engine.store.asked(step.call.correlation_id) or ("", None)
         assert asked is not None
-        await stage.store.close(turn, succeeded("elsewhere"))
-        assert await stage.pending.decide(turn_id, asked, approve(step)) is None
+        await engine.store.close(turn, succeeded("elsewhere"))
+        assert await engine.pending.decide(turn_id, asked, approve(step)) is None
 
-        assert stage.workshop.executed == []
-        assert stage.decided == []
+        assert engine.worker.executed == []
+        assert engine.decided == []

@@ -42,10 +42,10 @@ from dialog_engine.model import (
 from dialog_engine.tool_calls.approvals import question_for
 from dialog_engine.tool_calls.questions import Asked, Decision
 from dialog_engine.tool_calls.steps import Steps
-from plugins_contract.catalogue import ApprovalPolicy
+from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
-from tests.support.twins import succeeded, tool
+from tests.support.fakes import succeeded, tool
 
 PROTOCOL = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 

@@ -6,7 +6,7 @@ import pytest
 
 from dialog_engine.tool_calls import commits
 from dialog_engine.tool_calls.commits import to_its_end
-from tests.support.twins import breathe
+from tests.support.fakes import breathe
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio

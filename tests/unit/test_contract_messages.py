@@ -1,11 +1,11 @@
-"""The request on the wire, the catalogue, the keys."""
+"""The request on the wire, the catalog, the keys."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from plugins_contract.catalogue import ServerCatalogue, ToolEntry
+from plugins_contract.catalog import ServerCatalog, ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import decode_reply, encode_reply
 from plugins_contract.messages import (
@@ -121,13 +121,13 @@ def test_only_published_and_started_are_not_final() -> None:
     assert {state for state in CallState if not state.terminal} == {CallState.PUBLISHED, CallState.STARTED}
 
 
-def catalogue(**changes: Any) -> ServerCatalogue:
+def catalog(**changes: Any) -> ServerCatalog:
     tool = ToolEntry(name="demo__add", server="demo", tool="add", input_schema={"type": "object", "title": "add"})
-    return ServerCatalogue(server="demo", tools=(msgspec.structs.replace(tool, **changes),))
+    return ServerCatalog(server="demo", tools=(msgspec.structs.replace(tool, **changes),))
 
 
 def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:
-    assert catalogue().digest() == catalogue(input_schema={"title": "add", "type": "object"}).digest()
+    assert catalog().digest() == catalog(input_schema={"title": "add", "type": "object"}).digest()
 
 
 @pytest.mark.parametrize(
@@ -140,18 +140,18 @@ def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:
     ],
 )
 def test_the_digest_changes_with_the_content(change: dict[str, Any]) -> None:
-    assert catalogue().digest() != catalogue(**change).digest()
+    assert catalog().digest() != catalog(**change).digest()
 
 
 def test_a_digest_survives_the_wire() -> None:
-    there_and_back = msgspec.json.decode(msgspec.json.encode(catalogue()), type=ServerCatalogue)
+    there_and_back = msgspec.json.decode(msgspec.json.encode(catalog()), type=ServerCatalog)
 
-    assert there_and_back.digest() == catalogue().digest()
+    assert there_and_back.digest() == catalog().digest()
 
 
 def names_of(keys: Keys) -> set[str]:
-    named = {keys.call("i"), keys.response("i"), keys.mailbox("e"), keys.turn("t"), keys.catalogue_of("s")}
-    return named | {keys.requests, keys.dead, keys.control, keys.catalogue, keys.route("events.ltm")}
+    named = {keys.call("i"), keys.response("i"), keys.mailbox("e"), keys.turn("t"), keys.catalog_of("s")}
+    return named | {keys.requests, keys.dead, keys.control, keys.catalog, keys.route("events.ltm")}
 
 
 def test_keys_are_distinct_and_as_documented() -> None:

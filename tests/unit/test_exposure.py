@@ -1,4 +1,4 @@
-"""How a catalogue is offered: which mode is in force, what a search finds, and what stays on offer. Pure."""
+"""How a catalog is offered: which mode is in force, what a search finds, and what stays on offer. Pure."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,8 +13,8 @@ from dialog_engine.tool_calls.exposure import MAX_TOOLS, Exposure, ExposureMode,
 from dialog_engine.tool_calls.local_tools import local_entry
 from dialog_engine.tool_calls.ranking import Ranking, words
 from dialog_engine.tool_calls.slices import at_once
-from plugins_contract.catalogue import ToolEntry
-from tests.support.twins import tool
+from plugins_contract.catalog import ToolEntry
+from tests.support.fakes import tool
 
 DIRECT, GATEWAY, SEARCH, AUTO = ExposureMode
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -82,7 +82,7 @@ def test_where_there_are_no_tools_nothing_stands_in_their_place(mode: ExposureMo
     assert Exposure(mode).offered((), ()) == ()
 
 
-def test_a_catalogue_that_changes_is_decided_on_anew() -> None:
+def test_a_catalog_that_changes_is_decided_on_anew() -> None:
     exposure = Exposure(AUTO, COST)
     more = (*CATALOGUE, tool("a__b"))
 
@@ -202,7 +202,7 @@ def test_an_exact_name_comes_before_all() -> None:
     assert names(indexed([*longer, tool("z__get", description="x " * 200)]).best("get", 1)) == ["z__get"]
 
 
-def test_equals_are_in_alphabetical_order_whatever_that_of_the_catalogue() -> None:
+def test_equals_are_in_alphabetical_order_whatever_that_of_the_catalog() -> None:
     tools = [tool(f"a__same_{letter}", description="the same") for letter in "dbca"]
 
     assert names(indexed(tools).best("same", 3)) == ["a__same_a", "a__same_b", "a__same_c"]

@@ -19,17 +19,17 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
-from dialog_engine.streams.catalogue import DisabledTools
+from dialog_engine.streams.catalog import DisabledTools
 from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.questions import Approve
-from plugins_contract.catalogue import ApprovalPolicy, ToolEntry
+from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.messages import EVENT_TYPE, decode_request
-from tests.support.twins import (
+from tests.support.fakes import (
+    FakeCatalog,
+    FakeEngine,
+    FakeWorker,
     Line,
     ScriptedModel,
-    Shelf,
-    Stage,
-    Workshop,
     asks,
     gives,
     is_step,
@@ -52,8 +52,10 @@ def query(operation: str, **params: Any) -> tuple[str, str]:
     return "mcp_query", msgspec.json.encode(arguments).decode()
 
 
-def behind_gateway(model: ScriptedModel, *tools: ToolEntry, **fields: Any) -> Stage:
-    return Stage(model, tools=Shelf(*(tools or (READ, DELETE))), exposure=Exposure(ExposureMode.GATEWAY), **fields)
+def behind_gateway(model: ScriptedModel, *tools: ToolEntry, **fields: Any) -> FakeEngine:
+    return FakeEngine(
+        model, tools=FakeCatalog(*(tools or (READ, DELETE))), exposure=Exposure(ExposureMode.GATEWAY), **fields
+    )
 
 
 def shown(events: list[TurnEvent]) -> list[tuple[str, str, str]]:
@@ -62,14 +64,14 @@ def shown(events: list[TurnEvent]) -> list[tuple[str, str, str]]:
     return [(step["status"], step["toolName"], step["server"]) for step in steps]
 
 
-async def stored(stage: Stage, turn: Turn) -> list[CallRecord]:
-    return [call for record in await stage.store.told(turn) for call in record.calls]
+async def stored(engine: FakeEngine, turn: Turn) -> list[CallRecord]:
+    return [call for record in await engine.store.told(turn) for call in record.calls]
 
 
-async def question(stage: Stage, turn: Turn) -> ApprovalStep:
+async def question(engine: FakeEngine, turn: Turn) -> ApprovalStep:
     def asked() -> list[ApprovalStep]:
-        steps = [e for e in stage.logs.lives[turn.turn_id][-1].events if isinstance(e, ApprovalStep)]
-        return [step for step in steps if stage.store.asked(step.call.correlation_id)]
+        steps = [e for e in engine.logs.lives[turn.turn_id][-1].events if isinstance(e, ApprovalStep)]
+        return [step for step in steps if engine.store.asked(step.call.correlation_id)]
 
     return (await wait_until(asked, what="the question"))[-1]
 
@@ -79,17 +81,17 @@ async def question(stage: Stage, turn: Turn) -> ApprovalStep:
 
 async def test_users_and_workers_are_told_of_the_real_tool_and_the_model_of_its_own_call() -> None:
     model = ScriptedModel(asks(query("read", path="/a")), says("Read."))
-    async with behind_gateway(model) as stage:
-        turn = await stage.turns.start("ada", None, "Read!")
-        await stage.until(turn, is_step(ToolStatus.QUEUED))
-        events = await stage.seen(turn)
+    async with behind_gateway(model) as engine:
+        turn = await engine.turns.start("ada", None, "Read!")
+        await engine.until(turn, is_step(ToolStatus.QUEUED))
+        events = await engine.seen(turn)
 
         assert set(shown(events)) >= {("pending", "files__read", "files"), ("succeeded", "files__read", "files")}
         [pending] = [e for e in events if isinstance(e, ToolStep) and e.status is ToolStatus.PENDING]
         assert pending.details == {"arguments": {"path": "/a"}, "title": "Read"}
         message = next(e for e in events if isinstance(e, MessageFinished))
         assert protocol.encode(message)[1]["toolCalls"][0]["toolName"] == "files__read"
-        [record] = await stored(stage, turn)
+        [record] = await stored(engine, turn)
         assert (record.call.name, record.call.tool, record.server) == ("mcp_query", "files__read", "files")
     _, asked, result = model.requests[1].messages
     assert isinstance(asked, AssistantMessage)
@@ -99,13 +101,13 @@ async def test_users_and_workers_are_told_of_the_real_tool_and_the_model_of_its_
 
 
 async def test_the_request_that_travels_is_that_of_the_tool() -> None:
-    workshop = Workshop()
-    workshop.staffed = False
-    async with behind_gateway(ScriptedModel(asks(query("read", path="/a"))), workshop=workshop) as stage:
-        turn = await stage.turns.start("ada", None, "Read!")
-        await stage.until(turn, is_step(ToolStatus.QUEUED, "files__read"))
+    worker = FakeWorker()
+    worker.staffed = False
+    async with behind_gateway(ScriptedModel(asks(query("read", path="/a"))), worker=worker) as engine:
+        turn = await engine.turns.start("ada", None, "Read!")
+        await engine.until(turn, is_step(ToolStatus.QUEUED, "files__read"))
 
-        [row] = [row for row in stage.store.outbox.values() if row.event_type == EVENT_TYPE]
+        [row] = [row for row in engine.store.outbox.values() if row.event_type == EVENT_TYPE]
         request = decode_request(row.payload)
         assert (request.tool_name, request.server, request.tool) == ("files__read", "files", "read")
         assert request.arguments == {"path": "/a"}
@@ -113,8 +115,8 @@ async def test_the_request_that_travels_is_that_of_the_tool() -> None:
 
 async def test_what_does_not_exist_is_answered_with_what_does_and_the_turn_goes_on() -> None:
     model = ScriptedModel(asks(query("raed", path="/a")), asks(query("read", path="/a")), says("Read."))
-    async with behind_gateway(model) as stage:
-        events = await stage.turn("Read!")
+    async with behind_gateway(model) as engine:
+        events = await engine.turn("Read!")
 
     assert shown(events)[:2] == [("pending", "mcp_query", ""), ("failed", "mcp_query", "")]
     assert steps_of(events, "files__read")[-1] is ToolStatus.SUCCEEDED
@@ -125,10 +127,10 @@ async def test_what_does_not_exist_is_answered_with_what_does_and_the_turn_goes_
 
 async def test_help_is_answered_here() -> None:
     model = ScriptedModel(asks(("mcp_query", '{"resource": "files", "operation": "help"}')), says("I see."))
-    async with behind_gateway(model) as stage:
-        events = await stage.turn("What can you do?")
+    async with behind_gateway(model) as engine:
+        events = await engine.turn("What can you do?")
 
-        assert stage.workshop.executed == []
+        assert engine.worker.executed == []
     assert shown(events) == [("pending", "mcp_query", "callstream"), ("succeeded", "mcp_query", "callstream")]
     [*_, told] = model.requests[1].messages
     assert isinstance(told, ToolMessage)
@@ -138,15 +140,15 @@ async def test_help_is_answered_here() -> None:
 @pytest.mark.parametrize("edited", [None, {"path": "/b"}])
 async def test_a_person_approves_the_tool_and_its_own_arguments(edited: dict[str, Any] | None) -> None:
     model = ScriptedModel(asks(query("delete", path="/a")), says("Deleted."))
-    async with behind_gateway(model) as stage:
-        turn = await stage.turns.start("ada", None, "Delete!")
-        step = await question(stage, turn)
+    async with behind_gateway(model) as engine:
+        turn = await engine.turns.start("ada", None, "Delete!")
+        step = await question(engine, turn)
         assert (step.call.tool_name, step.server) == ("files__delete", "files")
         assert step.details["arguments"] == {"path": "/a"}
 
-        await stage.decide(step.call.correlation_id, Approve(step.details["hash"], edited))
+        await engine.decide(step.call.correlation_id, Approve(step.details["hash"], edited))
 
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
         assert ("asked", "files__delete", "files") in shown(events)
         assert steps_of(events)[-1] is ToolStatus.SUCCEEDED
     result = model.requests[1].messages[-1]
@@ -156,33 +158,33 @@ async def test_a_person_approves_the_tool_and_its_own_arguments(edited: dict[str
 
 async def test_a_call_that_waits_for_approval_is_taken_up_by_the_next_life() -> None:
     model = ScriptedModel(asks(query("delete", path="/a")), says("Deleted."))
-    async with behind_gateway(model) as stage:
-        turn = await stage.turns.start("ada", None, "Delete!")
-        await question(stage, turn)
-        await stage.restart()
+    async with behind_gateway(model) as engine:
+        turn = await engine.turns.start("ada", None, "Delete!")
+        await question(engine, turn)
+        await engine.restart()
         [told] = await wait_until(
-            lambda: [e.told for e in stage.logs.lives[turn.turn_id][-1].events if isinstance(e, Reset)]
+            lambda: [e.told for e in engine.logs.lives[turn.turn_id][-1].events if isinstance(e, Reset)]
         )
         assert shown([*told]) == [("pending", "files__delete", "files"), ("asked", "files__delete", "files")]
         asked = next(e for e in told if isinstance(e, ApprovalStep))
 
-        await stage.decide(asked.call.correlation_id, Approve(asked.details["hash"]))
+        await engine.decide(asked.call.correlation_id, Approve(asked.details["hash"]))
 
-        assert steps_of(await stage.seen(turn), "files__delete")[-1] is ToolStatus.SUCCEEDED
+        assert steps_of(await engine.seen(turn), "files__delete")[-1] is ToolStatus.SUCCEEDED
 
 
 async def test_a_call_that_runs_is_waited_for_by_the_next_life() -> None:
     finish = asyncio.Event()
-    workshop = Workshop({"files__read": gives(succeeded("text"), finish)})
+    worker = FakeWorker({"files__read": gives(succeeded("text"), finish)})
     model = ScriptedModel(asks(query("read", path="/a")), says("Read."))
-    async with behind_gateway(model, workshop=workshop) as stage:
-        turn = await stage.turns.start("ada", None, "Read!")
-        await stage.until(turn, is_step(ToolStatus.RUNNING, "files__read"))
-        await stage.restart()
+    async with behind_gateway(model, worker=worker) as engine:
+        turn = await engine.turns.start("ada", None, "Read!")
+        await engine.until(turn, is_step(ToolStatus.RUNNING, "files__read"))
+        await engine.restart()
         finish.set()
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
 
-    assert len(workshop.executed) == 1
+    assert len(worker.executed) == 1
     assert steps_of(events, "files__read")[-1] is ToolStatus.SUCCEEDED
     _, asked, result = model.requests[1].messages
     assert isinstance(asked, AssistantMessage)
@@ -192,17 +194,17 @@ async def test_a_call_that_runs_is_waited_for_by_the_next_life() -> None:
 
 async def test_a_call_that_is_refused_for_repeating_itself_names_its_tool() -> None:
     model = ScriptedModel(*[asks(query("read", path="/a"))] * 4, says("Enough."))
-    async with behind_gateway(model) as stage:
-        events = await stage.turn("Read!")
+    async with behind_gateway(model) as engine:
+        events = await engine.turn("Read!")
 
     assert shown(events)[-2:] == [("pending", "files__read", ""), ("refused", "files__read", "")]
 
 
 async def test_what_the_history_has_of_one_exposure_goes_on_under_another() -> None:
-    """A setting was changed, or the catalogue has grown, in the middle of a session."""
+    """A setting was changed, or the catalog has grown, in the middle of a session."""
     model = ScriptedModel(asks(query("read", path="/a"), ("files__read", '{"path": "/b"}')), says("Read."))
-    async with Stage(model, tools=Shelf(READ), exposure=Exposure(ExposureMode.DIRECT)) as stage:
-        events = await stage.turn("Read!")
+    async with FakeEngine(model, tools=FakeCatalog(READ), exposure=Exposure(ExposureMode.DIRECT)) as engine:
+        events = await engine.turn("Read!")
 
     assert [*map(str, steps_of(events, "files__read"))].count("succeeded") == 2
 
@@ -220,13 +222,13 @@ def offered(model: ScriptedModel) -> list[list[str]]:
     return [[entry.name for entry in request.tools] for request in model.requests]
 
 
-async def session(stage: Stage, *questions: str) -> list[TurnEvent]:
+async def session(engine: FakeEngine, *questions: str) -> list[TurnEvent]:
     events: list[TurnEvent] = []
     session_id = None
     for text in questions:
-        turn = await stage.turns.start("ada", session_id, text)
+        turn = await engine.turns.start("ada", session_id, text)
         session_id = turn.session_id
-        events += await stage.seen(turn)
+        events += await engine.seen(turn)
     return events
 
 
@@ -234,8 +236,8 @@ async def test_of_five_hundred_tools_auto_offers_those_that_were_found_for_the_w
     search = asks(("tool_search", '{"query": "thing number 321", "limit": 2}'))
     call = asks(("server1__do_321", '{"path": "/a"}'))
     model = ScriptedModel(search, call, says("Done."), call, says("Done again."))
-    async with Stage(model, tools=Shelf(*FIVE_HUNDRED), exposure=Exposure()) as stage:
-        events = await session(stage, "Do 321!", "Again!")
+    async with FakeEngine(model, tools=FakeCatalog(*FIVE_HUNDRED), exposure=Exposure()) as engine:
+        events = await session(engine, "Do 321!", "Again!")
 
     assert [*map(str, steps_of(events, "server1__do_321"))].count("succeeded") == 2
     first, *later = offered(model)
@@ -248,8 +250,8 @@ async def test_of_five_hundred_tools_auto_offers_those_that_were_found_for_the_w
 async def test_a_tool_that_was_not_found_is_run_all_the_same_and_offered_from_then_on() -> None:
     call: list[Line] = asks(("server2__do_42", '{"path": "/a"}'))
     model = ScriptedModel(call, says("Done."))
-    async with Stage(model, tools=Shelf(*FIVE_HUNDRED), exposure=Exposure()) as stage:
-        events = await stage.turn("Do 42!")
+    async with FakeEngine(model, tools=FakeCatalog(*FIVE_HUNDRED), exposure=Exposure()) as engine:
+        events = await engine.turn("Do 42!")
 
     assert steps_of(events, "server2__do_42")[-1] is ToolStatus.SUCCEEDED
     assert offered(model) == [["tool_search"], ["tool_search", "server2__do_42"]]
@@ -258,19 +260,19 @@ async def test_a_tool_that_was_not_found_is_run_all_the_same_and_offered_from_th
 async def test_what_was_found_is_still_offered_after_a_restart() -> None:
     search = asks(("tool_search", '{"query": "number 321", "limit": 1}'))
     model = ScriptedModel(search, [asyncio.Event()], says("Done."))
-    async with Stage(model, tools=Shelf(*FIVE_HUNDRED), exposure=Exposure()) as stage:
-        turn = await stage.turns.start("ada", None, "Do 321!")
+    async with FakeEngine(model, tools=FakeCatalog(*FIVE_HUNDRED), exposure=Exposure()) as engine:
+        turn = await engine.turns.start("ada", None, "Do 321!")
         await wait_until(lambda: len(model.requests) == 2)
-        await stage.restart()
-        await stage.seen(turn)
+        await engine.restart()
+        await engine.seen(turn)
 
     assert offered(model) == [["tool_search"], *[["tool_search", "server1__do_321"]] * 2]
 
 
 async def test_with_tools_switched_off_neither_is_there() -> None:
     model = ScriptedModel(asks(("tool_search", '{"query": "x"}'), query("read", path="/a")), says("No."))
-    async with Stage(model, tools=DisabledTools(), exposure=Exposure(ExposureMode.SEARCH)) as stage:
-        await stage.turn("Hello!")
+    async with FakeEngine(model, tools=DisabledTools(), exposure=Exposure(ExposureMode.SEARCH)) as engine:
+        await engine.turn("Hello!")
 
     assert offered(model) == [[], []]
     results = [m.content for m in model.requests[1].messages if isinstance(m, ToolMessage)]

@@ -12,10 +12,10 @@ from dialog_engine.tool_calls.gateway import Meant, resolve
 from dialog_engine.tool_calls.gateway_entry import NAME
 from dialog_engine.tool_calls.planning import Runnable, Unrunnable, plan
 from dialog_engine.tool_calls.slices import at_once
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
-from tests.support.twins import Shelf, tool
+from tests.support.fakes import FakeCatalog, tool
 
 NUMBERS = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}
 ADD = tool("sums__add", NUMBERS, description="Adds two numbers. Exactly.")
@@ -32,13 +32,13 @@ def many(servers: int, tools: int) -> tuple[ToolEntry, ...]:
     )
 
 
-def entry(catalogue: tuple[ToolEntry, ...], budget_tokens: int) -> ToolEntry:
-    return at_once(gateway_entry.entry(catalogue, budget_tokens))
+def entry(catalog: tuple[ToolEntry, ...], budget_tokens: int) -> ToolEntry:
+    return at_once(gateway_entry.entry(catalog, budget_tokens))
 
 
 def planned(arguments: object) -> Runnable | Unrunnable:
     text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-    return plan(ToolCall("call_1", "id", NAME, text), Shelf(*CATALOGUE))
+    return plan(ToolCall("call_1", "id", NAME, text), FakeCatalog(*CATALOGUE))
 
 
 def error_of(done: Runnable | Unrunnable | Meant | ToolOutcome) -> tuple[ErrorCode, str]:
@@ -216,8 +216,8 @@ def test_text_that_is_no_json_is_answered_like_that_of_any_tool() -> None:
 
 
 def test_many_names_are_cut_and_a_long_wrong_one_too() -> None:
-    catalogue = many(1, 200)
-    _, message = error_of(resolve({"resource": "server0", "operation": "x" * 10_000}, catalogue))
+    catalog = many(1, 200)
+    _, message = error_of(resolve({"resource": "server0", "operation": "x" * 10_000}, catalog))
 
     assert "and 180 more" in message
     assert len(message) < 2_000
@@ -272,7 +272,7 @@ def test_a_tool_that_is_called_help_comes_before_ours() -> None:
     assert resolve({"resource": "desk", "operation": "help"}, [own]) == Meant(own, {})
 
 
-def test_with_no_tools_at_all_the_catalogue_says_why() -> None:
-    done = plan(ToolCall("call_1", "id", NAME, '{"resource": "a", "operation": "b"}'), Shelf())
+def test_with_no_tools_at_all_the_catalog_says_why() -> None:
+    done = plan(ToolCall("call_1", "id", NAME, '{"resource": "a", "operation": "b"}'), FakeCatalog())
 
     assert error_of(done) == (ErrorCode.TOOL_NOT_FOUND, "there is no tool 'mcp_query'")

@@ -15,7 +15,7 @@ from dialog_engine.llm.anthropic_encoding import (
 )
 from dialog_engine.llm.profiles import PROFILES
 from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 
 Json = dict[str, Any]

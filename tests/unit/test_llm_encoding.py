@@ -7,7 +7,7 @@ import pytest
 from dialog_engine.llm.encoding import encode_messages, encode_tools, nine_characters
 from dialog_engine.llm.profiles import PROFILES
 from dialog_engine.model import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 
 GENERIC = PROFILES["generic"]

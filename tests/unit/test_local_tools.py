@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from dialog_engine.model import MessageFinished, ToolMessage, ToolStatus, ToolStep, Turn
 from dialog_engine.tool_calls import local_tools
 from dialog_engine.tool_calls.local_tools import LocalTool, LocalTools, local_entry
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.names import exposed_name
 from plugins_contract.outcomes import ToolOutcome
-from tests.support.twins import ScriptedModel, Shelf, Stage, asks, done_of, says, steps_of, succeeded, tool
+from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, done_of, says, steps_of, succeeded, tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -42,20 +42,20 @@ class Book(LocalTool):
         return succeeded(f"page {arguments['page']}")
 
 
-def stage(model: ScriptedModel, book: Book) -> Stage:
-    return Stage(model, tools=Shelf(tool("a__b")), local=[book])
+def engine(model: ScriptedModel, book: Book) -> FakeEngine:
+    return FakeEngine(model, tools=FakeCatalog(tool("a__b")), local=[book])
 
 
 async def test_a_local_tool_is_offered_beside_the_others_and_answered_without_a_worker() -> None:
     model, book = ScriptedModel(asks(("read_book", '{"page": 7}'), ("a__b", "")), says("Done.")), Book()
-    async with stage(model, book) as s:
+    async with engine(model, book) as s:
         turn = await s.turns.start("someone", None, "Read!")
         events = await s.seen(turn)
 
         assert [entry.name for entry in model.requests[0].tools] == ["a__b", "read_book"]
         assert book.asked == [(turn.turn_id, {"page": 7})]
         assert model.requests[1].messages[-2] == ToolMessage("call_1", "read_book", "page 7")
-        assert len(s.workshop.executed) == 1  # a__b
+        assert len(s.worker.executed) == 1  # a__b
         assert s.store.begun.count("add_result") == 1  # of a__b: the local outcome came with the round
         shown = [e for e in events if isinstance(e, ToolStep) and e.call.name == "read_book"]
         assert [(step.status, step.server) for step in shown] == [
@@ -69,7 +69,7 @@ async def test_a_local_tool_is_offered_beside_the_others_and_answered_without_a_
 
 async def test_arguments_that_break_the_schema_never_reach_it() -> None:
     model, book = ScriptedModel(asks(("read_book", '{"page": "seven"}')), says("Done.")), Book()
-    async with stage(model, book) as s:
+    async with engine(model, book) as s:
         await s.turn("Read!")
 
     assert book.asked == []
@@ -80,7 +80,7 @@ async def test_arguments_that_break_the_schema_never_reach_it() -> None:
 
 async def test_what_it_raises_is_a_failure_of_this_call_and_no_text_of_ours_leaks() -> None:
     model, book = ScriptedModel(asks(("read_book", '{"page": 1}')), says("Sorry.")), Book(error=KeyError("secret"))
-    async with stage(model, book) as s:
+    async with engine(model, book) as s:
         events = await s.turn("Read!")
 
     assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.FAILED]
@@ -93,7 +93,7 @@ async def test_what_it_raises_is_a_failure_of_this_call_and_no_text_of_ours_leak
 async def test_one_that_hangs_does_not_hold_the_turn_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_tools, "ANSWER_SECONDS", 0.01)
     model, book = ScriptedModel(asks(("read_book", '{"page": 1}')), says("Sorry.")), Book(hangs=True)
-    async with stage(model, book) as s:
+    async with engine(model, book) as s:
         events = await s.turn("Read!")
 
     assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.TIMEOUT]
@@ -101,7 +101,7 @@ async def test_one_that_hangs_does_not_hold_the_turn_up(monkeypatch: pytest.Monk
 
 async def test_a_stop_while_it_answers_leaves_nothing_behind() -> None:
     model, book = ScriptedModel(asks(("read_book", '{"page": 1}'), text="I look.")), Book(hangs=True)
-    async with stage(model, book) as s:
+    async with engine(model, book) as s:
         turn = await s.turns.start("someone", None, "Read!")
         await wait_until(lambda: book.asked)
         s.turns.stop(turn.turn_id)
@@ -120,15 +120,15 @@ def test_a_name_that_is_none_is_refused(name: str) -> None:
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
-def test_no_name_in_the_catalogue_could_be_a_local_tools(server: str, own: str) -> None:
+def test_no_name_in_the_catalog_could_be_a_local_tools(server: str, own: str) -> None:
     with pytest.raises(ValueError, match="no name for a local tool"):
         local_entry(exposed_name(server, own), "", {})
 
 
 def test_every_other_name_is_looked_up_in_the_source() -> None:
     entry = tool("a__b")
-    tools = LocalTools(Shelf(entry), [Book()])
+    tools = LocalTools(FakeCatalog(entry), [Book()])
 
     assert tools.find("a__b") is entry
     assert tools.find("read_book") == Book().entry
-    assert tools.find("nope") == Shelf().find("nope")
+    assert tools.find("nope") == FakeCatalog().find("nope")

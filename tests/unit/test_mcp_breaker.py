@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from plugins_contract.catalogue import BreakerState
+from plugins_contract.catalog import BreakerState
 from plugins_mcp.mcp.breaker import Breaker, Limits, Permit, Refusal
 
 CLOSED, OPEN, HALF_OPEN = BreakerState

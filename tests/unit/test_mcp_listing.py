@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from mcp import types as sdk
 
-from plugins_contract.catalogue import ApprovalPolicy, PromptEntry, Quarantined, ResourceEntry, ToolEntry
+from plugins_contract.catalog import ApprovalPolicy, PromptEntry, Quarantined, ResourceEntry, ToolEntry
 from plugins_contract.messages import ExecutionClass
 from plugins_mcp.mcp.listing import (
     MAX_DESCRIPTION_CHARS,
@@ -13,7 +13,7 @@ from plugins_mcp.mcp.listing import (
     approval,
     execution_class,
     set_aside_malformed,
-    to_catalogue,
+    to_catalog,
 )
 from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, ToolOptions
 
@@ -40,7 +40,7 @@ def test_a_tool_is_published_with_all_that_the_engine_needs() -> None:
         "read file", description="Reads", annotations={"title": "Read", "readOnlyHint": True, "openWorldHint": False}
     )
     options = {"trust": True, "timeout_ms": 9, "tools": {"read file": ToolOptions(timeout_ms=5)}}
-    entry = to_catalogue(spec(**options), Offers(tools=(listed,))).tools[0]
+    entry = to_catalog(spec(**options), Offers(tools=(listed,))).tools[0]
     assert entry == ToolEntry(
         name=entry.name,
         server="srv",
@@ -115,9 +115,9 @@ def test_which_tools_need_approval(
     assert approval(ServerOptions(**options), "t", annotations) is expected
 
 
-def test_the_catalogue_says_which_tools_need_approval() -> None:
+def test_the_catalog_says_which_tools_need_approval() -> None:
     listed = tool("wipe", annotations={"destructiveHint": True})
-    entry = to_catalogue(spec(trust=True, approval=DESTRUCTIVE), Offers(tools=(listed,))).tools[0]
+    entry = to_catalog(spec(trust=True, approval=DESTRUCTIVE), Offers(tools=(listed,))).tools[0]
     assert entry.approval is DESTRUCTIVE
 
 
@@ -139,9 +139,9 @@ def test_the_catalogue_says_which_tools_need_approval() -> None:
     ],
 )
 def test_a_tool_that_would_spoil_a_request_is_quarantined(listed: sdk.Tool, reason: str) -> None:
-    catalogue = to_catalogue(spec(), Offers(tools=(listed, tool("good"))))
-    assert [entry.tool for entry in catalogue.tools] == ["good"]
-    assert reason in catalogue.quarantined[0].reason
+    catalog = to_catalog(spec(), Offers(tools=(listed, tool("good"))))
+    assert [entry.tool for entry in catalog.tools] == ["good"]
+    assert reason in catalog.quarantined[0].reason
 
 
 @pytest.mark.parametrize(
@@ -157,23 +157,23 @@ def test_a_tool_that_would_spoil_a_request_is_quarantined(listed: sdk.Tool, reas
     ],
 )
 def test_unusual_but_sound_schemas_are_left_alone(schema: dict[str, Any]) -> None:
-    catalogue = to_catalogue(spec(), Offers(tools=(tool(schema=schema),)))
-    assert catalogue.quarantined == ()
-    assert catalogue.tools[0].input_schema == schema
+    catalog = to_catalog(spec(), Offers(tools=(tool(schema=schema),)))
+    assert catalog.quarantined == ()
+    assert catalog.tools[0].input_schema == schema
 
 
 def test_a_name_that_is_listed_twice_means_neither() -> None:
-    catalogue = to_catalogue(spec(), Offers(tools=(tool("a"), tool("b"), tool("a"))))
-    assert [entry.tool for entry in catalogue.tools] == ["b"]
-    assert catalogue.quarantined == (Quarantined(tool="a", reason="listed more than once"),)
+    catalog = to_catalog(spec(), Offers(tools=(tool("a"), tool("b"), tool("a"))))
+    assert [entry.tool for entry in catalog.tools] == ["b"]
+    assert catalog.quarantined == (Quarantined(tool="a", reason="listed more than once"),)
 
 
 def test_a_disabled_tool_is_not_offered() -> None:
-    assert to_catalogue(spec(tools={"t": ToolOptions(disabled=True)}), Offers(tools=(tool(),))).tools == ()
+    assert to_catalog(spec(tools={"t": ToolOptions(disabled=True)}), Offers(tools=(tool(),))).tools == ()
 
 
 def test_a_long_description_is_trimmed() -> None:
-    entry = to_catalogue(spec(), Offers(tools=(tool(description="x" * 9000),))).tools[0]
+    entry = to_catalog(spec(), Offers(tools=(tool(description="x" * 9000),))).tools[0]
     assert len(entry.description) == MAX_DESCRIPTION_CHARS
 
 
@@ -185,20 +185,19 @@ def test_resources_templates_prompts_and_the_server_itself_are_published() -> No
         templates=(sdk.ResourceTemplate(uri_template="a://{c}", name="c", description="d"),),
         prompts=(sdk.Prompt(name="p", arguments=[sdk.PromptArgument(name="q")]),),
     )
-    catalogue = to_catalogue(spec(), offers)
-    assert (catalogue.title, catalogue.version, catalogue.instructions) == ("T", "3", "Be brief.")
-    assert catalogue.resources == (
+    catalog = to_catalog(spec(), offers)
+    assert (catalog.title, catalog.version, catalog.instructions) == ("T", "3", "Be brief.")
+    assert catalog.resources == (
         ResourceEntry(uri="a://b", name="b", mime_type="x/y"),
         ResourceEntry(uri="a://{c}", name="c", description="d", template=True),
     )
-    assert catalogue.prompts == (PromptEntry(name="p", arguments=("q",)),)
+    assert catalog.prompts == (PromptEntry(name="p", arguments=("q",)),)
 
 
-def test_the_order_of_a_listing_does_not_change_the_catalogue() -> None:
+def test_the_order_of_a_listing_does_not_change_the_catalog() -> None:
     one, two = tool("one"), tool("two")
     assert (
-        to_catalogue(spec(), Offers(tools=(one, two))).digest()
-        == to_catalogue(spec(), Offers(tools=(two, one))).digest()
+        to_catalog(spec(), Offers(tools=(one, two))).digest() == to_catalog(spec(), Offers(tools=(two, one))).digest()
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import pytest
 
-from plugins_contract.catalogue import ServerState
+from plugins_contract.catalog import ServerState
 from plugins_mcp.mcp.listing import Offers
 from plugins_mcp.mcp.pace import Pace
 from plugins_mcp.mcp.server import McpServer

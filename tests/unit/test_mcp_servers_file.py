@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from plugins_contract.catalogue import ApprovalPolicy
+from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import ExecutionClass
 from plugins_mcp.errors import ServersFileError
 from plugins_mcp.mcp.servers_file import ServersFile, read_servers_file, single_server

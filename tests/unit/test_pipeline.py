@@ -36,18 +36,18 @@ from dialog_engine.tool_calls.processors.conversation import TOO_LONG
 from dialog_engine.tool_calls.repeats import LAST_NOTE
 from dialog_engine.tool_calls.rounds import OpenCall, Rounds
 from dialog_engine.tool_calls.steps import Steps
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import RedisClock
 from plugins_contract.outcomes import CallState, MediaBlock, ToolOutcome
 from tests.support.beginnings import begin
-from tests.support.twins import (
+from tests.support.fakes import (
     SPENT,
     Execution,
+    FakeCatalog,
+    FakeWorker,
     Line,
     MemoryStore,
     ScriptedModel,
-    Shelf,
-    Workshop,
     asks,
     gives,
     read_all,
@@ -59,25 +59,25 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
-SHELF = Shelf(tool("a__b"))
+SHELF = FakeCatalog(tool("a__b"))
 
 
 class World:
-    """A pipeline among twins, and a turn to run in it."""
+    """A pipeline among fakes, and a turn to run in it."""
 
     def __init__(
         self,
         *,
         max_rounds: int = 3,
         system_prompt: str = "",
-        workshop: Workshop | None = None,
+        worker: FakeWorker | None = None,
         source: ToolSource | None = None,
     ) -> None:
         self.store = MemoryStore()
-        self.workshop = workshop or Workshop()
+        self.worker = worker or FakeWorker()
         source = source or SHELF
-        approvals = PendingApprovals(self.store, source, self.workshop, now_ms=RedisClock().now_ms, timeout_seconds=60)
-        self.rounds = Rounds(self.store, self.workshop, approvals)
+        approvals = PendingApprovals(self.store, source, self.worker, now_ms=RedisClock().now_ms, timeout_seconds=60)
+        self.rounds = Rounds(self.store, self.worker, approvals)
         self.pipeline: Pipeline = standard_pipeline(
             source=source,
             rounds=self.rounds,
@@ -134,7 +134,7 @@ async def test_text_and_reasoning_of_a_reply_with_calls_stay_with_them() -> None
 
 async def test_the_newest_images_go_to_the_model_and_no_more_than_a_request_may_hold() -> None:
     outcome = ToolOutcome(CallState.SUCCEEDED, tuple(MediaBlock("image/png", f"{n:04}") for n in range(MAX_BLOCKS + 1)))
-    model, _ = await World(workshop=Workshop({"a__b": gives(outcome)})).run(asks(("a__b", "")), says("x"))
+    model, _ = await World(worker=FakeWorker({"a__b": gives(outcome)})).run(asks(("a__b", "")), says("x"))
 
     *_, result = model.requests[1].messages
     assert isinstance(result, ToolMessage)
@@ -153,7 +153,7 @@ async def test_an_id_that_a_provider_uses_again_in_the_next_round_is_made_unique
 
 
 async def test_the_tools_of_a_turn_stay_the_same_while_it_runs() -> None:
-    class Fading(Shelf):
+    class Fading(FakeCatalog):
         asked = 0
 
         def tools(self) -> tuple[ToolEntry, ...]:
@@ -206,7 +206,7 @@ async def test_a_call_with_a_problem_is_answered_with_it_and_not_run() -> None:
     broken = ToolCallEvent("call_1", "a__b", '{"x": "unfin', problem="the reply was cut off inside this call")
     model, _ = await world.run([broken, StreamEnd(FinishReason.LENGTH, SPENT)], says("x"))
 
-    assert world.workshop.executed == []
+    assert world.worker.executed == []
     *_, result = model.requests[1].messages
     assert isinstance(result, ToolMessage)
     assert result.content == "Error INVALID_ARGUMENTS: the reply was cut off inside this call"
@@ -229,7 +229,7 @@ async def test_a_call_that_is_cut_off_twice_is_not_tried_a_third_time(
     assert len(model.requests) == 2
     assert [event.text for event in events if isinstance(event, TextDelta)] == [told]
     assert events[-1] == StreamEnd(finish, SPENT + SPENT)
-    assert world.workshop.executed == []
+    assert world.worker.executed == []
 
 
 async def test_a_reply_that_is_cut_off_after_a_whole_call_gets_on() -> None:
@@ -237,7 +237,7 @@ async def test_a_reply_that_is_cut_off_after_a_whole_call_gets_on() -> None:
     model, events = await world.run(CUT, WHOLE_AND_CUT, CUT, WHOLE_AND_CUT, CUT, says("Done."))
 
     assert len(model.requests) == 6
-    assert len(world.workshop.executed) == 2
+    assert len(world.worker.executed) == 2
     assert events[-1] == StreamEnd(FinishReason.STOP, sum([SPENT] * 5, SPENT))
 
 
@@ -253,7 +253,7 @@ async def test_a_call_that_brings_the_same_again_and_again_is_not_run_any_more_a
     again = asks(("a__b", '{"x": 1}'))
     model, events = await world.run(again, again, again, asks(("a__b", '{ "x":1 }')), again, says("I give up."))
 
-    assert len(world.workshop.executed) == 3
+    assert len(world.worker.executed) == 3
     assert [e.status for e in events if isinstance(e, ToolStep)][-1] is ToolStatus.REFUSED
     assert [request.answer_only for request in model.requests] == [False] * 5 + [True]
     results = [message.content for message in model.requests[-1].messages if isinstance(message, ToolMessage)]
@@ -270,10 +270,10 @@ async def test_a_tool_that_is_polled_until_it_is_done_is_not_stopped() -> None:
     async def work(_: Execution) -> ToolOutcome:
         return succeeded(next(answers))
 
-    world = World(max_rounds=9, workshop=Workshop({"a__b": work}))
+    world = World(max_rounds=9, worker=FakeWorker({"a__b": work}))
     _, events = await world.run(*[asks(("a__b", ""))] * 6, says("It is done."))
 
-    assert len(world.workshop.executed) == 6
+    assert len(world.worker.executed) == 6
     assert events[-1] == StreamEnd(FinishReason.STOP, sum([SPENT] * 6, SPENT))
 
 
@@ -316,7 +316,7 @@ async def test_a_round_that_cannot_be_committed_ends_the_stream_and_no_call_begi
 
     assert isinstance(error, StorageUnavailableError)
     assert not any(isinstance(event, (MessageFinished, ToolStep)) for event in seen)
-    assert world.workshop.executed == []
+    assert world.worker.executed == []
 
 
 async def test_closing_early_closes_the_stream_at_the_provider() -> None:
@@ -334,29 +334,29 @@ async def test_closing_early_closes_the_stream_at_the_provider() -> None:
 
 async def test_closing_early_stops_waiting_for_calls_at_once_and_leaves_them_running() -> None:
     finish = asyncio.Event()
-    world = World(workshop=Workshop({"a__b": gives(succeeded("done"), finish)}))
+    world = World(worker=FakeWorker({"a__b": gives(succeeded("done"), finish)}))
     async with aclosing(enhance(ScriptedModel(asks(("a__b", ""))), world.pipeline)(await world.request())) as events:
         async for event in events:
             if isinstance(event, ToolStep) and event.status is ToolStatus.RUNNING:
                 break
 
-    assert world.workshop.listened_to == []
+    assert world.worker.listened_to == []
     finish.set()
-    await wait_until(lambda: len(world.workshop.executed) == 1)
+    await wait_until(lambda: len(world.worker.executed) == 1)
 
 
 async def test_when_a_result_cannot_be_committed_nobody_listens_for_the_other_calls_any_more() -> None:
-    world = World(workshop=Workshop({"a__c": gives(succeeded("x"), asyncio.Event())}))
+    world = World(worker=FakeWorker({"a__c": gives(succeeded("x"), asyncio.Event())}))
     turn = (await world.request()).turn
     calls = [ToolCall("call_1", "one", "a__b", ""), ToolCall("call_2", "two", "a__c", "")]
-    opened = [OpenCall(call, world.workshop.request(turn, call, tool(call.name), {})) for call in calls]
+    opened = [OpenCall(call, world.worker.request(turn, call, tool(call.name), {})) for call in calls]
     world.store.refuse["add_result"] = StorageUnavailableError("the disk is full")
 
     with pytest.raises(StorageUnavailableError):
         await world.rounds.see_through(turn, opened, (), steps=Steps(turn, 1, {}), emit=SideBand().emit)
 
-    assert world.workshop.listened_to == []
-    await world.workshop.close()
+    assert world.worker.listened_to == []
+    await world.worker.close()
 
 
 async def test_an_enhanced_client_can_be_enhanced_again() -> None:

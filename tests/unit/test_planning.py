@@ -14,7 +14,7 @@ from dialog_engine.tool_calls.arguments import read_arguments
 from dialog_engine.tool_calls.planning import Runnable, Unrunnable, plan
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState
-from tests.support.twins import Shelf, tool
+from tests.support.fakes import FakeCatalog, tool
 
 ADDRESS = {
     "type": "object",
@@ -29,7 +29,7 @@ ADDRESS = {
 
 
 def planned(arguments: str, schema: dict[str, Any] | None = None, name: str = "a__b") -> Runnable | Unrunnable:
-    return plan(ToolCall("call_1", "id", name, arguments), Shelf(tool("a__b", schema)))
+    return plan(ToolCall("call_1", "id", name, arguments), FakeCatalog(tool("a__b", schema)))
 
 
 def complaint(arguments: str, schema: dict[str, Any] | None = None) -> str:

@@ -28,10 +28,10 @@ from dialog_engine.tool_calls.dialects.dialect import Dialect
 from dialog_engine.tool_calls.parsers.imitations import INVENTED
 from dialog_engine.tool_calls.prompt_mode import in_prompt_mode
 from dialog_engine.tool_calls.tagged_reply import MAX_DROPPED
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
+from tests.support.fakes.models import SPENT, Line, ScriptedModel, says
+from tests.support.fakes.worker import tool
 from tests.support.tags import DIALECTS, TOOLS, calls_of, merged, read, text_of
-from tests.support.twins.models import SPENT, Line, ScriptedModel, says
-from tests.support.twins.workshop import tool
 
 pytestmark = pytest.mark.anyio
 

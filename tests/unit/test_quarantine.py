@@ -13,8 +13,8 @@ from dialog_engine.tool_calls import tool_search
 from dialog_engine.tool_calls.directory import ServerView, ToolDirectory
 from dialog_engine.tool_calls.ports import StreamChat
 from dialog_engine.tool_calls.quarantine import MAX_REFUSED, OfferedTools, Quarantine, refused_tool
-from plugins_contract.catalogue import ServerCatalogue, ServerState, ToolEntry
-from tests.support.twins import Line, ScriptedModel, Shelf, says, tool
+from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
+from tests.support.fakes import FakeCatalog, Line, ScriptedModel, says, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -178,12 +178,12 @@ async def test_a_provider_that_refuses_one_after_the_other_is_not_asked_for_ever
     assert asked == MAX_REFUSED + 1
 
 
-class Directory(Shelf, ToolDirectory):
+class Directory(FakeCatalog, ToolDirectory):
     """One server."""
 
     @property
     def servers(self) -> tuple[ServerView, ...]:
-        return (ServerView(ServerCatalogue(server="a", tools=(GOOD, BAD)), ServerState.READY, None, 1),)
+        return (ServerView(ServerCatalog(server="a", tools=(GOOD, BAD)), ServerState.READY, None, 1),)
 
     @property
     def workers(self) -> int:
@@ -198,7 +198,7 @@ async def test_people_are_told_which_tool_is_left_out_for_which_model_and_why() 
     await ask(quarantine, ScriptedModel(complaint("a__bad"), says("Hello")))
 
     [view] = directory.servers
-    assert [entry.name for entry in view.catalogue.tools] == ["a__good"]
+    assert [entry.name for entry in view.catalog.tools] == ["a__good"]
     [refused] = view.refused
     assert (refused.tool, refused.model) == ("bad", "one")
     assert "Invalid schema for function 'a__bad'" in refused.reason
@@ -214,7 +214,7 @@ async def test_a_tool_that_one_of_several_models_takes_is_still_there() -> None:
     await ask(quarantine, ScriptedModel(complaint("a__bad"), says("Hello")))
 
     [view] = directory.servers
-    assert [entry.name for entry in view.catalogue.tools] == ["a__good", "a__bad"]
+    assert [entry.name for entry in view.catalog.tools] == ["a__good", "a__bad"]
     assert [(refused.tool, refused.model) for refused in view.refused] == [("bad", "one")]
     assert directory.tools() == TOOLS
 

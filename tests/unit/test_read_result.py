@@ -14,12 +14,23 @@ from dialog_engine.tool_calls.pages import found, page
 from dialog_engine.tool_calls.read_result import ReadResult
 from dialog_engine.tool_calls.texts import model_text
 from plugins_contract.outcomes import CallState, ToolOutcome
-from tests.support.twins import ScriptedModel, Shelf, Stage, Workshop, asks, gives, says, steps_of, succeeded, tool
+from tests.support.fakes import (
+    FakeCatalog,
+    FakeEngine,
+    FakeWorker,
+    ScriptedModel,
+    asks,
+    gives,
+    says,
+    steps_of,
+    succeeded,
+    tool,
+)
 
 pytestmark = pytest.mark.anyio
 
 LINES = "".join(f"entry {number}: {'needle' if number == 40_000 else 'hay'}\n" for number in range(50_000))
-SHELF = Shelf(tool("logs__read"))
+SHELF = FakeCatalog(tool("logs__read"))
 LONG = {"logs__read": gives(succeeded(LINES))}
 
 
@@ -38,10 +49,10 @@ def read(name: str, **arguments: Any) -> tuple[str, str]:
     return "read_result", json.dumps({"id": name, **arguments})
 
 
-async def cut(stage: Stage, model: ScriptedModel) -> tuple[Turn, str, int]:
+async def cut(engine: FakeEngine, model: ScriptedModel) -> tuple[Turn, str, int]:
     """A finished turn with a result that was cut: its name, and where it was cut."""
-    turn = await stage.turns.start("someone", None, "Read the logs!")
-    await stage.seen(turn)
+    turn = await engine.turns.start("someone", None, "Read the logs!")
+    await engine.seen(turn)
     return turn, *named(last_result(model.requests[1]))
 
 
@@ -63,8 +74,8 @@ async def test_a_model_that_saw_a_part_is_offered_the_rest_and_reads_it_in_the_s
             return super().__call__(request)
 
     model = Curious(asks(("logs__read", "")), says("Done."))
-    async with Stage(model, tools=SHELF, workshop=Workshop(LONG)) as stage:
-        events = await stage.turn("Read the logs!")
+    async with FakeEngine(model, tools=SHELF, worker=FakeWorker(LONG)) as engine:
+        events = await engine.turn("Read the logs!")
 
     offered = [[entry.name for entry in request.tools] for request in model.requests]
     assert offered == [["logs__read"], ["logs__read", "read_result"], ["logs__read", "read_result"]]
@@ -84,17 +95,17 @@ async def test_a_model_that_saw_a_part_is_offered_the_rest_and_reads_it_in_the_s
 
 async def test_nothing_is_offered_while_nothing_was_cut() -> None:
     model = scripted()
-    async with Stage(model, tools=SHELF, workshop=Workshop()) as stage:
-        await stage.turn("Read the logs!")
+    async with FakeEngine(model, tools=SHELF, worker=FakeWorker()) as engine:
+        await engine.turn("Read the logs!")
 
     assert {tuple(entry.name for entry in request.tools) for request in model.requests} == {("logs__read",)}
 
 
 async def test_it_is_offered_from_the_start_of_the_next_turn() -> None:
     model = ScriptedModel(asks(("logs__read", "")), says("Done."), says("Yes?"))
-    async with Stage(model, tools=SHELF, workshop=Workshop(LONG)) as stage:
-        turn, _, _ = await cut(stage, model)
-        await stage.turn("And?", turn.session_id)
+    async with FakeEngine(model, tools=SHELF, worker=FakeWorker(LONG)) as engine:
+        turn, _, _ = await cut(engine, model)
+        await engine.turn("And?", turn.session_id)
 
     assert [entry.name for entry in model.requests[2].tools] == ["logs__read", "read_result"]
 
@@ -102,30 +113,30 @@ async def test_it_is_offered_from_the_start_of_the_next_turn() -> None:
 # --- Whose, and which ---
 
 
-def reader(stage: Stage) -> ReadResult:
-    return ReadResult(stage.store, 16_000)
+def reader(engine: FakeEngine) -> ReadResult:
+    return ReadResult(engine.store, 16_000)
 
 
 async def test_another_conversation_and_another_user_see_nothing_of_it() -> None:
     model = ScriptedModel(asks(("logs__read", "")), says("Done."), says("Hello."))
-    async with Stage(model, tools=SHELF, workshop=Workshop(LONG)) as stage:
-        turn, name, _ = await cut(stage, model)
-        other = await stage.turns.start("someone", None, "Hello!")
-        await stage.seen(other)
+    async with FakeEngine(model, tools=SHELF, worker=FakeWorker(LONG)) as engine:
+        turn, name, _ = await cut(engine, model)
+        other = await engine.turns.start("someone", None, "Hello!")
+        await engine.seen(other)
 
-        assert (await reader(stage).answer(turn, {"id": name})).state is CallState.SUCCEEDED
+        assert (await reader(engine).answer(turn, {"id": name})).state is CallState.SUCCEEDED
         for stranger in (other, replace(turn, subject="somebody else")):
-            refused = await reader(stage).answer(stranger, {"id": name})
+            refused = await reader(engine).answer(stranger, {"id": name})
             assert refused.error is not None
             assert refused.error.message == f"there is no result {name!r} in this conversation. No result here was cut."
 
 
 async def test_an_id_that_is_none_is_answered_with_those_that_are() -> None:
     model = scripted()
-    async with Stage(model, tools=SHELF, workshop=Workshop(LONG)) as stage:
-        turn, name, _ = await cut(stage, model)
+    async with FakeEngine(model, tools=SHELF, worker=FakeWorker(LONG)) as engine:
+        turn, name, _ = await cut(engine, model)
         for wrong in ("00000000", "%%%%%%%%", "________"):
-            refused = await reader(stage).answer(turn, {"id": wrong})
+            refused = await reader(engine).answer(turn, {"id": wrong})
             assert refused.error is not None
             assert refused.error.code == "RESOURCE_NOT_FOUND"
             assert f'Results that can be read: "{name}" of logs__read.' in refused.error.message
@@ -133,10 +144,10 @@ async def test_an_id_that_is_none_is_answered_with_those_that_are() -> None:
 
 async def test_an_offset_past_the_end_is_answered_with_the_length() -> None:
     model = scripted()
-    async with Stage(model, tools=SHELF, workshop=Workshop(LONG)) as stage:
-        turn, name, _ = await cut(stage, model)
-        refused = await reader(stage).answer(turn, {"id": name, "offset": len(LINES)})
-        last = await reader(stage).answer(turn, {"id": name, "offset": len(LINES) - 1})
+    async with FakeEngine(model, tools=SHELF, worker=FakeWorker(LONG)) as engine:
+        turn, name, _ = await cut(engine, model)
+        refused = await reader(engine).answer(turn, {"id": name, "offset": len(LINES)})
+        last = await reader(engine).answer(turn, {"id": name, "offset": len(LINES) - 1})
 
     assert refused.error is not None
     assert refused.error.code == "INVALID_ARGUMENTS"
@@ -150,8 +161,8 @@ async def test_an_offset_past_the_end_is_answered_with_the_length() -> None:
 )
 async def test_what_does_not_fit_the_schema_is_refused_with_the_field(arguments: dict[str, Any]) -> None:
     model = ScriptedModel(asks(("read_result", json.dumps(arguments))), says("Done."))
-    async with Stage(model, tools=SHELF) as stage:
-        await stage.turn("Read!")
+    async with FakeEngine(model, tools=SHELF) as engine:
+        await engine.turn("Read!")
 
     assert last_result(model.requests[1]).content.startswith("Error INVALID_ARGUMENTS: ")
 
@@ -212,9 +223,9 @@ def test_what_is_found_fits_into_a_result(what: str) -> None:
 
 async def test_one_line_in_a_large_result_is_found_by_its_text() -> None:
     model = scripted()
-    async with Stage(model, tools=SHELF, workshop=Workshop(LONG)) as stage:
-        turn, name, _ = await cut(stage, model)
-        outcome: ToolOutcome = await reader(stage).answer(turn, {"id": name, "find": "needle"})
+    async with FakeEngine(model, tools=SHELF, worker=FakeWorker(LONG)) as engine:
+        turn, name, _ = await cut(engine, model)
+        outcome: ToolOutcome = await reader(engine).answer(turn, {"id": name, "find": "needle"})
 
     assert f"offset {LINES.index('needle')}: …" in model_text(outcome)
     assert "entry 40000: needle" in model_text(outcome)

@@ -18,7 +18,7 @@ from dialog_engine.model import (
     Usage,
 )
 from dialog_engine.sideband import Reply, SideBand
-from tests.support.twins import Line, ScriptedModel, breathe, read_all
+from tests.support.fakes import Line, ScriptedModel, breathe, read_all
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio

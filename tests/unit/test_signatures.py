@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialog_engine.tool_calls.signatures import MAX_SENTENCE, purpose, signature
-from tests.support.twins import tool
+from tests.support.fakes import tool
 
 
 def of(properties: dict[str, Any], required: list[str] | None = None, **more: Any) -> str:

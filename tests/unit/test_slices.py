@@ -15,8 +15,8 @@ from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.processors.conversation import ToolPreparation
 from dialog_engine.tool_calls.slices import Slices, at_once, in_slices
 from dialog_engine.tool_calls.tool_search import ToolSearch
-from plugins_contract.catalogue import ToolEntry
-from tests.support.twins import ScriptedModel, Shelf, tool
+from plugins_contract.catalog import ToolEntry
+from tests.support.fakes import FakeCatalog, ScriptedModel, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -61,8 +61,8 @@ async def test_everybody_has_a_turn_after_each_slice_and_not_before(monkeypatch:
     "work",
     [
         lambda: Exposure(ExposureMode.GATEWAY).prepare(MANY),
-        lambda: ToolPreparation(Shelf(*MANY), Exposure(ExposureMode.GATEWAY)).process(CONTEXT),
-        lambda: ToolSearch(Shelf(*MANY)).answer(TURN, {"query": "thing"}),
+        lambda: ToolPreparation(FakeCatalog(*MANY), Exposure(ExposureMode.GATEWAY)).process(CONTEXT),
+        lambda: ToolSearch(FakeCatalog(*MANY)).answer(TURN, {"query": "thing"}),
     ],
     ids=["list of the gateway", "list of the gateway, in a turn", "index of the search"],
 )
@@ -78,10 +78,10 @@ async def test_it_is_made_once_however_many_turns_want_it(monkeypatch: pytest.Mo
     monkeypatch.setattr(slices, "SLICE_SECONDS", 0)
     made: list[int] = []
 
-    def entry(catalogue: tuple[ToolEntry, ...], budget_tokens: int) -> Slices[ToolEntry]:
-        made.append(len(catalogue))
+    def entry(catalog: tuple[ToolEntry, ...], budget_tokens: int) -> Slices[ToolEntry]:
+        made.append(len(catalog))
         yield
-        return catalogue[0]
+        return catalog[0]
 
     monkeypatch.setattr(gateway_entry, "entry", entry)
     gateway = Exposure(ExposureMode.GATEWAY)

@@ -11,8 +11,8 @@ from dialog_engine.chat.frames import START, Batch, Cursor, Frame, LogGoneError,
 from dialog_engine.http import snapshot
 from dialog_engine.http.services import Services
 from dialog_engine.model import ToolCall, Turn, TurnFailed, Usage
+from tests.support.fakes import succeeded
 from tests.support.transcript import Transcript
-from tests.support.twins import succeeded
 
 pytestmark = pytest.mark.anyio
 

@@ -2,15 +2,13 @@
 
 import pytest
 
-from dialog_engine.readings import FIRST_WORKER_SECONDS, StartGate
+from dialog_engine.status import FIRST_WORKER_SECONDS, StartGate
 from dialog_engine.tool_calls.directory import ServerView
-from plugins_contract.catalogue import ServerCatalogue, ServerState, ToolEntry
+from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
 
 WAIT_SECONDS = 30.0
-UNLISTED = ServerCatalogue(server="demo")
-LISTED = ServerCatalogue(
-    server="demo", tools=(ToolEntry(name="demo__add", server="demo", tool="add", input_schema={}),)
-)
+UNLISTED = ServerCatalog(server="demo")
+LISTED = ServerCatalog(server="demo", tools=(ToolEntry(name="demo__add", server="demo", tool="add", input_schema={}),))
 STARTING = ServerView(UNLISTED, ServerState.CONNECTING, None, 1)
 READY = ServerView(LISTED, ServerState.READY, None, 1)
 

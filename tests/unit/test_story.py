@@ -5,7 +5,7 @@ from dialog_engine.chat.story import story
 from dialog_engine.model import AssistantMessage, MessageFinished, RoundComplete, ToolCall, ToolStatus, ToolStep
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
-from tests.support.twins import succeeded
+from tests.support.fakes import succeeded
 
 CALLS = [ToolCall(f"call_{n}", f"id-{n}", "a__b", '{"x": 1}') for n in range(3)]
 

@@ -11,8 +11,8 @@ from dialog_engine.llm.rejections import tools_rejected
 from dialog_engine.model import ChatEvent, ChatRequest, Choice, TextDelta, Turn, UserMessage
 from dialog_engine.tool_calls.modes import ToolMode, in_tool_mode, in_tool_modes
 from dialog_engine.tool_calls.ports import StreamChat
+from tests.support.fakes.models import ScriptedModel, asks, says
 from tests.support.tags import TOOLS, calls_of, text_of
-from tests.support.twins.models import ScriptedModel, asks, says
 
 pytestmark = pytest.mark.anyio
 

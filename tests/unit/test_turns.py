@@ -40,14 +40,14 @@ from dialog_engine.tool_calls.normalise import UNKNOWN_OUTCOME
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
-from tests.support.twins import (
+from tests.support.fakes import (
     SPENT,
+    FakeCatalog,
+    FakeEngine,
+    FakeWorker,
     Line,
     MemoryStore,
     ScriptedModel,
-    Shelf,
-    Stage,
-    Workshop,
     asks,
     breathe,
     done_of,
@@ -64,7 +64,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
-SHELF = Shelf(tool("a__b"), tool("a__c"))
+SHELF = FakeCatalog(tool("a__b"), tool("a__c"))
 FULL = StorageUnavailableError("the disk is full")
 
 
@@ -73,7 +73,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns_module, "FINISH_RETRY_SECONDS", 0.01)
 
 
-class Watched(Workshop):
+class Watched(FakeWorker):
     """Remembers which calls somebody still waited for when they were cancelled."""
 
     heard: tuple[str, ...] | None = None
@@ -83,22 +83,22 @@ class Watched(Workshop):
         return await super().cancel(requests)
 
 
-def failure_of(stage: Stage, turn: Turn) -> TurnFailed | None:
-    return stage.store.turns[turn.turn_id].failure
+def failure_of(engine: FakeEngine, turn: Turn) -> TurnFailed | None:
+    return engine.store.turns[turn.turn_id].failure
 
 
 # --- Beginning ------------------------------------------------------------------------------------------------------
 
 
 async def test_a_session_has_one_turn_at_a_time() -> None:
-    async with Stage(ScriptedModel([asyncio.Event()])) as stage:
-        turn = await stage.turns.start("ada", None, "one")
+    async with FakeEngine(ScriptedModel([asyncio.Event()])) as engine:
+        turn = await engine.turns.start("ada", None, "one")
 
         with pytest.raises(TurnRunningError) as caught:
-            await stage.turns.start("ada", turn.session_id, "two")
+            await engine.turns.start("ada", turn.session_id, "two")
 
         assert caught.value.turn_id == turn.turn_id
-        assert len(stage.turns) == 1
+        assert len(engine.turns) == 1
 
 
 async def test_of_a_new_session_nothing_is_read_and_of_another_everything(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,11 +110,11 @@ async def test_of_a_new_session_nothing_is_read_and_of_another_everything(monkey
         return await stored(store, session_id)
 
     monkeypatch.setattr(MemoryStore, "messages", messages)
-    async with Stage(model := ScriptedModel(says("first"), says("second"))) as stage:
-        turn = await stage.turns.start("ada", None, "one")
-        await stage.seen(turn)
+    async with FakeEngine(model := ScriptedModel(says("first"), says("second"))) as engine:
+        turn = await engine.turns.start("ada", None, "one")
+        await engine.seen(turn)
         assert read == []
-        await stage.turn("two", turn.session_id, subject="ada")
+        await engine.turn("two", turn.session_id, subject="ada")
         assert read == [turn.session_id]
     assert [request.messages for request in model.requests] == [
         (UserMessage("one"),),
@@ -123,26 +123,26 @@ async def test_of_a_new_session_nothing_is_read_and_of_another_everything(monkey
 
 
 async def test_somebody_elses_session_does_not_exist() -> None:
-    async with Stage(ScriptedModel(says("x"))) as stage:
-        turn = await stage.turns.start("ada", None, "one")
-        await stage.seen(turn)
+    async with FakeEngine(ScriptedModel(says("x"))) as engine:
+        turn = await engine.turns.start("ada", None, "one")
+        await engine.seen(turn)
 
         with pytest.raises(SessionNotFoundError):
-            await stage.turns.start("eve", turn.session_id, "two")
+            await engine.turns.start("eve", turn.session_id, "two")
 
 
 async def test_the_model_is_asked_beside_the_commit_of_a_new_session_and_heard_after_it() -> None:
     store = MemoryStore()
     commit = store.hold["begin"] = asyncio.Event()
-    async with Stage(model := ScriptedModel(says("Here I am.")), store=store) as stage:
-        caller = asyncio.create_task(stage.turns.start("ada", None, "Where are you?"))
+    async with FakeEngine(model := ScriptedModel(says("Here I am.")), store=store) as engine:
+        caller = asyncio.create_task(engine.turns.start("ada", None, "Where are you?"))
         await wait_until(lambda: model.requests and not model.open, what="all that the model says")
         assert not caller.done()
-        assert stage.logs.lives == {}
-        assert len(stage.turns) == 0
+        assert engine.logs.lives == {}
+        assert len(engine.turns) == 0
 
         commit.set()
-        assert text_of(await stage.seen(await caller)) == "Here I am."
+        assert text_of(await engine.seen(await caller)) == "Here I am."
 
 
 @pytest.mark.parametrize("model", [ScriptedModel([asyncio.Event()]), ScriptedModel(says("x")), ScriptedModel([FULL])])
@@ -150,24 +150,24 @@ async def test_what_cannot_be_committed_is_not_begun_and_the_model_is_left(model
     store = MemoryStore()
     store.refuse["begin"] = FULL
     commit = store.hold["begin"] = asyncio.Event()
-    async with Stage(model, store=store) as stage:
-        caller = asyncio.create_task(stage.turns.start("ada", None, "one"))
+    async with FakeEngine(model, store=store) as engine:
+        caller = asyncio.create_task(engine.turns.start("ada", None, "one"))
         await wait_until(lambda: model.requests)
         commit.set()
         with pytest.raises(StorageUnavailableError):
             await caller
 
         assert model.open == 0
-        assert len(stage.turns) == 0
-        assert stage.logs.lives == {}
+        assert len(engine.turns) == 0
+        assert engine.logs.lives == {}
 
 
 async def test_no_tool_runs_for_a_question_that_cannot_be_committed() -> None:
     store = MemoryStore()
     store.refuse["begin"] = FULL
     commit = store.hold["begin"] = asyncio.Event()
-    async with Stage(model := ScriptedModel(asks(("a__b", "{}"))), tools=SHELF, store=store) as stage:
-        caller = asyncio.create_task(stage.turns.start("ada", None, "one"))
+    async with FakeEngine(model := ScriptedModel(asks(("a__b", "{}"))), tools=SHELF, store=store) as engine:
+        caller = asyncio.create_task(engine.turns.start("ada", None, "one"))
         await wait_until(lambda: model.requests and not model.open)
         commit.set()
         with pytest.raises(StorageUnavailableError):
@@ -175,30 +175,30 @@ async def test_no_tool_runs_for_a_question_that_cannot_be_committed() -> None:
 
         assert "add_round" not in store.begun
         assert store.outbox == {}
-        assert stage.workshop.executed == []
+        assert engine.worker.executed == []
 
 
 async def test_a_turn_that_is_stopped_as_it_begins_leaves_the_model() -> None:
-    async with Stage(model := ScriptedModel([asyncio.Event()])) as stage:
-        turn = await stage.turns.start("ada", None, "one")
-        stage.turns.stop(turn.turn_id)
+    async with FakeEngine(model := ScriptedModel([asyncio.Event()])) as engine:
+        turn = await engine.turns.start("ada", None, "one")
+        engine.turns.stop(turn.turn_id)
 
-        assert done_of(await stage.seen(turn)).reason is DoneReason.CANCELLED
+        assert done_of(await engine.seen(turn)).reason is DoneReason.CANCELLED
         assert model.open == 0
 
 
 async def test_a_turn_whose_caller_leaves_while_it_is_committed_runs_all_the_same() -> None:
     store = MemoryStore()
     commit = store.hold["begin"] = asyncio.Event()
-    async with Stage(ScriptedModel(says("Anybody there?")), store=store) as stage:
-        caller = asyncio.create_task(stage.turns.start("ada", None, "Hello!"))
+    async with FakeEngine(ScriptedModel(says("Anybody there?")), store=store) as engine:
+        caller = asyncio.create_task(engine.turns.start("ada", None, "Hello!"))
         await wait_until(lambda: store.begun)
         caller.cancel()
         commit.set()
         await asyncio.wait([caller])
 
         [stored] = store.turns.values()
-        assert text_of(await stage.seen(stored.turn)) == "Anybody there?"
+        assert text_of(await engine.seen(stored.turn)) == "Anybody there?"
         assert stored.status == "done"
 
 
@@ -215,20 +215,20 @@ async def test_a_turn_whose_caller_leaves_while_it_is_committed_runs_all_the_sam
     ],
 )
 async def test_the_reason_is_the_models(finish: FinishReason, reason: DoneReason) -> None:
-    async with Stage(ScriptedModel(says("x", finish))) as stage:
-        assert done_of(await stage.turn("?")).reason is reason
+    async with FakeEngine(ScriptedModel(says("x", finish))) as engine:
+        assert done_of(await engine.turn("?")).reason is reason
 
 
 async def test_the_reasoning_of_the_answer_is_kept_with_it() -> None:
-    async with Stage(ScriptedModel([ReasoningDelta("hm, "), ReasoningDelta("yes"), *says("Yes.")])) as stage:
-        events = await stage.turn("?")
+    async with FakeEngine(ScriptedModel([ReasoningDelta("hm, "), ReasoningDelta("yes"), *says("Yes.")])) as engine:
+        events = await engine.turn("?")
 
     assert MessageFinished(2, AssistantMessage("Yes.", reasoning="hm, yes")) in events
 
 
 async def test_the_reasoning_of_a_round_is_not_that_of_the_answer() -> None:
-    async with Stage(ScriptedModel([ReasoningDelta("hm"), *asks(("a__b", ""))], says("x")), tools=SHELF) as stage:
-        events = await stage.turn("?")
+    async with FakeEngine(ScriptedModel([ReasoningDelta("hm"), *asks(("a__b", ""))], says("x")), tools=SHELF) as engine:
+        events = await engine.turn("?")
 
     said = [event.message for event in events if isinstance(event, MessageFinished)]
     assert [message.reasoning for message in said] == ["hm", ""]
@@ -236,55 +236,55 @@ async def test_the_reasoning_of_a_round_is_not_that_of_the_answer() -> None:
 
 async def test_the_model_gets_a_history_that_providers_accept_whatever_was_left_behind() -> None:
     model = ScriptedModel(says("x"), says("y"))
-    async with Stage(model, tools=SHELF) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.seen(turn)
+    async with FakeEngine(model, tools=SHELF) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.seen(turn)
         lost = ToolCall("call_1", "id", "a__b", "{}")
-        stage.store.turns[turn.turn_id].status = "running"
-        await stage.store.add_round(turn, AssistantMessage("", (lost,)), [], {})
-        stage.store.turns[turn.turn_id].status = "failed"
+        engine.store.turns[turn.turn_id].status = "running"
+        await engine.store.add_round(turn, AssistantMessage("", (lost,)), [], {})
+        engine.store.turns[turn.turn_id].status = "failed"
 
-        await stage.turn("!", turn.session_id, subject="ada")
+        await engine.turn("!", turn.session_id, subject="ada")
 
     assert ToolMessage("call_1", "a__b", UNKNOWN_OUTCOME, failed=True) in model.requests[1].messages
 
 
 async def test_the_time_to_the_first_token_counts_reasoning_and_is_none_without_any() -> None:
-    async with Stage(ScriptedModel([ReasoningDelta("hm"), *says("x")], [LLMRateLimitedError("no")])) as stage:
-        assert done_of(await stage.turn("?")).ttft_ms is not None
-        assert done_of(await stage.turn("?")).ttft_ms is None
+    async with FakeEngine(ScriptedModel([ReasoningDelta("hm"), *says("x")], [LLMRateLimitedError("no")])) as engine:
+        assert done_of(await engine.turn("?")).ttft_ms is not None
+        assert done_of(await engine.turn("?")).ttft_ms is None
 
 
 async def test_a_model_that_cannot_be_reached_fails_the_turn_with_its_code_and_keeps_the_partial_text() -> None:
-    async with Stage(ScriptedModel([TextDelta("It is"), LLMRateLimitedError("too many requests")])) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        events = await stage.seen(turn)
+    async with FakeEngine(ScriptedModel([TextDelta("It is"), LLMRateLimitedError("too many requests")])) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        events = await engine.seen(turn)
 
         failure = TurnFailed("MODEL_RATE_LIMITED", "too many requests")
         assert events[-3:-1] == [MessageFinished(2, AssistantMessage("It is", interrupted=True)), failure]
         assert done_of(events).reason is DoneReason.ERROR
-        assert failure_of(stage, turn) == failure
-        assert stage.store.turns[turn.turn_id].status == "failed"
+        assert failure_of(engine, turn) == failure
+        assert engine.store.turns[turn.turn_id].status == "failed"
 
 
 async def test_the_usage_of_the_rounds_before_a_failure_counts() -> None:
     model = ScriptedModel(asks(("a__b", "")), [LLMRateLimitedError("no")])
-    async with Stage(model, tools=SHELF) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        events = await stage.seen(turn)
+    async with FakeEngine(model, tools=SHELF) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        events = await engine.seen(turn)
 
         assert done_of(events).usage == SPENT
-        assert stage.store.turns[turn.turn_id].done == done_of(events)
+        assert engine.store.turns[turn.turn_id].done == done_of(events)
 
 
 async def test_a_bug_in_the_model_ends_the_turn_as_an_error_that_tells_nothing_of_it() -> None:
-    async with Stage(ScriptedModel([TextDelta("a"), KeyError("secret")])) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        events = await stage.seen(turn)
+    async with FakeEngine(ScriptedModel([TextDelta("a"), KeyError("secret")])) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        events = await engine.seen(turn)
 
         failure = TurnFailed("INTERNAL_ERROR", "internal error")
         assert events[-3:-1] == [MessageFinished(2, AssistantMessage("a", interrupted=True)), failure]
-        assert failure_of(stage, turn) == failure
+        assert failure_of(engine, turn) == failure
 
 
 async def test_a_model_that_cancels_itself_is_an_error_and_not_a_stop() -> None:
@@ -292,36 +292,36 @@ async def test_a_model_that_cancels_itself_is_an_error_and_not_a_stop() -> None:
         yield TextDelta("a")
         raise asyncio.CancelledError
 
-    async with Stage(model) as stage:
-        events = await stage.turn("?")
+    async with FakeEngine(model) as engine:
+        events = await engine.turn("?")
 
     assert done_of(events).reason is DoneReason.ERROR
 
 
 async def test_calls_that_are_open_when_a_turn_fails_are_ended_too() -> None:
-    workshop = Workshop({"a__b": gives(succeeded("x"), asyncio.Event())})
-    async with Stage(ScriptedModel(asks(("a__b", ""), ("a__c", ""))), tools=SHELF, workshop=workshop) as stage:
-        stage.store.refuse["add_result"] = FULL
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, lambda event: isinstance(event, Done))
-        del stage.store.refuse["add_result"]
-        await stage.seen(turn)
+    worker = FakeWorker({"a__b": gives(succeeded("x"), asyncio.Event())})
+    async with FakeEngine(ScriptedModel(asks(("a__b", ""), ("a__c", ""))), tools=SHELF, worker=worker) as engine:
+        engine.store.refuse["add_result"] = FULL
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, lambda event: isinstance(event, Done))
+        del engine.store.refuse["add_result"]
+        await engine.seen(turn)
 
-        assert stage.store.left_open(turn) == []
-        assert stage.store.turns[turn.turn_id].status == "failed"
+        assert engine.store.left_open(turn) == []
+        assert engine.store.turns[turn.turn_id].status == "failed"
 
 
 async def test_nobody_waits_for_calls_any_more_when_a_failed_turn_ends_them() -> None:
-    workshop = Watched({"a__c": gives(succeeded("x"), asyncio.Event())})
-    async with Stage(ScriptedModel(asks(("a__b", ""), ("a__c", ""))), tools=SHELF, workshop=workshop) as stage:
-        stage.store.refuse["add_result"] = FULL
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, lambda event: isinstance(event, Done))
-        await wait_until(lambda: workshop.heard is not None)
-        del stage.store.refuse["add_result"]
-        await stage.seen(turn)
+    worker = Watched({"a__c": gives(succeeded("x"), asyncio.Event())})
+    async with FakeEngine(ScriptedModel(asks(("a__b", ""), ("a__c", ""))), tools=SHELF, worker=worker) as engine:
+        engine.store.refuse["add_result"] = FULL
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, lambda event: isinstance(event, Done))
+        await wait_until(lambda: worker.heard is not None)
+        del engine.store.refuse["add_result"]
+        await engine.seen(turn)
 
-    assert workshop.heard == ()
+    assert worker.heard == ()
 
 
 # --- Storage away ---------------------------------------------------------------------------------------------------
@@ -330,14 +330,14 @@ async def test_nobody_waits_for_calls_any_more_when_a_failed_turn_ends_them() ->
 async def test_an_end_that_cannot_be_stored_is_told_at_once_and_stored_later() -> None:
     store = MemoryStore()
     store.refuse["finish"] = FULL
-    async with Stage(ScriptedModel(says("x")), store=store) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, lambda event: isinstance(event, Done))
+    async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, lambda event: isinstance(event, Done))
         assert store.turns[turn.turn_id].status == "running"
-        assert stage.logs.lives[turn.turn_id][-1].events[-2] == TurnFailed("STORAGE_UNAVAILABLE", "the disk is full")
+        assert engine.logs.lives[turn.turn_id][-1].events[-2] == TurnFailed("STORAGE_UNAVAILABLE", "the disk is full")
 
         del store.refuse["finish"]
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
 
         assert store.turns[turn.turn_id].status == "failed"
         assert [type(event) for event in events].count(Done) == 1
@@ -347,19 +347,19 @@ async def test_with_storage_away_the_user_does_not_wait_for_it_to_be_told() -> N
     store = MemoryStore()
     store.refuse["add_round"] = FULL
     store.hold["open_calls"] = asyncio.Event()
-    async with Stage(ScriptedModel(asks(("a__b", ""))), tools=SHELF, store=store) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, lambda event: isinstance(event, Done))
+    async with FakeEngine(ScriptedModel(asks(("a__b", ""))), tools=SHELF, store=store) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, lambda event: isinstance(event, Done))
 
 
 async def test_a_mistake_in_storage_is_told_too() -> None:
     store = MemoryStore()
     store.refuse["finish"] = ValueError("a bug")
-    async with Stage(ScriptedModel(says("x")), store=store) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, lambda event: isinstance(event, Done))
+    async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, lambda event: isinstance(event, Done))
         store.refuse.clear()
-        await stage.seen(turn)
+        await engine.seen(turn)
 
         assert store.turns[turn.turn_id].status == "failed"
 
@@ -367,174 +367,174 @@ async def test_a_mistake_in_storage_is_told_too() -> None:
 async def test_stopping_a_turn_that_waits_for_its_storage_returns_at_once() -> None:
     store = MemoryStore()
     store.refuse["finish"] = FULL
-    async with Stage(ScriptedModel(says("x")), store=store) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, lambda event: isinstance(event, Done))
+    async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, lambda event: isinstance(event, Done))
 
         async with asyncio.timeout(5):
-            assert await stage.turns.cancel(turn.turn_id)
+            assert await engine.turns.cancel(turn.turn_id)
 
 
 async def test_shutting_down_while_storage_is_away_does_not_wait_for_it() -> None:
     store = MemoryStore()
     store.refuse["finish"] = FULL
-    async with Stage(ScriptedModel(says("x")), store=store) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, lambda event: isinstance(event, Done))
+    async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, lambda event: isinstance(event, Done))
 
         async with asyncio.timeout(5):
-            await stage.turns.close(0)
+            await engine.turns.close(0)
 
-        assert len(stage.turns) == 0
-        assert stage.logs.lives[turn.turn_id][-1].closed
+        assert len(engine.turns) == 0
+        assert engine.logs.lives[turn.turn_id][-1].closed
 
 
 async def test_a_turn_that_begins_while_the_engine_goes_down_has_the_rest_of_the_grace_and_is_left_in_good_order() -> (
     None
 ):
     first, third = asyncio.Event(), asyncio.Event()
-    async with Stage(model := ScriptedModel([first, *says("one")], [third], says("two"))) as stage:
-        await stage.turns.start("ada", None, "1")
+    async with FakeEngine(model := ScriptedModel([first, *says("one")], [third], says("two"))) as engine:
+        await engine.turns.start("ada", None, "1")
         await wait_until(lambda: model.open)
-        closing = asyncio.create_task(stage.turns.close(0.3))
+        closing = asyncio.create_task(engine.turns.close(0.3))
         await breathe()
         # Such as that of a message that waited for another turn of its session.
-        last = await stage.turns.start("ada", None, "2")
-        quick = await stage.turns.start("ada", None, "3")
+        last = await engine.turns.start("ada", None, "2")
+        quick = await engine.turns.start("ada", None, "3")
         first.set()
 
         assert await closing == [last]
-        assert len(stage.turns) == 0
-        assert done_of(await stage.seen(quick)).reason is DoneReason.STOP
-        assert [each.turn.turn_id for each in await stage.store.adopt_own()] == [last.turn_id]
+        assert len(engine.turns) == 0
+        assert done_of(await engine.seen(quick)).reason is DoneReason.STOP
+        assert [each.turn.turn_id for each in await engine.store.adopt_own()] == [last.turn_id]
 
 
 # --- Stop, at each awkward moment -----------------------------------------------------------------------------------
 
 
-async def stopped(stage: Stage, turn: Turn) -> list[object]:
+async def stopped(engine: FakeEngine, turn: Turn) -> list[object]:
     async with asyncio.timeout(5):
-        assert await stage.turns.cancel(turn.turn_id)
-    return [*await stage.seen(turn)]
+        assert await engine.turns.cancel(turn.turn_id)
+    return [*await engine.seen(turn)]
 
 
 async def test_stopped_before_the_first_token_nothing_is_said_and_nothing_is_stored() -> None:
     model = ScriptedModel([asyncio.Event()])
-    async with Stage(model) as stage:
-        turn = await stage.turns.start("ada", None, "?")
+    async with FakeEngine(model) as engine:
+        turn = await engine.turns.start("ada", None, "?")
         await wait_until(lambda: model.open)
 
-        events = await stopped(stage, turn)
+        events = await stopped(engine, turn)
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Done"]
     assert events[-1] == Done(turn.turn_id, DoneReason.CANCELLED, Usage(), None)
 
 
 async def test_stopped_as_soon_as_it_began_it_still_begins_with_its_start() -> None:
-    async with Stage(ScriptedModel([asyncio.Event()])) as stage:
-        turn = await stage.turns.start("ada", None, "?")
+    async with FakeEngine(ScriptedModel([asyncio.Event()])) as engine:
+        turn = await engine.turns.start("ada", None, "?")
 
-        events = await stopped(stage, turn)
+        events = await stopped(engine, turn)
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Done"]
 
 
 async def test_reasoning_and_blanks_alone_are_no_partial_message() -> None:
-    async with Stage(ScriptedModel([ReasoningDelta("hm"), TextDelta("\n "), asyncio.Event()])) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, is_text("\n "))
+    async with FakeEngine(ScriptedModel([ReasoningDelta("hm"), TextDelta("\n "), asyncio.Event()])) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_text("\n "))
 
-        events = await stopped(stage, turn)
+        events = await stopped(engine, turn)
 
     assert not any(isinstance(event, MessageFinished) for event in events)
 
 
 async def test_stopped_while_a_round_is_committed_the_round_is_told_and_its_calls_never_begin() -> None:
-    store, workshop = MemoryStore(), Workshop()
+    store, worker = MemoryStore(), FakeWorker()
     commit = store.hold["add_round"] = asyncio.Event()
     model = ScriptedModel(asks(("a__b", ""), text="Let me see."))
-    async with Stage(model, tools=SHELF, store=store, workshop=workshop) as stage:
-        turn = await stage.turns.start("ada", None, "?")
+    async with FakeEngine(model, tools=SHELF, store=store, worker=worker) as engine:
+        turn = await engine.turns.start("ada", None, "?")
         await wait_until(lambda: "add_round" in store.begun)
-        stopping = asyncio.create_task(stage.turns.cancel(turn.turn_id))
+        stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))
         await breathe()
         commit.set()
         await stopping
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
         said = await store.messages(turn.session_id)
 
     assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.CANCELLED]
     assert [event.message.content for event in events if isinstance(event, MessageFinished)] == ["Let me see."]
     assert [message.content for message in said][1] == "Let me see."
     assert len(said) == 3  # question, request, result: the text is not stored a second time
-    assert workshop.executed == []
+    assert worker.executed == []
     assert done_of(events).usage == SPENT
 
 
 async def test_stopped_while_a_result_is_committed_the_user_is_told_of_the_result() -> None:
     store = MemoryStore()
     commit = store.hold["add_result"] = asyncio.Event()
-    workshop = Workshop({"a__c": gives(succeeded("x"), asyncio.Event())})
+    worker = FakeWorker({"a__c": gives(succeeded("x"), asyncio.Event())})
     model = ScriptedModel(asks(("a__b", ""), ("a__c", "")))
-    async with Stage(model, tools=SHELF, store=store, workshop=workshop) as stage:
-        turn = await stage.turns.start("ada", None, "?")
+    async with FakeEngine(model, tools=SHELF, store=store, worker=worker) as engine:
+        turn = await engine.turns.start("ada", None, "?")
         await wait_until(lambda: "add_result" in store.begun)
-        stopping = asyncio.create_task(stage.turns.cancel(turn.turn_id))
+        stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))
         await breathe()
         commit.set()
         await stopping
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
 
     assert steps_of(events, "a__b")[-1] is ToolStatus.SUCCEEDED
     assert steps_of(events, "a__c")[-1] is ToolStatus.CANCELLED
 
 
 async def test_stopped_while_calls_run_nobody_waits_for_them_when_they_are_cancelled() -> None:
-    workshop = Watched({"a__b": gives(succeeded("x"), asyncio.Event())})
-    async with Stage(ScriptedModel(asks(("a__b", ""))), tools=SHELF, workshop=workshop) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, is_step(ToolStatus.RUNNING))
-        await stopped(stage, turn)
+    worker = Watched({"a__b": gives(succeeded("x"), asyncio.Event())})
+    async with FakeEngine(ScriptedModel(asks(("a__b", ""))), tools=SHELF, worker=worker) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_step(ToolStatus.RUNNING))
+        await stopped(engine, turn)
 
-    assert workshop.heard == ()
+    assert worker.heard == ()
 
 
 async def test_stopped_while_a_call_waits_for_a_worker_it_never_begins() -> None:
-    workshop = Workshop()
-    workshop.staffed = False
-    async with Stage(ScriptedModel(asks(("a__b", ""))), tools=SHELF, workshop=workshop) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, is_step(ToolStatus.QUEUED))
-        await stopped(stage, turn)
-        events = await stage.seen(turn)
+    worker = FakeWorker()
+    worker.staffed = False
+    async with FakeEngine(ScriptedModel(asks(("a__b", ""))), tools=SHELF, worker=worker) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_step(ToolStatus.QUEUED))
+        await stopped(engine, turn)
+        events = await engine.seen(turn)
 
     last = [event for event in events if isinstance(event, ToolStep)][-1]
     assert last.status is ToolStatus.CANCELLED
     assert last.details["error"]["code"] == ErrorCode.CANCELLED
-    assert workshop.executed == []
+    assert worker.executed == []
 
 
 async def test_the_rounds_before_a_stop_are_in_the_usage() -> None:
     model = ScriptedModel(asks(("a__b", "")), [TextDelta("So"), asyncio.Event()])
-    async with Stage(model, tools=SHELF) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, is_text("So"))
-        await stopped(stage, turn)
+    async with FakeEngine(model, tools=SHELF) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_text("So"))
+        await stopped(engine, turn)
 
-        assert done_of(await stage.seen(turn)).usage == SPENT
+        assert done_of(await engine.seen(turn)).usage == SPENT
 
 
 async def test_a_stop_that_comes_while_the_end_is_committed_comes_too_late() -> None:
     store = MemoryStore()
     commit = store.hold["finish"] = asyncio.Event()
-    async with Stage(ScriptedModel(says("All of it.")), store=store) as stage:
-        turn = await stage.turns.start("ada", None, "?")
+    async with FakeEngine(ScriptedModel(says("All of it.")), store=store) as engine:
+        turn = await engine.turns.start("ada", None, "?")
         await wait_until(lambda: "finish" in store.begun)
-        stopping = asyncio.create_task(stage.turns.cancel(turn.turn_id))
+        stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))
         await breathe()
         commit.set()
         await stopping
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
 
         assert done_of(events).reason is DoneReason.STOP
         assert MessageFinished(2, AssistantMessage("All of it.")) in events
@@ -551,10 +551,10 @@ async def test_a_stream_that_will_not_close_in_good_order_does_not_make_a_stop_a
         finally:
             raise LLMRateLimitedError("while closing")
 
-    async with Stage(model) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, is_text("a"))
-        events = await stopped(stage, turn)
+    async with FakeEngine(model) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_text("a"))
+        events = await stopped(engine, turn)
 
     assert isinstance(events[-1], Done)
     assert events[-1].reason is DoneReason.CANCELLED
@@ -562,27 +562,30 @@ async def test_a_stream_that_will_not_close_in_good_order_does_not_make_a_stop_a
 
 
 async def test_two_may_stop_the_same_turn() -> None:
-    async with Stage(ScriptedModel([TextDelta("a"), asyncio.Event()])) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, is_text("a"))
+    async with FakeEngine(ScriptedModel([TextDelta("a"), asyncio.Event()])) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_text("a"))
 
-        assert await asyncio.gather(stage.turns.cancel(turn.turn_id), stage.turns.cancel(turn.turn_id)) == [True, True]
+        assert await asyncio.gather(engine.turns.cancel(turn.turn_id), engine.turns.cancel(turn.turn_id)) == [
+            True,
+            True,
+        ]
 
 
 async def test_the_round_of_a_call_that_is_stopped_is_its_own_in_a_later_life_too() -> None:
-    workshop = Workshop({"a__c": gives(succeeded("x"), asyncio.Event())})
+    worker = FakeWorker({"a__c": gives(succeeded("x"), asyncio.Event())})
     model = ScriptedModel(asks(("a__b", "")), asks(("a__c", "")))
     store = MemoryStore()
-    async with Stage(model, tools=SHELF, workshop=workshop, store=store) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, is_step(ToolStatus.RUNNING, "a__c"))
+    async with FakeEngine(model, tools=SHELF, worker=worker, store=store) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_step(ToolStatus.RUNNING, "a__c"))
         hold = store.hold["open_calls"] = asyncio.Event()
-        await stage.restart()
-        stopping = asyncio.create_task(stage.turns.cancel(turn.turn_id))
+        await engine.restart()
+        stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))
         await breathe()
         hold.set()
         await stopping
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
 
     assert [event.round for event in events if isinstance(event, ToolStep)] == [2]
 
@@ -592,51 +595,51 @@ async def test_the_round_of_a_call_that_is_stopped_is_its_own_in_a_later_life_to
 
 async def test_closing_lets_turns_end_that_are_about_to() -> None:
     go = asyncio.Event()
-    async with Stage(ScriptedModel([go, *says("x")])) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        closing = asyncio.create_task(stage.turns.close(5))
+    async with FakeEngine(ScriptedModel([go, *says("x")])) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        closing = asyncio.create_task(engine.turns.close(5))
         await breathe()
         go.set()
         await closing
 
-        assert stage.store.turns[turn.turn_id].status == "done"
+        assert engine.store.turns[turn.turn_id].status == "done"
 
 
 async def test_closing_leaves_the_rest_unfinished_with_their_streams_closed() -> None:
     model = ScriptedModel([TextDelta("a"), asyncio.Event()])
-    async with Stage(model) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, is_text("a"))
+    async with FakeEngine(model) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_text("a"))
 
-        await stage.turns.close(0)
+        await engine.turns.close(0)
 
-        assert stage.store.turns[turn.turn_id].status == "running"
-        assert not any(isinstance(event, Done) for event in stage.logs.lives[turn.turn_id][-1].events)
+        assert engine.store.turns[turn.turn_id].status == "running"
+        assert not any(isinstance(event, Done) for event in engine.logs.lives[turn.turn_id][-1].events)
         assert model.open == 0
-        assert len(stage.turns) == 0
+        assert len(engine.turns) == 0
 
 
 async def test_closing_while_the_end_is_committed_tells_the_end() -> None:
     store = MemoryStore()
     commit = store.hold["finish"] = asyncio.Event()
-    async with Stage(ScriptedModel(says("x")), store=store) as stage:
-        turn = await stage.turns.start("ada", None, "?")
+    async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
+        turn = await engine.turns.start("ada", None, "?")
         await wait_until(lambda: "finish" in store.begun)
-        closing = asyncio.create_task(stage.turns.close(0))
+        closing = asyncio.create_task(engine.turns.close(0))
         await breathe()
         commit.set()
         await closing
 
         assert store.turns[turn.turn_id].status == "done"
-        assert done_of(stage.logs.lives[turn.turn_id][-1].events).reason is DoneReason.STOP
+        assert done_of(engine.logs.lives[turn.turn_id][-1].events).reason is DoneReason.STOP
 
 
 async def test_closing_at_once_forgets_turns_that_had_not_even_begun() -> None:
-    async with Stage(ScriptedModel(says("x"))) as stage:
-        await stage.turns.start("ada", None, "?")
-        await stage.turns.close(0)
+    async with FakeEngine(ScriptedModel(says("x"))) as engine:
+        await engine.turns.start("ada", None, "?")
+        await engine.turns.close(0)
 
-        assert len(stage.turns) == 0
+        assert len(engine.turns) == 0
 
 
 async def test_a_log_that_cannot_be_closed_does_not_keep_the_turn(
@@ -645,10 +648,10 @@ async def test_a_log_that_cannot_be_closed_does_not_keep_the_turn(
     async def close(_: object) -> None:
         raise OSError("no")
 
-    async with Stage(ScriptedModel(says("x"))) as stage:
-        monkeypatch.setattr("tests.support.twins.MemoryLog.close", close)
-        await stage.turns.start("ada", None, "?")
-        await wait_until(lambda: len(stage.turns) == 0)
+    async with FakeEngine(ScriptedModel(says("x"))) as engine:
+        monkeypatch.setattr("tests.support.fakes.MemoryLog.close", close)
+        await engine.turns.start("ada", None, "?")
+        await wait_until(lambda: len(engine.turns) == 0)
 
     assert "cannot be closed" in caplog.text
 
@@ -657,71 +660,71 @@ async def test_a_log_that_cannot_be_closed_does_not_keep_the_turn(
 
 
 async def test_a_restart_without_open_calls_asks_for_none_and_says_reset_once() -> None:
-    async with Stage(ScriptedModel([asyncio.Event()], says("x"))) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.restart()
-        events = await stage.seen(turn)
+    async with FakeEngine(ScriptedModel([asyncio.Event()], says("x"))) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.restart()
+        events = await engine.seen(turn)
 
-    assert "open_calls" not in stage.store.begun
+    assert "open_calls" not in engine.store.begun
     assert [type(event).__name__ for event in events[:2]] == ["TurnStarted", "Reset"]
 
 
 async def test_a_turn_that_another_engine_runs_is_dropped_and_shows_nothing_more() -> None:
     store = MemoryStore()
     hold = store.hold["finish"] = asyncio.Event()
-    async with Stage(ScriptedModel(says("x")), store=store) as stage:
-        turn = await stage.turns.start("ada", None, "?")
+    async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
+        turn = await engine.turns.start("ada", None, "?")
         await wait_until(lambda: "finish" in store.begun)
-        dropping = asyncio.create_task(stage.turns.drop(turn))
+        dropping = asyncio.create_task(engine.turns.drop(turn))
         await breathe()
         hold.set()
         await dropping
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "TextDelta"]
 
 
 async def test_a_turn_that_was_stopped_between_two_lives_says_what_stands_before_it_ends() -> None:
-    async with Stage(ScriptedModel([TextDelta("a"), asyncio.Event()])) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, is_text("a"))
-        await stage.turns.close(0)
-        await stage.store.request_stop(turn.turn_id)
-        [left] = await stage.store.adopt_own()
-        stage.turns.own(left.turn, stopped=left.stopped)
-        events = await stage.seen(turn)
+    async with FakeEngine(ScriptedModel([TextDelta("a"), asyncio.Event()])) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_text("a"))
+        await engine.turns.close(0)
+        await engine.store.request_stop(turn.turn_id)
+        [left] = await engine.store.adopt_own()
+        engine.turns.own(left.turn, stopped=left.stopped)
+        events = await engine.seen(turn)
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Reset", "Done"]
     assert done_of(events).reason is DoneReason.CANCELLED
 
 
 async def test_a_turn_that_is_not_to_be_answered_ends_with_the_reason_and_asks_no_model() -> None:
-    workshop = Workshop({"a__b": gives(succeeded("x"), asyncio.Event())})
+    worker = FakeWorker({"a__b": gives(succeeded("x"), asyncio.Event())})
     model = ScriptedModel(asks(("a__b", "")))
-    async with Stage(model, tools=SHELF, workshop=workshop) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, is_step(ToolStatus.RUNNING, "a__b"))
-        await stage.turns.close(0)
-        [left] = await stage.store.adopt_own()
-        stage.turns.own(left.turn, failure=TurnCrashesError("why"))
-        events = await stage.seen(turn)
+    async with FakeEngine(model, tools=SHELF, worker=worker) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_step(ToolStatus.RUNNING, "a__b"))
+        await engine.turns.close(0)
+        [left] = await engine.store.adopt_own()
+        engine.turns.own(left.turn, failure=TurnCrashesError("why"))
+        events = await engine.seen(turn)
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Reset", "ToolStep", "TurnFailed", "Done"]
     assert TurnFailed("TURN_CRASHES", "why") in events
     assert (done_of(events).reason, done_of(events).usage) == (DoneReason.ERROR, SPENT)
-    assert stage.store.left_open(turn) == []
+    assert engine.store.left_open(turn) == []
 
 
 async def test_what_earlier_lives_have_cost_is_in_the_end() -> None:
     finish = asyncio.Event()
-    workshop = Workshop({"a__b": gives(succeeded("x"), finish)})
+    worker = FakeWorker({"a__b": gives(succeeded("x"), finish)})
     model = ScriptedModel(asks(("a__b", "")), says("x"))
-    async with Stage(model, tools=SHELF, workshop=workshop) as stage:
-        turn = await stage.turns.start("ada", None, "?")
-        await stage.until(turn, is_step(ToolStatus.RUNNING, "a__b"))
-        await stage.restart()
+    async with FakeEngine(model, tools=SHELF, worker=worker) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_step(ToolStatus.RUNNING, "a__b"))
+        await engine.restart()
         finish.set()
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
 
     assert done_of(events).usage == SPENT + SPENT
 
@@ -729,13 +732,13 @@ async def test_what_earlier_lives_have_cost_is_in_the_end() -> None:
 async def test_a_turn_that_a_newer_life_has_taken_over_does_not_end_twice() -> None:
     model = ScriptedModel(says("x"))
     store = MemoryStore()
-    async with Stage(model, store=store) as stage:
+    async with FakeEngine(model, store=store) as engine:
         hold = store.hold["finish"] = asyncio.Event()
-        turn = await stage.turns.start("ada", None, "?")
+        turn = await engine.turns.start("ada", None, "?")
         await wait_until(lambda: "finish" in store.begun)
         store.turns[turn.turn_id].turn = replace(turn, epoch=2)
         hold.set()
-        events = await stage.seen(turn)
+        events = await engine.seen(turn)
 
     assert store.turns[turn.turn_id].status == "running"
     assert not any(isinstance(event, MessageFinished) for event in events)
@@ -743,7 +746,7 @@ async def test_a_turn_that_a_newer_life_has_taken_over_does_not_end_twice() -> N
 
 async def test_a_finish_reason_of_tool_calls_with_calls_makes_a_round_whatever_it_says() -> None:
     odd: list[Line] = [ToolCallEvent("call_1", "a__b", ""), StreamEnd(FinishReason.STOP, SPENT)]
-    async with Stage(ScriptedModel(odd, says("x")), tools=SHELF) as stage:
-        events = await stage.turn("?")
+    async with FakeEngine(ScriptedModel(odd, says("x")), tools=SHELF) as engine:
+        events = await engine.turn("?")
 
     assert steps_of(events)[-1] is ToolStatus.SUCCEEDED

@@ -1,4 +1,4 @@
-"""One delivery from START to COMPLETE, with in-process twins of the ledger, of the leases and of an MCP server."""
+"""One delivery from START to COMPLETE, with in-process fakes of the ledger, of the leases and of an MCP server."""
 
 import asyncio
 import contextlib

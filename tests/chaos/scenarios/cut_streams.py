@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.chaos.readers import Reader
 from tests.chaos.report import Report, Size
-from tests.chaos.streaming import Stage, running_stage
+from tests.chaos.streaming import StreamingStack, running_stack
 from tests.chaos.text_model import Essay, without_stamps
 from tests.chaos.trial import quantile
 
@@ -45,15 +45,15 @@ FORMS = {
 def run(size: Size, folder: Path) -> Report:
     """Cut streams, and compare what the clients put together with what was said."""
     form = FORMS[size]
-    with running_stage(folder, behind_nginx=True, engines=form.engines) as (stage, port):
+    with running_stack(folder, behind_nginx=True, engines=form.engines) as (target, port):
         readers = [
             Reader("127.0.0.1", port, str(form.essay), lambda: random.uniform(0, LIFE_SECONDS))
             for _ in range(form.streams)
         ]
-        began, computed = time.monotonic(), stage.engine_seconds()
+        began, computed = time.monotonic(), target.engine_seconds()
         asyncio.run(_read(readers, form))
         seconds = time.monotonic() - began
-        return _report(form, readers, seconds, (stage.engine_seconds() - computed) / seconds, stage)
+        return _report(form, readers, seconds, (target.engine_seconds() - computed) / seconds, target)
 
 
 async def _read(readers: Sequence[Reader], form: Form) -> None:
@@ -64,7 +64,7 @@ async def _read(readers: Sequence[Reader], form: Form) -> None:
             await asyncio.sleep(form.begin_seconds / len(readers))
 
 
-def _report(form: Form, readers: Sequence[Reader], seconds: float, load: float, stage: Stage) -> Report:
+def _report(form: Form, readers: Sequence[Reader], seconds: float, load: float, target: StreamingStack) -> Report:
     resumes = [each for reader in readers for each in reader.resumes]
     delays = [delay for reader in readers for _, delay in reader.delays]
     figures: dict[str, float | int | str] = {
@@ -82,7 +82,7 @@ def _report(form: Form, readers: Sequence[Reader], seconds: float, load: float, 
         "delay of a word p99 (ms)": 1000 * quantile(delays, 0.99),
         "engines": form.engines,
         "load of the first engine (cores)": load,
-        "memory of the first engine (MiB)": stage.engine_bytes() / 2**20,
+        "memory of the first engine (MiB)": target.engine_bytes() / 2**20,
     }
     findings = [f"{reader.turn_id}: {problem}" for reader in readers for problem in _problems(reader, form.essay)]
     if quantile(resumes, 0.99) > form.resume_seconds:

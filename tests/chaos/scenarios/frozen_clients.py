@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.chaos.readers import Reader
 from tests.chaos.report import Report, Size
-from tests.chaos.streaming import Stage, running_stage
+from tests.chaos.streaming import StreamingStack, running_stack
 from tests.chaos.text_model import Essay, without_stamps
 from tests.chaos.trial import quantile
 from tests.support.waiting import wait_until
@@ -77,17 +77,17 @@ def run(size: Size, folder: Path) -> Report:
     """Freeze clients, and see what it costs."""
     form = FORMS[size]
     essay = form.quiet(2 * form.window_seconds + 10)
-    with running_stage(folder, behind_nginx=False, patience=form.patience) as (stage, port):
+    with running_stack(folder, behind_nginx=False, patience=form.patience) as (target, port):
         others = [Reader("127.0.0.1", port, str(essay)) for _ in range(form.others)]
         reading, frozen = (
             [Reader("127.0.0.1", port, "", receive_buffer=RECEIVE_BUFFER) for _ in range(form.frozen)] for _ in range(2)
         )
-        times = asyncio.run(_freeze(form, stage, others, reading, frozen))
+        times = asyncio.run(_freeze(form, target, others, reading, frozen))
     return _report(form, essay, others, frozen, times)
 
 
 async def _freeze(
-    form: Form, stage: Stage, others: Sequence[Reader], reading: Sequence[Reader], frozen: Sequence[Reader]
+    form: Form, target: StreamingStack, others: Sequence[Reader], reading: Sequence[Reader], frozen: Sequence[Reader]
 ) -> _Times:
     times = _Times()
     async with asyncio.timeout(4 * form.window_seconds + 60), asyncio.TaskGroup() as tasks:
@@ -101,27 +101,29 @@ async def _freeze(
 
         # First those that freeze: memory that was used before would be used again, and hide what they cost.
         begun = time.monotonic()
-        times.bytes_before = stage.engine_bytes()
-        await _follow_a_loud_turn(form, stage, frozen, tasks)
+        times.bytes_before = target.engine_bytes()
+        await _follow_a_loud_turn(form, target, frozen, tasks)
         times.frozen_at = time.monotonic()
         for reader in frozen:
             if reader.connection:
                 reader.connection.freeze()
-        await _until_dropped(stage, frozen, times)
+        await _until_dropped(target, frozen, times)
         times.under = (begun, time.monotonic())
-        times.counted = _dropped_by_its_own_count(stage)
+        times.counted = _dropped_by_its_own_count(target)
         await wait_until(lambda: all(reader.transcript.done for reader in frozen), 30)
 
         begun = time.monotonic()
-        await _follow_a_loud_turn(form, stage, reading, tasks)
+        await _follow_a_loud_turn(form, target, reading, tasks)
         await asyncio.sleep(times.under[1] - times.under[0])
         times.without = (begun, time.monotonic())
     return times
 
 
-async def _follow_a_loud_turn(form: Form, stage: Stage, readers: Sequence[Reader], tasks: asyncio.TaskGroup) -> None:
+async def _follow_a_loud_turn(
+    form: Form, target: StreamingStack, readers: Sequence[Reader], tasks: asyncio.TaskGroup
+) -> None:
     """Ask for one, and wait until every reader has heard of it."""
-    asks = Reader("127.0.0.1", stage.engine_port, str(form.loud))
+    asks = Reader("127.0.0.1", target.engine_port, str(form.loud))
     tasks.create_task(asks.run())
     await wait_until(lambda: asks.turn_id)
     for reader in readers:
@@ -130,16 +132,16 @@ async def _follow_a_loud_turn(form: Form, stage: Stage, readers: Sequence[Reader
     await wait_until(lambda: all(reader.transcript.last_id for reader in readers), 30)
 
 
-def _dropped_by_its_own_count(stage: Stage) -> float:
-    lines = stage.http.get("/metrics").text.splitlines()
+def _dropped_by_its_own_count(target: StreamingStack) -> float:
+    lines = target.http.get("/metrics").text.splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith("dialog_clients_dropped_total "))
 
 
-async def _until_dropped(stage: Stage, frozen: Sequence[Reader], times: _Times) -> None:
+async def _until_dropped(target: StreamingStack, frozen: Sequence[Reader], times: _Times) -> None:
     waiting = [reader.connection for reader in frozen if reader.connection]
     while waiting and time.monotonic() - times.frozen_at < 2 * DROPPED_SECONDS:
         await asyncio.sleep(0.1)
-        times.bytes_most = max(times.bytes_most, stage.engine_bytes())
+        times.bytes_most = max(times.bytes_most, target.engine_bytes())
         gone = [connection for connection in waiting if connection.dropped]
         times.dropped += [time.monotonic() - times.frozen_at for _ in gone]
         waiting = [connection for connection in waiting if connection not in gone]

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from deploy.local.ports import free_port
-from plugins_contract.catalogue import ServerHeartbeat, ServerState
+from plugins_contract.catalog import ServerHeartbeat, ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallState, ToolOutcome
@@ -227,7 +227,7 @@ async def _answers(caller: Caller, server: str) -> bool:
 
 
 async def _ready(caller: Caller, server: str) -> bool:
-    fields = await caller.redis.hgetall(caller.keys.catalogue_of(server))
+    fields = await caller.redis.hgetall(caller.keys.catalog_of(server))
     beats = [msgspec.json.decode(value, type=ServerHeartbeat) for key, value in fields.items() if key[:7] == b"worker:"]
     return any(beat.state is ServerState.READY for beat in beats)
 

@@ -19,7 +19,7 @@ from redis import Redis
 
 from benchmarks.pair import Parts, engine_parts
 from dialog_engine.model import CallQueued, CallRunning, CallUpdate
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import decode_reply
 from plugins_contract.outcomes import CallFinished, CallState
@@ -148,7 +148,7 @@ async def _keep_calling(
 
 
 def _tools(parts: Parts) -> dict[tuple[str, str], ToolEntry]:
-    return {(tool.server, tool.tool): tool for tool in parts.catalogue.tools()}
+    return {(tool.server, tool.tool): tool for tool in parts.catalog.tools()}
 
 
 def _operations(proxied: Proxied) -> int:

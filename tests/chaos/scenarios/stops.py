@@ -19,7 +19,7 @@ from plugins_contract.keys import Keys
 from tests.chaos.report import Report, Size
 from tests.chaos.stopping.notes import Noted, What
 from tests.chaos.stopping.phases import PHASES, Phase
-from tests.chaos.stopping.stage import BEFORE, Stage, running_stage
+from tests.chaos.stopping.stack import BEFORE, StoppingStack, running_stage
 from tests.chaos.stopping.users import Stopped, ask_again, stop
 from tests.chaos.stopping.verdict import judged, missed
 from tests.chaos.trial import quantile
@@ -51,9 +51,9 @@ FORMS = {Size.SHORT: Form(2, 2, cancel_seconds=2.0), Size.FULL: Form(60, 4, canc
 
 @dataclass
 class Run:
-    """The stage and all turns that were stopped on it."""
+    """The stack and all turns that were stopped on it."""
 
-    stage: Stage
+    stack: StoppingStack
     one: Replica
     two: Replica
     pool: ThreadPoolExecutor
@@ -61,7 +61,7 @@ class Run:
 
     def play(self, phase: Phase, times: int) -> None:
         """Stop that many turns in this phase, and ask for the next turn of each session."""
-        worker = next(iter(self.stage.workers.values()))
+        worker = next(iter(self.stack.workers.values()))
         if phase.held:
             worker.send(signal.SIGSTOP)
         try:
@@ -76,13 +76,13 @@ class Run:
         """The notes, when no tool is at work any more and nothing is left in the stream."""
 
         def quiet() -> bool:
-            noted = self.stage.noted()
+            noted = self.stack.noted()
             return set(noted.tokens(What.CALLED)) == set(noted.tokens(What.ENDED))
 
-        with Redis.from_url(self.stage.redis.url) as redis:
+        with Redis.from_url(self.stack.redis.url) as redis:
             wait_until_blocking(lambda: not redis.xlen(Keys().requests), 30, what="an empty stream")
         wait_until_blocking(quiet, 30, what="the end of all tools")
-        return self.stage.noted()
+        return self.stack.noted()
 
     @staticmethod
     def _all(futures: Sequence["Future[Any]"]) -> list[Any]:
@@ -92,8 +92,8 @@ class Run:
 def run(size: Size, folder: Path, source: str = "") -> Report:
     """One phase after the other, then the judgement. `source` is put in front of the installed services."""
     form = FORMS[size]
-    with running_stage(folder, source) as (stage, one, two), ThreadPoolExecutor(form.users) as pool:
-        play = Run(stage, one, two, pool)
+    with running_stage(folder, source) as (stack, one, two), ThreadPoolExecutor(form.users) as pool:
+        play = Run(stack, one, two, pool)
         for phase in PHASES:
             began = time.monotonic()
             play.play(phase, form.times)

@@ -16,7 +16,7 @@ from redis import Redis
 
 from benchmarks.pair import engine_parts
 from dialog_engine.collector import calm_collector
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, TextBlock
 from tests.chaos.calls_through import Caller, Told, caller

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.chaos.stopping.model import Plan
 from tests.chaos.stopping.server import EFFECT_FIRST, IGNORES, OBEYS
-from tests.chaos.stopping.stage import ASKING, BEFORE, NARROW, TODAY
+from tests.chaos.stopping.stack import ASKING, BEFORE, NARROW, TODAY
 from tests.support.stack import Event
 
 WORDS = 5

@@ -1,4 +1,4 @@
-"""Each port with its implementations: the twin of `tests.support.twins`, and the real one."""
+"""Each port with its implementations: the twin of `tests.support.fakes`, and the real one."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from dialog_engine.storage.results import SqlResults
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.streams import executor as executor_module
-from dialog_engine.streams.catalogue import DisabledTools
+from dialog_engine.streams.catalog import DisabledTools
 from dialog_engine.streams.executor import CallExecutor
 from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
@@ -40,8 +40,8 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, replies
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress
+from tests.support.fakes import Behaviour, Execution, FakeWorker, MemoryLogs, MemoryOutbox, MemoryStore
 from tests.support.ledger import CANCELLED, ENGINE, Bench
-from tests.support.twins import Behaviour, Execution, MemoryLogs, MemoryOutbox, MemoryStore, Workshop
 from tests.support.waiting import wait_until
 
 
@@ -145,14 +145,14 @@ async def calls(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, redis: Redis, redis_url: str, bench: Bench
 ) -> AsyncGenerator[Calls]:
     if request.param == "twin":
-        workshop = Workshop()
-        workshop.staffed = False
+        worker = FakeWorker()
+        worker.staffed = False
 
         async def commit(_: ToolCallRequested) -> None:
             await asyncio.sleep(0)
 
-        yield Calls(workshop, commit, workshop.staff, workshop.executed)
-        await workshop.close()
+        yield Calls(worker, commit, worker.staff, worker.executed)
+        await worker.close()
         return
     monkeypatch.setattr(executor_module, "GRACE_SECONDS", 0.2)
     monkeypatch.setattr(executor_module, "CANCEL_SECONDS", 0.5)

@@ -10,12 +10,12 @@ from dialog_engine.model import ApprovalStatus, AssistantMessage, Done, DoneReas
 from dialog_engine.tool_calls.approvals import question_for, stopped
 from dialog_engine.tool_calls.ports import MakeRequest
 from dialog_engine.tool_calls.questions import ApprovalState, Asked, Decision, Question
-from plugins_contract.catalogue import ApprovalPolicy
+from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.ids import new_id
 from plugins_contract.messages import EVENT_TYPE
 from tests.contract.ports.conftest import Storage
 from tests.support.beginnings import begin
-from tests.support.twins import Workshop, failed, tool
+from tests.support.fakes import FakeWorker, failed, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ async def waiting(storage: Storage, calls: int = 1) -> tuple[Turn, list[Asked]]:
 
 
 def request(asked: Asked) -> MakeRequest:
-    return lambda turn: Workshop().request(turn, asked.call, TOOL, asked.question.arguments)
+    return lambda turn: FakeWorker().request(turn, asked.call, TOOL, asked.question.arguments)
 
 
 async def enqueued(storage: Storage) -> list[str]:

@@ -26,7 +26,7 @@ from plugins_contract.messages import EVENT_TYPE, ToolCallRequested
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
 from tests.contract.ports.conftest import Storage
 from tests.support.beginnings import begin
-from tests.support.twins import Workshop, breathe, failed, succeeded, tool
+from tests.support.fakes import FakeWorker, breathe, failed, succeeded, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ def call(number: int, name: str = "a__b") -> ToolCall:
 
 
 def asked(turn: Turn, *calls: ToolCall) -> list[ToolCallRequested]:
-    return [Workshop().request(turn, each, tool(each.name), {"x": 1}) for each in calls]
+    return [FakeWorker().request(turn, each, tool(each.name), {"x": 1}) for each in calls]
 
 
 async def begun(storage: Storage, text: str = "Hello!", session_id: str | None = None) -> Turn:

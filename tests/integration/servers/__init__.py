@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from plugins_contract.catalogue import ServerState
+from plugins_contract.catalog import ServerState
 from plugins_mcp.mcp.pace import Pace
 from plugins_mcp.mcp.server import McpServer
 from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, Sse, Stdio
@@ -86,7 +86,7 @@ def ready(server: McpServer) -> bool:
 
 
 def tool_names(server: McpServer) -> list[str]:
-    return [tool.tool for tool in server.catalogue.tools] if server.catalogue else []
+    return [tool.tool for tool in server.catalog.tools] if server.catalog else []
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from dialog_engine.llm.clients import Wrap, open_llm
 from dialog_engine.loops import kept_running, left_when
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm
-from dialog_engine.readings import Readings, StartGate
+from dialog_engine.status import EngineStatus, StartGate
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
 from dialog_engine.storage.calls import SqlCalls
@@ -35,7 +35,7 @@ from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.results import SqlResults
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
-from dialog_engine.streams.catalogue import CatalogueReader, DisabledTools
+from dialog_engine.streams.catalog import CatalogReader, DisabledTools
 from dialog_engine.streams.control import ControlListener, ControlPublisher
 from dialog_engine.streams.executor import CallExecutor
 from dialog_engine.streams.holdups import Holdups
@@ -108,7 +108,7 @@ class _Calls:
     executor: CallExecutor
     watch: RedisWatch
     blocked: Holdups
-    catalogue: CatalogueReader
+    catalog: CatalogReader
     tools: OfferedTools
     quarantine: Quarantine
 
@@ -140,11 +140,11 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         turns, pending = chat.turns, chat.pending
         listener = ControlListener(base.connections.control, base.keys, turns.stop, pending.wake, turns.queue.wake)
         loops = [calls.watch.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
-        loops += [chat.logs.run, pending.run, listener.run, *([calls.catalogue.run] if settings.enable_mcp else [])]
+        loops += [chat.logs.run, pending.run, listener.run, *([calls.catalog.run] if settings.enable_mcp else [])]
         await stack.enter_async_context(kept_running(*loops))
         await calls.watch.ask()
         if calls.watch.available and settings.enable_mcp:
-            await calls.catalogue.look()
+            await calls.catalog.look()
 
         await chat.ownership.start()
         await stack.enter_async_context(kept_running(chat.ownership.run))
@@ -166,7 +166,7 @@ def _calls(base: _Base) -> _Calls:
     settings, keys, outbox, redis = base.settings, base.keys, base.outbox, base.connections.commands
     ledger = EngineLedger(redis, keys)
     watch = RedisWatch(redis, base.clock)
-    catalogue = CatalogueReader(redis, base.connections.announcements, keys, base.clock)
+    catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock)
     waiting = Subscriptions()
     relay = Relay(
         outbox,
@@ -188,12 +188,12 @@ def _calls(base: _Base) -> _Calls:
         begun=relay.begun,
         unmarked=relay.unmarked,
     )
-    blocked = Holdups(watch, catalogue)
+    blocked = Holdups(watch, catalog)
     timeout_ms = settings.mcp_request_timeout_ms
     executor = CallExecutor(ledger, waiting, mailbox, blocked, keys, base.clock, default_timeout_ms=timeout_ms)
     quarantine = Quarantine(lambda tool, model: base.metrics.tools_refused.labels(tool.name, model).inc())
-    tools = OfferedTools(catalogue if settings.enable_mcp else DisabledTools(), quarantine)
-    return _Calls(relay, mailbox, executor, watch, blocked, catalogue, tools, quarantine)
+    tools = OfferedTools(catalog if settings.enable_mcp else DisabledTools(), quarantine)
+    return _Calls(relay, mailbox, executor, watch, blocked, catalog, tools, quarantine)
 
 
 async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) -> _Chat:
@@ -235,7 +235,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
 def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
     settings, metrics = base.settings, base.metrics
     streams = Streams(on_drop=metrics.clients_dropped.inc)
-    readings = Readings(
+    status = EngineStatus(
         database=base.database,
         outbox=base.outbox,
         relay=calls.relay,
@@ -261,8 +261,8 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         streams=streams,
         tools=calls.tools,
         exposure=chat.exposure,
-        readiness=readings.readiness,
-        metrics=readings.scrape,
+        readiness=status.readiness,
+        metrics=status.scrape,
         max_message_chars=settings.max_message_chars,
     )
 

@@ -57,15 +57,15 @@ class Keys:
 
     @property
     def control(self) -> str:
-        """Pub/sub: cancel requests and catalogue changes. Losing one costs latency only."""
+        """Pub/sub: cancel requests and catalog changes. Losing one costs latency only."""
         return f"{self.prefix}plugins.control"
 
     @property
-    def catalogue(self) -> str:
-        """The set of servers that have a catalogue entry."""
+    def catalog(self) -> str:
+        """The set of servers that have a catalog entry."""
         return f"{self.prefix}plugins.catalog"
 
-    def catalogue_of(self, server: str) -> str:
+    def catalog_of(self, server: str) -> str:
         """What one MCP server offers, with a heartbeat field per worker."""
         return f"{self.prefix}plugins.catalog:{server}"
 
@@ -87,4 +87,4 @@ class Keys:
     def permanent(self) -> frozenset[str]:
         """The keys that stay for ever. Every other key has a TTL."""
         routes = (self.route(stream) for stream in ROUTED)
-        return frozenset({self.requests, self.dead, self.catalogue, *routes})
+        return frozenset({self.requests, self.dead, self.catalog, *routes})

@@ -118,7 +118,7 @@ class Adoption:
         else:
             raise RefusedError(
                 f"toolName is {request.tool_name!r}, and no MCP server has such a tool: send a name as in the"
-                f" catalogue, `server__tool`; {AGAIN}",
+                f" catalog, `server__tool`; {AGAIN}",
                 ErrorCode.TOOL_NOT_FOUND,
             )
         complete = ToolCallRequested(
@@ -168,7 +168,7 @@ def problem(request: SubmittedRequest, keys: Keys, now_ms: int) -> str | None:
     if request.deadline is not None and not 0 < request.deadline <= now_ms + MAX_TIMEOUT_MS:
         return "deadline must be Unix milliseconds, at most 30 days from now"
     if bool(request.server) != bool(request.tool):
-        return "server and tool go together: send both, or neither and a toolName of the catalogue"
+        return "server and tool go together: send both, or neither and a toolName of the catalog"
     return None
 
 

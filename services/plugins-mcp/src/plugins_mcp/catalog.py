@@ -9,10 +9,10 @@ import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
-from plugins_contract.catalogue import (
+from plugins_contract.catalog import (
     HEARTBEAT_SECONDS,
     HEARTBEAT_STALE_MS,
-    ServerCatalogue,
+    ServerCatalog,
     ServerHeartbeat,
     ServerState,
 )
@@ -24,18 +24,18 @@ from plugins_mcp.mcp import McpServers, ServerHealth
 log = logging.getLogger(__name__)
 
 LIFETIME_SECONDS = 7 * 24 * 3600
-ANNOUNCEMENT = b'{"kind":"catalogue"}'
+ANNOUNCEMENT = b'{"kind":"catalog"}'
 View: TypeAlias = tuple[ServerHealth, str | None]
-"""What is said of one server: how it does, and the digest of its catalogue."""
+"""What is said of one server: how it does, and the digest of its catalog."""
 
 
-class CataloguePublisher:
+class CatalogPublisher:
     """Writes this worker's view, every few seconds and at once when something changes."""
 
     def __init__(
         self, redis: Redis, keys: Keys, servers: McpServers, clock: Clock, *, worker: str, changed: asyncio.Event
     ) -> None:
-        """`changed` is set by whoever knows that a server's state or catalogue is another now."""
+        """`changed` is set by whoever knows that a server's state or catalog is another now."""
         self._redis = redis
         self._keys = keys
         self._servers = servers
@@ -52,7 +52,7 @@ class CataloguePublisher:
                 await self.publish()
             except Exception as error:
                 if not is_outage(error):
-                    log.exception("the catalogue cannot be published")
+                    log.exception("the catalog cannot be published")
                 self._published.clear()
             try:
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
@@ -61,26 +61,24 @@ class CataloguePublisher:
                 pass  # nothing changed: time for the next heartbeat
 
     async def publish(self) -> None:
-        """Write heartbeats, and catalogues that are new. Raises what redis raises.
+        """Write heartbeats, and catalogs that are new. Raises what redis raises.
 
         All of it is one transaction: whoever sees this worker sees every server of its configuration, also those that
         were not listed yet, and no server is said to be ready before its tools can be read.
         """
-        catalogues = self._servers.catalogues()
+        catalogs = self._servers.catalogs()
         health = self._servers.health()
         look = self._redis.pipeline(transaction=False)
         for name in health:
-            look.hgetall(self._keys.catalogue_of(name))
+            look.hgetall(self._keys.catalog_of(name))
         stored: list[Mapping[bytes, bytes]] = await look.execute()
         views: dict[str, View] = {}
         write = self._redis.pipeline(transaction=True)
         news = False
         for (name, state), fields in zip(health.items(), stored, strict=True):
-            catalogue = catalogues.get(name)
-            views[name] = (state, catalogue.digest() if catalogue else None)
-            news |= self._write_one(
-                write, name, state, catalogue, fields, news=self._published.get(name) != views[name]
-            )
+            catalog = catalogs.get(name)
+            views[name] = (state, catalog.digest() if catalog else None)
+            news |= self._write_one(write, name, state, catalog, fields, news=self._published.get(name) != views[name])
         if news:
             write.publish(self._keys.control, ANNOUNCEMENT)
         await write.execute()
@@ -90,7 +88,7 @@ class CataloguePublisher:
         """Take this worker's view back, as it ends. Raises what redis raises."""
         pipeline = self._redis.pipeline(transaction=False)
         for name in self._servers.health():
-            pipeline.hdel(self._keys.catalogue_of(name), self._field)
+            pipeline.hdel(self._keys.catalog_of(name), self._field)
         pipeline.publish(self._keys.control, ANNOUNCEMENT)
         await pipeline.execute()
 
@@ -99,28 +97,28 @@ class CataloguePublisher:
         pipeline: Pipeline,
         name: str,
         health: ServerHealth,
-        catalogue: ServerCatalogue | None,
+        catalog: ServerCatalog | None,
         fields: Mapping[bytes, bytes],
         *,
         news: bool,
     ) -> bool:
         """Add to `pipeline` what is to be written of one server, which has these `fields` now. True when it is news."""
-        key = self._keys.catalogue_of(name)
+        key = self._keys.catalog_of(name)
         # A worker that has lost its server does not put what it once saw in place of what others see now; what
         # vanished with the data of Redis is written again.
         write = b"version" not in fields or (news and health.state is ServerState.READY)
         beat = self._beat(health)
         pipeline.hset(key, self._field, msgspec.json.encode(beat))  # pyright: ignore[reportArgumentType]
-        if catalogue is not None and write:
-            content: Any = {"catalogue": msgspec.json.encode(catalogue), "version": catalogue.digest()}
+        if catalog is not None and write:
+            content: Any = {"catalog": msgspec.json.encode(catalog), "version": catalog.digest()}
             pipeline.hset(key, mapping=content)
-        empty: Any = msgspec.json.encode(ServerCatalogue(server=name))
-        pipeline.hsetnx(key, "catalogue", empty)
+        empty: Any = msgspec.json.encode(ServerCatalog(server=name))
+        pipeline.hsetnx(key, "catalog", empty)
         if stale := self._stale(fields):
             pipeline.execute_command("HDEL", key, *stale)
         pipeline.expire(key, LIFETIME_SECONDS)
-        pipeline.sadd(self._keys.catalogue, name)
-        return news or (catalogue is not None and write)
+        pipeline.sadd(self._keys.catalog, name)
+        return news or (catalog is not None and write)
 
     def _beat(self, health: ServerHealth) -> ServerHeartbeat:
         now, wait = self._clock.now_ms(), health.retry_in()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.ledger import Delivery
 from plugins_contract.ledger.replies import Completed, Duplicate, Stale, Started
 from plugins_contract.messages import ToolCallRequested

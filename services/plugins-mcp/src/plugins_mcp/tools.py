@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import msgspec
 
-from plugins_contract.catalogue import ServerCatalogue, ToolEntry
+from plugins_contract.catalog import ServerCatalog, ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.ledger.scripts import AsyncCommands
 from plugins_mcp.mcp import McpServers
@@ -16,8 +16,8 @@ CONNECT_SECONDS = 5.0
 """How long servers that were not tried yet are waited for: not so long that the lease of the request runs out."""
 
 
-class CatalogueTools(NamedTools):
-    """Looks into this worker's own catalogue, and for what it has not got into those that all workers publish."""
+class CatalogTools(NamedTools):
+    """Looks into this worker's own catalog, and for what it has not got into those that all workers publish."""
 
     def __init__(self, servers: McpServers, redis: AsyncCommands, keys: Keys) -> None:
         self._servers = servers
@@ -25,7 +25,7 @@ class CatalogueTools(NamedTools):
         self._keys = keys
 
     def own(self, name: str) -> ToolEntry | None:
-        return _find(name, self._servers.catalogues().values())
+        return _find(name, self._servers.catalogs().values())
 
     async def find(self, name: str) -> ToolEntry | None:
         if entry := await self._published(name):
@@ -36,13 +36,13 @@ class CatalogueTools(NamedTools):
         return self.own(name)
 
     async def _published(self, name: str) -> ToolEntry | None:
-        servers = await self._redis.execute_command("SMEMBERS", self._keys.catalogue)
+        servers = await self._redis.execute_command("SMEMBERS", self._keys.catalog)
         for server in sorted(servers):
-            data = await self._redis.execute_command("HGET", self._keys.catalogue_of(server.decode()), "catalogue")
-            if data and (entry := _find(name, [msgspec.json.decode(data, type=ServerCatalogue)])):
+            data = await self._redis.execute_command("HGET", self._keys.catalog_of(server.decode()), "catalog")
+            if data and (entry := _find(name, [msgspec.json.decode(data, type=ServerCatalog)])):
                 return entry
         return None
 
 
-def _find(name: str, catalogues: Iterable[ServerCatalogue]) -> ToolEntry | None:
-    return next((tool for catalogue in catalogues for tool in catalogue.tools if tool.name == name), None)
+def _find(name: str, catalogs: Iterable[ServerCatalog]) -> ToolEntry | None:
+    return next((tool for catalog in catalogs for tool in catalog.tools if tool.name == name), None)

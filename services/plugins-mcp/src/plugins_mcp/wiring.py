@@ -16,7 +16,7 @@ from plugins_contract.connections import blocking_client, command_client, is_out
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import WorkerLedger
 from plugins_mcp.adoption import Adoption
-from plugins_mcp.catalog import CataloguePublisher
+from plugins_mcp.catalog import CatalogPublisher
 from plugins_mcp.config import Settings
 from plugins_mcp.consumer import BLOCK_SECONDS, Consumer
 from plugins_mcp.control import listen_for_cancels
@@ -27,7 +27,7 @@ from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from plugins_mcp.mcp import McpServers, ServersFile, read_servers_file, single_server
 from plugins_mcp.observe.health import Readiness, health_server
 from plugins_mcp.observe.metrics import Metrics
-from plugins_mcp.tools import CatalogueTools
+from plugins_mcp.tools import CatalogTools
 from plugins_mcp.watch import RedisWatch
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
         ledger = WorkerLedger(redis, keys)
         changed = asyncio.Event()
         servers = McpServers(configured.servers, configured.broken, changed=lambda _: changed.set())
-        catalogue = CataloguePublisher(redis, keys, servers, clock, worker=name, changed=changed)
+        catalog = CatalogPublisher(redis, keys, servers, clock, worker=name, changed=changed)
         leases = LeaseKeeper(renewals, keys, times)
         handler = CallHandler(
             ledger,
@@ -84,7 +84,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             handler,
             Adoption(
                 ledger,
-                CatalogueTools(servers, redis, keys),
+                CatalogTools(servers, redis, keys),
                 keys,
                 clock,
                 default_timeout_ms=settings.mcp_request_timeout_ms,
@@ -109,7 +109,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
         async with _kept_running(
             leases.run,
             servers.run,
-            catalogue.run,
+            catalog.run,
             lambda: listen_for_cancels(control, keys, handler.cancel),
             watch.run,
             lambda: keep_tidy(redis, keys, name, steady_for=watch.steady_for),
@@ -118,7 +118,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
                 log.info("worker %s is up", name)
                 await stopping.wait()
             await consumer.drain(settings.drain_seconds)
-            await _leave(consumer, catalogue)
+            await _leave(consumer, catalog)
 
 
 def configured_servers(settings: Settings) -> ServersFile:
@@ -166,9 +166,9 @@ async def _kept_running(*loops: Callable[[], Awaitable[None]]) -> AsyncGenerator
         await asyncio.wait(tasks)
 
 
-async def _leave(consumer: Consumer, catalogue: CataloguePublisher) -> None:
+async def _leave(consumer: Consumer, catalog: CatalogPublisher) -> None:
     try:
-        await catalogue.withdraw()
+        await catalog.withdraw()
         await consumer.retire()
     except Exception as error:
         if not is_outage(error):

@@ -50,11 +50,11 @@ async def delete(session_id: str, engine: Engine, subject: Subject) -> Response:
 @router.get("/tools")
 async def tools(engine: Engine, _: Subject) -> dict[str, Any]:
     """What the model is offered, and what was left out and why."""
-    catalogue = engine.tools.tools()
-    await engine.exposure.prepare(catalogue)
+    catalog = engine.tools.tools()
+    await engine.exposure.prepare(catalog)
     return {
         "mcp": "enabled" if engine.about.mcp_enabled else "disabled",
-        "exposure": views.exposure(engine.exposure, catalogue),
+        "exposure": views.exposure(engine.exposure, catalog),
         "servers": [views.server(view) for view in engine.tools.servers],
     }
 
@@ -76,15 +76,15 @@ async def models(engine: Engine, _: Subject) -> dict[str, Any]:
 async def about(engine: Engine, _: Subject) -> dict[str, Any]:
     """What this engine is."""
     about = engine.about
-    catalogue = engine.tools.tools()
-    await engine.exposure.prepare(catalogue)
+    catalog = engine.tools.tools()
+    await engine.exposure.prepare(catalog)
     return {
         "name": "Callstream",
         "version": about.version,
         "model": {"id": about.model, "label": about.model_label, "scripted": about.scripted},
         "mcp": {
             "enabled": about.mcp_enabled,
-            "tools": len(catalogue),
-            "exposure": engine.exposure.in_force(catalogue).mode,
+            "tools": len(catalog),
+            "exposure": engine.exposure.in_force(catalog).mode,
         },
     }

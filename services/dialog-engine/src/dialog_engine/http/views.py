@@ -23,7 +23,7 @@ from dialog_engine.tool_calls.views import (
     status_of,
 )
 from dialog_engine.tool_calls.views import timestamp as tool_calls_timestamp
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 _SHOWN = re.compile(r"(image|audio)/[a-zA-Z0-9][a-zA-Z0-9.+_-]{0,100}")
@@ -98,10 +98,10 @@ def turn(record: TurnRecord) -> dict[str, Any]:
 
 def server(view: ServerView) -> dict[str, Any]:
     """An MCP server with its tools, and those that were left out."""
-    catalogue = view.catalogue
+    catalog = view.catalog
     return {
-        "server": catalogue.server,
-        "title": catalogue.title,
+        "server": catalog.server,
+        "title": catalog.title,
         "state": view.state,
         "error": view.error,
         "breaker": view.breaker,
@@ -119,24 +119,24 @@ def server(view: ServerView) -> dict[str, Any]:
                 "timeoutMs": tool.timeout_ms,
                 "approval": tool.approval,
             }
-            for tool in catalogue.tools
+            for tool in catalog.tools
         ],
         "quarantined": [
-            *({"tool": each.tool, "reason": each.reason} for each in catalogue.quarantined),
+            *({"tool": each.tool, "reason": each.reason} for each in catalog.quarantined),
             *({"tool": each.tool, "reason": each.reason, "model": each.model} for each in view.refused),
         ],
-        "resources": [{"uri": each.uri, "name": each.name, "template": each.template} for each in catalogue.resources],
-        "prompts": [{"name": each.name, "description": each.description} for each in catalogue.prompts],
+        "resources": [{"uri": each.uri, "name": each.name, "template": each.template} for each in catalog.resources],
+        "prompts": [{"name": each.name, "description": each.description} for each in catalog.prompts],
     }
 
 
-def exposure(exposure: Exposure, catalogue: tuple[ToolEntry, ...]) -> dict[str, Any]:
+def exposure(exposure: Exposure, catalog: tuple[ToolEntry, ...]) -> dict[str, Any]:
     """How the tools are offered to the model, and what all their schemas would cost in every request."""
-    rule = exposure.in_force(catalogue)
+    rule = exposure.in_force(catalog)
     return {
         "mode": rule.mode,
         "setting": exposure.mode,
-        "tools": len(catalogue),
+        "tools": len(catalog),
         "tokens": rule.tokens,
         "budgetTokens": exposure.budget_tokens,
     }

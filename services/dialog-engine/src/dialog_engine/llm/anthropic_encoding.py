@@ -16,7 +16,7 @@ from dialog_engine.llm.arguments import is_complete
 from dialog_engine.llm.images import images_of
 from dialog_engine.llm.profiles import Images, Profile
 from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 
 Json = dict[str, Any]
 

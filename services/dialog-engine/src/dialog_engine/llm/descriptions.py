@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 
 from dialog_engine.model import ChatRequest, SystemMessage
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 
 MAX_DESCRIPTION = 1024
 """Characters that every provider takes."""

@@ -10,7 +10,7 @@ from dialog_engine.llm.images import images_of
 from dialog_engine.llm.profiles import Images, Profile
 from dialog_engine.llm.reasoning_details import DETAILS, kept_of
 from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 
 Json = dict[str, Any]

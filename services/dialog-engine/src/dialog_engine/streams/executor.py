@@ -14,7 +14,7 @@ from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import Mailbox
 from dialog_engine.streams.subscriptions import CallLost, News, Subscriptions, of_enqueued
 from dialog_engine.tool_calls.ports import ToolCalls
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import Clock
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys

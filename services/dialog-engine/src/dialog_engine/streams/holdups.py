@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from dialog_engine.model import CallHeld, WaitsFor
 from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.directory import ToolDirectory
-from plugins_contract.catalogue import HEARTBEAT_SECONDS
+from plugins_contract.catalog import HEARTBEAT_SECONDS
 from plugins_contract.messages import ToolCallRequested
 
 LOOK_SECONDS = 0.5
@@ -58,7 +58,7 @@ class Holdups:
         self._redis_away = not self._watch.available
         settled = self._watch.steady_for() >= SETTLED_SECONDS
         views = self._tools.servers if settled else ()
-        self._deserted = frozenset(view.catalogue.server for view in views if not view.workers)
+        self._deserted = frozenset(view.catalog.server for view in views if not view.workers)
         if (self._redis_away, self._deserted) != before:
             for waiting in self._waiting:
                 waiting.tell(self.waits_for)

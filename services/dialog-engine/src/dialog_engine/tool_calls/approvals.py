@@ -18,7 +18,7 @@ from dialog_engine.model import ApprovalStatus
 from dialog_engine.tool_calls.arguments import read_arguments
 from dialog_engine.tool_calls.planning import check
 from dialog_engine.tool_calls.questions import Approve, Decision, Given, Question, Refuse
-from plugins_contract.catalogue import ApprovalPolicy, ToolEntry
+from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
 
@@ -70,7 +70,7 @@ def question_for(tool: ToolEntry, arguments: dict[str, Any], now: int, timeout_m
 
 
 def judge(question: Question, given: Given, tool: ToolEntry | ToolError, now: int) -> Judgement:
-    """What becomes of the question when `given` comes at `now`; `tool` is what the catalogue has by now."""
+    """What becomes of the question when `given` comes at `now`; `tool` is what the catalog has by now."""
     if now >= question.expires_at:
         return expired(question, now)
     match given:
@@ -96,7 +96,7 @@ def stopped() -> ToolOutcome:
 
 
 def question_hash(tool: ToolEntry, arguments: Mapping[str, Any]) -> str:
-    """Changes when what a person is asked about does: the arguments, or the tool as the catalogue describes it."""
+    """Changes when what a person is asked about does: the arguments, or the tool as the catalog describes it."""
     bound = [
         tool.server,
         tool.tool,

@@ -8,7 +8,7 @@ from typing import Any
 from dialog_engine.model import FinishReason, Message, ToolCall, Turn, Usage
 from dialog_engine.sideband import Reply, SideBand
 from dialog_engine.tool_calls.ports import StreamChat
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import ToolOutcome
 
 
@@ -34,7 +34,7 @@ class TurnContext:
     """The state of one turn between two processors.
 
     `depth` counts the rounds of tool calls that are behind it. `last` is set when no more calls may be made, and says
-    why: this reply is the answer. `catalogue` is all the tools there are, `tools` those that the model is offered.
+    why: this reply is the answer. `catalog` is all the tools there are, `tools` those that the model is offered.
     `problems` says, by correlation id, why calls of the reply cannot be run as written. `cut`: the reply was cut off
     before any of its calls was complete. Nothing of that is stored: the next life of a turn tries once more.
     """
@@ -43,7 +43,7 @@ class TurnContext:
     llm: StreamChat
     band: SideBand
     messages: tuple[Message, ...]
-    catalogue: tuple[ToolEntry, ...] | None = None
+    catalog: tuple[ToolEntry, ...] | None = None
     tools: tuple[ToolEntry, ...] = ()
     depth: int = 0
     last: FinishReason | None = None

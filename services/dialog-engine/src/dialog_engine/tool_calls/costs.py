@@ -2,7 +2,7 @@
 
 import msgspec
 
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 
 _PER_TOOL = 8
 """Tokens for the frame that providers put around a tool."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dialog_engine.tool_calls.ports import ToolSource
-from plugins_contract.catalogue import BreakerState, ServerCatalogue, ServerState
+from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,10 @@ class ServerView:
     """One MCP server as the engine knows it. `workers` is how many workers have it in their configuration now.
 
     `breaker` and `retry_at` (Unix milliseconds) are of the worker that is best off with it. Of the tools that are
-    `refused` those that no model is offered are not in the catalogue.
+    `refused` those that no model is offered are not in the catalog.
     """
 
-    catalogue: ServerCatalogue
+    catalog: ServerCatalog
     state: ServerState
     error: str | None
     workers: int

@@ -14,7 +14,7 @@ from dialog_engine.tool_calls.costs import tokens_of_text
 from dialog_engine.tool_calls.gateway_entry import HELP, Level, Resources, by_server, operation, operations
 from dialog_engine.tool_calls.nearest import MAX_LISTED, instead
 from dialog_engine.tool_calls.signatures import signature
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 
@@ -32,11 +32,11 @@ class Meant:
     arguments: dict[str, Any]
 
 
-def resolve(arguments: Mapping[str, Any], catalogue: Sequence[ToolEntry]) -> Meant | ToolOutcome:
+def resolve(arguments: Mapping[str, Any], catalog: Sequence[ToolEntry]) -> Meant | ToolOutcome:
     """What arguments that fit the gateway's schema stand for; or the outcome of the call, where that is no tool: help,
     or what exists in the place of what does not."""
     resource, name = str(arguments["resource"]), str(arguments["operation"])
-    resources = by_server(catalogue)
+    resources = by_server(catalog)
     tools = resources.get(resource)
     if tools is None:
         return _no_resource(resource, resources)

@@ -10,7 +10,7 @@ from dialog_engine.tool_calls.costs import tokens_of_tool
 from dialog_engine.tool_calls.ports import OWN_SERVER
 from dialog_engine.tool_calls.signatures import purpose, signature
 from dialog_engine.tool_calls.slices import Slices
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 
 NAME = "mcp_query"
 HELP = "help"
@@ -49,10 +49,10 @@ class Level(Enum):
     COUNTS = auto()
 
 
-def by_server(catalogue: Iterable[ToolEntry]) -> Resources:
-    """The tools by their servers, in the catalogue's order."""
+def by_server(catalog: Iterable[ToolEntry]) -> Resources:
+    """The tools by their servers, in the catalog's order."""
     resources: dict[str, list[ToolEntry]] = {}
-    for tool in catalogue:
+    for tool in catalog:
         resources.setdefault(tool.server, []).append(tool)
     return resources
 
@@ -62,11 +62,11 @@ def operation(tool: ToolEntry) -> Operation:
     return Operation(tool.tool, signature(tool), purpose(tool))
 
 
-def entry(catalogue: Sequence[ToolEntry], budget_tokens: int) -> Slices[ToolEntry]:
+def entry(catalog: Sequence[ToolEntry], budget_tokens: int) -> Slices[ToolEntry]:
     """What the model is offered. To keep within the budget descriptions are left out first, then parameters, then
     operations; where there are very many servers, some of those. Something is told in any case."""
     resources: dict[str, list[Operation]] = {}
-    for tool in catalogue:
+    for tool in catalog:
         resources.setdefault(tool.server, []).append(operation(tool))
         yield
     for level in Level:

@@ -2,7 +2,7 @@
 
 To add one: write a class with `entry`, made by `local_entry`, and `answer`; hand an instance of it to
 `standard_pipeline(local=...)` in wiring. The rest is as with any other tool: the model is offered it beside the
-catalogue's, its arguments are checked against its schema before `answer` sees them, the user is shown the steps of the
+catalog's, its arguments are checked against its schema before `answer` sees them, the user is shown the steps of the
 call, and its outcome is stored. The one difference is that message, call and outcome are committed together: such a
 call is never open, so there is nothing of it to take up again after a crash.
 """
@@ -19,7 +19,7 @@ import msgspec
 from dialog_engine.model import Turn
 from dialog_engine.tool_calls.planning import Runnable, Unrunnable
 from dialog_engine.tool_calls.ports import OWN_SERVER, ToolSource
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
@@ -30,7 +30,7 @@ ANSWER_SECONDS = 10.0
 """How long an answer may take: the round is committed, and shown, only after it."""
 
 _NAME = re.compile(r"(?!.*__)[a-z][a-z_]{0,38}[a-z]")
-# Names in the catalogue have a double underscore, or are cut to 64 characters: see plugins_contract.names.
+# Names in the catalog have a double underscore, or are cut to 64 characters: see plugins_contract.names.
 
 
 class LocalTool(Protocol):
@@ -51,7 +51,7 @@ def local_entry(name: str, description: str, input_schema: dict[str, Any], *, ti
     """The entry of a local tool.
 
     Raises:
-        ValueError: a tool of the catalogue could have the same name.
+        ValueError: a tool of the catalog could have the same name.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name for a local tool: a-z and single underscores, 2 to 40 characters")

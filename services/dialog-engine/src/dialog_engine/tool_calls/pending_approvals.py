@@ -19,7 +19,7 @@ from dialog_engine.tool_calls.context import CallResult
 from dialog_engine.tool_calls.ports import ApprovalStore, ToolCalls, ToolSource
 from dialog_engine.tool_calls.questions import ApprovalState, Asked, Decision, Given, Question
 from dialog_engine.tool_calls.steps import Steps
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import ToolCallRequested
 
 log = logging.getLogger(__name__)

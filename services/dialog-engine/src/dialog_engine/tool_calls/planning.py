@@ -13,7 +13,7 @@ from dialog_engine.tool_calls import gateway, gateway_entry
 from dialog_engine.tool_calls.arguments import MAX_COMPLAINT, complaints, read_arguments
 from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.signatures import signature
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
 
@@ -51,15 +51,15 @@ def plan(call: ToolCall, source: ToolSource) -> Runnable | Unrunnable:
 
 
 def _through_gateway(call: ToolCall, source: ToolSource) -> Runnable | Unrunnable:
-    catalogue = source.tools()
-    if not catalogue and isinstance(why := source.find(call.name), ToolError):
+    catalog = source.tools()
+    if not catalog and isinstance(why := source.find(call.name), ToolError):
         return Unrunnable(call, ToolOutcome(CallState.FAILED, error=why))
     arguments = read_arguments(call.arguments)
     if isinstance(arguments, str):
         return invalid(call, arguments)
     if complaint := check(gateway_entry.INPUT, arguments):
         return invalid(call, f"{complaint}. {gateway_entry.SHAPE}")
-    meant = gateway.resolve(arguments, catalogue)
+    meant = gateway.resolve(arguments, catalog)
     if isinstance(meant, ToolOutcome):
         return Unrunnable(call, meant, None if meant.error else gateway_entry.INPUT)
     call = replace(call, tool=meant.tool.name)

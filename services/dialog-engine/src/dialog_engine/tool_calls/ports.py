@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from dialog_engine.model import AssistantMessage, CallUpdate, ChatEvent, ChatRequest, ToolCall, Turn, Usage
 from dialog_engine.tool_calls.questions import ApprovalState, Asked, Decision, Question
 from dialog_engine.tool_calls.texts import WholeResult
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolError, ToolOutcome
 

@@ -16,7 +16,7 @@ from dialog_engine.model import ChatEvent, ChatRequest, Message, ToolMessage
 from dialog_engine.tool_calls import tool_search
 from dialog_engine.tool_calls.directory import Refused, ServerView, ToolDirectory
 from dialog_engine.tool_calls.ports import StreamChat
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import ToolError
 
 log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class OfferedTools(ToolDirectory):
         return self._directory.find(name)
 
     def _seen(self, view: ServerView) -> ServerView:
-        tools = view.catalogue.tools
+        tools = view.catalog.tools
         refused = tuple(
             Refused(tool.tool, model, reason)
             for tool in tools
@@ -153,4 +153,4 @@ class OfferedTools(ToolDirectory):
         if not refused:
             return view
         kept = tuple(tool for tool in tools if not self._quarantine.by_all(tool))
-        return replace(view, catalogue=msgspec.structs.replace(view.catalogue, tools=kept), refused=refused)
+        return replace(view, catalog=msgspec.structs.replace(view.catalog, tools=kept), refused=refused)

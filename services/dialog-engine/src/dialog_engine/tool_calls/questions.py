@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dialog_engine.model import ApprovalStatus, ToolCall
-from plugins_contract.catalogue import ApprovalPolicy
+from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
 

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Self, cast
 
 from dialog_engine.tool_calls.slices import Slices
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 
 _K1, _B = 1.2, 0.75
 _NAME, _TITLE, _REST = 4, 2, 1
@@ -27,7 +27,7 @@ def words(text: str) -> list[str]:
 
 
 class Ranking:
-    """The tools of one catalogue, ready to be searched."""
+    """The tools of one catalog, ready to be searched."""
 
     def __init__(self) -> None:
         self._tools: list[ToolEntry] = []

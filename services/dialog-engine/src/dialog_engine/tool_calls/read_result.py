@@ -7,7 +7,7 @@ from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
 from dialog_engine.tool_calls.pages import NOTES, found, page
 from dialog_engine.tool_calls.results import ResultStore
 from dialog_engine.tool_calls.texts import READ_RESULT, result_id
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 
 MAX_SENTENCE = 120
 """Characters of a description."""

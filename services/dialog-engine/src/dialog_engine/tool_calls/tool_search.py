@@ -1,4 +1,4 @@
-"""`tool_search {query}`: finds tools of the catalogue for a model that is not offered all of them."""
+"""`tool_search {query}`: finds tools of the catalog for a model that is not offered all of them."""
 
 import asyncio
 import re
@@ -14,7 +14,7 @@ from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
 from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.ranking import Ranking
 from dialog_engine.tool_calls.slices import in_slices
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import CallState, TextBlock, ToolError, ToolOutcome
 
 NAME = "tool_search"
@@ -55,9 +55,9 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     note: str = ""
 
 
-def entry(catalogue: Sequence[ToolEntry]) -> ToolEntry:
+def entry(catalog: Sequence[ToolEntry]) -> ToolEntry:
     """What the model is offered: it says what there is to be found."""
-    servers = [f"{server} ({len(tools)})" for server, tools in by_server(catalogue).items()]
+    servers = [f"{server} ({len(tools)})" for server, tools in by_server(catalog).items()]
     more = f" and {len(servers) - MAX_SERVERS} more" if len(servers) > MAX_SERVERS else ""
     return local_entry(
         NAME, f"{_ABOUT} Servers and their number of tools: {', '.join(servers[:MAX_SERVERS])}{more}.", _INPUT
@@ -89,11 +89,11 @@ def without(content: str, names: Collection[str]) -> str:
     return msgspec.json.encode(Answer(kept, told.note or ("" if kept else _NONE_LEFT))).decode() + gap + note
 
 
-def answer(ranking: Ranking, catalogue: Sequence[ToolEntry], query: str, limit: int) -> Answer:
+def answer(ranking: Ranking, catalog: Sequence[ToolEntry], query: str, limit: int) -> Answer:
     """The tools that fit the query best."""
     best = ranking.best(query, limit)
     if not best:
-        servers = ", ".join([*by_server(catalogue)][:MAX_SERVERS])
+        servers = ", ".join([*by_server(catalog)][:MAX_SERVERS])
         return Answer((), f"No tool has to do with that. Use other words, or the name of a server: {servers}.")
     told: list[Found] = []
     left = ANSWER_TOKENS
@@ -116,16 +116,16 @@ class ToolSearch(LocalTool):
         return local_entry(NAME, _ABOUT, _INPUT)
 
     async def answer(self, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
-        catalogue = self._source.tools()
-        if not catalogue and isinstance(why := self._source.find(NAME), ToolError):
+        catalog = self._source.tools()
+        if not catalog and isinstance(why := self._source.find(NAME), ToolError):
             return ToolOutcome(CallState.FAILED, error=why)
-        ranking = await self._ranking(catalogue)
-        found = answer(ranking, catalogue, arguments["query"], arguments.get("limit", DEFAULT_LIMIT))
+        ranking = await self._ranking(catalog)
+        found = answer(ranking, catalog, arguments["query"], arguments.get("limit", DEFAULT_LIMIT))
         return ToolOutcome(CallState.SUCCEEDED, (TextBlock(msgspec.json.encode(found).decode()),))
 
-    async def _ranking(self, catalogue: tuple[ToolEntry, ...]) -> Ranking:
-        """That of the last search, while the catalogue is the same."""
+    async def _ranking(self, catalog: tuple[ToolEntry, ...]) -> Ranking:
+        """That of the last search, while the catalog is the same."""
         async with self._indexing:
-            if self._last is None or self._last[0] != catalogue:
-                self._last = catalogue, await in_slices(Ranking.of(catalogue))
+            if self._last is None or self._last[0] != catalog:
+                self._last = catalog, await in_slices(Ranking.of(catalog))
             return self._last[1]

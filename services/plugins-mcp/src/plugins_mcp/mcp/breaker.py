@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from plugins_contract.catalogue import BreakerState
+from plugins_contract.catalog import BreakerState
 
 
 @dataclass(frozen=True, slots=True)

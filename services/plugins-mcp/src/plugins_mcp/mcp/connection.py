@@ -14,7 +14,7 @@ from mcp.types import METHOD_NOT_FOUND, RequestParamsMeta
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from plugins_contract.catalogue import Quarantined
+from plugins_contract.catalog import Quarantined
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp.calls import Answered, CallResult
 from plugins_mcp.mcp.flight import Flight, flying

@@ -1,4 +1,4 @@
-"""What a server offers, as the catalogue says it: names, execution classes, and what is left out and why. Pure."""
+"""What a server offers, as the catalog says it: names, execution classes, and what is left out and why. Pure."""
 
 import json
 from collections import Counter
@@ -11,12 +11,12 @@ from jsonschema import Draft202012Validator, SchemaError
 from mcp import types as sdk
 from pydantic import ValidationError
 
-from plugins_contract.catalogue import (
+from plugins_contract.catalog import (
     ApprovalPolicy,
     PromptEntry,
     Quarantined,
     ResourceEntry,
-    ServerCatalogue,
+    ServerCatalog,
     ToolEntry,
 )
 from plugins_contract.messages import ExecutionClass
@@ -64,8 +64,8 @@ def set_aside_malformed(result: dict[str, Any]) -> list[Quarantined]:
     return aside
 
 
-def to_catalogue(spec: ServerSpec, offers: Offers) -> ServerCatalogue:
-    """What the server offers to models; equal offers give equal catalogues."""
+def to_catalog(spec: ServerSpec, offers: Offers) -> ServerCatalog:
+    """What the server offers to models; equal offers give equal catalogs."""
     entries: list[ToolEntry] = []
     quarantined = list(offers.malformed)
     times = Counter(tool.name for tool in offers.tools)
@@ -76,7 +76,7 @@ def to_catalogue(spec: ServerSpec, offers: Offers) -> ServerCatalogue:
             quarantined.append(Quarantined(tool=tool.name, reason=reason))
         else:
             entries.append(_entry(spec, tool))
-    return ServerCatalogue(
+    return ServerCatalog(
         server=spec.name,
         title=(offers.info.title or offers.info.name) if offers.info else None,
         version=offers.info.version if offers.info else None,

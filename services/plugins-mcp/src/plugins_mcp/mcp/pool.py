@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from plugins_contract.catalogue import BreakerState, ServerCatalogue, ServerState
+from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState
 from plugins_mcp.mcp.pace import Pace
 from plugins_mcp.mcp.server import McpServer
 from plugins_mcp.mcp.spec import BrokenServer, ServerSpec
@@ -47,7 +47,7 @@ class McpServers:
         changed: Callable[[str], None] = lambda server: None,
         pace: Pace | None = None,
     ) -> None:
-        """`changed` is called with a server's name after its state or its catalogue changed; it must not block."""
+        """`changed` is called with a server's name after its state or its catalog changed; it must not block."""
         self._servers = {spec.name: McpServer(spec, changed=changed, pace=pace) for spec in specs}
         self._broken = {server.name: server for server in broken}
         self._stopping = asyncio.Event()
@@ -74,9 +74,9 @@ class McpServers:
         """The server of that name, or None when it is not configured or not usable."""
         return self._servers.get(server)
 
-    def catalogues(self) -> Mapping[str, ServerCatalogue]:
+    def catalogs(self) -> Mapping[str, ServerCatalog]:
         """What each server that was ever connected offers, by its name."""
-        return {name: server.catalogue for name, server in self._servers.items() if server.catalogue is not None}
+        return {name: server.catalog for name, server in self._servers.items() if server.catalog is not None}
 
     def health(self) -> Mapping[str, ServerHealth]:
         """Every configured server, the broken and disabled ones included."""

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from plugins_contract.catalogue import BreakerState, ServerState
+from plugins_contract.catalog import BreakerState, ServerState
 from plugins_mcp.mcp.breaker import Breaker, Permit
 from plugins_mcp.mcp.calls import CallResult, Failing, Healthy, NotSent, evidence
 from plugins_mcp.mcp.connection import Connection

@@ -9,7 +9,7 @@ from typing import Any
 from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED
 
-from plugins_contract.catalogue import ServerCatalogue, ServerState
+from plugins_contract.catalog import ServerCatalog, ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp.breaker import Breaker
@@ -17,7 +17,7 @@ from plugins_mcp.mcp.calls import Answered, CallResult, NotSent, Rejected, Timed
 from plugins_mcp.mcp.connection import Connection
 from plugins_mcp.mcp.failures import describe, expected, leaves
 from plugins_mcp.mcp.flight import Flight
-from plugins_mcp.mcp.listing import Offers, to_catalogue
+from plugins_mcp.mcp.listing import Offers, to_catalog
 from plugins_mcp.mcp.pace import Pace
 from plugins_mcp.mcp.reach import Reach
 from plugins_mcp.mcp.spec import ServerSpec, Stdio
@@ -30,17 +30,17 @@ log = logging.getLogger(__name__)
 class McpServer:
     """A connection that is kept up. `run` is its owner: the only task that opens and closes the connection.
 
-    `catalogue` is what the server offered last, also while it is away. `generation` counts its connections. `breaker`
+    `catalog` is what the server offered last, also while it is away. `generation` counts its connections. `breaker`
     says whether calls go to it and when its owner tries again.
     """
 
     def __init__(
         self, spec: ServerSpec, *, changed: Callable[[str], None] = lambda server: None, pace: Pace | None = None
     ) -> None:
-        """`changed` is called with the server's name after its state or its catalogue changed; it must not block."""
+        """`changed` is called with the server's name after its state or its catalog changed; it must not block."""
         self.spec = spec
         self.generation = 0
-        self.catalogue: ServerCatalogue | None = None
+        self.catalog: ServerCatalog | None = None
         self.tried = asyncio.Event()
         """Set once the server was connected or has failed for the first time."""
         self._pace = pace or Pace()
@@ -209,6 +209,6 @@ class McpServer:
         new = offers != self._offers
         if new:
             # To check a thousand schemas takes seconds, in which a loop that stood still would lose its leases.
-            self.catalogue = await asyncio.to_thread(to_catalogue, self.spec, offers)
+            self.catalog = await asyncio.to_thread(to_catalog, self.spec, offers)
             self._offers = offers
         self._reach.reached(news=new)

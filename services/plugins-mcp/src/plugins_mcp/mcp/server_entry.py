@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from plugins_contract.catalogue import ApprovalPolicy
+from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import ExecutionClass
 from plugins_mcp.mcp.fields import (
     FieldError,

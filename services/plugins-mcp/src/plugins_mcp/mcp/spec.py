@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from plugins_contract.catalogue import ApprovalPolicy
+from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import ExecutionClass
 
 

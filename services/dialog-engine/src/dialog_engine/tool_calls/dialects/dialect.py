@@ -8,7 +8,7 @@ import msgspec
 
 from dialog_engine.model import ToolCall, ToolMessage
 from dialog_engine.tool_calls.parsers.reply import Grammar
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 
 
 @dataclass(frozen=True, slots=True)

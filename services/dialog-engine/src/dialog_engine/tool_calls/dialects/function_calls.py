@@ -10,7 +10,7 @@ from dialog_engine.tool_calls.dialects.dialect import Dialect, defused, in_tags,
 from dialog_engine.tool_calls.parsers.function_calls import CLOSER, FunctionCallsGrammar
 from dialog_engine.tool_calls.parsers.json_text import as_object
 from dialog_engine.tool_calls.parsers.values import with_layout
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 
 _DESCRIPTION = """\
 You can use tools. To use one, end your message with a block of exactly this form:

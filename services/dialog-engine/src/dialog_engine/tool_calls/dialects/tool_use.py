@@ -6,7 +6,7 @@ from dialog_engine.model import ToolCall, ToolMessage
 from dialog_engine.tool_calls.dialects.dialect import Dialect, defused, in_tags, listed
 from dialog_engine.tool_calls.parsers.json_text import as_object
 from dialog_engine.tool_calls.parsers.tool_use import CLOSER, ToolUseGrammar
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 
 _DESCRIPTION = """\
 You can use tools. To use one, end your message with a block of exactly this form:

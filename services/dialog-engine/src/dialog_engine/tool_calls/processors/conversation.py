@@ -23,7 +23,7 @@ from dialog_engine.tool_calls.exposure import Exposure
 from dialog_engine.tool_calls.normalise import normalise, within_sight
 from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.repeats import LAST_NOTE, last_answer, noted, with_last_note
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.ids import new_id
 
 # Step 1, once: the conversation as the model is to see it.
@@ -46,7 +46,7 @@ class ConversationEntry:
 
 
 class ToolPreparation:
-    """Offers the tools of the published catalogue, as the exposure has it, and the engine's own."""
+    """Offers the tools of the published catalog, as the exposure has it, and the engine's own."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class ToolPreparation:
         self._reader = reader
 
     async def process(self, ctx: TurnContext) -> TurnContext:
-        """Sets the tools. The catalogue stays the same for the whole turn, so that a model never loses a tool between
+        """Sets the tools. The catalog stays the same for the whole turn, so that a model never loses a tool between
         rounds; it may find more of them."""
-        catalogue = self._source.tools() if ctx.catalogue is None else ctx.catalogue
-        await self._exposure.prepare(catalogue)
-        tools = self._exposure.offered(catalogue, ctx.messages, self._own, self._reader)
-        return replace(ctx, catalogue=catalogue, tools=tools)
+        catalog = self._source.tools() if ctx.catalog is None else ctx.catalog
+        await self._exposure.prepare(catalog)
+        tools = self._exposure.offered(catalog, ctx.messages, self._own, self._reader)
+        return replace(ctx, catalog=catalog, tools=tools)
 
 
 # Step 3, each round: ask the model; the user reads along.

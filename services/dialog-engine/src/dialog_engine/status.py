@@ -21,7 +21,7 @@ from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.directory import ServerView, ToolDirectory
 from dialog_engine.tool_calls.pending_approvals import PendingApprovals
 from plugins_contract.backlog import read_backlog
-from plugins_contract.catalogue import ServerState
+from plugins_contract.catalog import ServerState
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import GROUP, Keys
 
@@ -59,7 +59,7 @@ class StartGate:
 
 
 @dataclass(frozen=True, slots=True)
-class Readings:
+class EngineStatus:
     """Reads the parts of one engine. `has_workers` says whether it needs any: without MCP it does not."""
 
     database: Database
@@ -92,7 +92,7 @@ class Readings:
             "workers": workers,
             "tools": len(self.tools.tools()),
             "serversNotReady": {
-                each.catalogue.server: each.state for each in servers if each.state is not ServerState.READY
+                each.catalog.server: each.state for each in servers if each.state is not ServerState.READY
             },
             "outbox": {"waiting": waiting, "oldestMs": oldest_ms},
         }

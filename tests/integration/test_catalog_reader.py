@@ -1,4 +1,4 @@
-"""The catalogue as the engine sees it: always the last good copy."""
+"""The catalog as the engine sees it: always the last good copy."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from dialog_engine.http.views import server, timestamp
-from dialog_engine.streams.catalogue import CatalogueReader, DisabledTools
+from dialog_engine.streams.catalog import CatalogReader, DisabledTools
 from dialog_engine.streams.watch import RedisWatch
 from plugins_contract.announcements import LISTEN_SECONDS
-from plugins_contract.catalogue import (
+from plugins_contract.catalog import (
     HEARTBEAT_SECONDS,
     HEARTBEAT_STALE_MS,
     BreakerState,
-    ServerCatalogue,
+    ServerCatalog,
     ServerHeartbeat,
     ServerState,
     ToolEntry,
@@ -41,7 +41,7 @@ class Hall:
         self.redis: Any = command_client(url)
         self.announcements = blocking_client(url, block_seconds=LISTEN_SECONDS)
         self.clock = RedisClock()
-        self.reader = CatalogueReader(self.redis, self.announcements, self.keys, self.clock)
+        self.reader = CatalogReader(self.redis, self.announcements, self.keys, self.clock)
 
     async def publish(
         self,
@@ -54,13 +54,13 @@ class Hall:
     ) -> None:
         entries = tuple(ToolEntry(name=f"{server}__{t}", server=server, tool=t, input_schema={}) for t in tools)
         beat = ServerHeartbeat(state=state, at=self.clock.now_ms() - age_ms, error=error)
-        await self.put(server, msgspec.json.encode(ServerCatalogue(server=server, tools=entries)), beat, worker)
+        await self.put(server, msgspec.json.encode(ServerCatalog(server=server, tools=entries)), beat, worker)
 
-    async def put(self, server: str, catalogue: bytes, beat: ServerHeartbeat, worker: str = "w") -> None:
-        await self.redis.sadd(self.keys.catalogue, server)
-        fields = {"catalogue": catalogue, f"worker:{worker}": msgspec.json.encode(beat)}
-        await self.redis.hset(self.keys.catalogue_of(server), mapping=fields)
-        await self.redis.expire(self.keys.catalogue_of(server), 60)
+    async def put(self, server: str, catalog: bytes, beat: ServerHeartbeat, worker: str = "w") -> None:
+        await self.redis.sadd(self.keys.catalog, server)
+        fields = {"catalog": catalog, f"worker:{worker}": msgspec.json.encode(beat)}
+        await self.redis.hset(self.keys.catalog_of(server), mapping=fields)
+        await self.redis.expire(self.keys.catalog_of(server), 60)
 
     def names(self) -> list[str]:
         return [tool.name for tool in self.reader.tools()]
@@ -76,7 +76,7 @@ async def hall(redis_url: str) -> AsyncGenerator[Hall]:
         yield hall
 
 
-async def test_tools_stay_on_offer_while_redis_has_lost_the_catalogue(hall: Hall) -> None:
+async def test_tools_stay_on_offer_while_redis_has_lost_the_catalog(hall: Hall) -> None:
     await hall.publish("time", "now")
     await hall.reader.refresh()
     await hall.redis.flushall()
@@ -102,7 +102,7 @@ async def test_a_change_that_is_announced_is_seen_at_once(hall: Hall) -> None:
         assert await listening()
         await wait_until(heard)
         await hall.publish("demo", "add")
-        await hall.redis.publish(hall.keys.control, b'{"kind":"catalogue"}')
+        await hall.redis.publish(hall.keys.control, b'{"kind":"catalog"}')
         await wait_until(hall.names, HEARTBEAT_SECONDS / 2)
     assert hall.names() == ["demo__add"]
     found = hall.reader.find("demo__add")
@@ -146,7 +146,7 @@ async def test_a_server_is_ready_as_long_as_one_worker_says_so(hall: Hall) -> No
 async def test_when_a_server_in_trouble_is_tried_again_is_known(hall: Hall) -> None:
     at = hall.clock.now_ms()
     beat = ServerHeartbeat(state=ServerState.FAILED, at=at, error="503", breaker=BreakerState.OPEN, retry_at=at + 4000)
-    await hall.put("demo", msgspec.json.encode(ServerCatalogue(server="demo")), beat)
+    await hall.put("demo", msgspec.json.encode(ServerCatalog(server="demo")), beat)
     await hall.reader.refresh()
     (view,) = hall.reader.servers
     assert (view.breaker, view.retry_at) == (BreakerState.OPEN, at + 4000)
@@ -178,11 +178,11 @@ async def test_an_entry_that_cannot_be_read_is_left_out_alone(hall: Hall, how: s
         case "json":
             await hall.put("bad", b"{]", now)
         case "type":
-            await hall.redis.sadd(hall.keys.catalogue, "bad")
-            await hall.redis.set(hall.keys.catalogue_of("bad"), "somebody else's", ex=60)
+            await hall.redis.sadd(hall.keys.catalog, "bad")
+            await hall.redis.set(hall.keys.catalog_of("bad"), "somebody else's", ex=60)
         case _:
             await hall.publish("bad", "add")
-            await hall.redis.hset(hall.keys.catalogue_of("bad"), "worker:new", b'{"state":"unheard of","at":1}')
+            await hall.redis.hset(hall.keys.catalog_of("bad"), "worker:new", b'{"state":"unheard of","at":1}')
     await hall.reader.look()
     assert hall.names() == ["good__add"]
 

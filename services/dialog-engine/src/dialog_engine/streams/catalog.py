@@ -11,10 +11,10 @@ from redis.exceptions import ResponseError
 from dialog_engine.tool_calls.directory import ServerView, ToolDirectory
 from dialog_engine.tool_calls.nearest import instead
 from plugins_contract.announcements import announcements
-from plugins_contract.catalogue import (
+from plugins_contract.catalog import (
     HEARTBEAT_SECONDS,
     HEARTBEAT_STALE_MS,
-    ServerCatalogue,
+    ServerCatalog,
     ServerHeartbeat,
     ServerState,
     ToolEntry,
@@ -28,8 +28,8 @@ from plugins_contract.outcomes import ToolError
 log = logging.getLogger(__name__)
 
 
-class CatalogueReader(ToolDirectory):
-    """Keeps a copy of the catalogue. While Redis or all workers are away the last copy stands: calls wait for them."""
+class CatalogReader(ToolDirectory):
+    """Keeps a copy of the catalog. While Redis or all workers are away the last copy stands: calls wait for them."""
 
     def __init__(self, redis: Redis, announcements: Redis, keys: Keys, clock: Clock) -> None:
         self._redis = redis
@@ -60,25 +60,25 @@ class CatalogueReader(ToolDirectory):
         return ToolError(ErrorCode.TOOL_NOT_FOUND, f"there is no tool {name[:100]!r}. {there}")
 
     async def run(self) -> None:
-        """Follow the catalogue, for ever: at every change that is announced, and every few seconds without."""
+        """Follow the catalog, for ever: at every change that is announced, and every few seconds without."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._listen(), name="catalogue announcements")
-            tasks.create_task(self._refresh_often(), name="catalogue")
+            tasks.create_task(self._listen(), name="catalog announcements")
+            tasks.create_task(self._refresh_often(), name="catalog")
 
     async def look(self) -> None:
-        """Read the catalogue now; what is in the way is logged, and the last copy stands."""
+        """Read the catalog now; what is in the way is logged, and the last copy stands."""
         try:
             await self.refresh()
         except Exception as error:
             if not is_outage(error):
-                log.exception("the catalogue cannot be read")
+                log.exception("the catalog cannot be read")
 
     async def refresh(self) -> None:
-        """Read the catalogue now. An entry that this release cannot read is left out. Raises what redis raises."""
+        """Read the catalog now. An entry that this release cannot read is left out. Raises what redis raises."""
         stored = await self._stored()
         if not stored:
             # Redis has lost it. Workers put it back with their next heartbeat, and what they offer stays on offer.
-            self._servers = tuple(_unreported(view.catalogue) for view in self._servers)
+            self._servers = tuple(_unreported(view.catalog) for view in self._servers)
             return
         views: list[ServerView] = []
         for name, fields in stored.items():
@@ -90,13 +90,13 @@ class CatalogueReader(ToolDirectory):
             except (msgspec.DecodeError, ResponseError) as error:
                 if is_outage(error):
                     raise
-                log.error("the catalogue entry of server %r is left out: %s", name, error)  # noqa: TRY400 -- said it all
+                log.error("the catalog entry of server %r is left out: %s", name, error)  # noqa: TRY400 -- said it all
         if any(view.workers for view in views):
             # Workers report, and this one is not in their configuration any more.
             views = [view for view in views if view.workers]
         self._servers = tuple(views)
         self._tools = {
-            tool.name: tool for view in views if view.state is not ServerState.DISABLED for tool in view.catalogue.tools
+            tool.name: tool for view in views if view.state is not ServerState.DISABLED for tool in view.catalog.tools
         }
 
     async def _stored(self) -> dict[str, dict[bytes, bytes] | Exception]:
@@ -107,9 +107,9 @@ class CatalogueReader(ToolDirectory):
         names = self._names
         while True:
             pipeline = self._redis.pipeline(transaction=True)
-            pipeline.smembers(self._keys.catalogue)
+            pipeline.smembers(self._keys.catalog)
             for name in names:
-                pipeline.hgetall(self._keys.catalogue_of(name))
+                pipeline.hgetall(self._keys.catalog_of(name))
             members, *hashes = await pipeline.execute(raise_on_error=False)
             if isinstance(members, Exception):
                 raise members
@@ -119,18 +119,18 @@ class CatalogueReader(ToolDirectory):
                 return dict(zip(names, hashes, strict=True))
 
     def _view(self, fields: dict[bytes, bytes]) -> ServerView | None:
-        if b"catalogue" not in fields:
+        if b"catalog" not in fields:
             return None
         reports = (value for key, value in fields.items() if key.startswith(b"worker:"))
         oldest = self._clock.now_ms() - HEARTBEAT_STALE_MS
         beats = [beat for value in reports if (beat := _heartbeat(value)).at > oldest]
-        catalogue = msgspec.json.decode(fields[b"catalogue"], type=ServerCatalogue)
+        catalog = msgspec.json.decode(fields[b"catalog"], type=ServerCatalog)
         # The best that any worker knows, and of equals the latest.
         known = (ServerState.READY, ServerState.FAILED)
         best = max(beats, key=lambda beat: (*(beat.state is state for state in known), beat.at), default=None)
         if best is None:
-            return _unreported(catalogue)
-        return ServerView(catalogue, best.state, best.error, len(beats), best.breaker, best.retry_at)
+            return _unreported(catalog)
+        return ServerView(catalog, best.state, best.error, len(beats), best.breaker, best.retry_at)
 
     async def _refresh_often(self) -> None:
         while True:
@@ -147,11 +147,11 @@ class CatalogueReader(ToolDirectory):
             try:
                 async with aclosing(announcements(self._announcements, self._keys.control)) as heard:
                     async for data in heard:
-                        if data is None or b'"catalogue"' in data:
+                        if data is None or b'"catalog"' in data:
                             self._changed.set()
             except Exception as error:
                 if not is_outage(error):
-                    log.exception("catalogue announcements cannot be heard")
+                    log.exception("catalog announcements cannot be heard")
                 await asyncio.sleep(1.0)
 
 
@@ -173,8 +173,8 @@ class DisabledTools(ToolDirectory):
         return ToolError(ErrorCode.DISABLED, "tools are switched off here (ENABLE_MCP=false)")
 
 
-def _unreported(catalogue: ServerCatalogue) -> ServerView:
-    return ServerView(catalogue, ServerState.FAILED, "no worker reports", 0)
+def _unreported(catalog: ServerCatalog) -> ServerView:
+    return ServerView(catalog, ServerState.FAILED, "no worker reports", 0)
 
 
 def _heartbeat(data: bytes) -> ServerHeartbeat:

@@ -89,7 +89,7 @@ class PromptEntry(_Wire, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()
 
 
-class ServerCatalogue(_Wire, frozen=True, kw_only=True):
+class ServerCatalog(_Wire, frozen=True, kw_only=True):
     """All that one MCP server offers."""
 
     server: str

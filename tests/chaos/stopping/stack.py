@@ -22,7 +22,7 @@ ENV = {"LOG_LEVEL": "WARNING", "MCP_REQUEST_TIMEOUT_MS": "60000"}
 
 
 @dataclass
-class Stage(Stack):
+class StoppingStack(Stack):
     """Engines "one" and "two" are replicas beside the stack's own, which does not run."""
 
     legacy_port: int = field(default_factory=free_port)
@@ -60,21 +60,21 @@ class Stage(Stack):
 
 
 @contextmanager
-def running_stage(folder: Path, source: str) -> Generator[tuple[Stage, Replica, Replica]]:
+def running_stage(folder: Path, source: str) -> Generator[tuple[StoppingStack, Replica, Replica]]:
     """It runs for as long as the block. `source` is put in front of the installed services."""
     path = {"PYTHONPATH": f"{source}{os.pathsep}{ROOT}"} if source else {}
-    stage = Stage(folder, engine_env={**ENV, **path}, worker_env=path, database="postgres")
+    stack = StoppingStack(folder, engine_env={**ENV, **path}, worker_env=path, database="postgres")
     try:
-        stage.start_store()
-        stage.redis.start()
-        stage.start_model()
-        stage.start_demo()
-        for port in (stage.model_port, stage.demo_port, stage.legacy_port):
+        stack.start_store()
+        stack.redis.start()
+        stack.start_model()
+        stack.start_demo()
+        for port in (stack.model_port, stack.demo_port, stack.legacy_port):
             wait_until_blocking(lambda port=port: accepts(port), START_SECONDS, what="the model and the MCP server")
-        stage.start_worker()
-        with closing(Replica(stage, "one")) as one, closing(Replica(stage, "two")) as two:
+        stack.start_worker()
+        with closing(Replica(stack, "one")) as one, closing(Replica(stack, "two")) as two:
             for replica in (one, two):
                 replica.wait_for_tools()
-            yield stage, one, two
+            yield stack, one, two
     finally:
-        stage.close()
+        stack.close()

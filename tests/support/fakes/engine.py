@@ -1,4 +1,4 @@
-"""The whole core among its twins, and how to read what it tells."""
+"""The whole core among its fakes, and how to read what it tells."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -26,21 +26,21 @@ from dialog_engine.tool_calls.questions import Decision, Given
 from dialog_engine.tool_calls.read_result import ReadResult
 from dialog_engine.tool_calls.rounds import RESULT_MAX_CHARS, Rounds
 from plugins_contract.clock import RedisClock
-from tests.support.twins.logs import MemoryLog, MemoryLogs
-from tests.support.twins.stores import MemoryStore, NoOthers
-from tests.support.twins.workshop import Shelf, Workshop
+from tests.support.fakes.logs import MemoryLog, MemoryLogs
+from tests.support.fakes.stores import MemoryStore, NoOthers
+from tests.support.fakes.worker import FakeCatalog, FakeWorker
 from tests.support.waiting import wait_until
 
 
-class Stage:
-    """The core of an engine among twins. `crash` and `restart` give it another life with the same world around it."""
+class FakeEngine:
+    """The core of an engine among fakes. `crash` and `restart` give it another life with the same world around it."""
 
     def __init__(
         self,
         model: StreamChat,
         *,
         tools: ToolSource | None = None,
-        workshop: Workshop | None = None,
+        worker: FakeWorker | None = None,
         store: MemoryStore | None = None,
         max_rounds: int = 5,
         system_prompt: str = "",
@@ -50,8 +50,8 @@ class Stage:
         result_max_chars: int = RESULT_MAX_CHARS,
     ) -> None:
         self.model = model
-        self.tools = tools or Shelf()
-        self.workshop = workshop or Workshop()
+        self.tools = tools or FakeCatalog()
+        self.worker = worker or FakeWorker()
         self.store = store or MemoryStore()
         self.logs = MemoryLogs()
         self.clock = RedisClock()
@@ -64,14 +64,14 @@ class Stage:
         self._result_max_chars = result_max_chars
         self.turns = self._engine()
 
-    async def __aenter__(self) -> "Stage":
+    async def __aenter__(self) -> "FakeEngine":
         self._looking = asyncio.create_task(self._look(), name="pending approvals")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._looking.cancel()
         await self.turns.close(0)
-        await self.workshop.close()
+        await self.worker.close()
 
     async def turn(self, text: str, session_id: str | None = None, *, subject: str = "someone") -> list[TurnEvent]:
         """A whole turn: everything the user saw."""
@@ -119,12 +119,12 @@ class Stage:
         self.pending = PendingApprovals(
             self.store,
             self.tools,
-            self.workshop,
+            self.worker,
             now_ms=self.clock.now_ms,
             timeout_seconds=self._approval_seconds,
             note=self.decided.append,
         )
-        rounds = Rounds(self.store, self.workshop, self.pending, self._result_max_chars)
+        rounds = Rounds(self.store, self.worker, self.pending, self._result_max_chars)
         pipeline = standard_pipeline(
             source=self.tools,
             rounds=rounds,

@@ -16,7 +16,7 @@ from dialog_engine.model import (
     Turn,
 )
 from dialog_engine.tool_calls.ports import ToolCalls, ToolSource
-from plugins_contract.catalogue import ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallState, TextBlock, ToolError, ToolOutcome
@@ -28,7 +28,7 @@ def tool(name: str, schema: dict[str, Any] | None = None, **fields: Any) -> Tool
     return ToolEntry(name=name, server=server, tool=own, input_schema=schema or {"type": "object"}, **fields)
 
 
-class Shelf(ToolSource):
+class FakeCatalog(ToolSource):
     """A ToolSource with these tools."""
 
     def __init__(self, *tools: ToolEntry) -> None:
@@ -85,7 +85,7 @@ class _Job:
     tell: Callable[[CallUpdate], None] | None = None
 
 
-class Workshop(ToolCalls):
+class FakeWorker(ToolCalls):
     """ToolCalls whose worker is here: it outlives the engines of a test, as Redis and the workers do.
 
     `executed` lists the correlation ids of all executions. Until it is `staffed` nothing begins; `deaf` workers, and
