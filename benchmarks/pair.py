@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Self
 
 from deploy.local.ports import free_port
-from dialog_engine.chat.facts import DEFAULT_ROUTES
+from dialog_engine.calls.blocked_calls import BlockedCalls
+from dialog_engine.calls.executor import CallExecutor
+from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.catalog import CatalogReader
+from dialog_engine.chat.outbox import DEFAULT_ROUTES
 from dialog_engine.model import AssistantMessage, CallAnswered, ToolCall, Turn
+from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
-from dialog_engine.streams.catalog import CatalogReader
-from dialog_engine.streams.executor import CallExecutor
-from dialog_engine.streams.holdups import Holdups
-from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
-from dialog_engine.streams.relay import Relay
 from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.watch import RedisWatch
 from plugins_contract.announcements import LISTEN_SECONDS
@@ -152,7 +152,7 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
         outbox = SqlOutbox(database, this_engine)
         watch = RedisWatch(redis, clock)
         catalog = CatalogReader(redis, announcements, keys, clock)
-        holdups = Holdups(watch, catalog)
+        blocked = BlockedCalls(watch, catalog)
         relay = Relay(
             outbox,
             redis,
@@ -173,9 +173,9 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
             begun=relay.begun,
             unmarked=relay.unmarked,
         )
-        executor = CallExecutor(ledger, waiting, mailbox, holdups, keys, clock, default_timeout_ms=TIMEOUT_MS)
+        executor = CallExecutor(ledger, waiting, mailbox, blocked, keys, clock, default_timeout_ms=TIMEOUT_MS)
         await watch.ask()
-        async with _running(watch.run, mailbox.run, relay.run, catalog.run, holdups.run):
+        async with _running(watch.run, mailbox.run, relay.run, catalog.run, blocked.run):
             calls, turns = SqlCalls(database, this_engine, relay.offer), SqlTurns(database, this_engine, relay.offer)
             yield Parts(calls, turns, executor, mailbox, catalog, watch)
 

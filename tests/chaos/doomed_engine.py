@@ -17,15 +17,15 @@ from dialog_engine.chat.events import DONE, encode
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.chat.service import ChatService
+from dialog_engine.event_log.stored_logs import LogStore
 from dialog_engine.llm.openai_client import OpenAIChatClient
 from dialog_engine.main import main
 from dialog_engine.model import ChatRequest, LLMEvent, TextDelta, ToolMessage, TurnEvent
+from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import PostgresDatabase
 from dialog_engine.storage.sqlite import SqliteDatabase
-from dialog_engine.streams.log_store import LogStore
-from dialog_engine.streams.relay import Relay
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 

@@ -143,7 +143,7 @@ SABOTAGES = {
     "the rounds and results of a turn are not fenced": Sabotage(
         "engines_stopped",
         ("twice: its messages are", "fence: a write of an engine that was passed over was taken"),
-        (Cut(f"{ENGINE}/storage/fencing.py", "        raise TurnFencedError(turn.turn_id)", "        pass"),),
+        (Cut(f"{ENGINE}/storage/database.py", "        raise TurnFencedError(turn.turn_id)", "        pass"),),
     ),
     "the end of a turn is not fenced": Sabotage(
         "engines_stopped",
@@ -159,7 +159,7 @@ SABOTAGES = {
     "the mailbox is not swept": Sabotage(
         "doubled",
         ("latency: an answer whose doorbell was lost",),
-        (Cut(f"{ENGINE}/streams/mailbox.py", "late or self._calls.quiet_for(QUIET_SECONDS)", "()"),),
+        (Cut(f"{ENGINE}/calls/mailbox.py", "late or self._calls.quiet_for(QUIET_SECONDS)", "()"),),
     ),
     "a second entry of a call is a call": Sabotage(
         "doubled",

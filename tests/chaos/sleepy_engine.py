@@ -23,7 +23,7 @@ from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.errors import TurnFencedError
 from dialog_engine.main import main
 from dialog_engine.model import Turn
-from dialog_engine.storage import fencing
+from dialog_engine.storage import database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.turns import SqlTurns
 
@@ -75,7 +75,7 @@ def _taking(path: Path) -> Take:
 
 
 def _watch_writes(take: Take) -> None:
-    check, finish = fencing._check, SqlTurns.finish  # pyright: ignore[reportPrivateUsage]
+    check, finish = database._check, SqlTurns.finish  # pyright: ignore[reportPrivateUsage]
 
     def checked(rows: list[tuple[object, ...]], turn: Turn) -> None:
         take(turn.turn_id, turn.epoch, Became.PASSED if rows else Became.FENCED)
@@ -90,7 +90,7 @@ def _watch_writes(take: Take) -> None:
         take(turn.turn_id, turn.epoch, Became.PASSED)
         return number
 
-    fencing._check = checked  # pyright: ignore[reportPrivateUsage]
+    database._check = checked  # pyright: ignore[reportPrivateUsage]
     SqlTurns.finish = finished  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -127,6 +127,6 @@ if __name__ == "__main__":
     ownership.RENEW_SECONDS = ownership.LEASE_SECONDS / 4
     ownership.LOOK_SECONDS = ownership.LEASE_SECONDS / 10
     _watch_writes(notes)
-    logging.getLogger("dialog_engine.streams.turn_logs").addHandler(_RefusedLogs(notes))
+    logging.getLogger("dialog_engine.event_log.turn_logs").addHandler(_RefusedLogs(notes))
     _notice_nothing()
     main()

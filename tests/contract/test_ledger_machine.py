@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dialog_engine.streams import losses
+from dialog_engine.calls import losses
 from plugins_contract.connections import command_client, thread_client
 from plugins_contract.keys import GROUP
 from plugins_contract.ledger import Delivery, encode_reply, replies

@@ -11,8 +11,8 @@ import httpx2
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from dialog_engine.chat import frames
-from dialog_engine.chat.frames import IDLE_SECONDS
+from dialog_engine.chat import events
+from dialog_engine.chat.events import IDLE_SECONDS
 from dialog_engine.http import server
 from dialog_engine.http.server import Connection
 from tests.integration.engines import Engine, Model, running_engine, settings
@@ -37,7 +37,7 @@ async def model() -> AsyncGenerator[Model]:
 async def engine(
     tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[Engine]:
-    monkeypatch.setattr(frames, "IDLE_SECONDS", 0.25)
+    monkeypatch.setattr(events, "IDLE_SECONDS", 0.25)
     async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
         yield engine
 

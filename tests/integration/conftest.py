@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from dialog_engine.streams import intake, relay
+from dialog_engine.relay import publish_queue, relay
 from tests.integration.engines import Model
 
 
@@ -18,5 +18,5 @@ async def model() -> AsyncGenerator[Model]:
 @pytest.fixture
 def rare_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the relay is not told of it does not find within a test."""
-    for module in (intake, relay):
+    for module in (publish_queue, relay):
         monkeypatch.setattr(module, "POLL_SECONDS", 60.0)

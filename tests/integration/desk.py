@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 from redis import Redis as SyncRedis
 
+from dialog_engine.calls.blocked_calls import BlockedCalls
+from dialog_engine.calls.executor import CallExecutor
+from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.catalog import DisabledTools
 from dialog_engine.model import CallAnswered, CallUpdate
-from dialog_engine.streams.catalog import DisabledTools
-from dialog_engine.streams.executor import CallExecutor
-from dialog_engine.streams.holdups import Holdups
-from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.directory import ServerView
@@ -64,9 +64,9 @@ class Desk:
         self.ledger = EngineLedger(self.redis, self.keys)
         self.watch = RedisWatch(self.redis, self.clock)
         self.staff = Staff()
-        self.holdups = Holdups(self.watch, self.staff)
+        self.blocked = BlockedCalls(self.watch, self.staff)
         self.executor = CallExecutor(
-            self.ledger, self.calls, self.mailbox, self.holdups, self.keys, self.clock, default_timeout_ms=30_000
+            self.ledger, self.calls, self.mailbox, self.blocked, self.keys, self.clock, default_timeout_ms=30_000
         )
         self.bench = Bench(self.redis, self.thread)
 

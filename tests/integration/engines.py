@@ -12,8 +12,7 @@ import httpx2
 import msgspec
 from fastapi import FastAPI
 
-from dialog_engine.chat.facts import TOOL_CALL_FINISHED
-from dialog_engine.chat.outbox import Outbox, OutboxRow
+from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
 from dialog_engine.config import Settings
 from dialog_engine.http.server import server_of
 from dialog_engine.main import bind

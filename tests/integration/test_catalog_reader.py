@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from dialog_engine.catalog import CatalogReader, DisabledTools
 from dialog_engine.http.views import server, timestamp
-from dialog_engine.streams.catalog import CatalogReader, DisabledTools
 from dialog_engine.streams.watch import RedisWatch
 from plugins_contract.announcements import LISTEN_SECONDS
 from plugins_contract.catalog import (

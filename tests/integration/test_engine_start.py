@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis as SyncRedis
 
 from deploy.local.ports import free_port
-from dialog_engine.streams.log_store import LIFETIME_SECONDS
+from dialog_engine.event_log.stored_logs import LIFETIME_SECONDS
 from examples.demo_model.request import MODEL_ID
 from tests.integration.engines import Model
 from tests.support.processes import Process, running

@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from dialog_engine.calls import executor as executor_module
+from dialog_engine.calls import mailbox as mailbox_module
+from dialog_engine.calls.blocked_calls import SETTLED_SECONDS
+from dialog_engine.calls.executor import ASK_SECONDS, CANCEL_SECONDS, GRACE_SECONDS
 from dialog_engine.model import (
     CallAnswered,
     CallHeld,
@@ -18,10 +22,6 @@ from dialog_engine.model import (
     Turn,
     WaitsFor,
 )
-from dialog_engine.streams import executor as executor_module
-from dialog_engine.streams import mailbox as mailbox_module
-from dialog_engine.streams.executor import ASK_SECONDS, CANCEL_SECONDS, GRACE_SECONDS
-from dialog_engine.streams.holdups import SETTLED_SECONDS
 from dialog_engine.streams.refusals import Rejected
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
@@ -103,7 +103,7 @@ async def test_a_call_is_told_of_from_the_queue_to_its_answer(desk: Desk) -> Non
 async def test_a_call_says_what_it_waits_for_and_that_it_does_not_any_more(desk: Desk) -> None:
     def look(*, redis: bool, workers: int) -> None:
         desk.watch.available, desk.staff.there = redis, workers
-        desk.holdups.look()
+        desk.blocked.look()
 
     desk.long_steady()
     call = desk.request()
@@ -129,13 +129,13 @@ async def test_a_call_says_what_it_waits_for_and_that_it_does_not_any_more(desk:
 async def test_the_silence_of_workers_means_nothing_before_they_had_the_time_to_report(desk: Desk) -> None:
     desk.long_steady(SETTLED_SECONDS - 1)
     desk.staff.there = 0
-    desk.holdups.look()
-    assert desk.holdups.waits_for("demo") is None
+    desk.blocked.look()
+    assert desk.blocked.waits_for("demo") is None
 
     desk.long_steady(SETTLED_SECONDS + 1)
-    desk.holdups.look()
-    assert desk.holdups.waits_for("demo") is WaitsFor.WORKER
-    assert desk.holdups.waits_for("another") is None
+    desk.blocked.look()
+    assert desk.blocked.waits_for("demo") is WaitsFor.WORKER
+    assert desk.blocked.waits_for("another") is None
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.chat.facts import DEFAULT_ROUTES
-from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.streams import intake
-from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.chat.outbox import DEFAULT_ROUTES, OutboxRow
+from dialog_engine.relay import publish_queue
+from dialog_engine.relay.relay import BATCH, Relay
 from dialog_engine.streams.refusals import Rejected
-from dialog_engine.streams.relay import BATCH, Relay
 from dialog_engine.streams.subscriptions import Subscriptions
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.errors import ErrorCode
@@ -283,13 +282,13 @@ async def test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream(
 async def test_calls_whose_end_is_heard_of_only_through_their_results_free_their_places(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "POLL_SECONDS", 4.0)
+    monkeypatch.setattr(publish_queue, "POLL_SECONDS", 4.0)
     engine.deaf = True
     async with at_work(engine.relay.run):
         rows = engine.asks("a", WINDOW + 1)
         await engine.settled(WINDOW)
         engine.relay.offer([engine.outbox.answer(rows[0].event_id)])
-        await wait_until(lambda: rows[WINDOW].event_id in engine.answers, intake.POLL_SECONDS / 2)
+        await wait_until(lambda: rows[WINDOW].event_id in engine.answers, publish_queue.POLL_SECONDS / 2)
 
 
 async def test_an_earlier_lifes_calls_have_their_places(engine: Engine, workers: Workers) -> None:

@@ -15,7 +15,7 @@ import pytest
 from redis import Redis as SyncRedis
 from starlette.requests import Request
 
-from dialog_engine.chat.frames import Batch, Cursor
+from dialog_engine.chat.events import Batch, Cursor
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http import snapshot
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from dialog_engine.calls import losses, mailbox
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.model import CallQueued
-from dialog_engine.streams import losses, mailbox
-from dialog_engine.streams.relay import Relay
+from dialog_engine.relay.relay import Relay
 from plugins_contract.connections import thread_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys

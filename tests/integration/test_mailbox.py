@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis import Redis as SyncRedis
 
-from dialog_engine.streams.mailbox import BLOCK_SECONDS, SWEEP_SECONDS, Mailbox
+from dialog_engine.calls.mailbox import BLOCK_SECONDS, SWEEP_SECONDS, Mailbox
 from dialog_engine.streams.subscriptions import News, Subscriptions
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
@@ -230,7 +230,7 @@ async def test_with_redis_away_attempts_slow_down(own_redis: LocalServer, monkey
         await sleep(0)
 
     async with aclosing(Office(own_redis.url)) as office:
-        monkeypatch.setattr("dialog_engine.streams.mailbox.asyncio.sleep", noted)
+        monkeypatch.setattr("dialog_engine.calls.mailbox.asyncio.sleep", noted)
         async with at_work(office.mailbox.run):
             while len(pauses) < 7:
                 await sleep(0.001)

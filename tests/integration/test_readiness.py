@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from deploy.local.ports import free_port
-from dialog_engine.streams.catalog import CatalogReader
+from dialog_engine.catalog import CatalogReader
 from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import command_client

@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.chat.facts import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED
-from dialog_engine.chat.outbox import OutboxRow
+from dialog_engine.chat.outbox import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED, OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
-from dialog_engine.streams import intake
+from dialog_engine.relay import publish_queue
+from dialog_engine.relay.relay import BATCH, Relay, check_routes
 from dialog_engine.streams.refusals import Rejected
-from dialog_engine.streams.relay import BATCH, Relay
-from dialog_engine.streams.routes import check_routes
 from dialog_engine.streams.subscriptions import Subscriptions
 from plugins_contract.connections import command_client
 from plugins_contract.errors import ErrorCode
@@ -116,7 +114,7 @@ async def test_a_row_that_becomes_visible_behind_others_and_is_offered_by_nobody
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on PostgreSQL, where a lower number may be committed later, and where the answer to a commit may be lost."""
-    monkeypatch.setattr(intake, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(publish_queue, "POLL_SECONDS", 0.02)
     deadline = await bench.deadline()
     late, early = bench.outbox.call(request(deadline)), bench.outbox.call(request(deadline))
     del bench.outbox.rows[late.seq]
@@ -177,7 +175,7 @@ async def test_with_redis_away_attempts_slow_down(own_redis: LocalServer, monkey
 
     async with aclosing(Bench(own_redis.url)) as bench:
         bench.outbox.call(request(2**45))
-        monkeypatch.setattr("dialog_engine.streams.relay.asyncio.sleep", noted)
+        monkeypatch.setattr("dialog_engine.relay.relay.asyncio.sleep", noted)
         async with at_work(bench.relay.run):
             while len(pauses) < 7:
                 await sleep(0.001)
@@ -325,7 +323,7 @@ async def test_a_call_that_was_told_that_it_is_refused_never_runs(redis_url: str
 async def test_a_refusal_that_comes_up_while_the_table_is_read_is_told_at_once(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "POLL_SECONDS", 4.0)
+    monkeypatch.setattr(publish_queue, "POLL_SECONDS", 4.0)
     async with aclosing(Bench(redis_url, backlog_limit=1, window=1)) as bench:
         deadline = await bench.deadline()
         refused: list[tuple[str, float]] = []
@@ -345,7 +343,7 @@ async def test_a_refusal_that_comes_up_while_the_table_is_read_is_told_at_once(
             await wait_until(lambda: len(bench.answers) == 2)
             [(correlation_id, offered_at)] = refused
             assert isinstance(bench.answers[correlation_id][0], replies.Overloaded)
-            assert asyncio.get_running_loop().time() - offered_at < intake.POLL_SECONDS / 2
+            assert asyncio.get_running_loop().time() - offered_at < publish_queue.POLL_SECONDS / 2
 
 
 async def test_the_ledgers_word_on_a_request_is_passed_on(bench: Bench) -> None:

@@ -11,10 +11,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from dialog_engine.chat import frames as frames_module
+from dialog_engine.chat import events
 from dialog_engine.chat.archive import MessageRecord, SessionRecord, TurnRecord
-from dialog_engine.chat.frames import START, Batch, Cursor
-from dialog_engine.chat.story import story
+from dialog_engine.chat.events import START, Batch, Cursor
+from dialog_engine.chat.replay import story
+from dialog_engine.event_log import turn_logs as turn_logs_module
+from dialog_engine.event_log.turn_log import LiveLog
+from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.http import snapshot
 from dialog_engine.http.services import Services
 from dialog_engine.model import (
@@ -28,9 +31,6 @@ from dialog_engine.model import (
     TurnStarted,
     Usage,
 )
-from dialog_engine.streams import turn_logs as turn_logs_module
-from dialog_engine.streams.turn_log import LiveLog
-from dialog_engine.streams.turn_logs import RedisTurnLogs
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from tests.support.transcript import Transcript
@@ -228,7 +228,7 @@ async def test_ids_only_rise_and_the_text_is_what_was_said_whatever_breaks(
     redis_url: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turn_logs_module, "LOOK_SECONDS", 0.1)
-    monkeypatch.setattr(frames_module, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(events, "IDLE_SECONDS", 0.2)
     monkeypatch.setattr(snapshot, "END_SECONDS", 0.1)
     chance = random.Random(seed)
     async with AsyncExitStack() as stack:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.chat.frames import START, Cursor, Frame, LogGoneError
+from dialog_engine.chat.events import START, Cursor, Frame, LogGoneError
+from dialog_engine.event_log import turn_log as turn_log_module
+from dialog_engine.event_log import turn_logs as turn_logs_module
+from dialog_engine.event_log.stored_logs import LIFETIME_SECONDS
+from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.model import Done, DoneReason, Reset, TextDelta, Turn, TurnStarted, Usage
-from dialog_engine.streams import turn_log as turn_log_module
-from dialog_engine.streams import turn_logs as turn_logs_module
-from dialog_engine.streams.log_store import LIFETIME_SECONDS
-from dialog_engine.streams.turn_logs import RedisTurnLogs
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from tests.integration.engines import at_work

@@ -12,12 +12,11 @@ from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.model import AssistantMessage, Done, DoneReason, ToolCall, Turn, Usage
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
-from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
-from dialog_engine.storage.results import SqlResults
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.questions import Question

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from dialog_engine.calls import losses
+from dialog_engine.calls.mailbox import Auditor
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.streams import losses
-from dialog_engine.streams.auditor import Auditor
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import SILENT_MS, EngineLedger
 from plugins_contract.ledger.replies import Loss

@@ -8,9 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from dialog_engine.chat import facts
-from dialog_engine.chat.events import encode
-from dialog_engine.chat.frames import Cursor
+from dialog_engine.chat.events import Cursor, encode
+from dialog_engine.chat.outbox import (
+    DEFAULT_ROUTES,
+    EVENT_TYPES,
+    TOOL_CALL_FINISHED,
+    TURN_FINISHED,
+    ToolCallFinished,
+    TurnFinished,
+    TurnUsage,
+)
 from dialog_engine.chat.service import Draft
 from dialog_engine.model import (
     ApprovalStatus,
@@ -219,12 +226,12 @@ def test_the_first_token_is_timed_once() -> None:
 
 
 def test_every_kind_of_event_in_the_outbox_has_a_stream_of_its_own() -> None:
-    assert set(facts.DEFAULT_ROUTES) == facts.EVENT_TYPES
-    assert len(set(facts.DEFAULT_ROUTES.values())) == len(facts.EVENT_TYPES)
+    assert set(DEFAULT_ROUTES) == EVENT_TYPES
+    assert len(set(DEFAULT_ROUTES.values())) == len(EVENT_TYPES)
 
 
 def test_facts_name_themselves_and_their_version_and_carry_no_arguments_and_no_results() -> None:
-    finished = facts.ToolCallFinished(
+    finished = ToolCallFinished(
         correlation_id="c",
         turn_id="t",
         session_id="s",
@@ -236,20 +243,20 @@ def test_facts_name_themselves_and_their_version_and_carry_no_arguments_and_no_r
         attempts=1,
         at=2,
     )
-    turn = facts.TurnFinished(
+    turn = TurnFinished(
         turn_id="t",
         session_id="s",
         subject="someone",
         reason="stop",
-        usage=facts.Usage(1, 2),
+        usage=TurnUsage(1, 2),
         user_message="?",
         assistant_message="!",
         at=2,
     )
 
     tool_fact, turn_fact = msgspec.to_builtins(finished), msgspec.to_builtins(turn)
-    assert (tool_fact["eventType"], tool_fact["eventVersion"]) == (facts.TOOL_CALL_FINISHED, 1)
-    assert (turn_fact["eventType"], turn_fact["eventVersion"]) == (facts.TURN_FINISHED, 1)
+    assert (tool_fact["eventType"], tool_fact["eventVersion"]) == (TOOL_CALL_FINISHED, 1)
+    assert (turn_fact["eventType"], turn_fact["eventVersion"]) == (TURN_FINISHED, 1)
     assert not {"arguments", "result", "content", "outcome"} & set(tool_fact)
     assert turn_fact["usage"] == {"inputTokens": 1, "outputTokens": 2}
 

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dialog_engine.catalog import DisabledTools
 from dialog_engine.chat import events as protocol
 from dialog_engine.chat.archive import CallRecord
 from dialog_engine.model import (
@@ -19,7 +20,6 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
-from dialog_engine.streams.catalog import DisabledTools
 from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.questions import Approve
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry

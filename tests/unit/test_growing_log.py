@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from dialog_engine.chat import frames
-from dialog_engine.chat.frames import START, Cursor, LogGoneError
-from dialog_engine.streams.growing_log import BATCH_CHARACTERS, BLOCK, Entry, GrowingLog, batches_of
+from dialog_engine.chat import events
+from dialog_engine.chat.events import START, Cursor, LogGoneError
+from dialog_engine.event_log.growing_log import BATCH_CHARACTERS, BLOCK, Entry, GrowingLog, batches_of
 
 pytestmark = pytest.mark.anyio
 
@@ -85,7 +85,7 @@ async def test_what_stands_before_a_hole_is_told_first() -> None:
 
 
 async def test_a_reader_hears_that_there_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(events, "IDLE_SECONDS", 0.01)
     log = Log()
     reader = log.follow(Cursor(1, 0))
     assert list(await anext(reader)) == []

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from dialog_engine.chat.frames import START, Frame
+from dialog_engine.chat.events import START, Frame
+from dialog_engine.event_log import turn_log as turn_log_module
+from dialog_engine.event_log.turn_log import COALESCE_SECONDS, STORED_AT_ONCE, LiveLog
 from dialog_engine.model import Done, DoneReason, ReasoningDelta, Reset, TextDelta, Turn, TurnEvent, Usage
-from dialog_engine.streams import turn_log as turn_log_module
-from dialog_engine.streams.turn_log import COALESCE_SECONDS, STORED_AT_ONCE, LiveLog
 
 pytestmark = pytest.mark.anyio
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.chat.frames import Cursor, Frame
-from dialog_engine.streams.growing_log import Entry, entry_from_fields, entry_of
+from dialog_engine.chat.events import Cursor, Frame
+from dialog_engine.event_log.growing_log import Entry, entry_from_fields, entry_of
 
 
 @given(st.sampled_from(["text", "control", "reset"]), st.text())

@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from dialog_engine.streams.losses import (
+from dialog_engine.calls.losses import (
     CERTAIN_AFTER_SECONDS,
     GAP_SECONDS,
     EndAs,
     EnqueueAgain,
     LeaveIt,
-    Suspicions,
+    LossDetector,
     decide,
     ended_unseen,
 )
@@ -85,7 +85,7 @@ LOOKS: dict[str, tuple[list[float], float, bool]] = {
 @pytest.mark.parametrize("looks", LOOKS)
 def test_a_loss_is_certain_once_it_was_found_in_every_look_for_a_while(looks: str) -> None:
     before, at, certain = LOOKS[looks]
-    suspicions = Suspicions()
+    suspicions = LossDetector()
     for now in before:
         assert suspicions.looked(["a", "b"], [("a", Loss.MISSING)], now) == []
     assert suspicions.looked(["a"], [("a", Loss.MISSING)], at) == ([("a", Loss.MISSING)] if certain else [])
@@ -93,12 +93,12 @@ def test_a_loss_is_certain_once_it_was_found_in_every_look_for_a_while(looks: st
 
 
 def test_what_vanished_is_certain_at_once() -> None:
-    assert Suspicions().looked(["a"], [("a", Loss.VANISHED)], 0.0) == [("a", Loss.VANISHED)]
+    assert LossDetector().looked(["a"], [("a", Loss.VANISHED)], 0.0) == [("a", Loss.VANISHED)]
 
 
 @pytest.mark.parametrize("meanwhile", ["put back", "lost otherwise", "forgotten", "an outage"])
 def test_a_suspicion_begins_anew_when_something_happened_meanwhile(meanwhile: str) -> None:
-    suspicions = Suspicions()
+    suspicions = LossDetector()
     suspicions.looked(["a"], [("a", Loss.MISSING)], 0.0)
     suspicions.looked(["a"], [("a", Loss.MISSING)], 2.5)
     match meanwhile:
@@ -114,7 +114,7 @@ def test_a_suspicion_begins_anew_when_something_happened_meanwhile(meanwhile: st
 
 
 def test_a_suspicion_of_one_call_outlives_a_look_at_others() -> None:
-    suspicions = Suspicions()
+    suspicions = LossDetector()
     suspicions.looked(["a"], [("a", Loss.MISSING)], 3.5)
     suspicions.looked(["b"], [], 4.5)
     suspicions.looked(["a"], [("a", Loss.MISSING)], 6.0)

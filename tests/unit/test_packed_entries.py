@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.chat.frames import START, Cursor
-from dialog_engine.streams.growing_log import BLOCK, COMPRESSED_BYTES, Entry, PackedEntries, entry_of
+from dialog_engine.chat.events import START, Cursor
+from dialog_engine.event_log.growing_log import BLOCK, COMPRESSED_BYTES, Entry, PackedEntries, entry_of
 
 
 def read(entries: PackedEntries, after: Cursor) -> list[Entry]:

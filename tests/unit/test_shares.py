@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from dialog_engine.streams.shares import Shares
+from dialog_engine.relay.fair_scheduler import FairScheduler
 
 
-def flooded(window: int = 2, **asked: int) -> Shares:
+def flooded(window: int = 2, **asked: int) -> FairScheduler:
     """Subjects that asked for so many calls each: `a` for a0, a1, …"""
-    shares = Shares(window)
+    shares = FairScheduler(window)
     for subject, count in asked.items():
         for number in range(count):
             shares.enter(subject, f"{subject}{number}")
@@ -17,14 +17,14 @@ def flooded(window: int = 2, **asked: int) -> Shares:
 
 
 def test_up_to_the_window_calls_go_at_once_and_then_they_are_held_back() -> None:
-    shares = Shares(2)
+    shares = FairScheduler(2)
     assert [shares.enter("a", f"a{n}") for n in range(4)] == [True, True, False, False]
     assert (shares.held, shares.ready, shares.take(9)) == (2, False, [])
     assert shares.enter("b", "b0")
 
 
 def test_without_a_window_nothing_is_held_back() -> None:
-    shares = Shares(0)
+    shares = FairScheduler(0)
     assert all(shares.enter("a", str(n)) for n in range(10_000))
     assert shares.held == 0
 
@@ -72,7 +72,7 @@ def test_a_call_that_is_held_back_and_ends_never_goes() -> None:
 
 
 def test_calls_of_an_earlier_life_have_their_places_even_past_the_window() -> None:
-    shares = Shares(2)
+    shares = FairScheduler(2)
     for number in range(3):
         shares.stand("a", f"old{number}")
     assert not shares.enter("a", "a0")
@@ -92,7 +92,7 @@ def test_those_that_should_have_begun_first_are_doubted_first_and_only_where_oth
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_happens_a_subject_has_no_more_than_its_window_and_its_order(seed: int) -> None:
     chance = random.Random(seed)
-    shares, window = Shares(3), 3
+    shares, window = FairScheduler(3), 3
     waiting: dict[str, list[str]] = {"a": [], "b": [], "c": []}
     standing: dict[str, list[str]] = {"a": [], "b": [], "c": []}
     for number in range(2000):

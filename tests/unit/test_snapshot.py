@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionRecord, TurnRecord
-from dialog_engine.chat.frames import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
+from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.http import snapshot
 from dialog_engine.http.services import Services
 from dialog_engine.model import ToolCall, Turn, TurnFailed, Usage

@@ -1,7 +1,7 @@
 """What was committed of a turn, told as events."""
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord
-from dialog_engine.chat.story import story
+from dialog_engine.chat.replay import story
 from dialog_engine.model import AssistantMessage, MessageFinished, RoundComplete, ToolCall, ToolStatus, ToolStep
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome

@@ -10,27 +10,26 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from dialog_engine.chat.frames import TurnFrames
+from dialog_engine.calls import executor as executor_module
+from dialog_engine.calls.blocked_calls import BlockedCalls
+from dialog_engine.calls.executor import CallExecutor
+from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.catalog import DisabledTools
+from dialog_engine.chat.events import TurnFrames
 from dialog_engine.chat.outbox import Outbox
 from dialog_engine.chat.ports import Adopted, History, TurnLogs, TurnStore
+from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.model import Turn
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive
-from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
-from dialog_engine.storage.results import SqlResults
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
-from dialog_engine.streams import executor as executor_module
-from dialog_engine.streams.catalog import DisabledTools
-from dialog_engine.streams.executor import CallExecutor
-from dialog_engine.streams.holdups import Holdups
-from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.subscriptions import Subscriptions
-from dialog_engine.streams.turn_logs import RedisTurnLogs
 from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ToolCalls
 from dialog_engine.tool_calls.results import ResultStore
@@ -179,8 +178,8 @@ async def real_calls(redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerat
         )
         worker = ScriptedWorker(bench)
         clock = RedisClock()
-        holdups = Holdups(RedisWatch(redis, clock), DisabledTools())
-        executor = CallExecutor(bench.engine, calls, mailbox, holdups, bench.keys, clock, default_timeout_ms=60_000)
+        blocked = BlockedCalls(RedisWatch(redis, clock), DisabledTools())
+        executor = CallExecutor(bench.engine, calls, mailbox, blocked, bench.keys, clock, default_timeout_ms=60_000)
         await stack.enter_async_context(at_work(mailbox.run))
         # On Python 3.11 a cancellation that comes while redis-py sends a command is lost: cancel readers that wait.
         await at_rest(bench)

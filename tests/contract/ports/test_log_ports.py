@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from dialog_engine.chat.frames import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
+from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.model import Done, DoneReason, ReasoningDelta, TextDelta, Turn, TurnEvent, TurnStarted, Usage
 from plugins_contract.ids import new_id
 from tests.contract.ports.conftest import Logs

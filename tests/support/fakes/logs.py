@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 import msgspec
 
 from dialog_engine.chat import events
-from dialog_engine.chat.frames import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
+from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.chat.ports import TurnLog, TurnLogs
 from dialog_engine.model import (
     Turn,

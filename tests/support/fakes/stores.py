@@ -6,9 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from dialog_engine.chat import facts
 from dialog_engine.chat.archive import CallRecord, MessageRecord
-from dialog_engine.chat.outbox import Outbox, OutboxRow
+from dialog_engine.chat.outbox import (
+    TOOL_CALL_FINISHED,
+    TURN_FINISHED,
+    Outbox,
+    OutboxRow,
+)
 from dialog_engine.chat.ports import Adopted, Control, History, TurnStore
 from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
 from dialog_engine.model import (
@@ -151,7 +155,7 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
                 return None
             stored.status = {"cancelled": "cancelled", "error": "failed"}.get(done.reason, "done")
             stored.done, stored.failure = done, failure
-            self._event(facts.TURN_FINISHED, turn.turn_id, b"{}")
+            self._event(TURN_FINISHED, turn.turn_id, b"{}")
             return None if message is None else self._add(turn, message)
 
         return await self._commit("finish", unit)
@@ -365,7 +369,7 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
         self.outbox = {
             n: row for n, row in self.outbox.items() if (row.event_type, row.event_id) != (EVENT_TYPE, correlation_id)
         }
-        self._event(facts.TOOL_CALL_FINISHED, correlation_id, b"{}")
+        self._event(TOOL_CALL_FINISHED, correlation_id, b"{}")
         return True
 
     def _event(self, event_type: str, event_id: str, payload: bytes) -> None:

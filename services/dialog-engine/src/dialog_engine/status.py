@@ -14,9 +14,9 @@ from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http.services import Readiness
 from dialog_engine.http.sse import Streams
 from dialog_engine.observe.metrics import Metrics
+from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.outbox import SqlOutbox
-from dialog_engine.streams.relay import Relay
 from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.directory import ServerView, ToolDirectory
 from dialog_engine.tool_calls.pending_approvals import PendingApprovals

@@ -9,12 +9,17 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from redis.asyncio import Redis
 
+from dialog_engine.calls.blocked_calls import BlockedCalls
+from dialog_engine.calls.executor import CallExecutor
+from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.catalog import CatalogReader, DisabledTools
 from dialog_engine.chat.approvals import Approvals
-from dialog_engine.chat.facts import DEFAULT_ROUTES, EVENT_TYPES
+from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES
 from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.service import ChatService, Memory
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
+from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.http.app import State, create_app
 from dialog_engine.http.auth import Authenticator
 from dialog_engine.http.limits import MAX_BODY_BYTES
@@ -24,26 +29,19 @@ from dialog_engine.llm.clients import Wrap, open_llm
 from dialog_engine.loops import kept_running, left_when
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm
+from dialog_engine.relay.relay import Relay, check_routes
 from dialog_engine.status import EngineStatus, StartGate
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
-from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
-from dialog_engine.storage.results import SqlResults
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
-from dialog_engine.streams.catalog import CatalogReader, DisabledTools
 from dialog_engine.streams.control import ControlListener, ControlPublisher
-from dialog_engine.streams.executor import CallExecutor
-from dialog_engine.streams.holdups import Holdups
-from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
-from dialog_engine.streams.relay import Relay
-from dialog_engine.streams.routes import check_routes
 from dialog_engine.streams.subscriptions import Subscriptions
-from dialog_engine.streams.turn_logs import RedisTurnLogs
 from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.directory import ToolDirectory
 from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
@@ -107,7 +105,7 @@ class _Calls:
     mailbox: Mailbox
     executor: CallExecutor
     watch: RedisWatch
-    blocked: Holdups
+    blocked: BlockedCalls
     catalog: CatalogReader
     tools: OfferedTools
     quarantine: Quarantine
@@ -188,7 +186,7 @@ def _calls(base: _Base) -> _Calls:
         begun=relay.begun,
         unmarked=relay.unmarked,
     )
-    blocked = Holdups(watch, catalog)
+    blocked = BlockedCalls(watch, catalog)
     timeout_ms = settings.mcp_request_timeout_ms
     executor = CallExecutor(ledger, waiting, mailbox, blocked, keys, base.clock, default_timeout_ms=timeout_ms)
     quarantine = Quarantine(lambda tool, model: base.metrics.tools_refused.labels(tool.name, model).inc())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from dialog_engine.buffers import Pieces
 from dialog_engine.chat.history import window
 from dialog_engine.chat.ports import History, TurnStore
-from dialog_engine.chat.story import story
+from dialog_engine.chat.replay import story
 from dialog_engine.model import (
     AnsweredBy,
     ApprovalStatus,

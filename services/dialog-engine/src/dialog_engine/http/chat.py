@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from dialog_engine.chat.frames import START, Batch, Cursor
+from dialog_engine.chat.events import START, Batch, Cursor
 from dialog_engine.http import snapshot, views
 from dialog_engine.http.auth import Subject
 from dialog_engine.http.problems import ProblemError

@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 
 from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.archive import Archive, Sessions
-from dialog_engine.chat.frames import TurnFrames
+from dialog_engine.chat.events import TurnFrames
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.sse import Streams

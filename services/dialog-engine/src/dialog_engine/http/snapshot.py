@@ -8,9 +8,8 @@ import msgspec
 
 from dialog_engine.chat import events
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
-from dialog_engine.chat.events import DONE
-from dialog_engine.chat.frames import START, Batch, Cursor, Frame, LogGoneError
-from dialog_engine.chat.story import story
+from dialog_engine.chat.events import DONE, START, Batch, Cursor, Frame, LogGoneError
+from dialog_engine.chat.replay import story
 from dialog_engine.http.services import Services
 from dialog_engine.model import Done, DoneReason, Reset, TurnEvent, TurnStarted
 

@@ -13,8 +13,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dialog_engine.chat.events import DONE
-from dialog_engine.chat.frames import Batch, Frame
+from dialog_engine.chat.events import DONE, Batch, Frame
 
 RETRY_MS = 1000
 """How long a browser waits before it reconnects."""

@@ -11,8 +11,7 @@ import msgspec
 from dialog_engine.chat.outbox import OfferRows, OutboxRow
 from dialog_engine.model import Turn
 from dialog_engine.storage.calls import add_request, answer_call, call_of
-from dialog_engine.storage.database import Database, Transaction, placeholders
-from dialog_engine.storage.fencing import fence, fence_look
+from dialog_engine.storage.database import Database, Transaction, fence, fence_look, placeholders
 from dialog_engine.tool_calls.ports import ApprovalStore, MakeRequest
 from dialog_engine.tool_calls.questions import ApprovalState, Asked, Decision, Question
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED

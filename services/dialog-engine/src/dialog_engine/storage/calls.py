@@ -4,17 +4,20 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from dialog_engine.chat import facts
-from dialog_engine.chat.outbox import OfferRows, OutboxRow
+from dialog_engine.chat.outbox import (
+    TOOL_CALL_FINISHED,
+    OfferRows,
+    OutboxRow,
+    ToolCallFinished,
+)
 from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage
-from dialog_engine.storage.database import Database, Transaction
-from dialog_engine.storage.fencing import fence, fence_look
+from dialog_engine.storage.database import Database, Row, Transaction, fence, fence_look
 from dialog_engine.storage.outbox import add_event
-from dialog_engine.storage.results import keep_whole
 from dialog_engine.tool_calls.ports import NOTHING_ASKED, NOTHING_SPENT, NOWHERE, CallStore
 from dialog_engine.tool_calls.questions import Question
+from dialog_engine.tool_calls.results import KeptResult, ResultStore
 from dialog_engine.tool_calls.rounds import OpenCall
-from dialog_engine.tool_calls.texts import WholeResult
+from dialog_engine.tool_calls.texts import WholeResult, whole_of
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request, encode_request
@@ -171,7 +174,7 @@ def answer_call(tx: Transaction, owner: str, turn: Turn, call: ToolCall, outcome
     if not answered:
         return []
     tx.execute("DELETE FROM outbox WHERE event_type = $1 AND event_id = $2", TOOL_CALL_REQUESTED, call.correlation_id)
-    fact = facts.ToolCallFinished(
+    fact = ToolCallFinished(
         correlation_id=call.correlation_id,
         turn_id=turn.turn_id,
         session_id=turn.session_id,
@@ -184,9 +187,66 @@ def answer_call(tx: Transaction, owner: str, turn: Turn, call: ToolCall, outcome
         at=answered[0][0],
     )
     payload = msgspec.json.encode(fact)
-    return [add_event(tx, owner, turn.turn_id, facts.TOOL_CALL_FINISHED, call.correlation_id, payload)]
+    return [add_event(tx, owner, turn.turn_id, TOOL_CALL_FINISHED, call.correlation_id, payload)]
 
 
 def _unreadable(error: UnsupportedEventError) -> ToolOutcome:
     message = f"its request cannot be read by this release: {error}; whether it was run is not known"
     return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)
+
+
+_FROM = (
+    "FROM tool_calls c JOIN turns t USING (turn_id)"
+    " JOIN sessions s USING (session_id) LEFT JOIN whole_results w USING (correlation_id)"
+    " WHERE s.session_id = $1 AND s.subject = $2 AND c.outcome IS NOT NULL"
+)
+MIN_NAME = 8
+"""Characters of a correlation id that name a result."""
+
+
+def keep_whole(tx: Transaction, correlation_id: str, whole: WholeResult) -> None:
+    """Keep all the text of a result."""
+    tx.execute(
+        "INSERT INTO whole_results (correlation_id, whole) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+        correlation_id,
+        msgspec.json.encode(whole),
+    )
+
+
+class SqlResults(ResultStore):
+    """The results of all sessions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def result(self, turn: Turn, name: str) -> KeptResult | None:
+        if len(name) < MIN_NAME:
+            return None
+        rows = await self._database.read(
+            f"SELECT c.correlation_id, c.name, c.outcome, w.whole {_FROM}"
+            " AND substr(c.correlation_id, length(c.correlation_id) - length($3) + 1) = $3 LIMIT 1",
+            turn.session_id,
+            turn.subject,
+            name,
+        )
+        return _kept(rows[0]) if rows else None
+
+    async def cut_results(self, turn: Turn) -> Sequence[tuple[str, str]]:
+        rows = await self._database.read(
+            f"SELECT c.correlation_id, c.name {_FROM} AND w.whole IS NOT NULL ORDER BY c.answered_at DESC LIMIT 10",
+            turn.session_id,
+            turn.subject,
+        )
+        return [(correlation_id, name) for correlation_id, name in rows]
+
+
+def _kept(row: Row) -> KeptResult:
+    correlation_id, name, outcome, whole = row
+    return KeptResult(correlation_id, name, whole_result(outcome, whole))
+
+
+def whole_result(outcome: bytes, whole: bytes | None) -> WholeResult:
+    """All the text of an outcome: what is kept beside it, where it was cut."""
+    if whole is not None:
+        return msgspec.json.decode(whole, type=WholeResult)
+    return whole_of(msgspec.json.decode(outcome, type=ToolOutcome))

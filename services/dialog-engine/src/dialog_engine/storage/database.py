@@ -7,6 +7,9 @@ the clock of the database. Booleans are stored as 0 and 1.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from dialog_engine.errors import TurnFencedError
+from dialog_engine.model import Turn
+
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
@@ -72,3 +75,25 @@ class Database(Protocol):
 def placeholders(first: int, count: int) -> str:
     """`$first, $first+1, …` for a list of `count` values."""
     return ", ".join(f"${number}" for number in range(first, first + count))
+
+
+_OWNED = "turn_id = $1 AND owner = $2 AND epoch = $3 AND status = 'running' RETURNING 1"
+
+
+def fence(tx: Transaction, turn: Turn, engine_id: str) -> None:
+    """Let only the owner of a running turn go on. The turn came further: its crashes are forgotten.
+
+    Raises:
+        TurnFencedError: another engine runs the turn, or nobody does.
+    """
+    _check(tx.execute(f"UPDATE turns SET crashes = 0 WHERE {_OWNED}", turn.turn_id, engine_id, turn.epoch), turn)
+
+
+def fence_look(tx: Transaction, turn: Turn, engine_id: str) -> None:
+    """The same for a unit that only looks at the turn, in the order of its writes: it brings the turn no further."""
+    _check(tx.execute(f"UPDATE turns SET crashes = crashes WHERE {_OWNED}", turn.turn_id, engine_id, turn.epoch), turn)
+
+
+def _check(rows: list[tuple[object, ...]], turn: Turn) -> None:
+    if not rows:
+        raise TurnFencedError(turn.turn_id)

@@ -4,8 +4,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from dialog_engine.chat import facts
-from dialog_engine.chat.outbox import OfferRows, OutboxRow
+from dialog_engine.chat.outbox import (
+    TURN_FINISHED,
+    OfferRows,
+    OutboxRow,
+    TurnFinished,
+    TurnUsage,
+)
 from dialog_engine.chat.ports import TurnStore
 from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
 from dialog_engine.model import AssistantMessage, Done, DoneReason, Turn, TurnFailed
@@ -105,7 +110,7 @@ class SqlTurns(TurnStore):
             number = insert_message(tx, turn, "assistant", message)[1] if message else None
             tx.execute("UPDATE sessions SET updated_at = now_ms() WHERE session_id = $1", turn.session_id)
             payload = msgspec.json.encode(_fact(tx, turn, message, done))
-            fact = add_event(tx, self._engine_id, turn.turn_id, facts.TURN_FINISHED, turn.turn_id, payload)
+            fact = add_event(tx, self._engine_id, turn.turn_id, TURN_FINISHED, turn.turn_id, payload)
             return number, [fact], self._others_wait(tx, turn.session_id)
 
         number, rows, others_wait = await self._database.write(unit)
@@ -166,17 +171,17 @@ def _touch_session(tx: Transaction, session_id: str, subject: str, text: str) ->
         raise SessionNotFoundError(f"there is no session {session_id}")
 
 
-def _fact(tx: Transaction, turn: Turn, message: AssistantMessage | None, done: Done) -> facts.TurnFinished:
+def _fact(tx: Transaction, turn: Turn, message: AssistantMessage | None, done: Done) -> TurnFinished:
     [(user_message, at)] = tx.execute(
         "SELECT content, now_ms() FROM messages WHERE turn_id = $1 AND role = 'user' ORDER BY number LIMIT 1",
         turn.turn_id,
     )
-    return facts.TurnFinished(
+    return TurnFinished(
         turn_id=turn.turn_id,
         session_id=turn.session_id,
         subject=turn.subject,
         reason=done.reason,
-        usage=facts.Usage(done.usage.input_tokens, done.usage.output_tokens),
+        usage=TurnUsage(done.usage.input_tokens, done.usage.output_tokens),
         user_message=user_message,
         assistant_message=message.content if message else "",
         at=at,

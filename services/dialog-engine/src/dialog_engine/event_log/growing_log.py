@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from dialog_engine.buffers import News
-from dialog_engine.chat import frames
-from dialog_engine.chat.frames import START, Batch, Cursor, Frame, LogGoneError
+from dialog_engine.chat import events
+from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class GrowingLog:
         """The clock ticks for as long as there is a reader."""
         self._readers += 1
         if self._readers == 1:
-            self._tick_in(frames.IDLE_SECONDS)
+            self._tick_in(events.IDLE_SECONDS)
 
     def _leave(self) -> None:
         self._readers -= 1
@@ -181,10 +181,10 @@ class GrowingLog:
         self._clock = asyncio.get_running_loop().call_later(seconds, self._tick)
 
     def _tick(self) -> None:
-        left = self._grew_at + frames.IDLE_SECONDS - time.monotonic()
+        left = self._grew_at + events.IDLE_SECONDS - time.monotonic()
         if left <= 0:
             self._news.tell()
-        self._tick_in(left if left > 0 else frames.IDLE_SECONDS)
+        self._tick_in(left if left > 0 else events.IDLE_SECONDS)
 
 
 def batches_of(entries: Iterable[Entry], after: Cursor) -> Iterator[list[Frame]]:

@@ -24,7 +24,7 @@ GAP_SECONDS = 3.0
 """What happened between two looks that are further apart nobody knows: Redis, or this process, may have stood still."""
 
 
-class Suspicions:
+class LossDetector:
     """For how long each call has been found lost in every look. Times are seconds on any steady clock."""
 
     def __init__(self) -> None:
@@ -110,3 +110,33 @@ def _unknown(message: str) -> ToolOutcome:
 
 def _failed(message: str) -> ToolOutcome:
     return ToolOutcome.failure(CallState.FAILED, ErrorCode.LOST, message)
+
+
+def cancelled() -> ToolOutcome:
+    """The user stopped it in time."""
+    return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "the user stopped it before it began")
+
+
+def expired() -> ToolOutcome:
+    """Its deadline passed in time."""
+    return ToolOutcome.failure(CallState.EXPIRED, ErrorCode.TIMEOUT, "no worker took it up in time; it was not run")
+
+
+def silent() -> ToolOutcome:
+    """Its deadline passed while it ran, and its worker says nothing."""
+    message = "it was begun and did not answer in time; it may have taken effect"
+    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.TIMEOUT, message)
+
+
+def unreachable(wanted: ToolOutcome) -> ToolOutcome:
+    """Nobody can be asked what became of a call that was to end as `wanted`."""
+    message = "the tool service cannot be reached; whether the call was run is not known"
+    if wanted.state is CallState.EXPIRED:
+        return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.TIMEOUT, message)
+    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)
+
+
+def unknown_after_stop() -> ToolOutcome:
+    """The user stopped it while it ran, and its worker says nothing."""
+    message = "the user stopped it while it ran, and its server has not said what became of it"
+    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)

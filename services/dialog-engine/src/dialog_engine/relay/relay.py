@@ -8,14 +8,14 @@ published, and its row never says so: it goes with the answer, or, while nobody 
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
 
 from dialog_engine.chat.outbox import Outbox, OutboxRow
-from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.streams.intake import LOOK_BACK_SECONDS, POLL_SECONDS, Intake
+from dialog_engine.errors import ConfigurationError, StorageUnavailableError
+from dialog_engine.relay.publish_queue import LOOK_BACK_SECONDS, POLL_SECONDS, PublishQueue
 from dialog_engine.streams.refusals import Refusal, Rejected, reason_of
 from dialog_engine.streams.subscriptions import Subscriptions
 from plugins_contract.connections import is_outage
@@ -64,7 +64,7 @@ class Relay:
         self._routes = routes
         self._calls = calls
         self._backlog_limit = backlog_limit
-        self._intake = Intake(outbox, subject_window, look_back_seconds=look_back_seconds)
+        self._queue = PublishQueue(outbox, subject_window, look_back_seconds=look_back_seconds)
         self._refused: list[tuple[OutboxRow, Overloaded]] = []
         self._published: list[OutboxRow] = []
         self._wake = asyncio.Event()
@@ -77,7 +77,7 @@ class Relay:
     @property
     def held(self) -> int:
         """How many calls are held back, because enough of their subject stand in the stream."""
-        return self._intake.held
+        return self._queue.held
 
     def unmarked(self) -> frozenset[str]:
         """The calls that are published, and whose rows do not say so yet: with a full disk, for as long as it is."""
@@ -87,22 +87,22 @@ class Relay:
         """Take rows that were just committed."""
         for row in rows:
             # Only who has its share of the stream already is refused for what is held back.
-            if not self._intake.offer(row) and 0 < self._backlog_limit < (waiting := self._waiting()):
-                self._intake.refuse(row)
+            if not self._queue.offer(row) and 0 < self._backlog_limit < (waiting := self._waiting()):
+                self._queue.refuse(row)
                 self._refused.append((row, Overloaded(waiting - 1)))
         self._wake.set()
 
     def begun(self, correlation_id: str) -> None:
         """A call has begun or ended: the mailbox's listener. Should the word be lost, the ledger is asked."""
-        self._intake.begun(correlation_id)
-        if self._intake.ready:
+        self._queue.begun(correlation_id)
+        if self._queue.ready:
             self._wake.set()
 
     async def run(self) -> None:
         """Publish, for ever."""
         # What an earlier run had in its hands when it failed is in the table.
         self._refused.clear()
-        self._intake.begin(self._published)
+        self._queue.begin(self._published)
         self._mark.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._publish_all(), name="relay")
@@ -114,7 +114,7 @@ class Relay:
                 await asyncio.sleep(self._pause)
             await self._tell_refused()
             # While Redis is away one row finds out whether it is back; all others stay where they are safe.
-            rows = await self._intake.next(1 if self._pause else BATCH)
+            rows = await self._queue.next(1 if self._pause else BATCH)
             if not rows:
                 await self._rest()
                 continue
@@ -122,19 +122,19 @@ class Relay:
             failed = [row for row, done in zip(rows, published, strict=True) if not done]
             if failed:
                 self._pause = min(max(self._pause * 2, RETRY_SECONDS), MAX_PAUSE_SECONDS)
-                self._intake.put_down(failed)
+                self._queue.put_down(failed)
             elif self._pause:
-                self._pause, self._intake.look_at = 0.0, 0.0
+                self._pause, self._queue.look_at = 0.0, 0.0
 
     async def _rest(self) -> None:
         """Nothing can be published now: wait for a word, or until it is time to look into the table."""
         self._wake.clear()
         await self._check_places()
         # A refusal may have come up while the table was read, and its word is taken back above.
-        if self._intake.ready or self._refused:
+        if self._queue.ready or self._refused:
             return
         try:
-            async with asyncio.timeout_at(self._intake.look_at):
+            async with asyncio.timeout_at(self._queue.look_at):
                 await self._wake.wait()
         except TimeoutError:
             pass
@@ -145,7 +145,7 @@ class Relay:
         if loop.time() < self._check_at:
             return
         self._check_at = loop.time() + POLL_SECONDS
-        calls = self._intake.in_the_way(CHECKED)
+        calls = self._queue.in_the_way(CHECKED)
         if not calls:
             return
         pipeline = self._redis.pipeline(transaction=False)
@@ -159,7 +159,7 @@ class Relay:
             return
         for call, state in zip(calls, states, strict=True):
             if state != b"published":
-                self._intake.begun(call)
+                self._queue.begun(call)
 
     async def _tell_refused(self) -> None:
         refused, self._refused = self._refused, []
@@ -195,7 +195,7 @@ class Relay:
             case AlreadyQueued():
                 pass
             case AlreadyFinished():
-                self._intake.begun(row.event_id)
+                self._queue.begun(row.event_id)
             case Overloaded():
                 return answer
             case Conflict():
@@ -212,9 +212,9 @@ class Relay:
         except StorageUnavailableError as error:
             log.warning("outbox row %d cannot be postponed: %s", row.seq, error)
         if row.event_type == TOOL_CALL_REQUESTED and self._calls.enqueued(row.event_id, refusal):
-            self._intake.refused(row)
+            self._queue.refused(row)
         else:
-            self._intake.look_again(row)
+            self._queue.look_again(row)
 
     def _note_published(self, row: OutboxRow) -> None:
         self._published.append(row)
@@ -236,9 +236,28 @@ class Relay:
                 self._mark.set()
                 continue
             del self._published[: len(rows)]
-            self._intake.done(rows)
+            self._queue.done(rows)
 
     def _waiting(self) -> int:
         """How many calls wait, as far as it is known: those held back here, and what stands in the stream."""
         heard_of = asyncio.get_running_loop().time() - self._backlog_at < BACKLOG_KNOWN_SECONDS
-        return max(self._intake.not_begun, self.held + (self._backlog if heard_of else 0))
+        return max(self._queue.not_begun, self.held + (self._backlog if heard_of else 0))
+
+
+def check_routes(event_types: Collection[str], routes: Mapping[str, str]) -> None:
+    """Every event type needs a route, and a tool call's is fixed.
+
+    Raises:
+        ConfigurationError: it names the type.
+    """
+    missing = sorted(set(event_types) - set(routes))
+    if missing:
+        raise ConfigurationError(
+            f"OUTBOX_ROUTES has no stream for {', '.join(missing)}: add one, such as"
+            f' {{"{missing[0]}": "events.analytics"}}'
+        )
+    if routes[TOOL_CALL_REQUESTED] != "events.plugins":
+        raise ConfigurationError(
+            f"OUTBOX_ROUTES sends {TOOL_CALL_REQUESTED} to {routes[TOOL_CALL_REQUESTED]!r}: workers read"
+            " events.plugins only"
+        )

@@ -18,7 +18,7 @@ Deliver = Callable[[CallHeld], None]
 """Takes word of what a call waits for. It must not wait."""
 
 
-class Holdups:
+class BlockedCalls:
     """Looks at what other parts of the engine know, and tells those who wait for calls when it is another."""
 
     def __init__(self, watch: RedisWatch, tools: ToolDirectory) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from dialog_engine.calls import losses
+from dialog_engine.calls.blocked_calls import BlockedCalls
+from dialog_engine.calls.mailbox import Mailbox
 from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
-from dialog_engine.streams import endings, losses
-from dialog_engine.streams.holdups import Holdups
-from dialog_engine.streams.mailbox import Mailbox
 from dialog_engine.streams.subscriptions import CallLost, News, Subscriptions, of_enqueued
 from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.catalog import ToolEntry
@@ -59,7 +59,7 @@ class CallExecutor(ToolCalls):
         ledger: EngineLedger,
         calls: Subscriptions,
         mailbox: Mailbox,
-        holdups: Holdups,
+        blocked: BlockedCalls,
         keys: Keys,
         clock: Clock,
         *,
@@ -68,7 +68,7 @@ class CallExecutor(ToolCalls):
         self._ledger = ledger
         self._calls = calls
         self._mailbox = mailbox
-        self._holdups = holdups
+        self._blocked = blocked
         self._keys = keys
         self._clock = clock
         self._default_timeout_ms = default_timeout_ms
@@ -103,7 +103,7 @@ class CallExecutor(ToolCalls):
         inbox = asyncio.Queue[News]()
         waiting = {request.correlation_id: _Waiting(request, self._ends_at(request)) for request in requests}
         with (
-            self._holdups.subscribed(requests, inbox.put_nowait),
+            self._blocked.subscribed(requests, inbox.put_nowait),
             self._calls.subscribed(waiting, inbox.put_nowait),
         ):
             if late:
@@ -121,7 +121,7 @@ class CallExecutor(ToolCalls):
         outcomes: dict[str, ToolOutcome] = {}
         ids = [request.correlation_id for request in requests]
         with self._calls.subscribed(ids, inbox.put_nowait):
-            stopped = await self._end_all(requests, endings.cancelled())
+            stopped = await self._end_all(requests, losses.cancelled())
             outcomes |= {i: outcome for i, outcome in zip(ids, stopped, strict=True) if outcome is not None}
             try:
                 async with asyncio.timeout(CANCEL_SECONDS):
@@ -131,7 +131,7 @@ class CallExecutor(ToolCalls):
                             outcomes[update.correlation_id] = update.outcome
             except TimeoutError:
                 pass  # what is missing is unknown, and said to be
-        return {i: outcomes.get(i, endings.unknown_after_stop()) for i in ids}
+        return {i: outcomes.get(i, losses.unknown_after_stop()) for i in ids}
 
     def _ends_at(self, request: ToolCallRequested) -> float:
         """When to give up, on the loop's clock: from here on no step of Redis' clock matters."""
@@ -143,9 +143,9 @@ class CallExecutor(ToolCalls):
         now = asyncio.get_running_loop().time()
         overdue = [each.request for each in waiting.values() if each.ends_at <= now]
         if overdue:
-            outcomes = await self._end_all(overdue, endings.expired())
+            outcomes = await self._end_all(overdue, losses.expired())
             return [
-                CallAnswered(request.correlation_id, outcome or endings.silent())
+                CallAnswered(request.correlation_id, outcome or losses.silent())
                 for request, outcome in zip(overdue, outcomes, strict=True)
             ]
         try:
@@ -202,7 +202,7 @@ class CallExecutor(ToolCalls):
         except Exception as error:
             if not is_outage(error):
                 log.exception("call %s cannot be ended", request.correlation_id)
-            return endings.unreachable(outcome)
+            return losses.unreachable(outcome)
         match answer:
             case CancelledAtOnce():
                 return outcome

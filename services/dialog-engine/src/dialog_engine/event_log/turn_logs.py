@@ -10,13 +10,12 @@ from contextlib import aclosing
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from dialog_engine.chat.frames import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
+from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.chat.ports import TurnLogs
+from dialog_engine.event_log.growing_log import batches_of
+from dialog_engine.event_log.stored_logs import LogStore, LogTails
+from dialog_engine.event_log.turn_log import LiveLog
 from dialog_engine.model import Turn
-from dialog_engine.streams.growing_log import batches_of
-from dialog_engine.streams.log_store import LogStore
-from dialog_engine.streams.log_tails import LogTails
-from dialog_engine.streams.turn_log import LiveLog
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 

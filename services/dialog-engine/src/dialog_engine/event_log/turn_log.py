@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from dialog_engine.chat import events
-from dialog_engine.chat.frames import Cursor
+from dialog_engine.chat.events import Cursor
 from dialog_engine.chat.ports import TurnLog
+from dialog_engine.event_log.growing_log import Entry, GrowingLog, entry_of
 from dialog_engine.model import ReasoningDelta, TextDelta, Turn, TurnEvent
-from dialog_engine.streams.growing_log import Entry, GrowingLog, entry_of
 
 COALESCE_SECONDS = 0.025
 """How long deltas of one kind are collected for one entry, counted from the entry before it."""

@@ -19,7 +19,7 @@ class _Share:
     standing: dict[str, None] = field(default_factory=dict[str, None])
 
 
-class Shares:
+class FairScheduler:
     """The calls that have not begun, by subject. Any other call has begun, has ended, or was never told of."""
 
     def __init__(self, window: int) -> None:

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from dialog_engine.chat.facts import TOOL_CALL_FINISHED
-from dialog_engine.chat.outbox import Outbox, OutboxRow
+from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.streams.shares import Shares
+from dialog_engine.relay.fair_scheduler import FairScheduler
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 
 log = logging.getLogger(__name__)
@@ -33,14 +32,14 @@ class _Request(msgspec.Struct):
 _request_decoder = msgspec.json.Decoder(_Request)
 
 
-class Intake:
+class PublishQueue:
     """The rows on their way to being published, and the shares of the calls among them."""
 
     def __init__(self, outbox: Outbox, window: int, *, look_back_seconds: float = LOOK_BACK_SECONDS) -> None:
-        """`window`: see `Shares`."""
+        """`window`: see `FairScheduler`."""
         self._outbox = outbox
         self._window = window
-        self._shares = Shares(window)
+        self._shares = FairScheduler(window)
         self._offered: OrderedDict[tuple[str, str], OutboxRow] = OrderedDict()
         self._in_hand: set[int] = set()
         self._refused: dict[str, int] = {}
@@ -70,7 +69,7 @@ class Intake:
 
     def begin(self, in_hand: Iterable[OutboxRow]) -> None:
         """Begin anew: everything is in the table, but these rows are not to be taken from there."""
-        self._shares = Shares(self._window)
+        self._shares = FairScheduler(self._window)
         self._offered.clear()
         self._unmarked.clear()
         self._in_hand = {row.seq for row in in_hand} | set(self._refused.values())

@@ -1,0 +1,1 @@
+"""Publishes committed outbox rows to Redis, in fair shares per subject."""
