@@ -14,7 +14,7 @@ import pytest
 from dialog_engine.chat import events
 from dialog_engine.chat.archive import MessageRecord, SessionRecord, TurnRecord
 from dialog_engine.chat.events import START, Batch, Cursor
-from dialog_engine.chat.replay import story
+from dialog_engine.chat.replay import replay
 from dialog_engine.event_log import turn_logs as turn_logs_module
 from dialog_engine.event_log.turn_log import LiveLog
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
@@ -107,7 +107,7 @@ class World:
         self.log = engine.frames.open(Turn("turn", "session", "ann", self.epoch))
         self.log.append(TurnStarted("turn", "session"))
         if self.epoch > 1:
-            self.log.append(Reset("taken up", story("turn", self.store.messages)))
+            self.log.append(Reset("taken up", replay("turn", self.store.messages)))
 
     async def step(self) -> None:
         """Something happens: mostly the turn says something."""

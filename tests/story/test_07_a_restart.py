@@ -65,7 +65,7 @@ async def test_finished_tools_are_not_run_again_and_running_ones_are_waited_for(
 
     assert len(worker.executed) == 2
     # What was committed is told again with the reset, so that nobody depends on having heard it from the life before.
-    [told] = [event.told for event in events if isinstance(event, Reset)]
+    [told] = [event.events for event in events if isinstance(event, Reset)]
     assert [type(event) for event in told] == [MessageFinished, ToolStep, ToolStep]
     assert steps_of(told) == [ToolStatus.SUCCEEDED, ToolStatus.PENDING]
     assert RoundComplete(1) in events

@@ -268,7 +268,7 @@ async def question_again(engine: FakeEngine, turn: Turn) -> ApprovalStep:
     """The question as the reset after a restart tells it."""
     await engine.until(turn, lambda event: isinstance(event, Reset))
     [reset] = [event for event in engine.logs.lives[turn.turn_id][-1].events if isinstance(event, Reset)]
-    [step] = [event for event in reset.told if is_asked(event)]
+    [step] = [event for event in reset.events if is_asked(event)]
     assert isinstance(step, ApprovalStep)
     return step
 

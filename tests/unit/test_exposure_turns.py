@@ -65,7 +65,7 @@ def shown(events: list[TurnEvent]) -> list[tuple[str, str, str]]:
 
 
 async def stored(engine: FakeEngine, turn: Turn) -> list[CallRecord]:
-    return [call for record in await engine.store.told(turn) for call in record.calls]
+    return [call for record in await engine.store.turn_messages(turn) for call in record.calls]
 
 
 async def question(engine: FakeEngine, turn: Turn) -> ApprovalStep:
@@ -163,7 +163,7 @@ async def test_a_call_that_waits_for_approval_is_taken_up_by_the_next_life() -> 
         await question(engine, turn)
         await engine.restart()
         [told] = await wait_until(
-            lambda: [e.told for e in engine.logs.lives[turn.turn_id][-1].events if isinstance(e, Reset)]
+            lambda: [e.events for e in engine.logs.lives[turn.turn_id][-1].events if isinstance(e, Reset)]
         )
         assert shown([*told]) == [("pending", "files__delete", "files"), ("asked", "files__delete", "files")]
         asked = next(e for e in told if isinstance(e, ApprovalStep))

@@ -12,8 +12,7 @@ from dialog_engine.chat import ownership as ownership_module
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.ownership import ADOPT_AT_ONCE, LEASE_SECONDS, MAX_CRASHES, RENEW_SECONDS, Ownership
 from dialog_engine.chat.ports import Adopted, Engines, OwnedTurn, SeenEngine
-from dialog_engine.chat.session_queue import SessionQueue
-from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.chat.turns import RunningTurns, SessionQueue
 from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrashesError
 from dialog_engine.model import Turn
 from tests.support.waiting import wait_until
@@ -147,7 +146,7 @@ class Turns(RunningTurns):
     def knows(self, turn_id: str) -> bool:
         return turn_id in self.runs or turn_id in self.beginning
 
-    def own(self, turn: Turn, *, stopped: bool = False, failure: EngineError | None = None) -> None:
+    def run(self, turn: Turn, *, stopped: bool = False, failure: EngineError | None = None) -> None:
         self.runs[turn.turn_id] = turn
         self.failures[turn.turn_id] = failure
         if stopped:
@@ -330,7 +329,7 @@ async def test_a_turn_that_another_engine_has_by_now_is_dropped_and_one_that_is_
 ) -> None:
     lost, kept, again, gone = (store.add("a", turn_id) for turn_id in ("lost", "kept", "again", "gone"))
     for turn in (lost, kept, again, gone):
-        a.turns.own(turn)
+        a.turns.run(turn)
     store.turns["lost"] = Stored(replace(lost, epoch=2), "b")
     store.turns["again"] = Stored(replace(again, epoch=3), "a")
     del store.turns["gone"]
@@ -345,7 +344,7 @@ async def test_a_turn_that_another_engine_has_by_now_is_dropped_and_one_that_is_
 
 async def test_a_turn_that_ends_during_a_renewal_is_not_dropped(store: Store, a: Engine) -> None:
     turn = store.add("a", "t")
-    a.turns.own(turn)
+    a.turns.run(turn)
     a.engines.held = asyncio.Event()
     renewing = asyncio.create_task(a.ownership.renew())
     await wait_until(lambda: a.engines.renewals == 1)
@@ -405,13 +404,13 @@ async def test_an_engine_that_goes_down_takes_nothing_up_but_keeps_its_lease_and
 ) -> None:
     store.add("a", "of a dead engine")
     mine = store.add("b", "mine")
-    b.turns.own(mine)
+    b.turns.run(mine)
     store.add("b", "not run")
     await b.ownership.look()
     b.now += LEASE_SECONDS
     b.ownership.retire()
     lost = store.add("b", "lost")
-    b.turns.own(lost)
+    b.turns.run(lost)
     store.turns["lost"].owner = "a"
     store.turns["mine"].stopped = True
     store.now += 1

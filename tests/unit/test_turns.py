@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dialog_engine.chat import turns as turns_module
+from dialog_engine.chat import running_turn
 from dialog_engine.errors import (
     LLMRateLimitedError,
     SessionNotFoundError,
@@ -70,7 +70,7 @@ FULL = StorageUnavailableError("the disk is full")
 
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns_module, "FINISH_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(running_turn, "FINISH_RETRY_SECONDS", 0.01)
 
 
 class Watched(FakeWorker):
@@ -691,7 +691,7 @@ async def test_a_turn_that_was_stopped_between_two_lives_says_what_stands_before
         await engine.turns.close(0)
         await engine.store.request_stop(turn.turn_id)
         [left] = await engine.store.adopt_own()
-        engine.turns.own(left.turn, stopped=left.stopped)
+        engine.turns.run(left.turn, stopped=left.stopped)
         events = await engine.seen(turn)
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Reset", "Done"]
@@ -706,7 +706,7 @@ async def test_a_turn_that_is_not_to_be_answered_ends_with_the_reason_and_asks_n
         await engine.until(turn, is_step(ToolStatus.RUNNING, "a__b"))
         await engine.turns.close(0)
         [left] = await engine.store.adopt_own()
-        engine.turns.own(left.turn, failure=TurnCrashesError("why"))
+        engine.turns.run(left.turn, failure=TurnCrashesError("why"))
         events = await engine.seen(turn)
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Reset", "ToolStep", "TurnFailed", "Done"]

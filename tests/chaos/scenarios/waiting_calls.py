@@ -15,7 +15,7 @@ from typing import Any
 from redis import Redis
 
 from benchmarks.pair import engine_parts
-from dialog_engine.collector import calm_collector
+from dialog_engine.main import tune_gc
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, TextBlock
@@ -72,7 +72,7 @@ class Seen:
 
 def run(size: Size, folder: Path) -> Report:
     """Let calls wait, answer them at a steady rate, and measure."""
-    calm_collector()  # as an engine's own process does
+    tune_gc()  # as an engine's own process does
     redis = LocalServer(embedded_binary(), folder)
     redis.start()
     client: Any = Redis.from_url(redis.url, decode_responses=True, client_name=HARNESS)

@@ -78,7 +78,7 @@ async def test_refusing_answers_the_call(storage: Storage) -> None:
 
     assert await storage.approvals.decide(turn.turn_id, asked, REFUSED, None, failed("not approved"))
 
-    [_, message] = await storage.history.told(turn)
+    [_, message] = await storage.history.turn_messages(turn)
     assert message.calls[0].outcome == failed("not approved")
     assert message.calls[0].server == "a"
     assert message.calls[0].approval is not None
@@ -96,7 +96,7 @@ async def test_of_decisions_at_the_same_time_one_is_taken(storage: Storage) -> N
     )
 
     assert sum(taken) == 1
-    [_, message] = await storage.history.told(turn)
+    [_, message] = await storage.history.turn_messages(turn)
     refused = message.calls[0].outcome is not None
     assert refused == taken[0]
     assert await enqueued(storage) == ([] if refused else [asked.call.correlation_id])

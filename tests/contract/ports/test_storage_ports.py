@@ -162,7 +162,7 @@ async def test_who_answered_a_call_that_was_never_requested_is_kept(storage: Sto
         turn, AssistantMessage("", (one, two)), [], answers, servers={one.correlation_id: "callstream"}
     )
 
-    [_, told] = await storage.history.told(turn)
+    [_, told] = await storage.history.turn_messages(turn)
     assert [each.server for each in told.calls] == ["callstream", ""]
 
 
@@ -175,7 +175,7 @@ async def test_the_tool_that_a_call_means_is_kept_beside_the_name_that_the_model
     _, said = await storage.history.messages(turn.session_id)
     assert said == AssistantMessage("", (meant,))
     assert [opened.call for opened in await storage.history.open_calls(turn)] == [meant]
-    [_, told] = await storage.history.told(turn)
+    [_, told] = await storage.history.turn_messages(turn)
     assert [each.call for each in told.calls] == [meant]
     assert await storage.calls.add_result(turn, meant, succeeded("x"))
     assert [*await storage.history.messages(turn.session_id)][-1] == ToolMessage("call_1", "mcp_query", "x")
@@ -275,7 +275,7 @@ async def test_what_a_turn_has_said_is_read_back_with_its_calls_and_without_what
     number = await storage.calls.add_round(turn, AssistantMessage("Ah.", (one, two)), asked(turn, one, two), {})
     await storage.calls.add_result(turn, two, succeeded("x"))
 
-    question, answer = await storage.history.told(turn)
+    question, answer = await storage.history.turn_messages(turn)
 
     assert (question.role, question.content, question.calls) == ("user", "More!", ())
     assert (answer.message_id, answer.turn_id, answer.role) == (number, turn.turn_id, "assistant")

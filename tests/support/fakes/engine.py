@@ -104,7 +104,7 @@ class FakeEngine:
         self.turns = self._engine()
         adopted = await self.store.adopt_own()
         for each in adopted:
-            self.turns.own(each.turn, stopped=each.stopped)
+            self.turns.run(each.turn, stopped=each.stopped)
         self._looking.cancel()
         self._looking = asyncio.create_task(self._look(), name="pending approvals")
         return len(adopted)

@@ -298,7 +298,7 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
                         said.append(tool_message(call, stored.outcome, edited))
         return said
 
-    async def told(self, turn: Turn) -> Sequence[MessageRecord]:
+    async def turn_messages(self, turn: Turn) -> Sequence[MessageRecord]:
         return [
             self._record(number, stored) for number, stored in self._messages.items() if stored.turn_id == turn.turn_id
         ]

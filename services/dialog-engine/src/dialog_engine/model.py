@@ -302,10 +302,10 @@ class RoundComplete:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Forget all that this turn has said so far: `told` says it again, and what comes next follows on that."""
+    """Replaces every event of the turn that a client has seen by `events`; what comes next follows on those."""
 
     reason: str
-    told: "tuple[TurnEvent, ...]" = ()
+    events: "tuple[TurnEvent, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True)

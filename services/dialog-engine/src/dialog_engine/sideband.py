@@ -11,7 +11,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from dialog_engine.buffers import News, Pieces
 from dialog_engine.errors import LLMStreamBrokenError
 from dialog_engine.model import (
     ChatEvent,
@@ -22,6 +21,7 @@ from dialog_engine.model import (
     ToolCallEvent,
     Usage,
 )
+from dialog_engine.text_buffer import TextBuffer
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +42,12 @@ class SideBand:
 
     def __init__(self) -> None:
         self._events: list[ChatEvent] = []
-        self._grown = News()
+        self._grown = asyncio.Event()
 
     def emit(self, event: ChatEvent) -> None:
         """Show `event` to the user."""
         self._events.append(event)
-        self._grown.tell()
+        self._grown.set()
 
     async def fork(self, stream: AsyncGenerator[ChatEvent]) -> Reply:
         """Read the model's stream to its end; the user sees the text meanwhile.
@@ -56,7 +56,7 @@ class SideBand:
             LLMError: as the stream does.
             LLMStreamBrokenError: the stream stopped without its end.
         """
-        text, reasoning = Pieces(), Pieces()
+        text, reasoning = TextBuffer(), TextBuffer()
         calls: list[ToolCallEvent] = []
         end: StreamEnd | None = None
         async with aclosing(stream) as events:
@@ -87,12 +87,13 @@ class SideBand:
         Raises:
             Exception: what `work` raises, after its last event.
         """
-        work.add_done_callback(lambda _: self._grown.tell())
+        work.add_done_callback(lambda _: self._grown.set())
         try:
             while self._events or not work.done():
                 for event in self._taken():
                     yield event
                 if not self._events and not work.done():
+                    self._grown.clear()
                     await self._grown.wait()
             await work
         except asyncio.CancelledError:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-from dialog_engine.chat.session_queue import SessionQueue
+from dialog_engine.chat.turns import SessionQueue
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http.services import Readiness
 from dialog_engine.http.sse import Streams

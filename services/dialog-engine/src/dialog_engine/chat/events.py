@@ -45,10 +45,10 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
             return "control", {"type": "approval", "status": status, **_of_call(call, server, number), **details}
         case RoundComplete(number):
             return "control", {"type": "tools", "status": "complete", "round": number}
-        case Reset(reason, told):
+        case Reset(reason, events):
             return RESET, {
                 "reason": reason,
-                "told": [dict(zip(("event", "data"), encode(e), strict=True)) for e in told],
+                "told": [dict(zip(("event", "data"), encode(e), strict=True)) for e in events],
             }
         case TurnFailed(code, message):
             return "error", {"code": code, "message": message}

@@ -151,7 +151,7 @@ class Ownership:
                 failure = TurnCrashesError(
                     f"{each.crashes} times in a row its engine died soon after it had taken this turn up"
                 )
-            self._turns.own(turn, stopped=each.stopped, failure=failure)
+            self._turns.run(turn, stopped=each.stopped, failure=failure)
             self._offer(each.rows)
 
 

@@ -148,8 +148,8 @@ class History(Protocol):
         """Every message, oldest first; a tool call without an outcome has no result."""
         ...
 
-    async def told(self, turn: Turn) -> Sequence[MessageRecord]:
-        """What this turn's user and assistant have said so far, oldest first, each message with its calls."""
+    async def turn_messages(self, turn: Turn) -> Sequence[MessageRecord]:
+        """The committed messages of this turn, oldest first, each with its calls."""
         ...
 
     async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:

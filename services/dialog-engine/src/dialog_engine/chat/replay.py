@@ -1,27 +1,31 @@
-"""What was committed of a turn, as the events that tell it. Pure."""
+"""Rebuilds the events of a turn from what is stored of it. Pure."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from dialog_engine.chat.archive import CallRecord, MessageRecord
+from dialog_engine.chat.archive import CallRecord, MessageRecord, TurnRecord
 from dialog_engine.model import (
     ApprovalStep,
     AssistantMessage,
+    Done,
+    DoneReason,
     MessageFinished,
+    Reset,
     RoundComplete,
     ToolStatus,
     ToolStep,
     Turn,
     TurnEvent,
+    TurnStarted,
 )
 from dialog_engine.tool_calls.questions import Asked
 from dialog_engine.tool_calls.steps import Steps
 from dialog_engine.tool_calls.views import outcome_details, shown_arguments, status_of
 
 
-def story(turn_id: str, messages: Iterable[MessageRecord]) -> tuple[TurnEvent, ...]:
-    """The finished messages of a turn, each with where its calls stand: their last step, or that they
-    are pending, and whether that is for want of approval."""
+def replay(turn_id: str, messages: Iterable[MessageRecord]) -> tuple[TurnEvent, ...]:
+    """The committed messages of a turn, each followed by the state of its calls: the last step of a finished call, and
+    for any other that it is pending, with its approval where it needs one."""
     events: list[TurnEvent] = []
     rounds = 0
     for record in messages:
@@ -38,6 +42,18 @@ def story(turn_id: str, messages: Iterable[MessageRecord]) -> tuple[TurnEvent, .
         if all(each.outcome is not None for each in record.calls):
             events.append(RoundComplete(rounds))
     return tuple(events)
+
+
+def replay_ended(record: TurnRecord, messages: Iterable[MessageRecord], *, reset: str = "") -> list[TurnEvent]:
+    """Every event of a turn that has ended. With `reset`, the reason for one, it replaces what a client has seen."""
+    committed = replay(record.turn_id, messages)
+    events: list[TurnEvent] = (
+        [Reset(reset, committed)] if reset else [TurnStarted(record.turn_id, record.session_id), *committed]
+    )
+    if record.failure is not None:
+        events.append(record.failure)
+    reason = DoneReason(record.reason or DoneReason.ERROR)
+    return [*events, Done(record.turn_id, reason, record.usage, record.ttft_ms, record.model)]
 
 
 def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep | ApprovalStep]:

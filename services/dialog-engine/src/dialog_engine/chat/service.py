@@ -6,10 +6,9 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from dialog_engine.buffers import Pieces
 from dialog_engine.chat.history import window
 from dialog_engine.chat.ports import History, TurnStore
-from dialog_engine.chat.replay import story
+from dialog_engine.chat.replay import replay
 from dialog_engine.model import (
     AnsweredBy,
     ApprovalStatus,
@@ -37,6 +36,7 @@ from dialog_engine.model import (
     Usage,
 )
 from dialog_engine.sideband import SideBand
+from dialog_engine.text_buffer import TextBuffer
 from dialog_engine.tool_calls.approvals import stopped
 from dialog_engine.tool_calls.normalise import within_sight
 from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat
@@ -50,8 +50,8 @@ class Draft:
     """The message that is being made, and what is known of the turn so far. One turn writes it."""
 
     started: float = field(default_factory=time.monotonic)
-    text: Pieces = field(default_factory=Pieces)
-    reasoning: Pieces = field(default_factory=Pieces)
+    text: TextBuffer = field(default_factory=TextBuffer)
+    reasoning: TextBuffer = field(default_factory=TextBuffer)
     usage: Usage = Usage()
     ttft_ms: int | None = None
     round: int = 1
@@ -73,7 +73,7 @@ class Draft:
                 self.reasoning.add(piece)
                 self._first_token()
             case MessageFinished():
-                self.text, self.reasoning = Pieces(), Pieces()
+                self.text, self.reasoning = TextBuffer(), TextBuffer()
             case ToolStep(round=number):
                 self.round = number
             case ApprovalStep(status=ApprovalStatus.ASKED, call=call):
@@ -134,7 +134,7 @@ class ChatService:
         """What the user sees first of `turn` in each of its lives, whatever comes then."""
         yield TurnStarted(turn.turn_id, turn.session_id)
         if turn.epoch > 1:
-            yield Reset("the engine was restarted", story(turn.turn_id, await self._history.told(turn)))
+            yield Reset("the engine was restarted", replay(turn.turn_id, await self._history.turn_messages(turn)))
 
     async def stream_reply(
         self,

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from dialog_engine.buffers import News
 from dialog_engine.chat import events
 from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError
 
@@ -123,7 +122,7 @@ class GrowingLog:
 
     def __init__(self) -> None:
         self._entries = PackedEntries()
-        self._news = News()
+        self._grown = asyncio.Event()
         self._readers_go = False
         self._readers = 0
         self._grew_at = 0.0
@@ -132,13 +131,17 @@ class GrowingLog:
     def let_go(self) -> None:
         """Readers get what is there, and then their stream ends."""
         self._readers_go = True
-        self._news.tell()
+        self._wake_readers()
 
     def _add(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             self._entries.add(entry)
         self._grew_at = time.monotonic()
-        self._news.tell()
+        self._wake_readers()
+
+    def _wake_readers(self) -> None:
+        self._grown.set()
+        self._grown.clear()  # every reader that waits now is woken all the same; one that comes later waits
 
     async def follow(self, after: Cursor) -> AsyncGenerator[Batch]:
         """What comes after `after`, as it comes; an empty batch when nothing came for a while.
@@ -161,7 +164,7 @@ class GrowingLog:
                     yield ()
                     woken = False
                 else:
-                    await self._news.wait()
+                    await self._grown.wait()
                     woken = True
         finally:
             self._leave()
@@ -183,7 +186,7 @@ class GrowingLog:
     def _tick(self) -> None:
         left = self._grew_at + events.IDLE_SECONDS - time.monotonic()
         if left <= 0:
-            self._news.tell()
+            self._wake_readers()
         self._tick_in(left if left > 0 else events.IDLE_SECONDS)
 
 

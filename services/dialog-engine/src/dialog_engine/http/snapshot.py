@@ -9,9 +9,9 @@ import msgspec
 from dialog_engine.chat import events
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
 from dialog_engine.chat.events import DONE, START, Batch, Cursor, Frame, LogGoneError
-from dialog_engine.chat.replay import story
+from dialog_engine.chat.replay import replay, replay_ended
 from dialog_engine.http.services import Services
-from dialog_engine.model import Done, DoneReason, Reset, TurnEvent, TurnStarted
+from dialog_engine.model import Reset, TurnEvent
 
 RETOLD_EPOCH = 1_000_000_000
 """The epoch of events that are made anew when a turn has ended, for a new reader; for others it is the next one.
@@ -47,8 +47,8 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
                 return  # the client comes back
         # First the place, then what is stored: nothing that was said up to that place is left out.
         record = await engine.archive.turn(subject, turn_id)
-        told = story(turn_id, await _messages(engine, subject, record))
-        yield [_frame(newest.id, Reset(LOST, told))]
+        committed = replay(turn_id, await _messages(engine, subject, record))
+        yield [_frame(newest.id, Reset(LOST, committed))]
         place = newest.id
 
 
@@ -90,16 +90,9 @@ def _retold(record: TurnRecord, messages: Sequence[MessageRecord], after: Cursor
 
     One who has read a part of its log is told to forget that.
     """
-    told = story(record.turn_id, messages)
     to_a_new_reader = after == START or after.epoch == RETOLD_EPOCH
     epoch = RETOLD_EPOCH if to_a_new_reader else RETOLD_EPOCH + 1
-    anew: list[TurnEvent] = (
-        [TurnStarted(record.turn_id, record.session_id), *told] if to_a_new_reader else [Reset(LOST, told)]
-    )
-    if record.failure is not None:
-        anew.append(record.failure)
-    reason = DoneReason(record.reason or DoneReason.ERROR)
-    anew.append(Done(record.turn_id, reason, record.usage, record.ttft_ms, record.model))
+    anew = replay_ended(record, messages, reset="" if to_a_new_reader else LOST)
     places = (Cursor(epoch, seq) for seq in range(1, len(anew) + 1))
     return [_frame(str(place), event) for place, event in zip(places, anew, strict=True) if place > after]
 

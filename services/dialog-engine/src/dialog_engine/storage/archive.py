@@ -154,7 +154,7 @@ class SqlArchive(Archive, History):
             )
         return messages
 
-    async def told(self, turn: Turn) -> list[MessageRecord]:
+    async def turn_messages(self, turn: Turn) -> list[MessageRecord]:
         rows = await self._database.read(_MESSAGES_OF_TURN, turn.turn_id)
         return [_message_record(head, calls) for head, calls in _by_message(rows)]
 

@@ -1,7 +1,7 @@
 """What was committed of a turn, told as events."""
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord
-from dialog_engine.chat.replay import story
+from dialog_engine.chat.replay import replay
 from dialog_engine.model import AssistantMessage, MessageFinished, RoundComplete, ToolCall, ToolStatus, ToolStep
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
@@ -21,7 +21,7 @@ def test_every_call_is_told_with_its_arguments_and_where_it_stands() -> None:
         CallRecord(CALLS[1], "a", lost),
         CallRecord(CALLS[2], "a", None),
     ]
-    message, *steps = story("turn", [MessageRecord(1, "turn", "user", "Hi", False, 0, ()), asked(2, *records)])
+    message, *steps = replay("turn", [MessageRecord(1, "turn", "user", "Hi", False, 0, ()), asked(2, *records)])
 
     assert message == MessageFinished(2, AssistantMessage("Let me see.", tuple(CALLS)))
     assert all(isinstance(step, ToolStep) and step.details["arguments"] == {"x": 1} for step in steps)
@@ -34,10 +34,10 @@ def test_every_call_is_told_with_its_arguments_and_where_it_stands() -> None:
 
 def test_rounds_are_counted_and_said_to_be_complete_when_they_are() -> None:
     first, second = CallRecord(CALLS[0], "a", succeeded("x")), CallRecord(CALLS[1], "a", None)
-    told = story("turn", [asked(2, first), asked(3, second)])
+    told = replay("turn", [asked(2, first), asked(3, second)])
     assert [event.round for event in told if isinstance(event, ToolStep)] == [1, 2]
     assert [event for event in told if isinstance(event, RoundComplete)] == [RoundComplete(1)]
 
 
 def test_the_messages_of_other_turns_are_left_out() -> None:
-    assert story("another", [asked(2)]) == ()
+    assert replay("another", [asked(2)]) == ()

@@ -6,8 +6,8 @@ from collections.abc import Generator
 import pytest
 
 from dialog_engine import main as main_module
-from dialog_engine.collector import calm_collector
 from dialog_engine.errors import ConfigurationError
+from dialog_engine.main import tune_gc
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def as_before() -> Generator[None]:
 
 
 def test_full_collections_are_rare_and_leave_alone_what_was_loaded() -> None:
-    calm_collector()
+    tune_gc()
 
     young, middle, old = gc.get_threshold()
     assert young * middle * old >= 10_000_000

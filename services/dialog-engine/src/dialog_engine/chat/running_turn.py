@@ -1,0 +1,201 @@
+"""One running turn: the task that answers it, writes its log and commits its end."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from dialog_engine.chat.ports import TurnLogs
+from dialog_engine.chat.service import ChatService, Draft
+from dialog_engine.errors import EngineError, LLMError, StorageUnavailableError, TurnFencedError
+from dialog_engine.model import Done, DoneReason, Turn, TurnEvent, TurnFailed
+from dialog_engine.outage_log import OutageLog
+from dialog_engine.tool_calls.commits import to_its_end
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FINISH_RETRY_SECONDS = 2.0
+"""How often the end of a turn is committed again while the store is unavailable."""
+_INTERNAL_ERROR = "internal error"
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    reason: DoneReason
+    failure: TurnFailed | None = None
+
+
+class RunningTurn:
+    """A turn that this engine owns. Its task is `run`; whoever creates the task sets `finished` when it is done."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        service: ChatService,
+        logs: TurnLogs,
+        outages: OutageLog,
+        *,
+        draft: Draft | None = None,
+        answer: "PrefetchedStream[TurnEvent] | None" = None,
+        failure: EngineError | None = None,
+    ) -> None:
+        """`answer` is the reply with its `draft`, where the model was asked already. With a `failure` the turn is ended
+        and not answered."""
+        self.turn = turn
+        self.fenced = False
+        """Whether another engine has taken the turn over."""
+        self._service = service
+        self._logs = logs
+        self._log = logs.open(turn)
+        self._outages = outages
+        self._draft = draft or Draft(usage=turn.usage)
+        self._answer = answer
+        self._failure = failure
+        self._stop = asyncio.Event()
+        self.finished = asyncio.Event()
+        """The last event is in the log, or the task has ended without it: the turn is left to another life."""
+
+    def stop(self) -> None:
+        """End the turn as cancelled: its user asked for it."""
+        self._stop.set()
+
+    def fence(self) -> None:
+        """Another engine owns the turn: nothing more is written here, and its readers follow the new owner's log."""
+        self.fenced = True
+        self._logs.moved(self.turn)
+
+    async def run(self) -> None:
+        """Answer the turn and end it. The log ends with `done` unless the turn is fenced, or this is cancelled because
+        the engine shuts down."""
+        try:
+            try:
+                await self._write(self._service.opening(self.turn))
+                ending = await self._ending()
+                await to_its_end(self._end(ending))
+            except TurnFencedError:
+                log.info("turn %s is owned by another engine", self.turn.turn_id)
+                self.fence()
+            except Exception as error:
+                log.exception("turn %s failed", self.turn.turn_id)
+                await self._fail(error)
+        finally:
+            await self._close_log()
+
+    async def _ending(self) -> _Ending:
+        if self._failure is None:
+            return await self._reply()
+        return _Ending(DoneReason.ERROR, TurnFailed(self._failure.code, str(self._failure)))
+
+    async def _reply(self) -> _Ending:
+        """Write the reply into the log until it is complete, or until the user stops the turn."""
+        reply = self._answer.all() if self._answer else self._service.stream_reply(self.turn, self._draft)
+        replying = asyncio.create_task(self._write(reply), name=f"answer of turn {self.turn.turn_id}")
+        stopping = asyncio.create_task(self._stop.wait(), name=f"stop of turn {self.turn.turn_id}")
+        try:
+            await asyncio.wait({replying, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            stopped = not replying.done()
+        finally:
+            replying.cancel()
+            stopping.cancel()
+            await asyncio.wait([replying, stopping])
+        error = RuntimeError("the reply was cancelled") if replying.cancelled() else replying.exception()
+        match error:
+            case None:
+                return _Ending(self._draft.reason)
+            case _ if stopped:
+                return _Ending(DoneReason.CANCELLED)
+            case LLMError():
+                return _Ending(DoneReason.ERROR, TurnFailed(error.code, str(error)))
+            case _:
+                raise error
+
+    async def _write(self, events: AsyncGenerator[TurnEvent]) -> None:
+        async with aclosing(events):
+            async for event in events:
+                if not self.fenced:
+                    self._log.append(event)
+
+    async def _end(self, ending: _Ending) -> None:
+        await self._write(self._service.end(self.turn, self._draft, ending.reason, ending.failure))
+        self.finished.set()
+
+    async def _fail(self, error: Exception) -> None:
+        """End the turn as failed. While the store is unavailable the user sees the end before it is committed."""
+        known = isinstance(error, EngineError)
+        failure = TurnFailed(error.code, str(error)) if known else TurnFailed(EngineError.code, _INTERNAL_ERROR)
+        if not isinstance(error, StorageUnavailableError):
+            try:
+                await to_its_end(self._end(_Ending(DoneReason.ERROR, failure)))
+                return
+            except TurnFencedError:
+                self.fence()
+                return
+            except Exception:
+                log.exception("the end of turn %s cannot be committed", self.turn.turn_id)
+        self._log.append(failure)
+        draft = self._draft
+        self._log.append(Done(self.turn.turn_id, DoneReason.ERROR, draft.usage, draft.ttft_ms, draft.model))
+        self.finished.set()
+        while True:
+            if await self._committed_end(failure):
+                return
+            await asyncio.sleep(FINISH_RETRY_SECONDS)
+
+    async def _committed_end(self, failure: TurnFailed) -> bool:
+        """Commit the end that the user has seen. False when it must be tried again."""
+        try:
+            async for _ in self._service.end(self.turn, self._draft, DoneReason.ERROR, failure):
+                pass  # the user has seen it
+        except TurnFencedError:
+            return True  # its new owner ends it
+        except StorageUnavailableError as error:
+            self._outages.failed(error)
+            return False
+        except Exception:
+            log.exception("the end of turn %s cannot be committed", self.turn.turn_id)
+            return False
+        self._outages.worked()
+        return True
+
+    async def _close_log(self) -> None:
+        try:
+            await self._log.close()
+        except Exception:
+            log.exception("the log of turn %s cannot be closed", self.turn.turn_id)
+
+
+class PrefetchedStream(Generic[T]):
+    """A generator that is already producing its first item. Its owner reads `all`, or must `close` it.
+
+    The first item is produced in another task than the others, so the generator must not hold a timeout or a task group
+    over a yield.
+    """
+
+    def __init__(self, items: AsyncGenerator[T]) -> None:
+        self._items = items
+        self._first = asyncio.create_task(self._next(), name="prefetched item")
+
+    async def all(self) -> AsyncGenerator[T]:
+        """Every item. Closing this closes the generator. Raises what the generator raises."""
+        try:
+            for item in await self._first:
+                yield item
+            async for item in self._items:
+                yield item
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Cancel the first item if it is being produced, and close the generator."""
+        self._first.cancel()
+        await asyncio.wait([self._first])
+        await self._items.aclose()
+
+    async def _next(self) -> list[T]:
+        async for item in self._items:
+            return [item]
+        return []
