@@ -170,8 +170,7 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
             this_engine,
             outbox,
             waiting,
-            begun=relay.begun,
-            unmarked=relay.unmarked,
+            publisher=relay,
         )
         executor = CallExecutor(ledger, waiting, mailbox, blocked, keys, clock, default_timeout_ms=TIMEOUT_MS)
         await watch.ask()

@@ -375,7 +375,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_fair_shares.py::"
         "test_who_comes_new_waits_behind_a_window_of_each_subject_however_much_they_asked_for",
         "integration/test_fair_shares.py::test_while_workers_are_at_it_a_window_of_each_engine_is_ahead_at_most",
-        "unit/test_shares.py::test_whatever_happens_a_subject_has_no_more_than_its_window_and_its_order",
+        "unit/test_fair_scheduler.py::test_in_any_order_of_events_a_subject_keeps_to_its_window_and_its_order",
     ),
     "a call that ends while it is held back never reaches the stream": (
         "integration/test_fair_shares.py::test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream",

@@ -26,6 +26,7 @@ from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
 from tests.integration.engines import ENGINE, MemoryOutbox, request
 from tests.support.ledger import Bench
+from tests.support.publishers import FakePublisher
 
 
 class Staff(DisabledTools):
@@ -58,8 +59,7 @@ class Desk:
             ENGINE,
             self.outbox,
             self.calls,
-            begun=lambda _: None,
-            unmarked=self._unmarked,
+            publisher=FakePublisher(unmarked=self._unmarked),
         )
         self.ledger = EngineLedger(self.redis, self.keys)
         self.watch = RedisWatch(self.redis, self.clock)

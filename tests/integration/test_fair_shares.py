@@ -24,6 +24,7 @@ from plugins_contract.messages import decode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.engines import ENGINE, MemoryOutbox, at_work, request
 from tests.support.ledger import CANCELLED, DONE
+from tests.support.publishers import FakePublisher
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling
@@ -64,8 +65,7 @@ class Engine:
             name,
             self.outbox,
             self.calls,
-            begun=lambda call: None if self.deaf else self.relay.begun(call),
-            unmarked=self._unmarked,
+            publisher=FakePublisher(lambda call: None if self.deaf else self.relay.begun(call), self._unmarked),
         )
         self.deaf = False
         self._name = name

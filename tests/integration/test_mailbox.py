@@ -16,6 +16,7 @@ from plugins_contract.ledger import EngineLedger
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted
 from tests.integration.engines import ENGINE, MemoryOutbox, at_work
 from tests.support.ledger import Bench, answered
+from tests.support.publishers import FakePublisher
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
@@ -56,8 +57,7 @@ class Office:
             ENGINE,
             self.outbox,
             self.calls,
-            begun=lambda _: None,
-            unmarked=frozenset,
+            publisher=FakePublisher(),
         )
         self.bench = Bench(self.redis, self.thread)
 

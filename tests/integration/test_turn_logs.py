@@ -462,10 +462,10 @@ async def test_readers_are_let_go_when_the_engine_goes_down_with_all_that_is_the
         here, elsewhere = (asyncio.create_task(read(logs)) for logs in (archive.logs, archive.elsewhere))
         await wait_until(lambda: archive.elsewhere.followed_elsewhere)
         log.append(TextDelta("b"))
-        archive.logs.let_go()
+        archive.logs.release_readers()
         assert text(await here) == text(await read(archive.logs)) == "ab"
         await wait_until(lambda: log.stored == 2)
-        archive.elsewhere.let_go()
+        archive.elsewhere.release_readers()
         assert "ab".startswith(text(await elsewhere))
 
 

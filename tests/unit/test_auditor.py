@@ -15,6 +15,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import SILENT_MS, EngineLedger
 from plugins_contract.ledger.replies import Loss
 from tests.integration.engines import MemoryOutbox, request
+from tests.support.publishers import FakePublisher
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +56,7 @@ async def a_while() -> None:
 
 
 async def test_a_loss_is_told_once_it_is_certain() -> None:
-    auditor = Auditor(Ledger(), MemoryOutbox(), frozenset)
+    auditor = Auditor(Ledger(), MemoryOutbox(), FakePublisher())
     assert await auditor.look(["a", "b"]) == []
     await a_while()
     assert await auditor.look(["a", "b"]) == [("a", Loss.MISSING)]
@@ -67,12 +68,12 @@ async def test_a_loss_is_told_once_it_is_certain() -> None:
 async def test_a_reply_is_told_at_once() -> None:
     ledger = Ledger()
     ledger.says = [("a", b"reply")]
-    assert await Auditor(ledger, MemoryOutbox(), frozenset).look(["a"]) == [("a", b"reply")]
+    assert await Auditor(ledger, MemoryOutbox(), FakePublisher()).look(["a"]) == [("a", b"reply")]
 
 
 async def test_after_an_outage_workers_have_their_time_again() -> None:
     ledger = Ledger()
-    auditor = Auditor(ledger, MemoryOutbox(), frozenset)
+    auditor = Auditor(ledger, MemoryOutbox(), FakePublisher())
     await auditor.look(["a"])
     ledger.away = True
     with pytest.raises(RedisConnectionError):
@@ -87,7 +88,7 @@ async def test_after_an_outage_workers_have_their_time_again() -> None:
 async def test_after_its_publication_a_call_has_its_whole_time() -> None:
     outbox = MemoryOutbox()
     outbox.call(request(0, correlation_id="a"))
-    auditor = Auditor(Ledger(), outbox, frozenset)
+    auditor = Auditor(Ledger(), outbox, FakePublisher())
     await auditor.look(["a"])
     await a_while()
     assert await auditor.look(["a"]) == []
@@ -98,7 +99,7 @@ async def test_after_its_publication_a_call_has_its_whole_time() -> None:
 
 
 async def test_when_the_outbox_cannot_be_read_a_call_may_have_been_published() -> None:
-    auditor = Auditor(Ledger(), FullDisk(), frozenset)
+    auditor = Auditor(Ledger(), FullDisk(), FakePublisher())
     assert await auditor.unpublished(["a"]) == frozenset()
     await auditor.look(["a"])
     await a_while()

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.config import Settings, load_settings
+from dialog_engine.config import Settings, is_loopback, load_settings
 from dialog_engine.errors import ConfigurationError
-from dialog_engine.setting_types import is_loopback
 
 MODEL = {"OPENAI_API_KEY": "hunter2"}
 

@@ -25,7 +25,7 @@ def entries(count: int, size: int) -> list[Entry]:
 async def test_a_reader_takes_a_little_at_a_time() -> None:
     log = Log()
     log.add(*entries(300, 1000))
-    log.let_go()
+    log.release_readers()
     batches = [batch async for batch in log.follow(START)]
     assert [frame.id for batch in batches for frame in batch] == [f"1-{number}" for number in range(1, 301)]
     assert max(sum(len(frame.data) for frame in batch) for batch in batches) <= BATCH_CHARACTERS
@@ -70,10 +70,10 @@ async def test_a_reader_that_is_ahead_of_a_log_waits_until_it_is_there() -> None
 
 async def test_a_hole_is_seen_by_who_comes_from_before_it_and_a_new_epoch_is_none() -> None:
     entry, begins = Entry(2, 5, "text", "{}"), Entry(2, 1, "reset", "{}")
-    assert [seq for seq in range(10) if entry.goes_on_from(Cursor(2, seq))] == [4]
-    assert [entry.goes_on_from(place) for place in (START, Cursor(1, 4), Cursor(3, 1))] == [False] * 3
-    assert begins.goes_on_from(Cursor(1, 7))
-    assert begins.goes_on_from(START)
+    assert [seq for seq in range(10) if entry.follows(Cursor(2, seq))] == [4]
+    assert [entry.follows(place) for place in (START, Cursor(1, 4), Cursor(3, 1))] == [False] * 3
+    assert begins.follows(Cursor(1, 7))
+    assert begins.follows(START)
 
 
 async def test_what_stands_before_a_hole_is_told_first() -> None:

@@ -84,7 +84,7 @@ async def test_any_other_event_comes_at_once_and_after_the_deltas_that_wait() ->
     assert said(log) == [*enumerate(expected, 1)]
 
 
-@pytest.mark.parametrize("end", ["let_go", "give_up", "close"])
+@pytest.mark.parametrize("end", ["release_readers", "give_up", "close"])
 async def test_what_waits_is_said_before_the_readers_are_let_go(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_log_module, "CLOSE_SECONDS", 0.0)
     log = new_log()
@@ -111,9 +111,9 @@ async def test_what_redis_has_lost_is_stored_again_under_the_same_ids(left: int)
     for number in range(10):
         log.append(Reset(str(number)))
     whole = log.to_store()
-    log.redis_has(10)
+    log.set_stored(10)
     assert log.to_store() == []
-    log.redis_has(left)
+    log.set_stored(left)
     assert log.to_store() == whole[left:]
 
 
@@ -122,7 +122,7 @@ async def test_a_long_log_is_sent_to_redis_piece_by_piece() -> None:
     for number in range(STORED_AT_ONCE + 1):
         log.append(Reset(str(number)))
     assert len(log.to_store()) == STORED_AT_ONCE
-    log.redis_has(STORED_AT_ONCE)
+    log.set_stored(STORED_AT_ONCE)
     assert [entry.seq for entry in log.to_store()] == [STORED_AT_ONCE + 1]
 
 
@@ -133,9 +133,9 @@ async def test_the_end_waits_until_everything_is_stored() -> None:
     log.append(TextDelta("y"))
     closing = asyncio.ensure_future(log.close())
     await asyncio.sleep(0)
-    log.redis_has(2)
+    log.set_stored(2)
     await asyncio.sleep(0)
     assert not log.ended
-    log.redis_has(3)
+    log.set_stored(3)
     await closing
     assert log.ended

@@ -85,38 +85,38 @@ LOOKS: dict[str, tuple[list[float], float, bool]] = {
 @pytest.mark.parametrize("looks", LOOKS)
 def test_a_loss_is_certain_once_it_was_found_in_every_look_for_a_while(looks: str) -> None:
     before, at, certain = LOOKS[looks]
-    suspicions = LossDetector()
+    detector = LossDetector()
     for now in before:
-        assert suspicions.looked(["a", "b"], [("a", Loss.MISSING)], now) == []
-    assert suspicions.looked(["a"], [("a", Loss.MISSING)], at) == ([("a", Loss.MISSING)] if certain else [])
-    assert len(suspicions) == 1
+        assert detector.audited(["a", "b"], [("a", Loss.MISSING)], now) == []
+    assert detector.audited(["a"], [("a", Loss.MISSING)], at) == ([("a", Loss.MISSING)] if certain else [])
+    assert len(detector) == 1
 
 
 def test_what_vanished_is_certain_at_once() -> None:
-    assert LossDetector().looked(["a"], [("a", Loss.VANISHED)], 0.0) == [("a", Loss.VANISHED)]
+    assert LossDetector().audited(["a"], [("a", Loss.VANISHED)], 0.0) == [("a", Loss.VANISHED)]
 
 
 @pytest.mark.parametrize("meanwhile", ["put back", "lost otherwise", "forgotten", "an outage"])
 def test_a_suspicion_begins_anew_when_something_happened_meanwhile(meanwhile: str) -> None:
-    suspicions = LossDetector()
-    suspicions.looked(["a"], [("a", Loss.MISSING)], 0.0)
-    suspicions.looked(["a"], [("a", Loss.MISSING)], 2.5)
+    detector = LossDetector()
+    detector.audited(["a"], [("a", Loss.MISSING)], 0.0)
+    detector.audited(["a"], [("a", Loss.MISSING)], 2.5)
     match meanwhile:
         case "put back":
-            suspicions.looked(["a"], [], 5.0)
+            detector.audited(["a"], [], 5.0)
         case "lost otherwise":
-            suspicions.looked(["a"], [("a", Loss.STRANDED)], 5.0)
+            detector.audited(["a"], [("a", Loss.STRANDED)], 5.0)
         case "forgotten":
-            suspicions.forget("a")
+            detector.forget("a")
         case _:
-            suspicions.clear()
-    assert suspicions.looked(["a"], [("a", Loss.MISSING)], 6.5) == []
+            detector.clear()
+    assert detector.audited(["a"], [("a", Loss.MISSING)], 6.5) == []
 
 
 def test_a_suspicion_of_one_call_outlives_a_look_at_others() -> None:
-    suspicions = LossDetector()
-    suspicions.looked(["a"], [("a", Loss.MISSING)], 3.5)
-    suspicions.looked(["b"], [], 4.5)
-    suspicions.looked(["a"], [("a", Loss.MISSING)], 6.0)
-    suspicions.looked(["a"], [("a", Loss.MISSING)], 8.5)
-    assert suspicions.looked(["a"], [("a", Loss.MISSING)], 9.5) == [("a", Loss.MISSING)]
+    detector = LossDetector()
+    detector.audited(["a"], [("a", Loss.MISSING)], 3.5)
+    detector.audited(["b"], [], 4.5)
+    detector.audited(["a"], [("a", Loss.MISSING)], 6.0)
+    detector.audited(["a"], [("a", Loss.MISSING)], 8.5)
+    assert detector.audited(["a"], [("a", Loss.MISSING)], 9.5) == [("a", Loss.MISSING)]

@@ -41,6 +41,7 @@ from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress
 from tests.support.fakes import Behaviour, Execution, FakeWorker, MemoryLogs, MemoryOutbox, MemoryStore
 from tests.support.ledger import CANCELLED, ENGINE, Bench
+from tests.support.publishers import FakePublisher
 from tests.support.waiting import wait_until
 
 
@@ -173,8 +174,7 @@ async def real_calls(redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerat
             ENGINE,
             MemoryOutbox(MemoryStore()),
             calls,
-            begun=lambda _: None,
-            unmarked=frozenset,
+            publisher=FakePublisher(),
         )
         worker = ScriptedWorker(bench)
         clock = RedisClock()

@@ -1,4 +1,4 @@
-"""The tools there are, as workers publish them. The engine itself never talks to an MCP server."""
+"""The catalog of tools, as workers publish it in Redis. The engine itself never talks to an MCP server."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class CatalogReader(ToolDirectory):
-    """Keeps a copy of the catalog. While Redis or all workers are away the last copy stands: calls wait for them."""
+    """Keeps a copy of the catalog. While Redis or all workers are unavailable the last copy is used: calls wait."""
 
     def __init__(self, redis: Redis, announcements: Redis, keys: Keys, clock: Clock) -> None:
         self._redis = redis
@@ -60,13 +60,13 @@ class CatalogReader(ToolDirectory):
         return ToolError(ErrorCode.TOOL_NOT_FOUND, f"there is no tool {name[:100]!r}. {there}")
 
     async def run(self) -> None:
-        """Follow the catalog, for ever: at every change that is announced, and every few seconds without."""
+        """Read the catalog at every announced change and every HEARTBEAT_SECONDS, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._listen(), name="catalog announcements")
             tasks.create_task(self._refresh_often(), name="catalog")
 
     async def look(self) -> None:
-        """Read the catalog now; what is in the way is logged, and the last copy stands."""
+        """Read the catalog now. When it cannot be read, the last copy stays in use."""
         try:
             await self.refresh()
         except Exception as error:
@@ -74,10 +74,14 @@ class CatalogReader(ToolDirectory):
                 log.exception("the catalog cannot be read")
 
     async def refresh(self) -> None:
-        """Read the catalog now. An entry that this release cannot read is left out. Raises what redis raises."""
+        """Read the catalog now. An entry that this release cannot read is logged and left out.
+
+        Raises:
+            RedisError, OSError: Redis cannot be asked now.
+        """
         stored = await self._stored()
         if not stored:
-            # Redis has lost it. Workers put it back with their next heartbeat, and what they offer stays on offer.
+            # Redis has lost it. Workers restore it with their next heartbeat; until then the tools stay offered.
             self._servers = tuple(_unreported(view.catalog) for view in self._servers)
             return
         views: list[ServerView] = []
@@ -92,7 +96,7 @@ class CatalogReader(ToolDirectory):
                     raise
                 log.error("the catalog entry of server %r is left out: %s", name, error)  # noqa: TRY400 -- said it all
         if any(view.workers for view in views):
-            # Workers report, and this one is not in their configuration any more.
+            # Servers that no worker reports were removed from the configuration.
             views = [view for view in views if view.workers]
         self._servers = tuple(views)
         self._tools = {
@@ -100,9 +104,9 @@ class CatalogReader(ToolDirectory):
         }
 
     async def _stored(self) -> dict[str, dict[bytes, bytes] | Exception]:
-        """What there is of each server, in the order of their names, or why it cannot be read.
+        """The stored entry of each server, by name in order, or the error of reading it.
 
-        Names and content are of one moment: of a worker that just appears, all servers are seen or none.
+        Names and entries are read in one transaction: of a worker that just appears, all servers are seen or none.
         """
         names = self._names
         while True:
@@ -125,7 +129,7 @@ class CatalogReader(ToolDirectory):
         oldest = self._clock.now_ms() - HEARTBEAT_STALE_MS
         beats = [beat for value in reports if (beat := _heartbeat(value)).at > oldest]
         catalog = msgspec.json.decode(fields[b"catalog"], type=ServerCatalog)
-        # The best that any worker knows, and of equals the latest.
+        # The best state that any worker reports, and of equal ones the latest.
         known = (ServerState.READY, ServerState.FAILED)
         best = max(beats, key=lambda beat: (*(beat.state is state for state in known), beat.at), default=None)
         if best is None:
@@ -134,7 +138,7 @@ class CatalogReader(ToolDirectory):
 
     async def _refresh_often(self) -> None:
         while True:
-            self._changed.clear()  # before the look: a change that is announced during it makes another one
+            self._changed.clear()  # first: a change that is announced during the read causes another one
             await self.look()
             try:
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
@@ -151,12 +155,12 @@ class CatalogReader(ToolDirectory):
                             self._changed.set()
             except Exception as error:
                 if not is_outage(error):
-                    log.exception("catalog announcements cannot be heard")
+                    log.exception("catalog announcements cannot be received")
                 await asyncio.sleep(1.0)
 
 
 class DisabledTools(ToolDirectory):
-    """ENABLE_MCP=false: nothing is offered, and every call is answered so."""
+    """ENABLE_MCP=false: no tool is offered, and every call is answered with DISABLED."""
 
     @property
     def servers(self) -> tuple[ServerView, ...]:

@@ -1,14 +1,15 @@
 """Settings of the engine, from the environment, `.env` and files of secrets. A bad value stops the start."""
 
+import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from dialog_engine.errors import ConfigurationError
-from dialog_engine.setting_types import PROVIDERS, DatabaseUrl, Headers, HttpUrl, ModelNames, is_loopback
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import MAX_TIMEOUT_MS
 from plugins_contract.settings import RedisSettings, problems
@@ -19,6 +20,66 @@ DEFAULT_PROMPT = (
     "You are a helpful assistant. Use the tools you are given when they help, say so when one failed, and never claim"
     " a result that no tool gave you."
 )
+
+
+PROVIDERS = ("openai", "anthropic")
+
+_FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+
+
+def _url(url: str, *schemes: str) -> str:
+    if not url.startswith(tuple(f"{scheme}://" for scheme in schemes)):
+        raise ValueError(f"must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+    try:
+        host, _ = urlsplit(url).hostname, urlsplit(url).port
+    except ValueError as error:
+        raise ValueError(f"is not a URL: {error}") from None
+    if not host:
+        raise ValueError("has no host")
+    return url
+
+
+def _postgres_url(url: SecretStr) -> SecretStr:
+    """It holds a password; what is wrong with the rest of it, libpq says when it connects."""
+    if not url.get_secret_value().startswith(("postgresql://", "postgres://")):
+        raise ValueError("must begin with postgresql://, such as postgresql://user:password@host:5432/callstream")
+    return url
+
+
+def _models(value: object) -> object:
+    """Names of models in a text, between commas."""
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+def _model_name(name: str) -> str:
+    provider, _, model = name.partition(":")
+    if provider not in PROVIDERS or not model:
+        raise ValueError(f"{name!r} is not {' or '.join(f'{each}:model' for each in PROVIDERS)}")
+    return name
+
+
+def _headers(value: object) -> object:
+    """`name: value`, a line for each, as the official SDKs read it."""
+    if not isinstance(value, str):
+        return value
+    fields = [line.partition(":") for line in value.splitlines() if line.strip()]
+    if not all(colon and re.fullmatch(_FIELD_NAME, name.strip()) for name, colon, _ in fields):
+        raise ValueError("must be name: value, each on a line of its own")
+    return {name.strip(): text.strip() for name, _, text in fields}
+
+
+Headers = Annotated[dict[str, SecretStr], NoDecode, BeforeValidator(_headers)]
+ModelNames = Annotated[tuple[Annotated[str, AfterValidator(_model_name)], ...], NoDecode, BeforeValidator(_models)]
+DatabaseUrl = Annotated[SecretStr, AfterValidator(_postgres_url)]
+HttpUrl = Annotated[str, AfterValidator(lambda url: _url(url, "http", "https"))]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reachable from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Settings(RedisSettings, BaseSettings):

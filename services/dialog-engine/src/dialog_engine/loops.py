@@ -1,4 +1,4 @@
-"""The engine's background work: loops that never end, and what happens once when it goes down."""
+"""Background work of the engine: loops that run until shutdown, and the shutdown itself."""
 
 import asyncio
 import contextlib
@@ -12,14 +12,14 @@ RESTART_SECONDS = 1.0
 
 @contextlib.asynccontextmanager
 async def kept_running(*loops: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
-    """Run loops that never end; one that fails is logged and begun again."""
+    """Run loops while the context is open. A loop that fails is logged and restarted after RESTART_SECONDS."""
 
     async def keep(run: Callable[[], Awaitable[None]], name: str) -> None:
         while True:
             try:
                 await run()
             except Exception:
-                log.exception("%s failed and is begun again", name)
+                log.exception("%s failed and is restarted", name)
             await asyncio.sleep(RESTART_SECONDS)
 
     names = [getattr(run, "__qualname__", repr(run)) for run in loops]
@@ -36,11 +36,11 @@ async def kept_running(*loops: Callable[[], Awaitable[None]]) -> AsyncGenerator[
 async def left_when(closing: asyncio.Event, leave: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
     """Call `leave` once: when `closing` is set, or at the end of the block."""
 
-    async def leave_when_told() -> None:
+    async def leave_on_closing() -> None:
         await closing.wait()
         await leave()
 
-    leaving = asyncio.create_task(leave_when_told(), name="leave")
+    leaving = asyncio.create_task(leave_on_closing(), name="leave")
     try:
         yield
     finally:

@@ -20,21 +20,21 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 GC_THRESHOLDS = (2_000, 10, 1_000)
 """A full collection begins after 20 million new objects, not after 70 thousand."""
 CANNOT_START = 2
-"""The exit code for a start that a person must see to: a wrong setting, a file or a port that cannot be had."""
+"""Exit code for a start that needs an operator: a wrong setting, or a file or port that cannot be used."""
 
 
 def main() -> None:
-    """Serve until SIGTERM or SIGINT. Exits with 2 when it cannot start, and says why."""
+    """Serve until SIGTERM or SIGINT. Exits with 2 and the reason on stderr when it cannot start."""
     tune_gc()
     try:
         settings = load_settings()
-        # Before anything else: who finds the port taken must not have touched the turns of the engine that has it.
+        # First: when another engine has the port, this one must not have touched its turns.
         listener = bind(settings)
     except EngineError as error:
         _give_up(error)
     logging.basicConfig(level=settings.log_level, format=LOG_FORMAT)
-    for chatty in ("aiohttp", "aiosqlite"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    for library in ("aiohttp", "aiosqlite"):
+        logging.getLogger(library).setLevel(logging.WARNING)
     closing = asyncio.Event()
     start = PlainStart(build_app(settings, closing))
     with listener:
@@ -64,7 +64,7 @@ def bind(settings: Settings) -> socket.socket:
     """The socket to listen on.
 
     Raises:
-        ConfigurationError: the address cannot be had.
+        ConfigurationError: the address cannot be used.
     """
     try:
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
@@ -83,7 +83,7 @@ def bind(settings: Settings) -> socket.socket:
 
 
 class PlainStart:
-    """ASGI: a start that fails for a reason the engine knows is told in its words, without a traceback."""
+    """ASGI middleware: a start that fails with an EngineError logs no traceback; `failure` is the error."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""What the engine says about itself when it is asked: whether it can serve, and its numbers at this moment."""
+"""The status of the engine: readiness, and metrics that are measured at the time of a scrape."""
 
 import asyncio
 import contextlib
@@ -28,15 +28,15 @@ from plugins_contract.keys import GROUP, Keys
 log = logging.getLogger(__name__)
 
 SCRAPE_SECONDS = 2.0
-"""How long a scrape waits for Redis; without it the engine's own numbers are told."""
+"""How long a scrape waits for Redis; without it only the engine's own metrics are returned."""
 FIRST_WORKER_SECONDS = 10.0
-"""How long an engine that has started waits for Redis and for a worker that was started beside it."""
+"""How long an engine that has started waits for Redis and for a first worker."""
 
 
 class StartGate:
-    """Whether the engine has come up: it finds the tools of every configured server, or has waited long enough.
+    """Whether the start is complete: every configured MCP server has listed its tools, or has had time enough.
 
-    Only workers know the configuration, and each publishes all servers of it at once. Once open, it stays open.
+    Only workers know the configuration, and each publishes all of its servers at once. Once open, the gate stays open.
     """
 
     def __init__(self, wait_seconds: float, *, now: Callable[[], float] = time.monotonic) -> None:
@@ -60,7 +60,7 @@ class StartGate:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """Reads the parts of one engine. `has_workers` says whether it needs any: without MCP it does not."""
+    """Reads the parts of one engine. `has_workers` is False when tools are switched off."""
 
     database: Database
     outbox: SqlOutbox
@@ -77,7 +77,7 @@ class EngineStatus:
     gate: StartGate
 
     async def readiness(self) -> Readiness:
-        """Whether requests can be served, and how each part is."""
+        """Whether requests can be served, and the state of each part."""
         try:
             await self.database.check()
             waiting, oldest_ms = await self.outbox.backlog()
@@ -121,7 +121,7 @@ class EngineStatus:
                 backlog = await read_backlog(self.redis, self.keys)
         except Exception as error:
             if not is_outage(error):
-                log.exception("the request stream cannot be measured")
+                log.exception("the backlog of the request stream cannot be read")
             return metrics.text()
         metrics.lag.labels(self.keys.requests, GROUP).set(backlog.lag)
         metrics.pending.labels(self.keys.requests, GROUP).set(backlog.pending)

@@ -1,4 +1,4 @@
-"""Puts the engine together: builds, owns and unwinds everything, in one place."""
+"""Builds the engine, owns its parts, and shuts them down."""
 
 import asyncio
 import contextlib
@@ -63,9 +63,9 @@ VERSION = version("dialog-engine")
 
 
 def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
-    """The ASGI application; what it needs is built when it starts and unwound when it stops.
+    """The ASGI application, whose lifespan builds and shuts down the engine.
 
-    Set `closing` when the engine shall go down: turns get their grace, and streams end.
+    Set `closing` to shut down: running turns get their grace period, and then event streams end.
     """
 
     @contextlib.asynccontextmanager
@@ -85,7 +85,7 @@ def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """What everything else stands on."""
+    """Settings, connections and the store, which every other part uses."""
 
     settings: Settings
     keys: Keys
@@ -99,7 +99,7 @@ class _Base:
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """The way of a tool call from the outbox to its answer."""
+    """The parts on the way of a tool call from the outbox to its answer."""
 
     relay: Relay
     mailbox: Mailbox
@@ -113,7 +113,7 @@ class _Calls:
 
 @dataclass(frozen=True, slots=True)
 class _Chat:
-    """Turns, and what they need beside tool calls."""
+    """Turns, and what they need besides tool calls."""
 
     turns: RunningTurns
     ownership: Ownership
@@ -183,8 +183,7 @@ def _calls(base: _Base) -> _Calls:
         base.engine_id,
         outbox,
         waiting,
-        begun=relay.begun,
-        unmarked=relay.unmarked,
+        publisher=relay,
     )
     blocked = BlockedCalls(watch, catalog)
     timeout_ms = settings.mcp_request_timeout_ms
@@ -274,13 +273,13 @@ def _open_store(settings: Settings) -> contextlib.AbstractAsyncContextManager[Da
 def _leaving(
     turns: RunningTurns, ownership: Ownership, logs: RedisTurnLogs, grace_seconds: float
 ) -> Callable[[], Awaitable[None]]:
-    """Turns get their grace; what is left of them is for others, and so are their readers."""
+    """Turns get their grace period; other engines adopt the rest, and readers must ask there."""
 
     async def leave() -> None:
         ownership.retire()
         await turns.close(grace_seconds)
         await ownership.release()
-        logs.let_go()
+        logs.release_readers()
 
     return leave
 
@@ -314,7 +313,7 @@ def _llm_with_tools(
 
 @dataclass(frozen=True, slots=True)
 class _Connections:
-    """For commands, and one connection each for what blocks."""
+    """A pool for commands, and one connection for each blocking reader."""
 
     commands: Redis
     mailbox: Redis

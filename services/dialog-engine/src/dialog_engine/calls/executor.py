@@ -1,4 +1,4 @@
-"""Durable execution of tool calls: makes the requests, waits for their replies, keeps their deadlines."""
+"""Durable execution of tool calls: creates the requests, waits for their replies, enforces their deadlines."""
 
 import asyncio
 import logging
@@ -37,15 +37,15 @@ log = logging.getLogger(__name__)
 GRACE_SECONDS = 2.0
 """How long after a deadline the worker's own answer is waited for."""
 CANCEL_SECONDS = 3.0
-"""How long a worker has to say what became of a call that the user stopped."""
+"""How long a worker has to answer a call that the user stopped."""
 ASK_SECONDS = 2.0
-"""How long the ledger has to answer when a call is given up."""
+"""How long the ledger has to answer when a call is ended."""
 ASK_AGAIN_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A call that is waited for, and until when on the loop's clock."""
+    """A call that is waited for until `ends_at`, in seconds on the clock of the event loop."""
 
     request: ToolCallRequested
     ends_at: float
@@ -98,8 +98,8 @@ class CallExecutor(ToolCalls):
         )
 
     async def run(self, requests: Sequence[ToolCallRequested], *, late: bool = False) -> AsyncGenerator[CallUpdate]:
-        # What came between the commit of the requests and this subscription is made good: replies by looking them up,
-        # or by the sweep of the mailbox, refusals by the relay, which tries again.
+        # Messages between the commit of the requests and this subscription are not lost: replies are looked up here or
+        # by the sweep of the mailbox, and the relay retries refused requests.
         inbox = asyncio.Queue[News]()
         waiting = {request.correlation_id: _Waiting(request, self._ends_at(request)) for request in requests}
         with (
@@ -134,12 +134,12 @@ class CallExecutor(ToolCalls):
         return {i: outcomes.get(i, losses.unknown_after_stop()) for i in ids}
 
     def _ends_at(self, request: ToolCallRequested) -> float:
-        """When to give up, on the loop's clock: from here on no step of Redis' clock matters."""
+        """When to give up, in seconds on the clock of the event loop, which no step of Redis' clock moves."""
         left = (request.deadline - self._clock.now_ms()) / 1000
         return asyncio.get_running_loop().time() + left + GRACE_SECONDS
 
     async def _next(self, inbox: asyncio.Queue[News], waiting: Mapping[str, _Waiting]) -> Sequence[CallUpdate]:
-        """The next update, or the answers to the calls whose time is up: all of them together."""
+        """The next update, or the answers to all calls that are overdue."""
         now = asyncio.get_running_loop().time()
         overdue = [each.request for each in waiting.values() if each.ends_at <= now]
         if overdue:
@@ -160,7 +160,7 @@ class CallExecutor(ToolCalls):
         return (update,) if update else ()
 
     async def _settle(self, request: ToolCallRequested, loss: Loss) -> CallUpdate | None:
-        """Do what is to be done about a lost call. None when that changes nothing, or must wait for the next audit."""
+        """Settle a lost call. None when its state does not change, or when Redis cannot be asked now."""
         log.warning("call %s is lost (%s)", request.correlation_id, loss)
         try:
             async with asyncio.timeout(ASK_SECONDS):
@@ -192,13 +192,13 @@ class CallExecutor(ToolCalls):
         return await asyncio.gather(*(self._end(request, outcome, unseen(request)) for request in requests))
 
     async def _end(self, request: ToolCallRequested, outcome: ToolOutcome, unseen: ToolOutcome) -> ToolOutcome | None:
-        """End a call with `outcome` if it has not begun, with `unseen` if the ledger does not know it.
+        """End a call with `outcome` if it has not begun, with `unseen` if it has no ledger.
 
-        Returns what became of it; None while a worker is at it.
+        Returns its outcome; None while a worker runs it.
         """
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                answer = await self._ask_for_the_end(request, outcome, unseen)
+                answer = await self._request_end(request, outcome, unseen)
         except Exception as error:
             if not is_outage(error):
                 log.exception("call %s cannot be ended", request.correlation_id)
@@ -213,10 +213,8 @@ class CallExecutor(ToolCalls):
             case AlreadyFinished(finished):
                 return finished
 
-    async def _ask_for_the_end(
-        self, request: ToolCallRequested, outcome: ToolOutcome, unseen: ToolOutcome
-    ) -> Cancelled:
-        """CANCEL, again and again while Redis is away: a repetition that follows a lost reply tells the same truth."""
+    async def _request_end(self, request: ToolCallRequested, outcome: ToolOutcome, unseen: ToolOutcome) -> Cancelled:
+        """CANCEL, retried while Redis is unavailable: repeating it after a lost reply returns the same answer."""
         control = msgspec.json.encode({"kind": "cancel", "correlationId": request.correlation_id})
         while True:
             try:

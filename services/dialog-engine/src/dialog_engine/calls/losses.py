@@ -1,12 +1,14 @@
-"""What is to be done about a call of which Redis has lost something (a flush, a failover, a deleted entry). Pure.
+"""What becomes of a call that Redis has lost something of, and of one that the engine ends itself. Pure.
+
+Redis loses data by a flush, a failover, or a deleted entry.
 
 | found by the audit | repeatable | once |
 |---|---|---|
-| no ledger, though it was published | put on the stream again | `unknown`: nobody can tell whether it ran |
-| not begun, its request out of reach | `failed`: it was not run | the same |
-| begun, its worker silent, its request out of reach | `failed`: it may be asked for again | `unknown` |
+| no ledger, though it was published | published again | `unknown`: whether it ran is not known |
+| not begun, and its request is lost | `failed`: it was not run | the same |
+| begun, its worker silent, and its request is lost | `failed`: it may be requested again | `unknown` |
 
-All of them bear the code LOST, and none of them runs a call a second time that must not.
+Each of these outcomes has the code LOST. None of them runs a `once` call a second time.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -18,14 +20,14 @@ from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallState, ToolOutcome
 
 CERTAIN_AFTER_SECONDS = {Loss.MISSING: 6.0, Loss.VANISHED: 0.0, Loss.STRANDED: 3.0}
-"""For how long a call must have been found so. A living worker puts its call back with its next renewal, which comes
+"""For how many seconds a call must have been found lost. A living worker restores the ledger with its next renewal,
 within 2.75 s, or 0.3 s after an outage; a call that vanished had no worker."""
 GAP_SECONDS = 3.0
-"""What happened between two looks that are further apart nobody knows: Redis, or this process, may have stood still."""
+"""Audits that are further apart prove nothing: Redis or this process may have been stopped in between."""
 
 
 class LossDetector:
-    """For how long each call has been found lost in every look. Times are seconds on any steady clock."""
+    """Decides when a call that audits find lost is certainly lost. Times are seconds on any steady clock."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Loss, float, float]] = {}
@@ -33,9 +35,11 @@ class LossDetector:
     def __len__(self) -> int:
         return len(self._found)
 
-    def looked(self, looked_at: Sequence[str], lost: Iterable[tuple[str, Loss]], now: float) -> list[tuple[str, Loss]]:
-        """Take one look at these calls, some of which were found lost. Returns those that are certainly lost."""
-        before = {correlation_id: self._found.pop(correlation_id, None) for correlation_id in looked_at}
+    def audited(
+        self, correlation_ids: Sequence[str], lost: Iterable[tuple[str, Loss]], now: float
+    ) -> list[tuple[str, Loss]]:
+        """Take the result of one audit of these calls: those found `lost`. Returns those that are certainly lost."""
+        before = {correlation_id: self._found.pop(correlation_id, None) for correlation_id in correlation_ids}
         certain: list[tuple[str, Loss]] = []
         for correlation_id, loss in lost:
             since = now
@@ -47,37 +51,37 @@ class LossDetector:
         return certain
 
     def forget(self, correlation_id: str) -> None:
-        """Begin anew with this call."""
+        """Forget what was found of this call."""
         self._found.pop(correlation_id, None)
 
     def keep(self, waited_for: Container[str]) -> None:
-        """Forget all other calls."""
+        """Forget all calls but those `waited_for`."""
         self._found = {call: found for call, found in self._found.items() if call in waited_for}
 
     def clear(self) -> None:
-        """Begin anew with all: Redis did not answer, so no worker could put anything back."""
+        """Forget everything: Redis did not answer, so no worker could restore a ledger."""
         self._found.clear()
 
 
 @dataclass(frozen=True, slots=True)
 class EnqueueAgain:
-    """Put it on the stream once more: it may run twice."""
+    """Publish it again: it may run twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndAs:
-    """Make it terminal."""
+    """End it with this outcome."""
 
     outcome: ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveIt:
-    """It is about to end by itself."""
+    """Do nothing: its deadline has passed, and its wait ends."""
 
 
 def decide(loss: Loss, request: ToolCallRequested, now_ms: int) -> EnqueueAgain | EndAs | LeaveIt:
-    """What to do with a call that is certainly lost. `now_ms` is on the clock of Redis."""
+    """What to do with a call that is certainly lost. `now_ms` is Unix milliseconds on the clock of Redis."""
     once = request.execution_class is ExecutionClass.ONCE
     match loss:
         case Loss.MISSING if once:
@@ -95,7 +99,7 @@ def decide(loss: Loss, request: ToolCallRequested, now_ms: int) -> EnqueueAgain 
 
 
 def ended_unseen(request: ToolCallRequested, wanted: ToolOutcome) -> ToolOutcome:
-    """The outcome of a published call that is given up as `wanted` when the ledger knows nothing of it."""
+    """The outcome of a published call that ends as `wanted` and has no ledger."""
     if request.execution_class is ExecutionClass.ONCE:
         return _unknown("Redis lost what it knew of this call before it was given up, so whether it ran is not known")
     if wanted.state is CallState.CANCELLED:
@@ -113,23 +117,23 @@ def _failed(message: str) -> ToolOutcome:
 
 
 def cancelled() -> ToolOutcome:
-    """The user stopped it in time."""
+    """The user stopped the call before it began."""
     return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "the user stopped it before it began")
 
 
 def expired() -> ToolOutcome:
-    """Its deadline passed in time."""
+    """The deadline passed before the call began."""
     return ToolOutcome.failure(CallState.EXPIRED, ErrorCode.TIMEOUT, "no worker took it up in time; it was not run")
 
 
 def silent() -> ToolOutcome:
-    """Its deadline passed while it ran, and its worker says nothing."""
+    """The deadline passed while the call ran, and its worker has not answered."""
     message = "it was begun and did not answer in time; it may have taken effect"
     return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.TIMEOUT, message)
 
 
 def unreachable(wanted: ToolOutcome) -> ToolOutcome:
-    """Nobody can be asked what became of a call that was to end as `wanted`."""
+    """The ledger of a call that was to end as `wanted` cannot be read."""
     message = "the tool service cannot be reached; whether the call was run is not known"
     if wanted.state is CallState.EXPIRED:
         return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.TIMEOUT, message)
@@ -137,6 +141,6 @@ def unreachable(wanted: ToolOutcome) -> ToolOutcome:
 
 
 def unknown_after_stop() -> ToolOutcome:
-    """The user stopped it while it ran, and its worker says nothing."""
+    """The user stopped the call while it ran, and its worker has not answered."""
     message = "the user stopped it while it ran, and its server has not said what became of it"
     return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)

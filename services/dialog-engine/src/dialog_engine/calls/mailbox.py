@@ -1,15 +1,15 @@
-"""The engine's mailbox: one reader for the replies to all its calls, however many wait.
+"""The engine's mailbox: one reader for the replies to all of its calls.
 
-Each call has a durable response channel, the home of its reply; the mailbox is only the doorbell, with small payloads
-inside. A large reply, and one whose ring was lost, is read from the channel: the ledger knows which calls have one. So
-a reply is late by seconds at most, never lost. The same sweep notices calls of which Redis has lost something.
+The reply of a call is stored in its response channel. The mailbox notifies the engine of it, with small replies inline.
+Large replies, and those whose notification was lost, are read from the channel by a sweep over the ledger: such a reply
+is seconds late and never lost. The same sweep finds calls that Redis has lost something of.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Container, Iterable, Sequence
+from typing import Any, Protocol
 
 import msgspec
 from redis.asyncio import Redis
@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 from dialog_engine.calls.losses import LossDetector
 from dialog_engine.chat.outbox import Outbox
 from dialog_engine.errors import StorageUnavailableError
+from dialog_engine.outage_log import OutageLog
 from dialog_engine.streams.subscriptions import Subscriptions
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
@@ -28,14 +29,26 @@ log = logging.getLogger(__name__)
 BLOCK_SECONDS = 2.5
 SWEEP_SECONDS = 2.5
 SUSPECT_SECONDS = 1.0
-"""How soon it is swept again while calls look lost."""
+"""How soon the ledger is swept again while calls look lost."""
 QUIET_SECONDS = 1.5
-"""A call that was not heard of for this long is looked up: with the sweep, a lost ring costs less than five seconds."""
+"""The sweep looks up calls without a message for this long: a lost notification costs less than five seconds."""
 BATCH = 256
 
 
+class Publisher(Protocol):
+    """What the mailbox needs from the part that publishes calls."""
+
+    def begun(self, correlation_id: str) -> None:
+        """A call has begun or ended, whether or not this engine waits for it. Must not block."""
+        ...
+
+    def unmarked(self) -> Collection[str]:
+        """The calls that are published and not marked so in the outbox yet."""
+        ...
+
+
 class Mailbox:
-    """Reads the mailbox of one engine. `blocking` has a connection of its own; `redis` is shared."""
+    """Reads the mailbox of one engine. `blocking` has its own connection; `redis` is shared."""
 
     def __init__(
         self,
@@ -46,37 +59,32 @@ class Mailbox:
         outbox: Outbox,
         calls: Subscriptions,
         *,
-        begun: Callable[[str], None],
-        unmarked: Callable[[], Collection[str]],
+        publisher: Publisher,
     ) -> None:
-        """`begun` is told of each call that rings, waited for or not: it has begun, or ended. It must not wait.
-
-        `unmarked`: see `Auditor`.
-        """
         self._blocking = blocking
         self._redis = redis
-        self.auditor = Auditor(EngineLedger(redis, keys), outbox, unmarked)
+        self.auditor = Auditor(EngineLedger(redis, keys), outbox, publisher)
         self.unpublished = self.auditor.unpublished
         self.key = keys.mailbox(engine_id)
         self._calls = calls
-        self._begun = begun
+        self._publisher = publisher
         self._last = ""
         self._late: list[str] = []
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Read and sweep, for ever."""
+        """Read and sweep until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._read(), name="mailbox reader")
             tasks.create_task(self._sweep(), name="mailbox sweep")
 
     def look_up(self, correlation_ids: Iterable[str]) -> None:
-        """Look these calls up soon: their replies may have come before anybody waited for them."""
+        """Look these calls up soon: their replies may have come before they were waited for."""
         self._late += correlation_ids
         self._wake.set()
 
     async def check(self, correlation_ids: Iterable[str]) -> None:
-        """Look these calls up in the ledger now: deliver what is finished, tell what is lost."""
+        """Look these calls up in the ledger now, and deliver their replies and losses."""
         ids = [correlation_id for correlation_id in correlation_ids if correlation_id in self._calls]
         for at in range(0, len(ids), AUDIT_BATCH):
             some = ids[at : at + AUDIT_BATCH]
@@ -97,7 +105,7 @@ class Mailbox:
                     log.exception("the mailbox cannot be read")
                 pause = min(max(pause * 2, 0.1), 2.0)
                 await asyncio.sleep(pause)
-                # A mailbox that was lost and made anew counts from wherever its clock stands: ask for its newest id.
+                # A mailbox that was lost and created again may have lower ids: ask for its newest one.
                 self._last = ""
 
     async def _read_some(self) -> None:
@@ -109,10 +117,10 @@ class Mailbox:
         for entries in _streams(answer):
             for entry_id, fields in entries:
                 self._last = entry_id.decode()
-                await self._ring(fields[b"id"].decode(), fields[b"reply"])
+                await self._notified(fields[b"id"].decode(), fields[b"reply"])
 
-    async def _ring(self, correlation_id: str, data: bytes) -> None:
-        self._begun(correlation_id)
+    async def _notified(self, correlation_id: str, data: bytes) -> None:
+        self._publisher.begun(correlation_id)
         if data:
             self._deliver(correlation_id, data)
         else:
@@ -154,54 +162,56 @@ def _streams(answer: Any) -> list[Any]:
 
 
 class Auditor:
-    """Watches over the calls of one engine."""
+    """Looks up the calls of one engine in the ledger, and reports those that Redis has certainly lost something of."""
 
-    def __init__(self, ledger: EngineLedger, outbox: Outbox, unmarked: Callable[[], Collection[str]]) -> None:
-        """`unmarked` tells the calls that are published though the table does not say so yet: the relay knows them."""
+    def __init__(self, ledger: EngineLedger, outbox: Outbox, publisher: Publisher) -> None:
         self._ledger = ledger
         self._outbox = outbox
-        self._unmarked = unmarked
-        self._suspicions = LossDetector()
+        self._publisher = publisher
+        self._outages = OutageLog(log, "the outbox, for the audit of calls,")
+        self._detector = LossDetector()
 
     @property
     def suspects(self) -> int:
-        """How many calls look lost, and may yet be put back by the worker that runs them."""
-        return len(self._suspicions)
+        """How many calls look lost and may still be restored by the worker that runs them."""
+        return len(self._detector)
 
     async def look(self, correlation_ids: Sequence[str]) -> list[tuple[str, bytes | Loss]]:
-        """What has become of up to AUDIT_BATCH calls: the terminal reply, undecoded, or a loss that is certain.
+        """The terminal replies, encoded, and the certain losses among up to AUDIT_BATCH calls.
 
-        Raises what redis raises.
+        Raises:
+            RedisError, OSError: Redis cannot be asked now.
         """
         try:
             found = await self._ledger.audit(correlation_ids)
         except Exception:
-            self._suspicions.clear()
+            self._detector.clear()
             raise
         lost = [(correlation_id, each) for correlation_id, each in found if isinstance(each, Loss)]
-        certain = self._suspicions.looked(correlation_ids, lost, asyncio.get_running_loop().time())
+        certain = self._detector.audited(correlation_ids, lost, asyncio.get_running_loop().time())
         ended = [(correlation_id, each) for correlation_id, each in found if not isinstance(each, Loss)]
         return [*ended, *await self._published(certain)]
 
     async def unpublished(self, correlation_ids: Sequence[str]) -> frozenset[str]:
-        """Which of these calls were not published yet. When nobody knows, none: they may well have been."""
-        # While a disk is full marks cannot be written: the table says "waiting" of calls that are long with a worker.
-        unmarked = self._unmarked()
+        """Which of these calls were not published yet. None of them when the outbox cannot be read."""
+        # While the disk is full no row can be marked, so the table still holds calls that a worker may have.
+        unmarked = self._publisher.unmarked()
         try:
             waiting = frozenset(row.event_id for row in await self._outbox.calls(correlation_ids))
         except StorageUnavailableError as error:
-            log.warning("whether calls were published cannot be read: %s", error)
+            self._outages.failed(error)
             return frozenset()
-        return waiting.difference(unmarked, self._unmarked())
+        self._outages.worked()
+        return waiting.difference(unmarked, self._publisher.unmarked())
 
     def keep(self, waited_for: Container[str]) -> None:
-        """Suspect no others: nobody waits for them any more."""
-        self._suspicions.keep(waited_for)
+        """Forget all calls but those `waited_for`."""
+        self._detector.keep(waited_for)
 
     async def _published(self, lost: Sequence[tuple[str, Loss]]) -> list[tuple[str, Loss]]:
-        """Without the calls whose ledger is missing because the relay has not made it yet."""
+        """`lost` without the calls whose ledger is missing because they were not published yet."""
         missing = [correlation_id for correlation_id, loss in lost if loss is Loss.MISSING]
         waiting = await self.unpublished(missing) if missing else frozenset[str]()
         for correlation_id in waiting:
-            self._suspicions.forget(correlation_id)
+            self._detector.forget(correlation_id)
         return [(correlation_id, loss) for correlation_id, loss in lost if correlation_id not in waiting]

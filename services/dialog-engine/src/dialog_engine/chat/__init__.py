@@ -1,1 +1,1 @@
-"""Turns: `service` tells what happens in one, `turns` owns those that run, `history` says what a model remembers."""
+"""Turns: `service` produces the events of one, `turns` runs them, `ownership` adopts those of dead engines."""

@@ -1,4 +1,4 @@
-"""Decisions on tool calls that wait for approval. Any engine takes them, for the turns of any engine."""
+"""Decisions on tool calls that wait for approval. Any engine accepts them, for the turns of any engine."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from dialog_engine.tool_calls.views import decision_details, status_of
 
 
 class Approvals:
-    """What users do about calls that wait for them."""
+    """Accepts decisions of users."""
 
     def __init__(self, archive: Archive, pending: PendingApprovals, control: Control) -> None:
         self._archive = archive
@@ -19,11 +19,11 @@ class Approvals:
         self._control = control
 
     async def decide(self, subject: str, turn_id: str, call_id: str, given: Given) -> tuple[CallRecord, Decision]:
-        """Decide on a call of a turn, by its correlation id or its provider's. The same decision may be given again.
+        """Decide on a call of a turn, named by its correlation id or its provider's id. Idempotent.
 
         Raises:
             TurnNotFoundError: there is no such turn for this subject.
-            ApprovalError: it cannot be taken; nothing has changed, or a new question was put.
+            ApprovalError: the decision is not accepted; nothing has changed, or a new question was stored.
             StorageUnavailableError: nothing can be committed now.
         """
         while True:
@@ -32,7 +32,7 @@ class Approvals:
             if approval is None or approval.decision is not None or record.outcome is not None:
                 return record, _decided(record, given)
             try:
-                # None: the question changed, or was decided on, since it was read.
+                # None: the question was replaced or decided since it was read.
                 if decision := await self._pending.decide(turn_id, Asked(record.call, approval.question), given):
                     return record, decision
             finally:
@@ -44,12 +44,12 @@ class Approvals:
         calls = [call for message in messages if message.turn_id == turn_id for call in message.calls]
         found = _named(call_id, [call for call in calls if call.approval is not None])
         if turn.status != "running" and found.outcome is None and found.approval and not found.approval.decision:
-            raise ApprovalDecidedError(f"this call waits no more: its turn is {turn.status}")
+            raise ApprovalDecidedError(f"this call does not wait for approval any more: its turn is {turn.status}")
         return found
 
 
 def _named(call_id: str, calls: Sequence[CallRecord]) -> CallRecord:
-    """The call of that id: of several, the one that waits; of several that do not, the last."""
+    """The call with that id: of several, the one that waits for approval; otherwise the last one."""
     found = [call for call in calls if call.call.correlation_id == call_id]
     found = found or [call for call in calls if call.call.tool_call_id == call_id]
     if not found:
@@ -63,16 +63,16 @@ def _named(call_id: str, calls: Sequence[CallRecord]) -> CallRecord:
 
 
 def _decided(record: CallRecord, given: Given) -> Decision:
-    """The decision, which `given` repeats.
+    """The stored decision, when `given` repeats it.
 
     Raises:
-        ApprovalDecidedError: there is another one, or nothing is left to decide.
+        ApprovalDecidedError: it was decided differently, or there is nothing to decide any more.
     """
     decision = record.approval.decision if record.approval else None
     if decision is not None:
         if decision.same_as(given):
             return decision
         stands = {"status": decision.status} | decision_details(decision)
-        raise ApprovalDecidedError(f"this call was decided on before: {decision.status}", {"decision": stands})
+        raise ApprovalDecidedError(f"this call was decided before: {decision.status}", {"decision": stands})
     status = status_of(record.outcome) if record.outcome else "pending"
-    raise ApprovalDecidedError(f"this call waits no more: {status}", {"callStatus": status})
+    raise ApprovalDecidedError(f"this call does not wait for approval any more: {status}", {"callStatus": status})

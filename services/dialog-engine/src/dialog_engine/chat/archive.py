@@ -1,4 +1,4 @@
-"""What is kept of conversations, as it is read back."""
+"""Stored conversations as they are read: records, and the ports by which they are read."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,12 +19,12 @@ class SessionRecord:
     updated_at: int
     running_turn_id: str | None
     awaits_approval: bool = False
-    """A call of that turn waits for a person, as far as this engine knows: it may not have heard of it."""
+    """Whether a call of that turn waits for approval."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A tool call and its outcome; None while it is open. `approval` is there when it needed one."""
+    """A tool call and its outcome; None while it is open. `approval` is set when it needed one."""
 
     call: ToolCall
     server: str
@@ -62,10 +62,10 @@ class TurnRecord:
 
 
 class Sessions(Protocol):
-    """The sessions of a subject. A session of somebody else does not exist: SessionNotFoundError."""
+    """The sessions of a subject. Raises SessionNotFoundError for those of another subject."""
 
     async def create(self, subject: str) -> str:
-        """A new, empty session. Returns its id."""
+        """Create an empty session and return its id."""
         ...
 
     async def list(self, subject: str, *, limit: int, before: int | None) -> list[SessionRecord]:
@@ -73,12 +73,12 @@ class Sessions(Protocol):
         ...
 
     async def delete(self, subject: str, session_id: str) -> None:
-        """Forget the session and all that was said in it. Raises TurnRunningError while a turn runs."""
+        """Delete the session with its messages. Raises TurnRunningError while a turn runs."""
         ...
 
 
 class Archive(Protocol):
-    """What was said. What belongs to somebody else does not exist: SessionNotFoundError, TurnNotFoundError."""
+    """The messages and turns of a subject. For those of another: SessionNotFoundError, TurnNotFoundError."""
 
     async def transcript(self, subject: str, session_id: str) -> tuple[SessionRecord, list[MessageRecord]]:
         """The session and its messages, oldest first."""
@@ -97,5 +97,5 @@ class Archive(Protocol):
         ...
 
     async def whole(self, subject: str, turn_id: str, correlation_id: str) -> WholeResult | None:
-        """All the text of that outcome; None when there is no outcome, or a part of its text cannot be had."""
+        """The whole text of that outcome; None when there is no outcome, or its whole text is not stored."""
         ...

@@ -85,12 +85,12 @@ def _message(event: MessageFinished) -> dict[str, Any]:
 _CURSOR = re.compile(r"(\d{1,15})-(\d{1,15})")
 
 IDLE_SECONDS = 15.0
-"""How long a reader waits for news before it is told that there are none."""
+"""How long a reader waits for an event before it gets an empty batch."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cursor:
-    """A place in a log: everything up to and including this id was seen. The id is `<epoch>-<seq>`."""
+    """A place in a log: every event up to and including the id `<epoch>-<seq>` was read."""
 
     epoch: int
     seq: int
@@ -100,7 +100,7 @@ class Cursor:
 
     @classmethod
     def parse(cls, text: str) -> "Cursor":
-        """The cursor in `text`. Raises ValueError when it is none."""
+        """Parse an event id. Raises ValueError when it is none."""
         match = _CURSOR.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not an event id: expected <epoch>-<seq>, as in the id of an event")
@@ -120,39 +120,39 @@ class Frame:
 
 
 Batch = Sequence[Frame]
-"""Frames that were there at the same time, oldest first."""
+"""Frames that were available at the same time, oldest first."""
 
 
 class LogGoneError(Exception):
-    """What comes next in the log of a turn is not there, or cannot be read now."""
+    """The next event in the log of a turn is missing, or cannot be read now."""
 
 
 class TurnFrames(Protocol):
-    """Reads the logs of turns, whoever runs them."""
+    """Reads the logs of turns, whichever engine runs them."""
 
     def follow(self, turn_id: str, after: Cursor = START) -> AsyncGenerator[Batch]:
-        """What comes after `after`, as it comes; an empty batch each time nothing came for IDLE_SECONDS.
+        """The events after `after` as they are added; an empty batch after each IDLE_SECONDS without one.
 
-        It ends after the turn's last event. It ends without that when the reader shall ask again, here or elsewhere:
-        this engine is going down, or another one has taken the turn over.
+        It ends after the turn's last event. It ends earlier when the reader must ask again, here or at another engine:
+        this engine shuts down, or another one has taken the turn over.
 
         Raises:
-            LogGoneError: something is missing between `after`, or what was read last, and what is there.
+            LogGoneError: an event between `after`, or the last one that was read, and the next one is missing.
         """
         ...
 
     def kept(self, turn_id: str, after: Cursor = START) -> AsyncGenerator[Batch]:
-        """What is there now after `after`; nothing is waited for.
+        """The events after `after` that are there now, without waiting.
 
         Raises:
-            LogGoneError: as above, or there is no such log, or it cannot be read now.
+            LogGoneError: as for `follow`, or there is no such log, or it cannot be read now.
         """
         ...
 
     async def newest(self, turn_id: str) -> Frame | None:
-        """The last event there is now; None when there is none, or it cannot be read now."""
+        """The last event; None when there is none, or it cannot be read now."""
         ...
 
     def running(self, turn_id: str) -> Turn | None:
-        """The turn, when this engine writes its log and has not come to the end."""
+        """The turn, while this engine writes its log; None after its last event."""
         ...

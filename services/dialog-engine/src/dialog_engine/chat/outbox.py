@@ -13,7 +13,7 @@ from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
-    """An event on its way. `attempts` counts failed publications."""
+    """An event that is not published yet. `attempts` counts failed publications."""
 
     seq: int
     event_type: str
@@ -23,18 +23,18 @@ class OutboxRow:
 
 
 OfferRows = Callable[[Sequence[OutboxRow]], None]
-"""Told of outbox rows of this engine as soon as they are committed."""
+"""Takes outbox rows of this engine as soon as they are committed. Must not block."""
 
 
 class Outbox(Protocol):
     """The rows that wait."""
 
     async def waiting(self, limit: int, *, after: int = 0) -> Sequence[OutboxRow]:
-        """The oldest rows behind number `after` that are not published, then those put off whose time has come."""
+        """The oldest unpublished rows with a higher number than `after`, then postponed rows that are due."""
         ...
 
     async def calls(self, correlation_ids: Sequence[str]) -> Sequence[OutboxRow]:
-        """The rows of these tool calls, as far as they are there and not published."""
+        """The unpublished rows among those of these tool calls."""
         ...
 
     async def unanswered(self) -> Sequence[OutboxRow]:
@@ -42,21 +42,21 @@ class Outbox(Protocol):
         ...
 
     async def published(self, rows: Sequence[OutboxRow]) -> None:
-        """They are where they belong. A tool call's row stays, marked, until the call is answered."""
+        """Mark rows as published. The row of a tool call stays until the call is answered, others are deleted."""
         ...
 
     async def postpone(self, row: OutboxRow, error: str, retry_in_ms: int) -> None:
-        """This row could not be published; others are not held up by it."""
+        """Retry a row that could not be published after `retry_in_ms` milliseconds."""
         ...
 
 
 TURN_FINISHED = "TurnFinished"
-"""A turn ended: who said what, how it ended, what it cost. For long-term memory."""
+"""A turn ended: its messages, its reason, its cost. For long-term memory."""
 TOOL_CALL_FINISHED = "ToolCallFinished"
-"""A tool call has its outcome: which tool, how long, how it ended. No arguments and no results. For analytics."""
+"""A tool call has its outcome: tool, duration, state; no arguments and no results. For analytics."""
 
 EVENT_TYPES = frozenset({TOOL_CALL_REQUESTED, TURN_FINISHED, TOOL_CALL_FINISHED})
-"""All that the outbox can hold. Each needs a route; without one the engine does not start."""
+"""Every type of event in the outbox. The engine does not start when one has no route."""
 
 DEFAULT_ROUTES = {
     TOOL_CALL_REQUESTED: "events.plugins",

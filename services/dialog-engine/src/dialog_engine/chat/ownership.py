@@ -1,9 +1,8 @@
-"""Which turns this engine runs: keeps its lease, and adopts the turns of engines that are gone.
+"""Which turns this engine runs: it renews its lease, and adopts the turns of dead engines.
 
-An engine is taken for dead when its lease has stayed the same for LEASE_SECONDS on the clock of the engine that looks,
-and the database answered all that time. No two clocks are compared: whatever is done to the clock of the database or
-of a machine, an engine that renews its lease is alive, and one that does not is dead. A mistake does no harm: each
-write of a turn is fenced by its owner and epoch.
+An engine counts as dead when its lease has not changed for LEASE_SECONDS on the monotonic clock of the engine that
+looks, while the store answered. No two clocks are compared, so a clock that is set changes nothing. A wrong decision is
+harmless: each write of a turn is fenced by its owner and epoch.
 """
 
 import asyncio
@@ -16,6 +15,7 @@ from dialog_engine.chat.outbox import OfferRows
 from dialog_engine.chat.ports import Adopted, Engines, SeenEngine
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import StorageUnavailableError, TurnCrashesError
+from dialog_engine.outage_log import OutageLog
 
 log = logging.getLogger(__name__)
 
@@ -23,14 +23,14 @@ LEASE_SECONDS = 10.0
 RENEW_SECONDS = 2.5
 LOOK_SECONDS = 1.0
 ADOPT_AT_ONCE = 16
-"""Turns of one transaction: several engines share what a dead one left."""
+"""How many turns one transaction adopts, so that several engines share those of a dead one."""
 MAX_CRASHES = 5
-"""A turn is given up after so many owners in a row that died soon after they had taken it: it may well be what they die
-of, and it takes all other turns there with it. Fewer may be an accident, such as a machine that has no memory left."""
+"""A turn fails after this many owners in a row have died soon after getting it: it may be what kills them, and each
+crash affects all turns of that engine. Fewer crashes may have another cause, such as a machine without memory."""
 
 
 class Ownership:
-    """The lease of one engine, and its look at those of the others."""
+    """The lease of one engine, and its view of the leases of others."""
 
     def __init__(
         self,
@@ -41,52 +41,53 @@ class Ownership:
         note: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`note` is told of each turn that changes hands: "restart", "takeover", or "lost" to another engine. `clock`
-        tells seconds."""
+        """`note` is called for each turn that changes its owner, with "restart", "takeover" or "lost". `clock` returns
+        monotonic seconds."""
         self._turns = turns
         self._engines = engines
         self._offer = offer
         self._note = note
         self._clock = clock
         self._seen: dict[SeenEngine, float] = {}
-        """Since when each lease of another engine has been as it is."""
+        """When each lease was first seen with this value, on `clock`."""
         self._retired = False
         self._released = False
         self._lease = asyncio.Lock()
+        self._outages = OutageLog(log, "the store for leases")
 
     async def start(self) -> None:
-        """Take the lease, and go on with the turns that an earlier life of this engine left.
+        """Take the lease, and resume the turns that an earlier life of this engine left.
 
         Raises:
             StorageUnavailableError: the store cannot be written.
         """
         released = await self._engines.register(_ms(LEASE_SECONDS))
-        self._own(await self._engines.adopt_own(None, released=released), "restart")
+        self._resume(await self._engines.adopt_own(None, released=released), "restart")
 
     def retire(self) -> None:
-        """Adopt nothing more: this engine goes down."""
+        """Adopt nothing more: this engine shuts down."""
         self._retired = True
 
     async def release(self) -> None:
-        """Let others have at once what this engine leaves unfinished as it goes down. It is not renewed any more."""
-        async with self._lease:  # behind a renewal that is on its way, which would take the lease again
+        """Release the lease for good, so that others adopt the unfinished turns of this engine at once."""
+        async with self._lease:  # after a renewal that has begun, which would take the lease again
             self._released = True
             try:
                 await self._engines.release()
             except StorageUnavailableError as error:
-                log.warning("the lease cannot be given up and will run out: %s", error)
+                log.warning("the lease cannot be released and will expire: %s", error)
 
     async def run(self) -> None:
-        """Renew and look, until cancelled."""
+        """Renew the lease and look at those of others, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._again(self.renew, RENEW_SECONDS), name="engine lease")
-            tasks.create_task(self._again(self.look, LOOK_SECONDS), name="leases of other engines")
+            tasks.create_task(self._repeat(self.renew, RENEW_SECONDS), name="engine lease")
+            tasks.create_task(self._repeat(self.look, LOOK_SECONDS), name="leases of other engines")
 
     async def renew(self) -> None:
-        """Renew the lease, and see that the turns that run here are those that the store says so of.
+        """Renew the lease, drop running turns that the store has not, and resume those that only the store has.
 
         Raises:
-            StorageUnavailableError: nothing can be seen now.
+            StorageUnavailableError: the store cannot be used now.
         """
         running = self._turns.running()
         async with self._lease:
@@ -98,19 +99,19 @@ class Ownership:
         fenced = set(await self._engines.fenced(doubtful))
         for turn in doubtful:
             if turn.turn_id in fenced:
-                log.info("turn %s is run by another engine", turn.turn_id)
+                log.info("turn %s is owned by another engine", turn.turn_id)
                 self._note("lost")
                 await self._turns.drop(turn)
-        # Such as a turn whose beginning was committed though the answer was lost.
+        # Such as a turn whose begin was committed though the answer was lost.
         left = [row.turn_id for row in rows if not self._turns.knows(row.turn_id)]
         if left and not self._retired:
-            self._own(await self._engines.adopt_own(left), "restart")
+            self._resume(await self._engines.adopt_own(left), "restart")
 
     async def look(self) -> None:
-        """Stop what users want stopped, and adopt what dead engines left.
+        """Execute stop requests, and adopt the turns of dead engines.
 
         Raises:
-            StorageUnavailableError: nothing can be seen now.
+            StorageUnavailableError: the store cannot be used now.
         """
         for turn_id in await self._engines.stop_requests():
             self._turns.stop(turn_id)
@@ -119,37 +120,39 @@ class Ownership:
         for engine in self._dead(await self._engines.others()):
             await self._adopt_all(engine)
 
-    async def _again(self, step: Callable[[], Awaitable[None]], seconds: float) -> None:
+    async def _repeat(self, step: Callable[[], Awaitable[None]], seconds: float) -> None:
         while True:
             await asyncio.sleep(seconds * random.uniform(0.75, 1.0))
             try:
                 await step()
             except StorageUnavailableError as error:
-                self._seen.clear()  # nobody could renew a lease meanwhile
-                log.warning("leases cannot be seen to now: %s", error)
+                self._seen.clear()  # no engine could renew its lease
+                self._outages.failed(error)
             except Exception:
-                log.exception("leases cannot be seen to")
+                log.exception("the leases of engines cannot be handled")
+            else:
+                self._outages.worked()
 
     def _dead(self, engines: Sequence[SeenEngine]) -> list[SeenEngine]:
-        """Those that have gone down in good order, or have not renewed their lease for too long."""
+        """The engines that have released their lease, or have not renewed it for LEASE_SECONDS."""
         now = self._clock()
         self._seen = {engine: self._seen.get(engine, now) for engine in engines}
         return [engine for engine, since in self._seen.items() if engine.released or now - since >= LEASE_SECONDS]
 
     async def _adopt_all(self, engine: SeenEngine) -> None:
         while adopted := await self._engines.adopt(engine, ADOPT_AT_ONCE):
-            self._own(adopted, "takeover")
+            self._resume(adopted, "takeover")
         self._offer(await self._engines.remove(engine))
 
-    def _own(self, adopted: Sequence[Adopted], how: str) -> None:
+    def _resume(self, adopted: Sequence[Adopted], how: str) -> None:
         for each in adopted:
             turn = each.turn
-            log.info("turn %s goes on in epoch %d (%s)", turn.turn_id, turn.epoch, how)
+            log.info("turn %s is resumed in epoch %d (%s)", turn.turn_id, turn.epoch, how)
             self._note(how)
             failure = None
             if each.crashes >= MAX_CRASHES:
                 failure = TurnCrashesError(
-                    f"{each.crashes} times in a row its engine died soon after it had taken this turn up"
+                    f"{each.crashes} times in a row an engine crashed soon after it had begun or resumed this turn"
                 )
             self._turns.run(turn, stopped=each.stopped, failure=failure)
             self._offer(each.rows)

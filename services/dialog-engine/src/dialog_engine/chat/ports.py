@@ -1,4 +1,4 @@
-"""What a running turn needs from the world."""
+"""The ports of running turns."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -11,28 +11,28 @@ from dialog_engine.tool_calls.rounds import OpenCall
 
 
 class TurnStore(Protocol):
-    """Where turns begin and end, durably. Everything raises StorageUnavailableError when it cannot be done now."""
+    """Stores the beginnings and ends of turns. Every method raises StorageUnavailableError."""
 
     async def begin(self, turn: Turn, text: str, *, new_session: bool = False, queue: bool = False) -> None:
         """Commit the user's message and a running turn, in its session or, with `new_session`, with it.
 
-        With `queue` a turn whose session is busy is noted as waiting, behind those that came before it: `begin` it
+        With `queue` a turn whose session is busy is stored as waiting, behind those that came before it: call `begin`
         again until it begins, or `leave`.
 
         Raises:
             SessionNotFoundError: there is no such session for this subject.
-            TurnRunningError: another turn of the session runs, or is the next one to.
+            TurnRunningError: another turn of the session runs, or is the next one.
         """
         ...
 
     async def leave(self, turn: Turn) -> None:
-        """The turn does not wait any more. It may not have."""
+        """Stop waiting with this turn. It need not be waiting."""
         ...
 
     async def finish(
         self, turn: Turn, message: AssistantMessage | None, done: Done, failure: TurnFailed | None
     ) -> int | None:
-        """Commit the end of the turn with its last message. Returns the message's number; None for a repetition.
+        """Commit the end of the turn with its last message. Returns the message's number; None if repeated.
 
         Raises:
             TurnFencedError: another engine runs the turn.
@@ -40,11 +40,11 @@ class TurnStore(Protocol):
         ...
 
     async def request_stop(self, turn_id: str) -> str | None:
-        """Note that the turn shall be stopped. Returns the engine that runs it; None when it does not run."""
+        """Store a stop request. Returns the engine that runs the turn; None when it does not run."""
         ...
 
     async def is_running(self, turn_id: str) -> bool:
-        """Whether the turn runs anywhere."""
+        """Whether the turn runs, at any engine."""
         ...
 
 
@@ -57,7 +57,7 @@ class SeenEngine:
 
     @property
     def released(self) -> bool:
-        """It went down in good order."""
+        """The engine was shut down in an orderly way."""
         return self.lease_until == 0
 
 
@@ -72,9 +72,9 @@ class OwnedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A turn that belongs to this engine from now on, in a new epoch.
+    """A turn that this engine has adopted, in a new epoch.
 
-    `crashes` counts its owners in a row that died soon, `rows` are those of its outbox rows that are to be published.
+    `crashes` counts owners in a row that died soon after getting it; `rows` are its unpublished outbox rows.
     """
 
     turn: Turn
@@ -84,23 +84,23 @@ class Adopted:
 
 
 class Engines(Protocol):
-    """The engines that share the store. Everything raises StorageUnavailableError when it cannot be done now."""
+    """The engines that share the store. Every method raises StorageUnavailableError."""
 
     async def register(self, lease_ms: int) -> bool:
-        """Take this engine's lease at its start. Whether an earlier life of it went down in good order."""
+        """Take the lease at the start. True when an earlier life of this engine was shut down in an orderly way."""
         ...
 
     async def renew(self, lease_ms: int, waiting: Collection[str]) -> Sequence[OwnedTurn]:
-        """Renew the lease. Of the messages that wait here for their session only those of the turns `waiting` still do.
-        Returns the running turns of this engine."""
+        """Renew the lease, and remove the waiting turns of this engine that are not in `waiting`.
+        Returns its running turns."""
         ...
 
     async def stop_requests(self) -> Sequence[str]:
-        """The running turns of this engine that shall be stopped."""
+        """The running turns of this engine that have a stop request."""
         ...
 
     async def fenced(self, turns: Sequence[Turn]) -> Sequence[str]:
-        """Those of these turns that are another engine's by now, or are deleted."""
+        """Those of these turns that another engine owns, or that are deleted."""
         ...
 
     async def others(self) -> Sequence[SeenEngine]:
@@ -108,28 +108,29 @@ class Engines(Protocol):
         ...
 
     async def adopt(self, seen: SeenEngine, limit: int) -> Sequence[Adopted]:
-        """Take running turns of an engine, if its lease is still as it was seen."""
+        """Adopt running turns of an engine, `limit` at most, if its lease is still as it was seen."""
         ...
 
     async def adopt_own(self, turn_ids: Sequence[str] | None, *, released: bool = False) -> Sequence[Adopted]:
-        """Take up running turns of this engine that do not run: these, or all. `released`: nobody died with them."""
+        """Adopt turns that the store has as running at this engine: `turn_ids`, or all for None. With `released` this
+        is not counted as a crash."""
         ...
 
     async def remove(self, seen: SeenEngine) -> Sequence[OutboxRow]:
-        """Forget an engine that has no running turns, if its lease is still as it was seen. Returns what it left to be
-        published: it is this engine's now."""
+        """Delete an engine that has no running turns, if its lease is still as it was seen. Returns its unpublished
+        outbox rows, which this engine owns now."""
         ...
 
     async def release(self) -> None:
-        """Give this engine's lease up."""
+        """Release the lease of this engine: others may adopt its turns at once."""
         ...
 
 
 class Control(Protocol):
-    """Wakes other engines. A message that is lost costs up to a second: each of them looks into the store anyway."""
+    """Wakes other engines. A lost message costs up to a second, because each engine polls the store."""
 
     def stop(self, turn_id: str) -> None:
-        """A turn of another engine shall be stopped."""
+        """A stop request is committed for a turn of another engine."""
         ...
 
     def decision(self) -> None:
@@ -137,12 +138,12 @@ class Control(Protocol):
         ...
 
     def free(self, session_id: str) -> None:
-        """A session for which a message waits at another engine may be free."""
+        """A session may be free for which a message waits at another engine."""
         ...
 
 
 class History(Protocol):
-    """What was said in a session so far."""
+    """The messages of a session."""
 
     async def messages(self, session_id: str) -> Sequence[Message]:
         """Every message, oldest first; a tool call without an outcome has no result."""
@@ -153,7 +154,7 @@ class History(Protocol):
         ...
 
     async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
-        """Committed calls of the turn that have no outcome yet."""
+        """The committed calls of the turn that have no outcome."""
         ...
 
 
@@ -165,17 +166,17 @@ class TurnLog(Protocol):
         ...
 
     async def close(self) -> None:
-        """No more events; wait, bounded, until they are stored."""
+        """End the log, and wait for a bounded time until it is stored."""
         ...
 
 
 class TurnLogs(Protocol):
-    """Makes the logs of the turns that run here."""
+    """Creates the logs of the turns that run here."""
 
     def open(self, turn: Turn) -> TurnLog:
-        """The log of `turn` in its present epoch."""
+        """The log of `turn` in its current epoch."""
         ...
 
     def moved(self, turn: Turn) -> None:
-        """Another engine has taken the turn over: nothing more is stored from here, and readers go there."""
+        """Another engine has taken the turn over: nothing more is stored from here, and readers must ask again."""
         ...

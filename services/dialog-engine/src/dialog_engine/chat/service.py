@@ -1,4 +1,4 @@
-"""What happens in a turn, from the user's message to the last event."""
+"""The events of a turn, from the user's message to `done`."""
 
 import asyncio
 import time
@@ -47,7 +47,7 @@ from dialog_engine.tool_calls.steps import Steps
 
 @dataclass(slots=True)
 class Draft:
-    """The message that is being made, and what is known of the turn so far. One turn writes it."""
+    """The message that is being streamed, and the state of the turn so far. Written by one turn."""
 
     started: float = field(default_factory=time.monotonic)
     text: TextBuffer = field(default_factory=TextBuffer)
@@ -55,16 +55,16 @@ class Draft:
     usage: Usage = Usage()
     ttft_ms: int | None = None
     round: int = 1
-    """The round of tool calls that was begun last in this life of the turn."""
+    """The last round of tool calls in this life of the turn."""
     reason: DoneReason = DoneReason.STOP
-    """How the model ended."""
+    """Why the model stopped."""
     model: str | None = None
-    """Which model spoke last."""
+    """The model that answered last."""
     asked: dict[str, ApprovalStep] = field(default_factory=dict[str, ApprovalStep])
-    """The questions about calls that were shown, and no decision on them, by correlation id."""
+    """The approvals that were asked for and not decided in the events so far, by correlation id."""
 
     def follow(self, event: ChatEvent) -> None:
-        """Take account of `event`."""
+        """Update the state from `event`."""
         match event:
             case TextDelta(piece):
                 self.text.add(piece)
@@ -91,7 +91,7 @@ class Draft:
                 pass
 
     def message(self, *, interrupted: bool) -> AssistantMessage | None:
-        """The message as it stands; None when it was interrupted before anything was said."""
+        """The message so far; None when it was interrupted before any text."""
         text = str(self.text)
         if interrupted and not text.strip():
             return None
@@ -104,14 +104,14 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """How much of a session a model is shown."""
+    """How much of a session is sent to the model."""
 
     max_messages: int
     max_tokens: int
 
 
 class ChatService:
-    """Answers users. `llm` is a chat client enhanced with tools."""
+    """Answers users. `llm` is a chat client that is enhanced with tools."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class ChatService:
         self._memory = memory
 
     async def opening(self, turn: Turn) -> AsyncGenerator[TurnEvent]:
-        """What the user sees first of `turn` in each of its lives, whatever comes then."""
+        """The first events of `turn` in each of its lives."""
         yield TurnStarted(turn.turn_id, turn.session_id)
         if turn.epoch > 1:
             yield Reset("the engine was restarted", replay(turn.turn_id, await self._history.turn_messages(turn)))
@@ -143,18 +143,17 @@ class ChatService:
         said: Sequence[Message] | None = None,
         committed: asyncio.Event | None = None,
     ) -> AsyncGenerator[TurnEvent]:
-        """What the user sees of `turn` between its opening and the model's last word; `end` comes after it, whatever
-        happens.
+        """The events of `turn` between `opening` and `end`. `end` must follow, whether or not this raises.
 
-        A turn that an earlier life left unfinished goes on where it was: finished tools are not run again, pending
-        ones are waited for, a message that was cut is made again. `said` is what was said in its session, where that is
-        known already. Of a turn that is just being committed nothing is written before `committed` is set.
+        A turn that an earlier life left unfinished is resumed: finished tools are not run again, open calls are waited
+        for, an interrupted message is generated again. `said` is the history of its session, where that is known. For a
+        turn that is being committed nothing is written before `committed` is set.
 
         Raises:
             LLMError: the model could not be reached or refused.
             StorageUnavailableError: a round or a result could not be committed.
         """
-        reply = self._gone_on_with(turn) if turn.rounds else self._llm(await self._request(turn, said, committed))
+        reply = self._resumed(turn) if turn.rounds else self._llm(await self._request(turn, said, committed))
         async with aclosing(reply) as events:
             async for event in events:
                 draft.follow(event)
@@ -167,9 +166,9 @@ class ChatService:
     async def end(
         self, turn: Turn, draft: Draft, reason: DoneReason, failure: TurnFailed | None = None
     ) -> AsyncGenerator[TurnEvent]:
-        """The end of `turn`: what became of each call that is still open, the last message, `done`.
+        """The end of `turn`: the outcome of each call that is still open, the last message, `done`.
 
-        What is shown as finished is committed before; calling it again does what is missing.
+        Each event is committed before it is yielded. Calling this again does what is missing.
 
         Raises:
             StorageUnavailableError: it cannot be committed now.
@@ -190,10 +189,10 @@ class ChatService:
 
     async def _cancelled_calls(self, turn: Turn, draft: Draft) -> AsyncGenerator[ToolStep | ApprovalStep]:
         never_run = stopped()
-        # First of all: from here on nothing can be approved, so that the open calls are all there will ever be.
+        # First: from here on no call can be approved, so no more calls are opened.
         unapproved = await self._approvals.close(turn, never_run)
         open_calls = await self._history.open_calls(turn)
-        async for step in self._decided_unseen(turn, draft, {each.call.correlation_id for each in unapproved}):
+        async for step in self._late_decisions(turn, draft, {each.call.correlation_id for each in unapproved}):
             yield step
         if not open_calls and not unapproved:
             return
@@ -205,10 +204,10 @@ class ChatService:
             outcome = await self._rounds.add_result(turn, open_call.call, outcomes[open_call.call.correlation_id])
             yield steps.finished(open_call.call, outcome)
 
-    async def _decided_unseen(
+    async def _late_decisions(
         self, turn: Turn, draft: Draft, undecided: Collection[str]
     ) -> AsyncGenerator[ToolStep | ApprovalStep]:
-        """Decisions that were committed, by whichever engine, and that the turn was stopped before it showed."""
+        """Decisions that were committed, by any engine, before the turn was stopped and that it has not shown."""
         asked = {i: step for i, step in draft.asked.items() if i not in undecided}
         for state in await self._approvals.states([*asked]) if asked else ():
             step = asked[state.correlation_id]
@@ -218,8 +217,8 @@ class ChatService:
             if state.outcome is not None:
                 yield steps.finished(step.call, state.outcome)
 
-    async def _gone_on_with(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
-        async with aclosing(self._calls_left_open(turn)) as events:
+    async def _resumed(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
+        async with aclosing(self._open_calls(turn)) as events:
             async for event in events:
                 yield event
         async with aclosing(self._llm(await self._request(turn))) as events:
@@ -236,7 +235,7 @@ class ChatService:
         )
         return ChatRequest(remembered, turn, committed=committed)
 
-    async def _calls_left_open(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
+    async def _open_calls(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
         open_calls = await self._history.open_calls(turn)
         asked = await self._approvals.waiting(turn)
         if not open_calls and not asked:

@@ -1,7 +1,7 @@
-"""A log that grows while it is read: entries are kept once, and each reader has a place of its own.
+"""A log in memory that grows while it is read: entries are stored once, and each reader has its own cursor.
 
-An entry is the same in memory, in Redis and on the wire. In memory the newest are as they are and the others packed,
-since there are many logs.
+An entry is the same in memory, in Redis and on the wire. The newest entries are kept as objects and older ones are
+packed, because an engine holds many logs.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class Entry:
 
     @property
     def cursor(self) -> Cursor:
-        """The place of one who has read it."""
+        """The cursor of a reader that has read it."""
         return Cursor(self.epoch, self.seq)
 
     @property
@@ -40,18 +40,18 @@ class Entry:
         return Frame(f"{self.epoch}-{self.seq}", self.name, self.data)
 
     def is_after(self, place: Cursor) -> bool:
-        """Whether a reader at `place` needs it."""
+        """Whether a reader at `place` has not read it."""
         return self.epoch > place.epoch or (self.epoch == place.epoch and self.seq > place.seq)
 
-    def goes_on_from(self, place: Cursor) -> bool:
-        """Whether it is the next entry for a reader at `place`. An epoch that begins tells all that matters again."""
+    def follows(self, place: Cursor) -> bool:
+        """Whether it is the next entry for a reader at `place`. The first entry of a later epoch always is."""
         if self.epoch == place.epoch:
             return self.seq == place.seq + 1
         return self.epoch > place.epoch and self.seq == 1
 
 
 def entry_of(epoch: int, seq: int, name: str, data: dict[str, Any]) -> Entry:
-    """The event `name` with its data as an entry."""
+    """An event as an entry."""
     return Entry(epoch, seq, name, msgspec.json.encode(data).decode())
 
 
@@ -61,9 +61,9 @@ def entry_from_fields(place: Cursor, fields: dict[bytes, bytes]) -> Entry:
 
 
 BLOCK = 50
-"""How many entries are packed together. The newest ones, once or twice as many, are not: most readers are there."""
+"""How many entries are packed together. The newest ones, up to twice as many, are not: most readers are there."""
 COMPRESSED_BYTES = 16_384
-"""A block that is larger is not compressed: it would hold up the event loop."""
+"""A larger block is not compressed, because that would block the event loop."""
 
 _cursor = attrgetter("cursor")
 
@@ -73,7 +73,7 @@ class PackedEntries:
 
     def __init__(self) -> None:
         self._blocks: list[tuple[Cursor, bytes]] = []
-        """The place of the last entry of each, and all of them."""
+        """The cursor of the last entry of each block, and the packed block."""
         self._newest: list[Entry] = []
 
     @property
@@ -82,14 +82,14 @@ class PackedEntries:
         return self._newest[-1] if self._newest else None
 
     def add(self, entry: Entry) -> None:
-        """Add an entry whose id is after all that are there."""
+        """Add an entry whose id is higher than all others."""
         self._newest.append(entry)
         if len(self._newest) == 2 * BLOCK:
             self._blocks.append((self._newest[BLOCK - 1].cursor, _packed(self._newest[:BLOCK])))
             del self._newest[:BLOCK]
 
     def since(self, place: Cursor) -> list[Entry]:
-        """What comes after `place`, or the first BLOCK of it at most."""
+        """The entries after `place`, BLOCK of them at most."""
         if not self._newest or not self._newest[-1].is_after(place):
             return []
         if place < (self._blocks[-1][0] if self._blocks else START):
@@ -100,7 +100,7 @@ class PackedEntries:
 
 
 def _packed(entries: list[Entry]) -> bytes:
-    """JSON has no line breaks and no name has a space."""
+    """Encoded JSON has no line breaks, and no event name has a space."""
     data = "\n".join(f"{entry.epoch} {entry.seq} {entry.name} {entry.data}" for entry in entries).encode()
     return zlib.compress(data, 1 if len(data) <= COMPRESSED_BYTES else 0)
 
@@ -111,26 +111,26 @@ def _unpacked(block: bytes) -> list[Entry]:
 
 
 BATCH_CHARACTERS = 8_000
-"""A reader takes so much at a time: one that is slow, or does not read at all, holds on to no more."""
+"""How much a reader takes at a time: a slow reader, or one that does not read at all, holds no more than this."""
 
 
 class GrowingLog:
-    """Read by any number of clients at their own pace: there is no queue per client, only a place in the log.
+    """Read by any number of clients at their own pace. A client has no queue, only a cursor.
 
-    One clock per log, and none per wait, tells its readers that there is no news: they wait for every token.
+    One timer per log wakes idle readers. A timer per wait would be set and cancelled for every token.
     """
 
     def __init__(self) -> None:
         self._entries = PackedEntries()
         self._grown = asyncio.Event()
-        self._readers_go = False
+        self._released = False
         self._readers = 0
         self._grew_at = 0.0
-        self._clock: asyncio.TimerHandle
+        self._idle_timer: asyncio.TimerHandle
 
-    def let_go(self) -> None:
-        """Readers get what is there, and then their stream ends."""
-        self._readers_go = True
+    def release_readers(self) -> None:
+        """Readers get the entries that are there, and then their streams end."""
+        self._released = True
         self._wake_readers()
 
     def _add(self, entries: Iterable[Entry]) -> None:
@@ -141,16 +141,16 @@ class GrowingLog:
 
     def _wake_readers(self) -> None:
         self._grown.set()
-        self._grown.clear()  # every reader that waits now is woken all the same; one that comes later waits
+        self._grown.clear()  # readers that wait now are woken; one that comes later waits
 
     async def follow(self, after: Cursor) -> AsyncGenerator[Batch]:
-        """What comes after `after`, as it comes; an empty batch when nothing came for a while.
+        """The entries after `after` as they are added; an empty batch when none was added for IDLE_SECONDS.
 
         Raises:
-            LogGoneError: something is missing between `after` and what is there.
+            LogGoneError: an entry between `after` and the next one is missing.
         """
         woken = False
-        self._arrive()
+        self._add_reader()
         try:
             while True:
                 if entries := self._entries.since(after):
@@ -158,7 +158,7 @@ class GrowingLog:
                         yield batch
                     after = entries[-1].cursor
                     woken = False  # more may have come meanwhile
-                elif self._readers_go:
+                elif self._released:
                     return
                 elif woken:
                     yield ()
@@ -167,21 +167,21 @@ class GrowingLog:
                     await self._grown.wait()
                     woken = True
         finally:
-            self._leave()
+            self._remove_reader()
 
-    def _arrive(self) -> None:
-        """The clock ticks for as long as there is a reader."""
+    def _add_reader(self) -> None:
+        """The timer runs while there is a reader."""
         self._readers += 1
         if self._readers == 1:
             self._tick_in(events.IDLE_SECONDS)
 
-    def _leave(self) -> None:
+    def _remove_reader(self) -> None:
         self._readers -= 1
         if self._readers == 0:
-            self._clock.cancel()
+            self._idle_timer.cancel()
 
     def _tick_in(self, seconds: float) -> None:
-        self._clock = asyncio.get_running_loop().call_later(seconds, self._tick)
+        self._idle_timer = asyncio.get_running_loop().call_later(seconds, self._tick)
 
     def _tick(self) -> None:
         left = self._grew_at + events.IDLE_SECONDS - time.monotonic()
@@ -191,15 +191,15 @@ class GrowingLog:
 
 
 def batches_of(entries: Iterable[Entry], after: Cursor) -> Iterator[list[Frame]]:
-    """The entries as a reader at `after` needs them, BATCH_CHARACTERS at a time.
+    """The entries for a reader at `after`, about BATCH_CHARACTERS at a time.
 
     Raises:
-        LogGoneError: something is missing between `after` and the first, or between two of them.
+        LogGoneError: an entry is missing between `after` and the first, or between two of them.
     """
     batch: list[Frame] = []
     size = 0
     for entry in entries:
-        if not entry.goes_on_from(after):
+        if not entry.follows(after):
             if batch:
                 yield batch
             raise LogGoneError(f"what came between {after} and {entry.cursor} is missing")

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 LIFETIME_SECONDS = 24 * 3600
 PAGE = 100
-"""How many entries are read at once."""
+"""How many entries are read at a time."""
 
 
 @cache
@@ -32,22 +32,22 @@ def _append_script() -> Script:
 
 
 class LogStore:
-    """Appends to streams and reads them. Errors are those of the Redis client."""
+    """Appends to streams and reads them. Raises the errors of the Redis client: RedisError, OSError."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
         self._keys = keys
 
     async def append(self, logs: Sequence[LiveLog]) -> list[Cursor | Exception]:
-        """Store what each log has and Redis has not, all in one round trip.
+        """Store what Redis does not have of each log, in one round trip.
 
-        The answer for each is the id of its last entry in Redis, or why it could not be asked for. Nothing of a log is
-        stored when Redis does not have what the log says that it has, or has a later epoch.
+        Returns for each log the id of its last entry in Redis, or the error. Nothing of a log is stored when Redis has
+        other entries of its epoch than `LiveLog.stored` says, or a later epoch.
         """
         commands = [self._command(live) for live in logs]
         answers = await self._run(commands)
         while any(isinstance(answer, NoScriptError) for answer in answers):
-            # Those that were run are refused now, and say what Redis has.
+            # Commands that succeeded before store nothing now, and return what Redis has.
             await self._redis.execute_command("SCRIPT", "LOAD", _append_script().text)
             answers = await self._run(commands)
         return [answer if isinstance(answer, Exception) else Cursor.parse(answer.decode()) for answer in answers]
@@ -61,7 +61,7 @@ class LogStore:
 
     async def _run(self, commands: Sequence[list[str | int]]) -> list[Any]:
         if len(commands) == 1:
-            # Most often; a pipeline of one takes twice the processor time.
+            # The common case. A pipeline of one command takes twice the processor time.
             try:
                 return [await self._redis.execute_command(*commands[0])]
             except ResponseError as error:
@@ -74,7 +74,7 @@ class LogStore:
     async def read(
         self, turn_id: str, after: Cursor, *, before_epoch: int | None = None
     ) -> AsyncGenerator[list[Entry]]:
-        """What is there now after `after`, page by page; of earlier epochs only, when one is given."""
+        """The entries after `after` that are there now, in pages; with `before_epoch` only those of earlier epochs."""
         end = "+" if before_epoch is None else f"({before_epoch}-0"
         while True:
             page: Any = await self._redis.xrange(self._keys.turn(turn_id), f"({after}", end, count=PAGE)
@@ -85,7 +85,7 @@ class LogStore:
                 return
 
     async def read_many(self, places: Mapping[str, Cursor]) -> dict[str, list[Entry]]:
-        """What is there now after the place in each log, PAGE entries at most, in one command."""
+        """The entries after the place in each log that are there now, PAGE at most of each, in one command."""
         keys: Any = {self._keys.turn(turn_id): str(place) for turn_id, place in places.items()}
         turns = dict(zip(keys, places, strict=True))
         answer: Any = await self._redis.xread(keys, count=PAGE)
@@ -102,28 +102,28 @@ def _entries(page: Any) -> list[Entry]:
 
 
 POLL_SECONDS = 0.05
-"""How often the logs that are followed are looked at, all in one command: no connection is held for a reader."""
+"""How often followed logs are polled, all in one command: a reader holds no connection."""
 OUTAGE_SECONDS = 1.0
 LOGS_AT_ONCE = 200
 
 
 class _Tail(GrowingLog):
-    """What has been read of one log, from the place of its first reader on."""
+    """The entries that were read of one log, from the place of its first reader on."""
 
     def __init__(self, start: Cursor) -> None:
         super().__init__()
         self.start = self.read_up_to = start
         self.readers = 0
 
-    def grew(self, entries: list[Entry]) -> None:
+    def add(self, entries: list[Entry]) -> None:
         self.read_up_to = entries[-1].cursor
         self._add(entries)
         if entries[-1].name == DONE:
-            self.let_go()
+            self.release_readers()
 
 
 class LogTails:
-    """The logs that are followed here and written elsewhere. `run` reads them."""
+    """Logs that other engines write and clients of this engine follow. `run` reads each of them once."""
 
     def __init__(self, store: LogStore) -> None:
         self._store = store
@@ -136,32 +136,32 @@ class LogTails:
         """How many logs."""
         return len(self._tails)
 
-    def let_go(self) -> None:
-        """Readers that follow, now or later, get what is known, and then their stream ends."""
+    def release_readers(self) -> None:
+        """Readers, now and later, get the entries that were read, and then their streams end."""
         self._closed = True
         for tail in self._tails.values():
-            tail.let_go()
+            tail.release_readers()
 
     async def follow(self, turn_id: str, after: Cursor) -> AsyncGenerator[Batch]:
-        """What comes after `after`, as it comes. While Redis is away, or has nothing after `after`, it is waited for.
+        """The entries after `after` as they are stored. Waits while Redis is unavailable or has none.
 
-        It ends before the turn does when the reader shall ask again.
+        When it ends before the turn's last event, the reader must ask again.
 
         Raises:
-            LogGoneError: something is missing between `after`, or what was read last, and what is there.
+            LogGoneError: an entry between `after`, or the last one that was read, and the next one is missing.
         """
         newest = await self._newest(turn_id)
         if newest is not None and newest.name == DONE and not newest.is_after(after):
             return
-        # Its owner shows an entry before it is stored: a reader may be ahead of Redis, and waits.
+        # The owner shows an entry before it is stored, so a reader may be ahead of Redis, and waits.
         tail = self._tails.setdefault(turn_id, _Tail(min(after, newest.cursor) if newest else after))
         tail.readers += 1
         self._wanted.set()
         if self._closed:
-            tail.let_go()
+            tail.release_readers()
         try:
             if after < tail.start:
-                # Who comes later with an earlier place catches up alone.
+                # A reader with an earlier place than the first one catches up by itself.
                 async with aclosing(self._store.read(turn_id, after)) as pages:
                     async for page in pages:
                         for batch in batches_of(page, after):
@@ -177,23 +177,23 @@ class LogTails:
             except LogGoneError:
                 if not lost:
                     raise
-                # Redis had lost what comes after `after`, and by now its owner has stored it again.
+                # Redis had lost the entries after `after`, and the owner has stored them again by now.
         except (RedisError, OSError):
-            return  # the reader asks again
+            return  # the reader must ask again
         finally:
             tail.readers -= 1
             if not tail.readers and self._tails.get(turn_id) is tail:
                 del self._tails[turn_id]
 
     async def _newest(self, turn_id: str) -> Entry | None:
-        """The last entry; None when there is none, or Redis is away."""
+        """The last entry; None when there is none, or Redis is unavailable."""
         try:
             return await self._store.newest(turn_id)
         except (RedisError, OSError):
             return None
 
     async def run(self) -> None:
-        """Read what is followed, for ever."""
+        """Read the followed logs until cancelled."""
         while True:
             await self._wanted.wait()
             if not self._tails:
@@ -204,7 +204,7 @@ class LogTails:
                 await asyncio.sleep(POLL_SECONDS)
             except (RedisError, OSError) as error:
                 if not is_outage(error):
-                    log.exception("the logs of turns that run elsewhere cannot be read")
+                    log.exception("the logs of other engines cannot be read")
                 await asyncio.sleep(OUTAGE_SECONDS)
 
     async def _read(self) -> None:
@@ -212,4 +212,4 @@ class LogTails:
         while some := dict(islice(tails, LOGS_AT_ONCE)):
             news = await self._store.read_many({turn_id: tail.read_up_to for turn_id, tail in some.items()})
             for turn_id, entries in news.items():
-                some[turn_id].grew(entries)
+                some[turn_id].add(entries)

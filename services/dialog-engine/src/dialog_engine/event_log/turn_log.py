@@ -1,4 +1,4 @@
-"""The log of a running turn: in memory for the clients that are attached, on its way to Redis for all others."""
+"""The log of a running turn: in memory for the clients of this engine, and stored in Redis for all others."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,36 +11,36 @@ from dialog_engine.event_log.growing_log import Entry, GrowingLog, entry_of
 from dialog_engine.model import ReasoningDelta, TextDelta, Turn, TurnEvent
 
 COALESCE_SECONDS = 0.025
-"""How long deltas of one kind are collected for one entry, counted from the entry before it."""
+"""How long deltas of one kind are collected into one entry, from the previous entry on."""
 STORED_AT_ONCE = 500
-"""How many entries are sent to Redis in one command: while it runs, Redis does nothing else."""
+"""How many entries one command stores: Redis serves nothing else while it runs."""
 CLOSE_SECONDS = 2.0
-"""How long the end of a turn waits for Redis; the log stays in memory for a while whatever happens."""
+"""How long the end of a turn waits until its log is stored; the log stays in memory after that."""
 
 
 class LiveLog(GrowingLog, TurnLog):
-    """Written by the turn's owner. It holds its whole epoch, so what Redis has lost can be stored again from here.
+    """Written by the turn's owner. It holds its whole epoch, so entries that Redis has lost can be stored again.
 
-    Each entry gets its id when it is made, and neither the id nor the entry changes afterwards. A delta that follows
-    an entry of its own kind within COALESCE_SECONDS waits for the rest of that time, so that the deltas of that time
-    become one entry; any other event is an entry at once, after the deltas that wait.
+    An entry and its id never change. Deltas that follow an entry of their kind within COALESCE_SECONDS are collected
+    until that time is over and become one entry; any other event is an entry at once, after the deltas that wait.
     """
 
     def __init__(self, turn: Turn, on_growth: Callable[["LiveLog"], None]) -> None:
+        """`on_growth` is called after each entry and at the end; it must not block."""
         super().__init__()
         self.turn = turn
         self.ended = False
         self.stored = 0
-        """How many entries, from the first one on, Redis has."""
+        """How many entries of this epoch Redis has, from the first one on."""
         self._on_growth = on_growth
         self._count = 0
         self._kind = ""
-        """The kind of deltas that may have to wait, until `_free_at`."""
+        """The kind of the last delta: deltas of this kind wait until `_free_at`."""
         self._free_at = 0.0
         self._waiting: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
         self._all_stored: asyncio.Future[None] | None = None
-        """There is one while the end of the turn waits for it."""
+        """Set while `close` waits for it."""
 
     @property
     def last(self) -> Entry | None:
@@ -48,11 +48,11 @@ class LiveLog(GrowingLog, TurnLog):
         return self._entries.last
 
     def since(self, place: Cursor) -> list[Entry]:
-        """What a reader at `place` has not seen, or the first of it."""
+        """Entries after `place`, up to a limit."""
         return self._entries.since(place)
 
     def to_store(self) -> list[Entry]:
-        """What Redis does not have yet, or the first of it."""
+        """Entries that Redis does not have, STORED_AT_ONCE or a few more at most."""
         found: list[Entry] = []
         place = Cursor(self.turn.epoch, self.stored)
         while len(found) < STORED_AT_ONCE and (some := self._entries.since(place)):
@@ -82,25 +82,25 @@ class LiveLog(GrowingLog, TurnLog):
                     self._all_stored = asyncio.get_running_loop().create_future()
                     await self._all_stored
         except TimeoutError:
-            pass  # Redis is away: the entries stay here, and are stored when it is back
+            pass  # Redis is unavailable: the entries stay in memory and are stored when it is back
         if not self.ended:
             self._end()
             self._on_growth(self)
 
-    def let_go(self) -> None:
+    def release_readers(self) -> None:
         self._flush()
-        super().let_go()
+        super().release_readers()
 
-    def redis_has(self, count: int) -> None:
-        """Redis has so many entries of this epoch, from the first one on, and no others of it."""
+    def set_stored(self, count: int) -> None:
+        """Redis has exactly the first `count` entries of this epoch."""
         self.stored = count
         if count >= self._count and self._all_stored and not self._all_stored.done():
             self._all_stored.set_result(None)
 
     def give_up(self) -> None:
-        """Another engine has taken the turn over: nothing of this is stored any more, and its readers go there."""
+        """Another engine has taken the turn over: nothing more is stored, and the readers move to its log."""
         self._end()
-        self.redis_has(self._count)
+        self.set_stored(self._count)
 
     def _append_delta(self, kind: str, text: str) -> None:
         loop = asyncio.get_running_loop()
@@ -114,7 +114,7 @@ class LiveLog(GrowingLog, TurnLog):
         self._append_entry(kind, {"delta": text})
 
     def _flush(self) -> None:
-        """Make an entry of the deltas that wait."""
+        """Make one entry of the deltas that wait."""
         if self._timer is None:
             return
         self._timer.cancel()
@@ -132,5 +132,5 @@ class LiveLog(GrowingLog, TurnLog):
         self._on_growth(self)
 
     def _end(self) -> None:
-        self.let_go()
+        self.release_readers()
         self.ended = True

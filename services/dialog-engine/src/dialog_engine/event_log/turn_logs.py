@@ -1,4 +1,4 @@
-"""The logs of all turns: those that run here live in memory and are stored in Redis, all others are read from there."""
+"""The logs of all turns: those of this engine in memory and stored in Redis, all others read from Redis."""
 
 import asyncio
 import contextlib
@@ -22,20 +22,20 @@ from plugins_contract.keys import Keys
 log = logging.getLogger(__name__)
 
 STORE_SECONDS = 0.05
-"""How long entries are collected before they are sent to Redis together; attached clients get them at once."""
+"""How long entries are collected before they are stored together; clients of this engine get them at once."""
 LOOK_SECONDS = 5.0
-"""How often the logs of running turns are looked after: that Redis still has them, and keeps them."""
+"""How often every log in memory is checked: that Redis still has it, and keeps it."""
 KEEP_SECONDS = 60.0
-"""How long the log of an ended turn stays in memory, for clients that are just reconnecting."""
+"""How long the log of an ended turn stays in memory for clients that reconnect."""
 KEEP_UNSTORED = 1000
-"""How many logs of ended turns wait for Redis at most."""
+"""How many logs of ended turns are kept to be stored later, at most."""
 READ_SECONDS = 3.0
-"""How long Redis has to answer one who reads a log."""
+"""How long Redis has to answer a reader."""
 FIRST_EPOCH = 1
 
 
 class RedisTurnLogs(TurnLogs, TurnFrames):
-    """Opens, stores and follows the logs. `run` stores and reads; without it only what is in memory is told."""
+    """Opens, stores and follows the logs. Without `run` nothing is stored, and only logs in memory can be followed."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._store = LogStore(redis, keys)
@@ -47,25 +47,25 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
 
     @property
     def in_memory(self) -> int:
-        """How many logs are kept for clients that are attached or just reconnecting."""
+        """How many logs are in memory."""
         return len(self._live)
 
     @property
     def unstored(self) -> int:
-        """How many logs wait for Redis."""
+        """How many logs wait to be stored."""
         return len(self._grown)
 
     @property
     def followed_elsewhere(self) -> int:
-        """How many logs are read here that grow on other engines."""
+        """How many logs of other engines are followed here."""
         return self._tails.followed
 
     def open(self, turn: Turn) -> LiveLog:
         live = LiveLog(turn, self._note_growth)
         if earlier := self._live.get(turn.turn_id):
-            earlier.let_go()
+            earlier.release_readers()
         if self._closed:
-            live.let_go()
+            live.release_readers()
         self._live[turn.turn_id] = live
         return live
 
@@ -75,12 +75,12 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
             live.give_up()
             self._drop(live)
 
-    def let_go(self) -> None:
-        """This engine is going down: readers get what is there, and then their stream ends. Storing goes on."""
+    def release_readers(self) -> None:
+        """The engine shuts down: readers get the entries that are there, then their streams end. Storing continues."""
         self._closed = True
         for live in self._live.values():
-            live.let_go()
-        self._tails.let_go()
+            live.release_readers()
+        self._tails.release_readers()
 
     def running(self, turn_id: str) -> Turn | None:
         live = self._live.get(turn_id)
@@ -123,13 +123,13 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         return entry.frame if entry else None
 
     async def run(self) -> None:
-        """Store what grows here, and read what grows elsewhere, for ever."""
+        """Store the logs of this engine and read those of others, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_stored(), name="turn logs: store")
             tasks.create_task(self._tails.run(), name="turn logs: read")
 
     async def _whole(self, live: LiveLog, after: Cursor) -> AsyncGenerator[Batch]:
-        """The rest of the turn's earlier epochs, then its present one."""
+        """The rest of the turn's earlier epochs, then the current one."""
         async with aclosing(self._earlier(live, after)) as batches:
             async for batch in batches:
                 yield batch
@@ -138,7 +138,7 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
                 yield batch
 
     async def _earlier(self, live: LiveLog, after: Cursor) -> AsyncGenerator[Batch]:
-        """What Redis has of the turn's earlier epochs. What it has not is no gap: the present one tells it all."""
+        """What Redis has of the turn's earlier epochs. A gap is allowed: the current epoch begins with a reset."""
         if live.turn.epoch == FIRST_EPOCH:
             return
         with contextlib.suppress(LogGoneError):
@@ -187,7 +187,7 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
                 pause = min(pause * 2, 2.0)
 
     def _put_back(self, logs: dict[LiveLog, None]) -> None:
-        """Store these later. What turns said is in the database: of a long outage only the newest logs are kept."""
+        """Store these later. In a long outage only the newest logs of ended turns are kept: the store has the turns."""
         self._grown = logs | self._grown
         for live in [live for live in self._grown if live.ended][:-KEEP_UNSTORED]:
             del self._grown[live]
@@ -204,26 +204,26 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
             del self._live[live.turn.turn_id]
 
     async def _append(self, logs: list[LiveLog]) -> None:
-        """Store what Redis has not.
+        """Store the entries that Redis does not have.
 
         Raises:
-            RedisError, OSError: it cannot be stored now.
+            RedisError, OSError: Redis cannot be written now.
         """
         for live, last in zip(logs, await self._store.append(logs), strict=True):
             match last:
                 case Cursor(epoch) if epoch > live.turn.epoch:
-                    log.warning("turn %s is in epoch %d, elsewhere", live.turn.turn_id, epoch)
+                    log.warning("turn %s is owned by another engine in epoch %d", live.turn.turn_id, epoch)
                     live.give_up()
                     self._drop(live)
                 case Cursor(epoch, seq):
                     count = seq if epoch == live.turn.epoch else 0
                     if count < live.stored:
-                        log.warning("Redis has lost entries of turn %s: they are stored again", live.turn.turn_id)
-                    live.redis_has(count)
+                        log.warning("Redis has lost log entries of turn %s: storing them again", live.turn.turn_id)
+                    live.set_stored(count)
                     if live.to_store():
                         self._note_growth(live)
                 case error if is_outage(error):
                     raise error
                 case error:
-                    # It is tried again when it grows; the others are not held up by it.
+                    # It is retried when it grows. The other logs are not held up.
                     log.error("the log of turn %s cannot be stored: %s", live.turn.turn_id, error)

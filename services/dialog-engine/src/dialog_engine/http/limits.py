@@ -6,8 +6,8 @@ from http import HTTPStatus
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dialog_engine.config import is_loopback
 from dialog_engine.http.problems import problem
-from dialog_engine.setting_types import is_loopback
 
 MAX_BODY_BYTES = 1_000_000
 

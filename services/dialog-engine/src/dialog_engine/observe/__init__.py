@@ -1,1 +1,1 @@
-"""Metrics and logs, kept out of the logic: observed wrappers of ports count what passes through them."""
+"""Metrics and logs, kept out of the logic: wrappers of ports count what passes through them."""

@@ -1,8 +1,8 @@
-"""What the relay is to publish next: the rows in its hands, and those that stay in the table until their turn comes.
+"""The rows that the relay publishes next, and those that stay in the table until they are due.
 
-A row comes in by the commit that wrote it, or, where that was missed, by looking into the table. Of calls that are held
-back only the id is remembered; their rows are read again when they may go. What was looked at once is not looked at
-again, for a while: `_seen` is how far the table is known.
+A row is offered by the commit that wrote it, or, where that was missed, found by polling the table. Of calls that are
+held back only the id is kept in memory; their rows are read again when they may be published. Rows that were seen are
+not read again for LOOK_BACK_SECONDS: `_seen` is the highest sequence number that is known.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ import msgspec
 
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
 from dialog_engine.errors import StorageUnavailableError
+from dialog_engine.outage_log import OutageLog
 from dialog_engine.relay.fair_scheduler import FairScheduler
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 
@@ -21,8 +22,8 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 LOOK_BACK_SECONDS = 30.0
-"""How often the table is read again from its beginning. Rows may become visible out of order: on PostgreSQL a lower
-number may be committed after a higher one, and a commit whose answer was lost offers nothing. Those are found so."""
+"""How often the table is read again from its beginning. On PostgreSQL a lower sequence number may be committed after a
+higher one, and a commit whose answer was lost offers nothing: this finds both."""
 
 
 class _Request(msgspec.Struct):
@@ -33,110 +34,111 @@ _request_decoder = msgspec.json.Decoder(_Request)
 
 
 class PublishQueue:
-    """The rows on their way to being published, and the shares of the calls among them."""
+    """The rows that are to be published, with the scheduling of the calls among them."""
 
     def __init__(self, outbox: Outbox, window: int, *, look_back_seconds: float = LOOK_BACK_SECONDS) -> None:
         """`window`: see `FairScheduler`."""
         self._outbox = outbox
+        self._outages = OutageLog(log, "the outbox")
         self._window = window
-        self._shares = FairScheduler(window)
+        self._scheduler = FairScheduler(window)
         self._offered: OrderedDict[tuple[str, str], OutboxRow] = OrderedDict()
         self._in_hand: set[int] = set()
         self._refused: dict[str, int] = {}
-        """Calls that were told that they will not run, and whose answers are not in the table yet."""
+        """Sequence numbers of calls that were answered as refused, whose answers are not in the table yet."""
         self._unmarked: list[str] = []
         self._seen = 0
         self._look_back_seconds = look_back_seconds
         self._look_back_at = 0.0
         self._counted = False
         self.look_at = 0.0
-        """When to look into the table, on the loop's clock."""
+        """When to poll the table, in seconds on the clock of the event loop."""
 
     @property
     def held(self) -> int:
-        """How many calls wait for others of their subject."""
-        return self._shares.held
+        """How many calls are held back."""
+        return self._scheduler.held
 
     @property
     def not_begun(self) -> int:
         """How many calls of this engine have not begun."""
-        return len(self._shares)
+        return len(self._scheduler)
 
     @property
     def ready(self) -> bool:
-        """Whether there is a row to publish without looking for one."""
-        return bool(self._offered or self._unmarked) or self._shares.ready
+        """Whether there is a row to publish without polling."""
+        return bool(self._offered or self._unmarked) or self._scheduler.ready
 
     def begin(self, in_hand: Iterable[OutboxRow]) -> None:
-        """Begin anew: everything is in the table, but these rows are not to be taken from there."""
-        self._shares = FairScheduler(self._window)
+        """Start over from the table, without the rows `in_hand`: those are published and not marked yet."""
+        self._scheduler = FairScheduler(self._window)
         self._offered.clear()
         self._unmarked.clear()
         self._in_hand = {row.seq for row in in_hand} | set(self._refused.values())
         self._seen, self._counted, self.look_at = 0, False, 0.0
 
     def offer(self, row: OutboxRow) -> bool:
-        """Take a row that was just committed. False when it is a call that is held back."""
+        """Take a row that was committed. False when it is a call that is held back."""
         if self._known(row):
             return True
         if row.event_type == TOOL_CALL_FINISHED:
             self._end(row.event_id)
         elif row.event_type == TOOL_CALL_REQUESTED and (subject := _subject(row)) is not None:
             if row.attempts:
-                self._shares.stand(subject, row.event_id)  # its turn had come before
-            elif not self._shares.enter(subject, row.event_id):
+                self._scheduler.add_published(subject, row.event_id)  # it was released before
+            elif not self._scheduler.admit(subject, row.event_id):
                 return False
         self._take(row)
         return True
 
     def refuse(self, row: OutboxRow) -> None:
-        """A call that is held back is not to be published now."""
-        self._shares.leave(row.event_id)
+        """A call that is held back is not published, because its row is being postponed."""
+        self._scheduler.remove(row.event_id)
         self._in_hand.add(row.seq)
 
     def refused(self, row: OutboxRow) -> None:
-        """A call was told that it will not run. Its row goes with that answer, and is not to be published before."""
+        """A call was answered as refused. Its row is deleted with that answer, and must not be published before."""
         self.refuse(row)
         self._refused[row.event_id] = row.seq
 
     def begun(self, correlation_id: str) -> None:
-        """A call has begun or ended, so the workers had it: it stands in nobody's way any more."""
-        if self._shares.leave(correlation_id):
-            # It was published, and the answer was lost: it is done again, which changes nothing, to be marked.
+        """A call has begun or ended: it blocks no other any more."""
+        if self._scheduler.remove(correlation_id):
+            # It was published and the answer was lost. Publishing it again is idempotent, and marks the row.
             self._unmarked.append(correlation_id)
 
-    def in_the_way(self, limit: int) -> list[str]:
-        """Published calls that others wait for: about `limit`, those first that should have begun first."""
-        return [] if self._offered else self._shares.in_the_way(limit)
+    def blocking(self, limit: int) -> list[str]:
+        """About `limit` published calls that others wait for, oldest first."""
+        return [] if self._offered else self._scheduler.blocking(limit)
 
     async def next(self, limit: int) -> list[OutboxRow]:
-        """Rows to publish now. They are in hand until they are put down or done."""
-        while not self._offered and (self._unmarked or self._shares.ready):
+        """Rows to publish now. They are in hand until `put_back` or `done`."""
+        while not self._offered and (self._unmarked or self._scheduler.ready):
             if not await self._release(limit):
                 break
         if not self._offered and asyncio.get_running_loop().time() >= self.look_at:
             await self._look(limit)
         return [self._offered.popitem(last=False)[1] for _ in range(min(limit, len(self._offered)))]
 
-    def put_down(self, failed: Sequence[OutboxRow]) -> None:
-        """These could not be published, so others are not tried. All are safe in the table, and keep their order."""
+    def put_back(self, failed: Sequence[OutboxRow]) -> None:
+        """These could not be published, so no others are tried. All stay in the table and keep their order."""
         for row in reversed([*failed, *self._offered.values()]):
             self._in_hand.discard(row.seq)
-            if row.event_type == TOOL_CALL_REQUESTED and row.event_id in self._shares:
-                self._shares.put_back(row.event_id)
+            if row.event_type == TOOL_CALL_REQUESTED and row.event_id in self._scheduler:
+                self._scheduler.put_back(row.event_id)
             else:
                 self.look_again(row)
         self._offered.clear()
 
     def look_again(self, row: OutboxRow) -> None:
-        """Let go of a row: what is to become of it is in the table."""
-        self._shares.leave(row.event_id)
+        """Forget a row; the table says when it is due."""
+        self._scheduler.remove(row.event_id)
         self._in_hand.discard(row.seq)
         self._seen = min(self._seen, row.seq - 1)
         self.look_at = 0.0
 
     def done(self, rows: Iterable[OutboxRow]) -> None:
-        """The table says of these that they are not to be published, or not now."""
+        """These rows are marked as published in the table."""
         self._in_hand.difference_update(row.seq for row in rows)
 
     def _take(self, row: OutboxRow) -> None:
@@ -144,38 +146,38 @@ class PublishQueue:
         self._offered[row.event_type, row.event_id] = row
 
     def _end(self, correlation_id: str) -> None:
-        """The call was answered; should its request still wait here, it goes nowhere."""
-        self._shares.leave(correlation_id)
+        """The call was answered: a request that still waits here is not published."""
+        self._scheduler.remove(correlation_id)
         if row := self._offered.pop((TOOL_CALL_REQUESTED, correlation_id), None):
             self._in_hand.discard(row.seq)
         if (seq := self._refused.pop(correlation_id, None)) is not None:
             self._in_hand.discard(seq)
 
     async def _release(self, limit: int) -> bool:
-        """Take calls whose turn has come from the table. False when it cannot be read."""
+        """Read the calls that may be published now from the table. False when it cannot be read."""
         unmarked, self._unmarked = self._unmarked[:limit], self._unmarked[limit:]
-        calls = self._shares.take(limit - len(unmarked))
+        calls = self._scheduler.take(limit - len(unmarked))
         try:
             rows = {row.event_id: row for row in await self._outbox.calls([*unmarked, *calls])}
         except StorageUnavailableError as error:
-            log.warning("the outbox cannot be read: %s", error)
+            self._outages.failed(error)
             self._unmarked += unmarked
             for call in reversed(calls):
-                if call in self._shares:
-                    self._shares.put_back(call)
+                if call in self._scheduler:
+                    self._scheduler.put_back(call)
             return False
         for call in unmarked:
             if call in rows:
                 self._take(rows[call])
         for call in calls:
-            if call in rows and call in self._shares:
+            if call in rows and call in self._scheduler:
                 self._take(rows[call])
             else:
-                self._shares.leave(call)  # it was answered meanwhile
+                self._scheduler.remove(call)  # answered meanwhile
         return True
 
     async def _look(self, limit: int) -> None:
-        """Look into the table for rows that nobody offered: from before the start, or put off and due again."""
+        """Poll the table for rows that were not offered: from before the start, or postponed and due again."""
         now = asyncio.get_running_loop().time()
         self.look_at = now + POLL_SECONDS
         if now >= self._look_back_at:
@@ -186,8 +188,9 @@ class PublishQueue:
                 await self._count()
             rows = await self._outbox.waiting(page, after=self._seen)
         except StorageUnavailableError as error:
-            log.warning("the outbox cannot be read: %s", error)
+            self._outages.failed(error)
             return
+        self._outages.worked()
         for row in rows:
             if not row.attempts:
                 self._seen = max(self._seen, row.seq)
@@ -196,19 +199,19 @@ class PublishQueue:
             self.look_at = 0.0  # there may be more
 
     async def _count(self) -> None:
-        """Calls that an earlier life published have their places."""
+        """Calls that were published before the start count against the window."""
         for row in await self._outbox.unanswered():
             subject = _subject(row)
             if subject is not None:
-                self._shares.stand(subject, row.event_id)
+                self._scheduler.add_published(subject, row.event_id)
         self._counted = True
 
     def _known(self, row: OutboxRow) -> bool:
-        return row.seq in self._in_hand or (row.event_type == TOOL_CALL_REQUESTED and row.event_id in self._shares)
+        return row.seq in self._in_hand or (row.event_type == TOOL_CALL_REQUESTED and row.event_id in self._scheduler)
 
 
 def _subject(row: OutboxRow) -> str | None:
-    """Whose call it is; None when that cannot be read: whoever publishes it will say what is wrong."""
+    """The subject of a call; None when it cannot be read: publishing it reports what is wrong."""
     try:
         return _request_decoder.decode(row.payload).subject
     except msgspec.DecodeError:

@@ -1,9 +1,9 @@
-"""The relay: takes committed events from the outbox to where they belong.
+"""The relay publishes committed outbox rows to their Redis streams.
 
-It is woken by the commit itself and gets the rows in hand; looking into the table is the back-up, for what an earlier
-life left and for what could not be published. A row that cannot be published waits by itself; the others go on. Calls
-of a subject that has its share of the stream already are held back: see `shares`. A call that is refused was not
-published, and its row never says so: it goes with the answer, or, while nobody takes that, is tried again.
+Each commit offers its rows to the relay; polling the table finds those of an earlier life and those that could not be
+published. A row that cannot be published is postponed and does not hold up the others. Calls of a subject that has its
+share of the stream are held back: see `fair_scheduler`. A refused call is not marked as published: its row is deleted
+with its answer, or retried while no turn waits for the call.
 """
 
 import asyncio
@@ -13,8 +13,10 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from dialog_engine.calls.mailbox import Publisher
 from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
+from dialog_engine.outage_log import OutageLog
 from dialog_engine.relay.publish_queue import LOOK_BACK_SECONDS, POLL_SECONDS, PublishQueue
 from dialog_engine.streams.refusals import Refusal, Rejected, reason_of
 from dialog_engine.streams.subscriptions import Subscriptions
@@ -29,19 +31,19 @@ log = logging.getLogger(__name__)
 
 BATCH = 64
 CHECKED = 256
-"""How many calls that others wait for are looked up at once."""
+"""How many calls that block others are looked up at once."""
 BACKLOG_KNOWN_SECONDS = 5.0
-"""How long the length of the stream, as it was last heard of, is believed."""
+"""How long the last known length of the stream is used."""
 FACTS_KEPT = 100_000
-"""About how many entries the streams of facts keep."""
+"""About how many entries a stream of facts keeps."""
 RETRY_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 2.0
-"""With Redis away: the first pause, and the longest."""
+"""The first and the longest pause while Redis is unavailable."""
 MAX_RETRY_MS = 60_000
-"""The longest pause of a row that cannot be published."""
+"""The longest time for which a row is postponed."""
 
 
-class Relay:
+class Relay(Publisher):
     """Publishes outbox rows. One per engine."""
 
     def __init__(
@@ -56,8 +58,10 @@ class Relay:
         subject_window: int = 0,
         look_back_seconds: float = LOOK_BACK_SECONDS,
     ) -> None:
-        """Calls are refused past `backlog_limit`, and held back past `subject_window` of one subject; 0: never."""
+        """Calls are refused above `backlog_limit` waiting calls, and held back above `subject_window` of one subject; 0
+        disables either."""
         self._outbox = outbox
+        self._outages = OutageLog(log, "the outbox, for marks and postponements,")
         self._redis = redis
         self._ledger = ledger
         self._keys = keys
@@ -76,31 +80,31 @@ class Relay:
 
     @property
     def held(self) -> int:
-        """How many calls are held back, because enough of their subject stand in the stream."""
+        """How many calls are held back because their subject has `subject_window` calls in the stream."""
         return self._queue.held
 
     def unmarked(self) -> frozenset[str]:
-        """The calls that are published, and whose rows do not say so yet: with a full disk, for as long as it is."""
+        """The calls that are published and not marked so in the table yet, such as while the disk is full."""
         return frozenset(row.event_id for row in self._published if row.event_type == TOOL_CALL_REQUESTED)
 
     def offer(self, rows: Sequence[OutboxRow]) -> None:
-        """Take rows that were just committed."""
+        """Take rows that were committed."""
         for row in rows:
-            # Only who has its share of the stream already is refused for what is held back.
+            # Only a subject that has its share of the stream is refused for the length of the backlog.
             if not self._queue.offer(row) and 0 < self._backlog_limit < (waiting := self._waiting()):
                 self._queue.refuse(row)
                 self._refused.append((row, Overloaded(waiting - 1)))
         self._wake.set()
 
     def begun(self, correlation_id: str) -> None:
-        """A call has begun or ended: the mailbox's listener. Should the word be lost, the ledger is asked."""
+        """A call has begun or ended. When this is missed, the ledger is asked after POLL_SECONDS."""
         self._queue.begun(correlation_id)
         if self._queue.ready:
             self._wake.set()
 
     async def run(self) -> None:
-        """Publish, for ever."""
-        # What an earlier run had in its hands when it failed is in the table.
+        """Publish until cancelled."""
+        # Rows that an earlier run was publishing when it failed are in the table.
         self._refused.clear()
         self._queue.begin(self._published)
         self._mark.set()
@@ -112,8 +116,8 @@ class Relay:
         while True:
             if self._pause:
                 await asyncio.sleep(self._pause)
-            await self._tell_refused()
-            # While Redis is away one row finds out whether it is back; all others stay where they are safe.
+            await self._answer_refused()
+            # While Redis is unavailable one row at a time is tried; the others stay in the table.
             rows = await self._queue.next(1 if self._pause else BATCH)
             if not rows:
                 await self._rest()
@@ -122,15 +126,15 @@ class Relay:
             failed = [row for row, done in zip(rows, published, strict=True) if not done]
             if failed:
                 self._pause = min(max(self._pause * 2, RETRY_SECONDS), MAX_PAUSE_SECONDS)
-                self._queue.put_down(failed)
+                self._queue.put_back(failed)
             elif self._pause:
                 self._pause, self._queue.look_at = 0.0, 0.0
 
     async def _rest(self) -> None:
-        """Nothing can be published now: wait for a word, or until it is time to look into the table."""
+        """Nothing can be published now: wait until a row is offered or released, or the table is polled."""
         self._wake.clear()
-        await self._check_places()
-        # A refusal may have come up while the table was read, and its word is taken back above.
+        await self._check_blocking()
+        # A call may have been refused since the event was cleared above.
         if self._queue.ready or self._refused:
             return
         try:
@@ -139,13 +143,13 @@ class Relay:
         except TimeoutError:
             pass
 
-    async def _check_places(self) -> None:
-        """Ask the ledger whether calls that others wait for really have not begun: a word of it may have been lost."""
+    async def _check_blocking(self) -> None:
+        """Ask the ledger whether calls that block others have begun: the notification may have been lost."""
         loop = asyncio.get_running_loop()
         if loop.time() < self._check_at:
             return
         self._check_at = loop.time() + POLL_SECONDS
-        calls = self._queue.in_the_way(CHECKED)
+        calls = self._queue.blocking(CHECKED)
         if not calls:
             return
         pipeline = self._redis.pipeline(transaction=False)
@@ -155,15 +159,15 @@ class Relay:
             states: Any = await pipeline.execute()
         except Exception as error:
             if not is_outage(error):
-                log.exception("the ledger cannot be asked")
+                log.exception("the states of published calls cannot be read")
             return
         for call, state in zip(calls, states, strict=True):
             if state != b"published":
                 self._queue.begun(call)
 
-    async def _tell_refused(self) -> None:
+    async def _answer_refused(self) -> None:
         refused, self._refused = self._refused, []
-        await asyncio.gather(*(self._put_off(row, answer) for row, answer in refused))
+        await asyncio.gather(*(self._postpone(row, answer) for row, answer in refused))
 
     async def _publish(self, row: OutboxRow) -> bool:
         """Publish one row. False when Redis could not be reached."""
@@ -183,11 +187,11 @@ class Relay:
         if refusal is None:
             self._note_published(row)
         else:
-            await self._put_off(row, refusal)
+            await self._postpone(row, refusal)
         return True
 
     async def _request(self, row: OutboxRow) -> Overloaded | Conflict | None:
-        """Put a call on the stream and tell it so. Returns the refusal, untold, when it is not to stand there."""
+        """Enqueue a call and notify the turn that waits for it. Returns a refusal without notifying."""
         answer = await self._ledger.enqueue(decode_request(row.payload), backlog_limit=self._backlog_limit)
         match answer:
             case Queued(backlog=backlog):
@@ -199,18 +203,18 @@ class Relay:
             case Overloaded():
                 return answer
             case Conflict():
-                log.error("correlation id %s names another request already", row.event_id)
+                log.error("correlation id %s belongs to another request", row.event_id)
                 return answer
         self._calls.enqueued(row.event_id, answer)
         return None
 
-    async def _put_off(self, row: OutboxRow, refusal: Refusal) -> None:
-        """Put the row off. Its call, if somebody waits for it, is answered now, and the row goes with the answer."""
+    async def _postpone(self, row: OutboxRow, refusal: Refusal) -> None:
+        """Postpone the row. A turn that waits for the call gets the refusal now, and its answer deletes the row."""
         delay = min(1000 * 2**row.attempts, MAX_RETRY_MS)
         try:
             await self._outbox.postpone(row, reason_of(refusal), delay)
         except StorageUnavailableError as error:
-            log.warning("outbox row %d cannot be postponed: %s", row.seq, error)
+            self._outages.failed(error)
         if row.event_type == TOOL_CALL_REQUESTED and self._calls.enqueued(row.event_id, refusal):
             self._queue.refused(row)
         else:
@@ -221,7 +225,7 @@ class Relay:
         self._mark.set()
 
     async def _mark_published(self) -> None:
-        """Marks go in groups, behind the publication: a mark that is lost costs one idempotent repetition."""
+        """Mark published rows in groups. When a mark is lost, its row is published again, which is idempotent."""
         while True:
             await self._mark.wait()
             self._mark.clear()
@@ -229,9 +233,10 @@ class Relay:
             try:
                 if rows:
                     await self._outbox.published(rows)
+                    self._outages.worked()
             except StorageUnavailableError as error:
-                # They stay in hand, or else facts would be published over and over while a disk is full.
-                log.warning("published rows cannot be marked: %s", error)
+                # They stay in hand: otherwise facts would be published again and again while the disk is full.
+                self._outages.failed(error)
                 await asyncio.sleep(POLL_SECONDS)
                 self._mark.set()
                 continue
@@ -239,16 +244,16 @@ class Relay:
             self._queue.done(rows)
 
     def _waiting(self) -> int:
-        """How many calls wait, as far as it is known: those held back here, and what stands in the stream."""
-        heard_of = asyncio.get_running_loop().time() - self._backlog_at < BACKLOG_KNOWN_SECONDS
-        return max(self._queue.not_begun, self.held + (self._backlog if heard_of else 0))
+        """How many calls wait, as far as it is known: those held back here, and those in the stream."""
+        is_known = asyncio.get_running_loop().time() - self._backlog_at < BACKLOG_KNOWN_SECONDS
+        return max(self._queue.not_begun, self.held + (self._backlog if is_known else 0))
 
 
 def check_routes(event_types: Collection[str], routes: Mapping[str, str]) -> None:
-    """Every event type needs a route, and a tool call's is fixed.
+    """Check that every event type has a route, and that tool calls go to the stream that workers read.
 
     Raises:
-        ConfigurationError: it names the type.
+        ConfigurationError: a route is missing or wrong; the text names the event type.
     """
     missing = sorted(set(event_types) - set(routes))
     if missing:

@@ -1,6 +1,6 @@
-"""Approvals: a question beside its call, and the decision with what follows from it, in one transaction.
+"""Approvals: a question is stored with its call, and a decision with its consequence, in one transaction.
 
-A decision is committed by whichever engine is asked; the turn's owner finds it there.
+Any engine commits a decision; the owner of the turn finds it in the store.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ _TURN = (
     "UPDATE turns SET crashes = 0 WHERE turn_id = $1 AND status = 'running'"
     " RETURNING turn_id, session_id, owner, epoch, rounds, traceparent"
 )
-# Of a question that still stands: undecided, and the very one that was answered.
+# Matches an undecided question that is still the one that was answered.
 _UPDATE = (
     "UPDATE approvals SET {} = $1 WHERE correlation_id = $2 AND question = $3 AND decision IS NULL AND EXISTS"
     " (SELECT 1 FROM tool_calls c WHERE c.correlation_id = approvals.correlation_id AND c.outcome IS NULL) RETURNING 1"
@@ -89,7 +89,7 @@ class SqlApprovals(ApprovalStore):
                 rows.append(add_request(tx, owner, turn, addressed))
             if outcome is not None:
                 rows += answer_call(tx, owner, turn, call, outcome)
-            return rows if owner == self._engine_id else []  # else its owner finds them in the table
+            return rows if owner == self._engine_id else []  # otherwise their owner polls the table
 
         rows = await self._database.write(unit)
         self._offer(rows or [])

@@ -1,4 +1,4 @@
-"""What was said, read back: for the model, for users, and the sessions it belongs to."""
+"""Sessions, messages and turns as the model and users read them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -84,7 +84,7 @@ class SqlSessions(Sessions):
             running = tx.execute("SELECT turn_id FROM turns WHERE session_id = $1 AND status = 'running'", session_id)
             if running:
                 raise TurnRunningError(running[0][0])
-            # A turn that failed may have left calls without an answer: nobody waits for one any more.
+            # A failed turn may have left calls without an answer, which no turn waits for.
             tx.execute(
                 "DELETE FROM outbox WHERE event_type = $1"
                 " AND turn_id IN (SELECT turn_id FROM turns WHERE session_id = $2)",
@@ -97,7 +97,7 @@ class SqlSessions(Sessions):
 
 
 class SqlArchive(Archive, History):
-    """Everything that was said, as the model and as users see it."""
+    """Messages and turns, for the model and for users."""
 
     def __init__(self, database: Database, calls: SqlCalls) -> None:
         self._database = database
@@ -169,7 +169,7 @@ def _session_record(
 
 
 def _by_message(rows: Iterable[Row]) -> Iterable[tuple[Row, list[CallRecord]]]:
-    """The columns of each message, with its calls."""
+    """The columns of each message, and its calls."""
     for head, group in groupby(rows, key=lambda row: row[:7]):
         yield head, [_call_record(*row[7:]) for row in group if row[8] is not None]
 

@@ -1,4 +1,4 @@
-"""Tool calls: a round is committed with its outbox rows, a result with the end of its row."""
+"""Tool calls and their results: a round is committed with its outbox rows, a result with the deletion of its row."""
 
 from collections.abc import Mapping, Sequence
 
@@ -129,13 +129,13 @@ class SqlCalls(CallStore):
         return bool(rows)
 
     async def open_calls(self, turn: Turn) -> list[OpenCall]:
-        """Committed calls of the turn that have no outcome yet, with the requests that were made of them.
+        """The committed calls of the turn that have no outcome, with their requests.
 
-        A request that this release cannot read (another one made it) is answered so: nothing can be done about it.
+        A call whose request this release cannot read, because another release wrote it, is answered as unknown.
         """
 
         def unit(tx: Transaction) -> tuple[list[OpenCall], list[OutboxRow]]:
-            # Behind the writes of the turn: a round whose commit is on its way when the user stops it must be seen.
+            # In the order of the turn's writes: a round that is being committed when the user stops the turn is seen.
             fence_look(tx, turn, self._engine_id)
             found: list[OpenCall] = []
             facts: list[OutboxRow] = []
@@ -153,7 +153,7 @@ class SqlCalls(CallStore):
 
 
 def call_of(tool_call_id: str, correlation_id: str, name: str, arguments: str, tool: str) -> ToolCall:
-    """A call from its columns; what its provider wants echoed matters only where it is sent back."""
+    """A call from its columns, without `extra`, which matters only in the history for the model."""
     return ToolCall(tool_call_id, correlation_id, name, arguments, tool=tool)
 
 
@@ -164,7 +164,10 @@ def add_request(tx: Transaction, owner: str, turn: Turn, request: ToolCallReques
 
 
 def answer_call(tx: Transaction, owner: str, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> list[OutboxRow]:
-    """Store the outcome, unless there is one; the request's row goes, a fact for analytics comes."""
+    """Store the outcome unless there is one, delete the request from the outbox, and add a fact for analytics.
+
+    Returns the rows to publish; none when there was an outcome.
+    """
     answered = tx.execute(
         "UPDATE tool_calls SET outcome = $1, answered_at = now_ms() WHERE correlation_id = $2 AND outcome IS NULL"
         " RETURNING answered_at",
@@ -201,11 +204,11 @@ _FROM = (
     " WHERE s.session_id = $1 AND s.subject = $2 AND c.outcome IS NOT NULL"
 )
 MIN_NAME = 8
-"""Characters of a correlation id that name a result."""
+"""The least number of characters of a correlation id that name a result."""
 
 
 def keep_whole(tx: Transaction, correlation_id: str, whole: WholeResult) -> None:
-    """Keep all the text of a result."""
+    """Store the whole text of a result."""
     tx.execute(
         "INSERT INTO whole_results (correlation_id, whole) VALUES ($1, $2) ON CONFLICT DO NOTHING",
         correlation_id,
@@ -246,7 +249,7 @@ def _kept(row: Row) -> KeptResult:
 
 
 def whole_result(outcome: bytes, whole: bytes | None) -> WholeResult:
-    """All the text of an outcome: what is kept beside it, where it was cut."""
+    """The whole text of an outcome, which is stored separately where the outcome has a part."""
     if whole is not None:
         return msgspec.json.decode(whole, type=WholeResult)
     return whole_of(msgspec.json.decode(outcome, type=ToolOutcome))

@@ -1,4 +1,6 @@
-"""The port of the store: units of work, run whole in a thread of the driver. `sqlite` and `postgres` implement it.
+"""The port of the store: units of work, each run in a thread of the driver, and the fence of a turn.
+
+`sqlite` and `postgres` implement the port.
 
 A statement is one text for both databases, with `$1` parameters. Both have a function `now_ms()`: Unix milliseconds on
 the clock of the database. Booleans are stored as 0 and 1.
@@ -15,11 +17,11 @@ Row = tuple[Any, ...]
 
 
 class Transaction(Protocol):
-    """What a unit of work may do."""
+    """A transaction as a unit of work sees it."""
 
     skip_locked: str
-    """What goes behind a sub-select of rows to be updated, so that engines that do the same at the same time take
-    different ones. Empty where there is one writer."""
+    """SQL to append to a sub-select of rows to update, so that concurrent engines take different rows. Empty where
+    there is one writer."""
 
     def execute(self, sql: str, *parameters: Any) -> list[Row]:
         """Run one statement; returns its rows (use RETURNING to see what a write did)."""
@@ -31,7 +33,7 @@ class Transaction(Protocol):
 
 
 Unit = Callable[[Transaction], T]
-"""A unit of work. It may run again when the database asks for that, so it only touches the database."""
+"""A unit of work. It may be run again after a deadlock, so it must do nothing but use the transaction."""
 
 
 class Database(Protocol):
@@ -41,13 +43,13 @@ class Database(Protocol):
     """How many transactions were committed by this process."""
 
     async def write(self, unit: Unit[T]) -> T:
-        """Run `unit` in a transaction; when this returns, it is durable. A caller that stops waiting before its unit
-        has begun takes it back; a unit that has begun is never torn.
+        """Run `unit` in a transaction, which is durable when this returns. A cancellation withdraws a unit that has not
+        begun; one that has begun is completed.
 
         Raises:
             StorageUnavailableError: the database cannot be written now. Nothing was written, unless the text says that
                 this is not known.
-            Exception: whatever the unit raises; nothing of it was written.
+            Exception: what the unit raises; nothing of it was written.
         """
         ...
 
@@ -68,7 +70,7 @@ class Database(Protocol):
         ...
 
     async def engine_id(self) -> str:
-        """The id of this engine: the same over all its lives where the database belongs to one engine, else new."""
+        """The id of this engine: stable over restarts where the database belongs to one engine, otherwise new."""
         ...
 
 
@@ -81,16 +83,19 @@ _OWNED = "turn_id = $1 AND owner = $2 AND epoch = $3 AND status = 'running' RETU
 
 
 def fence(tx: Transaction, turn: Turn, engine_id: str) -> None:
-    """Let only the owner of a running turn go on. The turn came further: its crashes are forgotten.
+    """Allow only the owner of a running turn to write it, in its current epoch. Resets the turn's crash count.
+
+    Each write of a turn begins with this update. A fenced engine matches no row and writes nothing. On PostgreSQL the
+    lock of the row also serialises the writes of one turn.
 
     Raises:
-        TurnFencedError: another engine runs the turn, or nobody does.
+        TurnFencedError: another engine owns the turn, or it has ended.
     """
     _check(tx.execute(f"UPDATE turns SET crashes = 0 WHERE {_OWNED}", turn.turn_id, engine_id, turn.epoch), turn)
 
 
 def fence_look(tx: Transaction, turn: Turn, engine_id: str) -> None:
-    """The same for a unit that only looks at the turn, in the order of its writes: it brings the turn no further."""
+    """Like `fence`, for a unit that reads the turn in the order of its writes: the crash count stays."""
     _check(tx.execute(f"UPDATE turns SET crashes = crashes WHERE {_OWNED}", turn.turn_id, engine_id, turn.epoch), turn)
 
 

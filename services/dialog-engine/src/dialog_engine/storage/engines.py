@@ -1,7 +1,7 @@
-"""The engines that share the database: their leases, and the adoption of what a dead one left.
+"""The engines that share the database: their leases, and the adoption of turns.
 
-`lease_until` is on the clock of the database. It tells operators who lives; an engine that adopts does not compare it
-with any clock: see `chat.ownership`.
+`lease_until` is on the clock of the database and is for operators. Engines do not compare it with any clock: see
+`chat.ownership`.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -19,7 +19,7 @@ from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import UnsupportedEventError, decode_request, encode_request
 
 LONG_MS = 60_000
-"""A turn whose owner lived so long with it was not what the owner died of."""
+"""When an owner has had a turn for this long, its death is not counted as a crash of the turn."""
 CHECKED_AT_ONCE = 500
 
 _RENEW = (
@@ -28,7 +28,7 @@ _RENEW = (
 )
 _ANEW = ", release = excluded.release, started_at = excluded.started_at"
 _NO_LEASE = -1
-"""The lease of an engine that was removed, and began a turn before it could renew its lease."""
+"""Stands for the lease of an engine that was deleted and then began a turn before its next renewal."""
 _OTHERS = (
     "SELECT engine_id, lease_until FROM engines WHERE engine_id <> $1"
     " UNION SELECT owner, $2 FROM turns WHERE status = 'running' AND owner <> $1"
@@ -64,7 +64,7 @@ class SqlEngines(Engines):
     async def renew(self, lease_ms: int, waiting: Collection[str]) -> Sequence[OwnedTurn]:
         def unit(tx: Transaction) -> list[OwnedTurn]:
             tx.execute(_RENEW, self._engine_id, lease_ms, RELEASE)
-            # A message whose client went away while the database could not be told so.
+            # A message whose client disconnected while the database was unavailable.
             rows = tx.execute("SELECT turn_id FROM waiting_turns WHERE engine_id = $1", self._engine_id)
             left = [(turn_id,) for (turn_id,) in rows if turn_id not in waiting]
             tx.execute_many("DELETE FROM waiting_turns WHERE turn_id = $1", left)
@@ -101,6 +101,9 @@ class SqlEngines(Engines):
         return await self._database.write(unit)
 
     async def adopt_own(self, turn_ids: Sequence[str] | None, *, released: bool = False) -> Sequence[Adopted]:
+        if turn_ids is not None and not turn_ids:
+            return []
+
         def unit(tx: Transaction) -> list[Adopted]:
             return self._adopt(tx, self._engine_id, released, 1_000_000, turn_ids)
 
@@ -147,10 +150,10 @@ class SqlEngines(Engines):
         return adopted
 
     def _take_rows(self, tx: Transaction, which: str, value: str) -> list[OutboxRow]:
-        """Own these rows of the outbox. Returns those that are to be published; their answers come here.
+        """Become the owner of these outbox rows. Returns the unpublished ones, readdressed to this engine's mailbox.
 
-        A call that was published before stays so, since Redis may have lost that it was begun: its answer is found in
-        its response channel.
+        A call that was published is not published again, even if Redis has lost its ledger: its answer is found in its
+        response channel.
         """
         rows = tx.execute(
             f"UPDATE outbox SET owner = $2, next_at = 0 WHERE {which}"
@@ -167,14 +170,14 @@ class SqlEngines(Engines):
         try:
             request = decode_request(row.payload)
         except UnsupportedEventError:
-            return row  # of another release; whoever publishes it says what is wrong
+            return row  # of another release: publishing it reports what is wrong
         payload = encode_request(msgspec.structs.replace(request, mailbox=self._mailbox))
         tx.execute("UPDATE outbox SET payload = $1 WHERE seq = $2", payload, row.seq)
         return replace(row, payload=payload)
 
 
 def _is_as_seen(tx: Transaction, seen: SeenEngine) -> bool:
-    """Whether the engine has not renewed its lease since: it lives then."""
+    """Whether the engine has not renewed its lease since it was seen."""
     return bool(
         tx.execute(
             "SELECT 1 WHERE coalesce((SELECT lease_until FROM engines WHERE engine_id = $1), $2) = $3",

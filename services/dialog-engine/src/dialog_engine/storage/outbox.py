@@ -1,4 +1,4 @@
-"""The outbox table: what is committed and not yet where it belongs. Each engine relays the rows that it owns."""
+"""The outbox table: committed events that are not published yet. Each engine publishes the rows that it owns."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,8 +7,8 @@ from dialog_engine.storage.database import Database, Row, Transaction, placehold
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 
 _SELECT = "SELECT seq, event_type, event_id, payload, attempts, next_at FROM outbox WHERE "
-# Two ranges of one index, so that thousands of rows that are known already are not even touched. What was put off has
-# a `next_at`.
+# Two ranges of one index, so that thousands of rows that are known already are not read. Postponed rows have a
+# `next_at`.
 _WAITING = (
     f"{_SELECT} owner = $1 AND published_at IS NULL AND next_at = 0 AND seq > $2"
     f" UNION ALL {_SELECT} owner = $1 AND published_at IS NULL AND next_at > 0 AND next_at <= now_ms()"
@@ -17,7 +17,7 @@ _WAITING = (
 
 
 def add_event(tx: Transaction, owner: str, turn_id: str, event_type: str, event_id: str, payload: bytes) -> OutboxRow:
-    """Put an event of a turn into the outbox as part of a transaction; the engine `owner` relays it."""
+    """Put an event of a turn into the outbox as part of a transaction; the engine `owner` publishes it."""
     [(seq,)] = tx.execute(
         "INSERT INTO outbox (owner, turn_id, event_type, event_id, payload, created_at)"
         " VALUES ($1, $2, $3, $4, $5, now_ms()) RETURNING seq",
@@ -51,7 +51,7 @@ class SqlOutbox(Outbox):
 
     async def published(self, rows: Sequence[OutboxRow]) -> None:
         def unit(tx: Transaction) -> None:
-            # In the order of their numbers: two engines that mark the same rows do not wait for each other in a circle.
+            # In the order of their numbers, so that two engines that mark the same rows do not deadlock.
             calls = sorted((row.seq,) for row in rows if row.event_type == TOOL_CALL_REQUESTED)
             facts = sorted((row.seq,) for row in rows if row.event_type != TOOL_CALL_REQUESTED)
             if calls:
@@ -73,7 +73,7 @@ class SqlOutbox(Outbox):
         await self._database.write(unit)
 
     async def event_types(self) -> frozenset[str]:
-        """The types of the rows that are there; a start with one that has no route must fail."""
+        """The event types in the table. The engine does not start when one of them has no route."""
         return frozenset(row[0] for row in await self._database.read("SELECT DISTINCT event_type FROM outbox"))
 
     async def backlog(self) -> tuple[int, int]:

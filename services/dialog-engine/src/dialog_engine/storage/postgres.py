@@ -1,11 +1,10 @@
 """The store as a PostgreSQL database that any number of engines share.
 
-A unit of work is run whole in a thread, on a connection of the pool, as one transaction. Units of one turn wait for
-each other at the row of the turn, which each of them updates first (see `fencing`).
+A unit of work runs in a thread, on a connection of the pool, as one transaction. Units of one turn wait for each other
+at the row of the turn, which each of them updates first (see `database.fence`).
 
-A connection that is lost during COMMIT leaves open whether the transaction was committed. The server is asked, by the
-transaction's id, as soon as it answers again: an engine that reports a failure for what was in fact accepted would run
-a user's message that it had refused.
+When the connection is lost during COMMIT, it is unknown whether the transaction was committed. The server is asked by
+the transaction's id as soon as it answers again: otherwise a message could run that was reported as refused.
 """
 
 import asyncio
@@ -35,19 +34,19 @@ OLDEST_SERVER = 150_000
 CONNECT_SECONDS = 3
 """How long one attempt to connect may take."""
 POOL_SECONDS = 3.0
-"""How long a unit waits for a connection. Longer waits end as StorageUnavailableError: a client hears 503 in time."""
+"""How long a unit waits for a connection before it fails with StorageUnavailableError, so that clients get 503 soon."""
 REFUSED_SECONDS = 0.5
-"""How long nobody waits for a connection after one was waited for in vain."""
+"""How long units fail at once after one has waited for a connection in vain."""
 STATEMENT_SECONDS = 5
 """How long one statement may take, its waits for locks included."""
 ANSWER_SECONDS = 8.0
-"""How long a server may say nothing at all. Longer than STATEMENT_SECONDS, so that a server that works ends a statement
+"""How long a server may send nothing. Longer than STATEMENT_SECONDS, so that a working server ends a statement
 itself."""
 IDLE_SECONDS = 3
-"""How long a transaction may wait for its engine. One that stands still in the middle of it would keep its turns from
-being adopted; shorter than STATEMENT_SECONDS, so that nobody who waits for its locks gives up before."""
+"""How long a transaction may be idle. An engine that stops in the middle of one keeps its turns from being adopted.
+Shorter than STATEMENT_SECONDS, so that statements that wait for its locks do not time out before."""
 RESOLVE_SECONDS = 10.0
-"""How long a lost COMMIT is asked about."""
+"""How long the server is asked about a lost COMMIT."""
 RESOLVE_PAUSE_SECONDS = 0.2
 _DEFAULT_PLACE = {"host": "localhost", "port": "5432", "dbname": ""}
 _LOGIN_REFUSED = (
@@ -58,7 +57,7 @@ _LOGIN_REFUSED = (
     "permission denied",
     "not permitted",
 )
-_MIGRATION_LOCK = 0x63616C6C  # any number that is ours: "call"
+_MIGRATION_LOCK = 0x63616C6C  # an arbitrary key: "call" in ASCII
 
 
 class _SilentError(psycopg.OperationalError):
@@ -66,7 +65,7 @@ class _SilentError(psycopg.OperationalError):
 
 
 class Connection(psycopg.Connection[Row]):
-    """A connection that does not wait without end for a server that hangs: TCP notices only one that is gone."""
+    """A connection with a timeout for a server that hangs, which TCP does not detect."""
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         seconds = ANSWER_SECONDS if timeout is None else timeout
@@ -104,7 +103,7 @@ class _CommitLostError(Exception):
 
 
 class PostgresDatabase(Database):
-    """A database that is shared. Made by `open_postgres`."""
+    """A shared database, created by `open_postgres`."""
 
     def __init__(self, pool: "ConnectionPool[Connection]", threads: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -128,7 +127,8 @@ class PostgresDatabase(Database):
         return new_id()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """A cancellation takes back what has not begun, and waits for what has: so the next unit comes after it."""
+        """Run `work` in a thread. A cancellation withdraws work that has not begun, and waits for work that has, so
+        that the next unit comes after it."""
         try:
             submitted = self._threads.submit(work)
         except RuntimeError:  # the threads are shut down
@@ -140,7 +140,7 @@ class PostgresDatabase(Database):
             if not submitted.cancel():
                 await asyncio.wait([done])
                 with contextlib.suppress(asyncio.CancelledError):
-                    done.exception()  # the caller that would see it is gone
+                    done.exception()  # retrieved: its caller was cancelled
             raise
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
@@ -155,8 +155,8 @@ class PostgresDatabase(Database):
         return result
 
     def _served(self, work: Callable[[Connection], T]) -> T:
-        """Do `work` on a connection; once more on another when the first turns out to be dead, or for a deadlock:
-        nothing was committed then."""
+        """Run `work` on a connection; once more when the connection was dead or for a deadlock, since nothing was
+        committed then."""
         if time.monotonic() < self._refused_until:
             raise StorageUnavailableError("the database cannot be reached now")
         began = time.monotonic()
@@ -168,20 +168,20 @@ class PostgresDatabase(Database):
                 return result
             except (PoolTimeout, psycopg.OperationalError, errors.IdleInTransactionSessionTimeout) as error:
                 if isinstance(error, PoolTimeout) and self._served_at < began:
-                    # What waits behind this one hears so at once, instead of waiting as long in its turn. Not when a
-                    # connection was had meanwhile: the database is back.
+                    # Units behind this one fail at once instead of waiting as long. Not when another unit got a
+                    # connection meanwhile: the database is back then.
                     self._refused_until = time.monotonic() + REFUSED_SECONDS
                 if last or isinstance(error, PoolTimeout | errors.QueryCanceled | _SilentError):
                     raise _unavailable(error) from error
                 if connection_was_lost(error):
-                    self._pool.check()  # its neighbours are as dead after a restart of the server
+                    self._pool.check()  # after a restart of the server the others are dead too
         raise AssertionError("unreachable")
 
     def _resolved(self, lost: _CommitLostError) -> Any:
         """The unit's result, when its transaction was committed.
 
         Raises:
-            StorageUnavailableError: it was not, or nobody can say.
+            StorageUnavailableError: it was not, or this is unknown.
         """
         ends_at = time.monotonic() + RESOLVE_SECONDS
         while time.monotonic() < ends_at:
@@ -215,7 +215,7 @@ def _translated(connection: Connection, work: Callable[[Connection], T]) -> T:
 
 def _transaction(connection: Connection, unit: Unit[T]) -> T:
     with connection.cursor() as cursor:
-        # Both in one round trip. The id is that by which a lost COMMIT is asked about.
+        # Both in one round trip. The id identifies the transaction if the COMMIT is lost.
         cursor.execute(b"BEGIN; SELECT pg_current_xact_id()::text", prepare=False)
         cursor.nextset()
         [(transaction_id,)] = cursor.fetchall()
@@ -236,7 +236,7 @@ def _transaction(connection: Connection, unit: Unit[T]) -> T:
 
 
 def connection_was_lost(error: Exception) -> bool:
-    """Whether the server went away, as opposed to: it answered with an error and goes on."""
+    """Whether the connection was lost, as opposed to a statement that failed."""
     state = getattr(error, "sqlstate", None)
     return state is None or state.startswith(("08", "57P"))
 
@@ -246,13 +246,13 @@ def _unavailable(error: Exception) -> StorageUnavailableError:
 
 
 def _plain(error: Exception) -> str:
-    """The first line of what libpq or the server said. It holds no password: neither of them writes one."""
+    """The first line of an error of libpq or the server, neither of which writes passwords."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 @contextlib.asynccontextmanager
 async def open_postgres(url: str, pool_size: int) -> AsyncGenerator[PostgresDatabase]:
-    """Connect, see that the database is fit, and make or migrate its tables.
+    """Connect, check the server, and create or migrate the tables.
 
     Raises:
         ConfigurationError: DATABASE_URL or the database must be changed; the text says what.
@@ -281,22 +281,22 @@ async def open_postgres(url: str, pool_size: int) -> AsyncGenerator[PostgresData
         open=False,
         name="dialog-engine",
     )
-    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # an outage is reported by those that it fails
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # outages are logged where they matter
     threads = ThreadPoolExecutor(pool_size, thread_name_prefix="postgres")
     try:
         await asyncio.to_thread(_prepare, url, where)
         await asyncio.to_thread(pool.open)
         yield PostgresDatabase(pool, threads)
     finally:
-        await asyncio.to_thread(threads.shutdown)  # what was taken is answered first
+        await asyncio.to_thread(threads.shutdown)  # waits for units that were submitted
         await asyncio.to_thread(pool.close)
 
 
 def _where(url: str) -> str:
     """The server and the database of a URL, without the password.
 
-    What libpq says of a URL that it cannot read is left out: it quotes the password. A password with a character that
-    is not percent-encoded may be read as a host, a port or a database.
+    The error of libpq for a URL that it cannot parse is left out, because it quotes the password. A password that is
+    not percent-encoded may be parsed as a part of the host, the port or the database.
     """
     try:
         parts = conninfo_to_dict(url)
@@ -327,7 +327,7 @@ def _prepare(url: str, where: str) -> None:
         raise ConfigurationError(f"DATABASE_URL: {where} refuses the login: {_plain(error)}") from None
     except psycopg.Error as error:
         text = _plain(error)
-        # A refused login has no code of its own here.
+        # libpq reports a refused login without an SQLSTATE.
         if error.sqlstate is None and any(words in text for words in _LOGIN_REFUSED):
             raise ConfigurationError(f"DATABASE_URL: {where} refuses the login: {text}") from None
         raise StorageUnavailableError(f"DATABASE_URL: {where} cannot be used: {text}") from None
@@ -353,8 +353,8 @@ def _check_server(connection: "psycopg.Connection[Any]") -> None:
 
 
 def _migrate(connection: "psycopg.Connection[Any]") -> None:
-    """Make the tables, or bring them to this release's version, in one transaction: whole or not at all. Engines that
-    start at the same time wait for each other here."""
+    """Create or migrate the tables to the version of this release, in one transaction. Engines that start at the same
+    time wait for each other here."""
     with connection.transaction():
         connection.execute(b"SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
         if not connection.execute(b"SELECT to_regclass('meta')").fetchall()[0][0]:

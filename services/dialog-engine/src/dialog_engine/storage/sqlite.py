@@ -1,8 +1,7 @@
-"""The store as one SQLite file of one engine: durable writes in group commits, reads beside them.
+"""The store as a SQLite file of one engine: durable group commits, and concurrent reads.
 
-WAL with `synchronous=FULL`: a commit that was answered survives a power cut. One writer takes every unit of work that
-is waiting, runs them in one transaction and pays for one sync; under load that makes a commit cheap per call. A whole
-group of units is one visit to the thread of aiosqlite's connection.
+With WAL and `synchronous=FULL` an acknowledged commit survives a power cut. One writer runs all waiting units of work
+in one transaction with one sync, and with one visit to the thread of aiosqlite's connection.
 """
 
 import asyncio
@@ -24,14 +23,14 @@ from plugins_contract.ids import new_id
 
 T = TypeVar("T")
 MAX_GROUP = 256
-"""Units in one commit at most: bounds how long the first of them waits for the others."""
+"""How many units one commit has at most, which bounds how long the first waits for the others."""
 DIALECT = "sqlite"
 OLDEST = 4
 """The oldest schema version that this release can migrate."""
 
 
 class Connection(aiosqlite.Connection):
-    """A connection of aiosqlite, with one method more: a whole function, run in its thread in one visit."""
+    """A connection of aiosqlite that can also run a whole function in its thread."""
 
     async def __aenter__(self) -> "Connection":
         try:
@@ -42,7 +41,7 @@ class Connection(aiosqlite.Connection):
         return self
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do `work` in the thread, after what was given to it before."""
+        """Run `work` in the thread, after what was submitted before."""
         return await self._execute(work, self._conn)
 
 
@@ -66,7 +65,7 @@ def _named(parameters: Sequence[Any]) -> Mapping[str, Any]:
 
 @dataclass(slots=True)
 class _Attempt:
-    """What became of a group of units: the results of those that ran and, unless all are committed, what failed."""
+    """The results of a group of units and, unless all were committed, the error."""
 
     results: list[Any] = field(default_factory=list[Any])
     begun: bool = False
@@ -104,7 +103,7 @@ class _Waiting:
 
 
 class SqliteDatabase(Database):
-    """An open file. Made by `open_sqlite`."""
+    """An open file, created by `open_sqlite`."""
 
     def __init__(self, writer: Connection, reader: Connection) -> None:
         self._writer = writer
@@ -128,7 +127,7 @@ class SqliteDatabase(Database):
             raise StorageUnavailableError(f"the database cannot be read: {error}") from error
 
     async def check(self) -> None:
-        """Costs a write only after one has failed."""
+        """Writes only after a write has failed."""
         await self.read("SELECT count(*) FROM meta")
         if self._refused is not None:
             await self.write(_probe)
@@ -142,7 +141,7 @@ class SqliteDatabase(Database):
         return await self.write(unit)
 
     async def run(self) -> None:
-        """Commit what is waiting, until `close`."""
+        """Commit waiting units until `close`."""
         try:
             while (first := await self._waiting.get()) is not None:
                 group: Sequence[_Waiting] = self._next_group(first)
@@ -152,7 +151,7 @@ class SqliteDatabase(Database):
             self._closed = True
 
     def close(self) -> None:
-        """Take nothing more; `run` ends when what was taken is answered."""
+        """Accept no more units; `run` ends when those that were accepted are answered."""
         self._closed = True
         self._waiting.put_nowait(None)
 
@@ -167,7 +166,7 @@ class SqliteDatabase(Database):
         return group
 
     async def _commit(self, group: Sequence[_Waiting]) -> Sequence[_Waiting]:
-        """Commit the group as one. A unit that fails is answered so; returns the others, to be run again."""
+        """Commit the group as one transaction. A unit that fails gets its error; returns the others, to run again."""
         group = [waiting for waiting in group if not waiting.done.done()]
         units = [waiting.unit for waiting in group]
         attempt = await self._writer.run(lambda connection: _attempt(connection, units))
@@ -177,7 +176,7 @@ class SqliteDatabase(Database):
             if attempt.begun and at < len(group):
                 group[at].fail(failure)
                 return [*group[:at], *group[at + 1 :]]
-            # The file itself refused, at the beginning or at the end: that is everybody's answer.
+            # BEGIN or COMMIT failed: every unit gets the error.
             for waiting in group:
                 waiting.fail(failure)
             return ()
@@ -209,11 +208,11 @@ def _probe(tx: Transaction) -> None:
 
 @contextlib.asynccontextmanager
 async def open_sqlite(path: Path) -> AsyncGenerator[SqliteDatabase]:
-    """Open the file, making it and its folder when they are missing; its writer runs while the context is open.
+    """Open the file, creating it and its folder if missing; its writer runs while the context is open.
 
     Raises:
-        StorageUnavailableError: it is not a database of ours, cannot be written, or another engine has it.
-        ConfigurationError: a later release made it.
+        StorageUnavailableError: it is not a database of this engine, cannot be written, or another engine uses it.
+        ConfigurationError: a later release has created or migrated it.
     """
     async with contextlib.AsyncExitStack() as stack:
         try:
@@ -246,14 +245,13 @@ def _connection(path: Path) -> Connection:
 
 @contextlib.contextmanager
 def _owned(path: Path) -> Generator[None]:
-    """Hold the file for this process: a second engine on it would take the running turns of the first for its own."""
+    """Lock the file for this process: a second engine would adopt the running turns of the first."""
     with path.with_name(f"{path.name}.lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise OSError(
-                "another engine is using it; give this one a file of its own, or let both share a PostgreSQL by"
-                " DATABASE_URL"
+                "another engine is using it: set another OUTBOX_PATH, or let both share a PostgreSQL by DATABASE_URL"
             ) from None
         yield
 
@@ -267,7 +265,7 @@ def _prepare(writer: sqlite3.Connection) -> None:
 
 
 def _migrate(writer: sqlite3.Connection) -> None:
-    """Make the tables, or bring them to this release's version: each version whole, in one transaction, or not."""
+    """Create or migrate the tables to the version of this release, each version in one transaction."""
     [(version,)] = writer.execute("PRAGMA user_version").fetchall()
     if not writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'").fetchall():
         _run_script(writer, schemas.schema(DIALECT), schemas.newest(DIALECT))

@@ -19,11 +19,11 @@ from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.outbox import add_event
 
 OnFree = Callable[[str], None]
-"""Told of a session whose next message waits at another engine."""
+"""Called with a session whose next message waits at another engine. Must not block."""
 TITLE_LENGTH = 80
 
 
-# Who is in the way of a turn that is about to begin: the one that runs, else the first of those that wait.
+# The turn before one that is about to begin: the running one, otherwise the first of those that wait.
 _FIRST = (
     "SELECT turn_id FROM (SELECT turn_id, 0 AS place FROM turns WHERE session_id = $1 AND status = 'running'"
     " UNION ALL SELECT turn_id, seq FROM waiting_turns WHERE session_id = $1) AS ahead ORDER BY place LIMIT 1"
@@ -137,7 +137,7 @@ class SqlTurns(TurnStore):
         return bool(first) and first[0][0] != self._engine_id
 
     def _check_ended_here(self, tx: Transaction, turn: Turn) -> None:
-        """It was ended before, by this engine: a repetition. Raises TurnFencedError otherwise."""
+        """Check that this engine has ended the turn before. Raises TurnFencedError otherwise."""
         if not tx.execute(
             "SELECT 1 FROM turns WHERE turn_id = $1 AND owner = $2 AND epoch = $3",
             turn.turn_id,
@@ -148,7 +148,7 @@ class SqlTurns(TurnStore):
 
 
 def add_session(tx: Transaction, session_id: str, subject: str, first_message: str) -> None:
-    """Make a session, titled after the first message."""
+    """Insert a session, titled after the first message."""
     tx.execute(
         "INSERT INTO sessions (session_id, subject, title, created_at, updated_at)"
         " VALUES ($1, $2, $3, now_ms(), now_ms())",
@@ -159,7 +159,7 @@ def add_session(tx: Transaction, session_id: str, subject: str, first_message: s
 
 
 def _touch_session(tx: Transaction, session_id: str, subject: str, text: str) -> None:
-    """Note that something is said in the session. Its row's lock puts those that begin a turn there into an order."""
+    """Update the session for a new message. The lock of its row serialises the turns that begin in it."""
     found = tx.execute(
         "UPDATE sessions SET updated_at = now_ms(), title = CASE title WHEN '' THEN $1 ELSE title END"
         " WHERE session_id = $2 AND subject = $3 RETURNING 1",

@@ -1,7 +1,7 @@
 """The tables of the store: one `schema.sql` and numbered migrations per dialect.
 
-A new database is made by `schema.sql`. Migration n makes a database of version n - 1 one of version n; what both make
-is the same, which a test holds. The version and the release that made it are in the database itself.
+`schema.sql` creates a new database. Migration n upgrades a database from version n - 1 to n; a test checks that both
+lead to the same tables. The version and the release that created it are stored in the database.
 """
 
 from importlib.metadata import version
@@ -13,23 +13,23 @@ RELEASE = version("dialog-engine")
 
 
 def schema(dialect: str) -> str:
-    """The statements that make an empty database one of the newest version."""
+    """The statements that create the tables of the newest version."""
     return (_folder(dialect) / "schema.sql").read_text()
 
 
 def migrations(dialect: str) -> dict[int, str]:
-    """The migrations of a dialect in their order, by the version that each makes."""
+    """The migrations of a dialect in their order, by the version that each leads to."""
     found = {int(file.name[:4]): file.read_text() for file in _folder(dialect).iterdir() if file.name[:4].isdigit()}
     return dict(sorted(found.items()))
 
 
 def newest(dialect: str) -> int:
-    """The version that this release makes and knows."""
+    """The version of this release."""
     return max(migrations(dialect), default=1)
 
 
 def check_known(dialect: str, found: int, made_by: str) -> None:
-    """Refuse a database of a later release: this one would read and write it wrongly.
+    """Refuse a database of a later release.
 
     Raises:
         ConfigurationError: it names both releases.
