@@ -62,8 +62,8 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_llm_answers.py::test_an_answer_of_nothing_is_an_error",
     ),
     "nothing is told, and nothing is run, of a question that is not committed": (
-        "unit/test_turns.py::test_the_model_is_asked_beside_the_commit_of_a_new_session_and_heard_after_it",
-        "unit/test_turns.py::test_what_cannot_be_committed_is_not_begun_and_the_model_is_left",
+        "unit/test_turns.py::test_the_model_is_asked_during_the_commit_of_a_new_session_and_its_reply_used_after_it",
+        "unit/test_turns.py::test_a_turn_that_cannot_be_committed_does_not_begin_and_closes_the_model_stream",
         "unit/test_turns.py::test_no_tool_runs_for_a_question_that_cannot_be_committed",
         "contract/ports/test_storage_ports.py::test_a_turn_that_was_not_committed_has_no_rounds",
     ),
@@ -124,10 +124,10 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     ),
     "the relay wakes on a commit": ("integration/test_relay.py::test_a_commit_wakes_the_relay_without_any_polling",),
     "the relay survives Redis being away": (
-        "integration/test_relay.py::test_with_redis_away_rows_wait_and_go_when_it_is_back",
+        "integration/test_relay.py::test_without_redis_rows_wait_and_are_published_when_it_is_back",
     ),
     "one bad outbox row blocks no other": (
-        "integration/test_relay.py::test_a_row_that_cannot_be_read_is_told_at_once_put_off_and_holds_up_nobody",
+        "integration/test_relay.py::test_a_row_that_cannot_be_read_is_answered_and_postponed_and_holds_up_no_other",
     ),
     "an event type without a route fails at the start": (
         "integration/test_relay.py::test_every_type_needs_a_route_and_what_is_missing_is_named",
@@ -162,9 +162,11 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_other_producers.py::test_every_example_of_the_document_is_what_was_seen",
     ),
     "a row of the outbox that nobody offered is found, whatever its number": (
-        "integration/test_relay.py::test_a_row_that_becomes_visible_behind_others_and_is_offered_by_nobody_is_found",
+        "integration/test_relay.py::test_a_row_that_becomes_visible_late_and_is_not_offered_is_found",
     ),
-    "a lost doorbell is made good": ("integration/test_mailbox.py::test_a_lost_ring_is_made_good_by_the_sweep",),
+    "a lost doorbell is made good": (
+        "integration/test_mailbox.py::test_a_lost_notification_is_recovered_by_the_sweep",
+    ),
     # The worker
     "stream and group are made where there are none": (
         "integration/test_worker_consumer.py::test_stream_and_group_are_made_where_there_is_none",
@@ -263,7 +265,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "test_with_the_times_of_the_product_every_call_is_answered_or_runs_on_within_15_seconds",
         "integration/test_lost_calls.py::test_after_a_flush_a_once_call_that_waited_is_unknown_and_never_runs",
         "integration/test_lost_calls.py::test_after_a_flush_a_repeatable_call_is_queued_again_and_runs",
-        "integration/test_lost_calls.py::test_an_engine_that_was_down_during_a_flush_ends_its_turns_with_the_truth",
+        "integration/test_lost_calls.py::test_an_engine_that_was_down_during_a_flush_ends_its_calls_with_the_right_outcome",
         "contract/test_ledger_machine.py::test_no_order_of_events_breaks_the_ledger",
     ),
     "a call that was published and lost is never said to have not begun": (
@@ -348,7 +350,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     ),
     "a late result is recorded and never spoken": (
         "integration/test_executor.py::"
-        "test_a_silent_worker_times_the_call_out_and_its_late_result_is_recorded_but_not_spoken",
+        "test_a_silent_worker_times_the_call_out_and_its_late_result_is_recorded_but_not_shown",
     ),
     "past the backlog limit calls are refused with OVERLOADED": (
         "contract/test_ledger_enqueue.py::test_past_the_backlog_limit_nothing_is_written",
@@ -356,8 +358,8 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_overload.py::test_calls_past_the_limit_are_refused_at_once_and_each_is_told_so",
     ),
     "a call that was refused never runs, and is not taken for lost": (
-        "integration/test_relay.py::test_a_call_that_was_told_that_it_is_refused_never_runs",
-        "integration/test_relay.py::test_a_refusal_that_nobody_takes_is_no_answer_and_the_call_is_tried_again",
+        "integration/test_relay.py::test_a_call_that_was_answered_as_refused_never_runs",
+        "integration/test_relay.py::test_a_refusal_that_no_turn_receives_is_retried",
     ),
     "an MCP server that talks nonsense, or too much, harms no other and no call but its own": (
         "integration/test_mcp_stdio.py::test_bytes_that_are_no_text_on_standard_output_do_no_harm",
@@ -372,9 +374,8 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_mcp_stdio.py::test_no_more_calls_run_at_once_than_configured",
     ),
     "subjects get fair shares of one stream": (
-        "integration/test_fair_shares.py::"
-        "test_who_comes_new_waits_behind_a_window_of_each_subject_however_much_they_asked_for",
-        "integration/test_fair_shares.py::test_while_workers_are_at_it_a_window_of_each_engine_is_ahead_at_most",
+        "integration/test_fair_shares.py::test_a_new_subject_waits_behind_one_window_of_each_other",
+        "integration/test_fair_shares.py::test_with_several_engines_one_window_of_each_is_ahead_at_most",
         "unit/test_fair_scheduler.py::test_in_any_order_of_events_a_subject_keeps_to_its_window_and_its_order",
     ),
     "a call that ends while it is held back never reaches the stream": (
@@ -421,7 +422,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "chaos/test_disk_full.py::test_a_full_disk_refuses_or_waits_and_heals",
     ),
     "a database that does not fit is refused at the start with the reason, and without the password": (
-        "integration/test_postgres.py::test_a_url_that_is_none_is_refused_without_a_word_of_the_password",
+        "integration/test_postgres.py::test_an_invalid_url_is_refused_without_its_password",
         "integration/test_postgres.py::test_a_refused_login_says_what_was_refused",
         "integration/test_postgres.py::test_a_user_without_rights_is_told_which_to_grant",
         "integration/test_postgres.py::test_a_database_that_may_lose_acknowledged_commits_is_refused",
@@ -433,8 +434,8 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_postgres.py::test_a_killed_server_is_an_error_in_time_and_nothing_is_lost",
         "integration/test_postgres.py::test_a_server_that_was_restarted_while_nothing_happened_costs_no_error",
         "integration/test_postgres.py::test_a_server_that_is_killed_in_the_middle_of_a_unit_leaves_nothing_of_it",
-        "integration/test_postgres.py::test_all_who_call_during_an_outage_are_answered_in_time_and_not_one_after_the_other",
-        "integration/test_postgres.py::test_a_lock_that_somebody_holds_is_an_error_in_time",
+        "integration/test_postgres.py::test_all_callers_during_an_outage_fail_in_time_together",
+        "integration/test_postgres.py::test_a_held_lock_is_an_error_in_time",
         "integration/test_postgres.py::test_a_server_without_a_free_connection_is_an_error_in_time_and_heals",
         "integration/test_postgres.py::test_a_connection_to_a_server_that_became_a_standby_is_given_up",
         "integration/test_postgres.py::test_a_deadlock_is_resolved_by_running_the_unit_again",
@@ -442,7 +443,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "a COMMIT whose connection is lost is neither reported wrongly nor run twice": (
         "integration/test_postgres.py::test_a_commit_whose_answer_is_lost_is_found_to_be_committed",
         "integration/test_postgres.py::test_a_commit_that_never_arrived_is_found_not_to_be_committed",
-        "integration/test_postgres.py::test_a_commit_that_nobody_can_be_asked_about_says_that_it_is_not_known",
+        "integration/test_postgres.py::test_a_commit_that_cannot_be_resolved_is_reported_as_unknown",
         "integration/test_postgres.py::test_a_server_that_is_killed_after_a_commit_is_asked_when_it_is_back",
     ),
     "a file of the last release is taken over whole or not at all, and one of a later release is refused": (
@@ -468,15 +469,13 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "contract/test_engine_leases.py::test_a_turn_that_a_removed_engine_began_before_it_died_is_adopted_too",
     ),
     "an engine that lost a turn writes nothing of it, not even at the moment of the adoption": (
-        "contract/test_engine_leases.py::test_an_engine_that_lost_a_turn_writes_nothing_of_it",
+        "contract/test_engine_leases.py::test_a_fenced_engine_cannot_write",
         "contract/test_engine_leases.py::test_a_turn_that_is_adopted_while_its_owner_writes_is_written_by_one_of_them",
     ),
     "no clock of a database or a machine makes an engine seem dead or alive": (
-        "unit/test_ownership.py"
-        "::test_an_engine_that_renews_is_never_adopted_whatever_is_done_to_the_clock_of_the_database",
-        "unit/test_ownership.py"
-        "::test_a_dead_engine_is_adopted_after_its_lease_whatever_is_done_to_the_clock_of_the_database",
-        "unit/test_ownership.py::test_time_in_which_the_database_was_away_does_not_count",
+        "unit/test_ownership.py::test_an_engine_that_renews_is_never_adopted_whatever_the_clock_of_the_database_does",
+        "unit/test_ownership.py::test_a_dead_engine_is_adopted_after_its_lease_whatever_the_clock_of_the_database_does",
+        "unit/test_ownership.py::test_time_without_the_database_does_not_count",
     ),
     "a full disk under Redis is an outage that heals": (
         "chaos/test_disk_full.py::test_a_full_disk_refuses_or_waits_and_heals",
@@ -538,7 +537,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "a log that Redis lost is stored again by its owner": (
         "integration/test_turn_logs.py::"
         "test_a_log_that_redis_lost_is_stored_again_from_its_beginning_and_readers_elsewhere_miss_nothing",
-        "integration/test_turn_logs.py::test_a_log_is_looked_after_while_nothing_is_said",
+        "integration/test_turn_logs.py::test_a_log_is_stored_again_without_new_events",
     ),
     "a cursor that is too old gets a reset with a snapshot": (
         "unit/test_snapshot.py::test_a_hole_in_the_log_of_a_turn_that_runs_is_filled_with_a_reset_and_then_it_goes_on",
@@ -551,8 +550,8 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "test_here_and_elsewhere_the_ids_are_the_same_and_after_each_comes_exactly_what_was_missed",
     ),
     "ids never go back: what died with an engine is a reset in the next epoch": (
-        "integration/test_turn_log_faults.py::test_ids_only_rise_and_the_text_is_what_was_said_whatever_breaks",
-        "integration/test_turn_logs.py::test_a_reader_who_saw_what_died_with_its_engine_waits_for_the_next_epoch",
+        "integration/test_turn_log_faults.py::test_ids_only_rise_and_the_text_is_complete_whatever_fails",
+        "integration/test_turn_logs.py::test_a_reader_ahead_of_a_dead_engines_log_waits_for_the_next_epoch",
         "unit/test_snapshot.py::test_a_log_that_is_behind_its_reader_is_no_hole_and_the_client_comes_back",
     ),
     "what was committed before a crash is told after it": (
@@ -575,29 +574,26 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "another engine adopts the turns of an engine that is gone, and the old owner is fenced": (
         "e2e/test_stack_replicas.py::test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once",
         "e2e/test_stack_replicas.py::test_a_call_that_ended_while_its_engine_stood_still_is_not_run_again",
-        "integration/test_replicas.py::test_of_several_engines_one_takes_up_the_turn_of_a_dead_one",
-        "integration/test_replicas.py::test_a_call_that_was_committed_and_not_published_is_made_by_who_adopts_its_turn",
-        "integration/test_replicas.py::test_an_owner_that_was_passed_over_stops_and_ends_nothing",
+        "integration/test_replicas.py::test_of_several_engines_one_adopts_the_turn_of_a_dead_one",
+        "integration/test_replicas.py::test_an_unpublished_call_is_published_by_the_adopter",
+        "integration/test_replicas.py::test_a_fenced_owner_stops_and_ends_nothing",
         "integration/test_replicas.py::"
         "test_a_model_that_calls_tools_at_once_does_not_overtake_the_beginning_of_its_turn",
-        "integration/test_replicas.py::"
-        "test_an_engine_that_stands_still_in_the_middle_of_a_commit_keeps_no_turn_from_being_adopted",
+        "integration/test_replicas.py::test_an_engine_that_is_frozen_during_a_commit_does_not_prevent_adoption",
         "contract/ports/test_storage_ports.py::test_an_earlier_life_of_a_turn_writes_nothing",
-        "unit/test_turns.py::test_a_turn_that_another_engine_runs_is_dropped_and_shows_nothing_more",
+        "unit/test_turns.py::test_a_turn_that_another_engine_owns_is_dropped_and_shows_nothing_more",
         "chaos/test_scenarios.py::"
         "test_an_engine_that_stood_still_for_three_leases_writes_nothing_of_the_turns_that_others_took",
     ),
     "an engine that goes down in good order leaves its turns to the others at once": (
         "integration/test_replicas.py::test_an_engine_that_goes_down_leaves_its_turns_to_the_other_at_once",
-        "unit/test_ownership.py::test_an_engine_that_went_down_in_good_order_is_adopted_at_once_with_all_it_left",
-        "unit/test_ownership.py::test_a_lease_that_was_given_up_is_not_taken_again",
+        "unit/test_ownership.py::test_an_engine_that_was_shut_down_is_adopted_at_once",
+        "unit/test_ownership.py::test_a_released_lease_is_not_renewed",
     ),
     "a turn that the store gives to an engine runs there once, whatever happens beside it": (
-        "unit/test_ownership.py::"
-        "test_a_turn_of_this_engine_that_does_not_run_is_taken_up_and_one_that_is_just_beginning_is_not",
-        "unit/test_ownership.py::"
-        "test_a_turn_that_another_engine_has_by_now_is_dropped_and_one_that_is_still_ours_is_not",
-        "unit/test_ownership.py::test_an_engine_that_goes_down_takes_nothing_up_but_keeps_its_lease_and_hears_of_stops",
+        "unit/test_ownership.py::test_a_renewal_resumes_turns_that_do_not_run_and_not_those_that_are_beginning",
+        "unit/test_ownership.py::test_a_renewal_drops_turns_that_another_engine_owns_and_no_others",
+        "unit/test_ownership.py::test_an_engine_that_shuts_down_adopts_nothing_but_renews_its_lease_and_executes_stops",
     ),
     "engines killed at any step of a turn, restarted or replaced: told is what is stored, tools run once": (
         "chaos/test_scenarios.py::test_an_engine_is_killed_in_the_middle_of_turns_and_they_end_as_they_are_told",
@@ -606,18 +602,18 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "chaos/test_scenarios.py::test_an_engine_is_gone_for_good_and_the_other_goes_on_with_its_sessions",
     ),
     "a turn that its engines die of is given up": (
-        "integration/test_replicas.py::test_a_turn_whose_engines_die_of_it_is_given_up",
-        "contract/test_engine_leases.py::test_deaths_in_a_row_are_counted_until_the_turn_comes_any_further",
-        "unit/test_ownership.py::test_a_turn_that_may_be_what_engines_die_of_is_ended",
+        "integration/test_replicas.py::test_a_turn_that_crashes_its_engines_fails",
+        "contract/test_engine_leases.py::test_crashes_in_a_row_are_counted_until_the_turn_is_written",
+        "unit/test_ownership.py::test_a_turn_fails_after_too_many_crashes",
     ),
     "a request that this release cannot read is answered so, and holds up no turn": (
         "integration/test_storage.py::test_a_request_that_this_release_cannot_read_is_answered_so_and_holds_up_no_turn",
     ),
     "a turn that begins while its engine goes down is left in good order too": (
-        "unit/test_turns.py::test_a_turn_that_begins_while_the_engine_goes_down_has_the_rest_of_the_grace_and_is_left_in_good_order",
+        "unit/test_turns.py::test_a_turn_that_begins_during_a_shutdown_gets_the_rest_of_the_grace_period",
     ),
     "what earlier lives of a turn have cost is told with its end": (
-        "unit/test_turns.py::test_what_earlier_lives_have_cost_is_in_the_end",
+        "unit/test_turns.py::test_the_usage_of_earlier_lives_is_in_done",
     ),
     "any engine serves the next turn of a session, and knows all that was said and deleted": (
         "integration/test_replicas.py::test_the_next_turn_of_a_session_can_be_asked_of_any_engine",
@@ -626,35 +622,34 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_replicas.py::test_sessions_are_listed_alike_and_what_was_deleted_is_gone_at_every_engine",
     ),
     "with Redis away sessions and text go on at every engine": (
-        "integration/test_replicas.py::test_with_redis_away_every_session_goes_on_at_every_engine",
-        "integration/test_replicas.py::test_with_redis_away_turns_are_stopped_and_told_of_at_every_engine",
+        "integration/test_replicas.py::test_without_redis_every_session_works_at_every_engine",
+        "integration/test_replicas.py::test_without_redis_turns_are_stopped_and_shown_at_every_engine",
         "e2e/test_stack_replicas.py::test_with_redis_away_sessions_and_text_go_on_at_every_engine",
     ),
     "what Redis loses is missing in no session": (
-        "integration/test_replicas.py::test_what_redis_lost_is_missing_in_no_session",
-        "integration/test_replicas.py::test_a_turn_goes_on_when_redis_loses_everything_together_with_its_engine",
+        "integration/test_replicas.py::test_a_redis_flush_loses_nothing_of_a_session",
+        "integration/test_replicas.py::test_a_turn_is_resumed_when_redis_and_its_engine_are_lost_together",
     ),
     "with the database away nothing is accepted, and it heals without a restart": (
-        "integration/test_replicas.py::test_with_the_database_away_nothing_is_accepted_and_it_heals_by_itself",
+        "integration/test_replicas.py::test_without_the_database_nothing_is_accepted_until_it_is_back",
         "e2e/test_stack_replicas.py::test_with_postgresql_away_nothing_is_accepted_and_it_heals_without_a_restart",
     ),
     "one turn at a time per session, at whichever engine it is asked for": (
         "integration/test_storage.py::test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for",
         "contract/ports/test_storage_ports.py::test_a_session_has_one_running_turn",
         "integration/test_replicas.py::test_a_session_is_answered_once_at_a_time_whichever_engine_is_asked",
-        "integration/test_queued_messages.py::test_who_does_not_wait_passes_nobody_who_does",
+        "integration/test_queued_messages.py::test_a_message_that_does_not_wait_overtakes_none_that_does",
     ),
     "the place of a message that waits goes with its client, and with the engine at which it waited": (
         "integration/test_queued_messages.py::test_a_message_whose_client_goes_away_is_not_accepted",
         "integration/test_queued_messages.py::"
         "test_a_message_whose_client_goes_away_while_its_turn_begins_is_answered_all_the_same",
-        "integration/test_queued_messages.py::"
-        "test_a_place_in_the_line_goes_with_the_engine_at_which_the_message_waited",
+        "integration/test_queued_messages.py::test_a_waiting_message_ends_with_its_engine",
     ),
     "messages that wait for their session are answered in the order in which they came, on all engines": (
         "integration/test_queued_messages.py::test_they_are_answered_in_the_order_in_which_they_came_wherever_that_was",
         "integration/test_queued_messages.py::test_the_order_holds_while_redis_is_away",
-        "integration/test_queued_messages.py::test_a_message_that_has_waited_too_long_is_refused_and_told_so",
+        "integration/test_queued_messages.py::test_a_message_that_has_waited_too_long_is_refused",
         "contract/ports/test_storage_ports.py::test_messages_that_wait_begin_in_the_order_in_which_they_came",
         "e2e/test_stack_replicas.py::test_messages_that_wait_at_several_engines_are_answered_in_one_order",
     ),
@@ -684,7 +679,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     ),
     "stop works from any engine": (
         "integration/test_replicas.py::test_a_turn_is_stopped_from_the_other_engine",
-        "integration/test_replicas.py::test_a_stop_of_which_its_engine_was_not_told_is_found_in_the_store",
+        "integration/test_replicas.py::test_a_stop_request_whose_message_was_lost_is_found_in_the_store",
         "e2e/test_stack_replicas.py::test_a_turn_whose_engine_is_gone_can_be_stopped",
         "e2e/test_stack_replicas.py::test_a_turn_is_stopped_and_a_question_decided_at_the_engine_that_does_not_run_it",
     ),
@@ -749,8 +744,8 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_missing_parts.py::test_a_call_says_that_redis_is_away_and_goes_on_when_it_is_back",
         "e2e/test_stack_missing_parts.py::test_a_call_that_runs_says_so_too",
         "e2e/test_stack_missing_parts.py::test_a_call_says_that_no_worker_is_there_and_goes_on_when_one_is",
-        "integration/test_executor.py::test_a_call_says_what_it_waits_for_and_that_it_does_not_any_more",
-        "integration/test_executor.py::test_the_silence_of_workers_means_nothing_before_they_had_the_time_to_report",
+        "integration/test_executor.py::test_a_blocked_call_is_reported_and_so_is_its_release",
+        "integration/test_executor.py::test_missing_workers_block_a_call_only_after_they_had_time_to_report",
         "unit/test_views.py::test_what_a_call_waits_for_is_said_with_each_step_until_it_goes_on",
         "e2e/test_page_modules.py::test_what_a_call_waits_for_is_that_of_the_newest_step",
     ),

@@ -90,7 +90,7 @@ async def test_an_engine_is_seen_by_the_others_and_renews_its_lease_on_the_clock
     assert {each.engine_id for each in await a.engines.others()} == {"b"}
 
 
-async def test_an_engine_learns_whether_its_earlier_life_ended_in_good_order(a: EngineStore) -> None:
+async def test_an_engine_learns_whether_its_earlier_life_was_shut_down_in_order(a: EngineStore) -> None:
     assert not await a.engines.register(LEASE_MS)
     await a.engines.release()
     assert await a.engines.register(LEASE_MS)
@@ -203,7 +203,7 @@ async def test_each_turn_is_adopted_by_exactly_one_of_several_engines_that_adopt
     assert await a.database.read("SELECT min(epoch), max(epoch) FROM turns") == [(2, 2)]
 
 
-async def test_an_engine_takes_up_its_own_turns_in_a_new_epoch(a: EngineStore, b: EngineStore) -> None:
+async def test_an_engine_adopts_its_own_turns_in_a_new_epoch(a: EngineStore, b: EngineStore) -> None:
     first, second = [await begin(a.turns, "ada", None, "Hi") for _ in range(2)]
     await begin(b.turns, "ada", None, "Hi")
 
@@ -213,7 +213,7 @@ async def test_an_engine_takes_up_its_own_turns_in_a_new_epoch(a: EngineStore, b
     assert everything == {first.turn_id: 2, second.turn_id: 3}
 
 
-async def test_deaths_in_a_row_are_counted_until_the_turn_comes_any_further(a: EngineStore) -> None:
+async def test_crashes_in_a_row_are_counted_until_the_turn_is_written(a: EngineStore) -> None:
     turn = await begin(a.turns, "ada", None, "Hi")
 
     async def next_life(*, released: bool = False) -> int:
@@ -235,7 +235,7 @@ async def test_deaths_in_a_row_are_counted_until_the_turn_comes_any_further(a: E
     assert await next_life() == 4
 
 
-async def test_a_turn_of_an_engine_that_went_down_in_good_order_has_no_crash(a: EngineStore, b: EngineStore) -> None:
+async def test_an_orderly_shutdown_is_no_crash(a: EngineStore, b: EngineStore) -> None:
     await begin(a.turns, "ada", None, "Hi")
     await a.engines.release()
     [adopted] = await b.engines.adopt(await b.seen(a), 16)
@@ -278,9 +278,7 @@ async def test_a_request_that_this_release_cannot_read_moves_as_it_is(a: EngineS
 # --- Engines that are removed ---
 
 
-async def test_facts_and_waiting_messages_of_an_engine_that_is_removed_are_seen_to(
-    a: EngineStore, b: EngineStore
-) -> None:
+async def test_facts_and_waiting_messages_of_a_removed_engine_are_taken_over(a: EngineStore, b: EngineStore) -> None:
     turn = await begin(a.turns, "ada", None, "Hi")
     waiting = Turn(new_id(), turn.session_id, "ada")
     with pytest.raises(TurnRunningError):
@@ -320,7 +318,7 @@ async def test_a_turn_that_a_removed_engine_began_before_it_died_is_adopted_too(
 # --- The fence ---
 
 
-async def test_an_engine_that_lost_a_turn_writes_nothing_of_it(a: EngineStore, b: EngineStore) -> None:
+async def test_a_fenced_engine_cannot_write(a: EngineStore, b: EngineStore) -> None:
     turn = await begin(a.turns, "ada", None, "Hi")
     call, asked = tool_call(), tool_call()
     await a.add_round(turn, call, asked=[asked])
@@ -359,7 +357,7 @@ async def everything(store: EngineStore) -> list[object]:
     return [sorted(map(repr, await store.database.read(f"SELECT * FROM {table}"))) for table in tables]  # noqa: S608
 
 
-async def test_an_ended_turn_is_written_by_nobody(a: EngineStore) -> None:
+async def test_an_ended_turn_cannot_be_written(a: EngineStore) -> None:
     turn = await begin(a.turns, "ada", None, "Hi")
     await a.end(turn)
     for attempt in (a.add_round(turn, tool_call()), a.calls.open_calls(turn), a.approvals.waiting(turn)):

@@ -187,13 +187,13 @@ async def test_an_entry_that_cannot_be_read_is_left_out_alone(hall: Hall, how: s
     assert hall.names() == ["good__add"]
 
 
-async def test_two_looks_at_the_same_time_do_not_mix(hall: Hall) -> None:
+async def test_concurrent_reads_of_the_catalog_do_not_mix(hall: Hall) -> None:
     await hall.publish("demo", "add")
     await asyncio.gather(hall.reader.refresh(), hall.reader.refresh())
     assert hall.names() == ["demo__add"]
 
 
-async def test_with_redis_away_the_last_copy_stands(own_redis: LocalServer) -> None:
+async def test_without_redis_the_last_catalog_is_used(own_redis: LocalServer) -> None:
     async with aclosing(Hall(own_redis.url)) as hall:
         await hall.publish("demo", "add")
         await hall.reader.look()
@@ -202,7 +202,7 @@ async def test_with_redis_away_the_last_copy_stands(own_redis: LocalServer) -> N
         assert hall.names() == ["demo__add"]
 
 
-def test_tools_that_are_switched_off_are_said_to_be() -> None:
+def test_disabled_tools_are_reported_as_disabled() -> None:
     off = DisabledTools()
     answer = off.find("demo__add")
     assert isinstance(answer, ToolError)

@@ -65,7 +65,7 @@ async def refusal(env: dict[str, str], folder: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("HOST", "0.0.0.0", "HOST 0.0.0.0 is open to others: set API_KEYS"),
+        ("HOST", "0.0.0.0", "HOST 0.0.0.0 can be reached from other machines: set API_KEYS"),
         ("REDIS_URL", "nowhere", "REDIS_URL"),
         ("OUTBOX_PATH", "/proc/engine.sqlite3", "OUTBOX_PATH /proc/engine.sqlite3 cannot be used"),
         ("HOST", "127.0.0.1.", "HOST"),

@@ -63,7 +63,7 @@ async def started(desk: Desk) -> tuple[Any, int]:
     return delivery, await desk.bench.run(delivery)
 
 
-def test_the_patience_of_the_product_is_a_few_seconds() -> None:
+def test_the_timeouts_of_the_product_are_a_few_seconds() -> None:
     assert (GRACE_SECONDS, CANCEL_SECONDS, ASK_SECONDS) == (2.0, 3.0, 2.0)
 
 
@@ -82,7 +82,7 @@ async def test_a_request_carries_the_tools_own_timeout_or_else_the_engines(desk:
 
 
 @pytest.mark.every_redis
-async def test_a_call_is_told_of_from_the_queue_to_its_answer(desk: Desk) -> None:
+async def test_a_call_is_reported_from_the_queue_to_its_answer(desk: Desk) -> None:
     first, second = desk.request(), desk.request()
     waiter = desk.run(first, second)
     await asyncio.sleep(0)
@@ -100,7 +100,7 @@ async def test_a_call_is_told_of_from_the_queue_to_its_answer(desk: Desk) -> Non
         ]  # fmt: skip
 
 
-async def test_a_call_says_what_it_waits_for_and_that_it_does_not_any_more(desk: Desk) -> None:
+async def test_a_blocked_call_is_reported_and_so_is_its_release(desk: Desk) -> None:
     def look(*, redis: bool, workers: int) -> None:
         desk.watch.available, desk.staff.there = redis, workers
         desk.blocked.look()
@@ -126,7 +126,7 @@ async def test_a_call_says_what_it_waits_for_and_that_it_does_not_any_more(desk:
     ]  # fmt: skip
 
 
-async def test_the_silence_of_workers_means_nothing_before_they_had_the_time_to_report(desk: Desk) -> None:
+async def test_missing_workers_block_a_call_only_after_they_had_time_to_report(desk: Desk) -> None:
     desk.long_steady(SETTLED_SECONDS - 1)
     desk.staff.there = 0
     desk.blocked.look()
@@ -161,7 +161,7 @@ async def test_what_the_ledger_refuses_is_the_answer_at_once(
     assert words in outcome.error.message
 
 
-async def test_a_call_that_is_queued_already_says_so_and_what_nobody_waits_for_is_not_heard(desk: Desk) -> None:
+async def test_a_queued_call_is_reported_and_other_calls_are_not(desk: Desk) -> None:
     call = desk.request()
     desk.calls.enqueued(call.correlation_id, replies.Overloaded(1))
     waiter = desk.run(call)
@@ -185,7 +185,7 @@ async def test_an_engine_that_comes_back_finds_the_replies_that_came_meanwhile(d
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_call_that_was_answered_before_anybody_waited_for_it_is_looked_up_at_once(
+async def test_a_call_that_was_answered_before_it_was_waited_for_is_looked_up_at_once(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mailbox_module, "QUIET_SECONDS", 3600)  # the sweep finds nothing by itself
@@ -201,7 +201,7 @@ async def test_a_call_that_was_answered_before_anybody_waited_for_it_is_looked_u
         assert [update async for update in updates] == [CallAnswered(request.correlation_id, answered("42"))]
 
 
-async def test_a_call_that_nobody_took_up_expires_and_can_never_run(desk: Desk) -> None:
+async def test_a_call_that_no_worker_began_expires_and_can_never_run(desk: Desk) -> None:
     call = desk.request(SOON_MS)
     await desk.ledger.enqueue(call)
 
@@ -220,7 +220,7 @@ async def test_a_call_that_was_never_published_cannot_be_published_after_its_dea
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_silent_worker_times_the_call_out_and_its_late_result_is_recorded_but_not_spoken(desk: Desk) -> None:
+async def test_a_silent_worker_times_the_call_out_and_its_late_result_is_recorded_but_not_shown(desk: Desk) -> None:
     call, other = desk.request(SOON_MS), desk.request()
     waiter = desk.run(call, other)
     await asyncio.sleep(0)
@@ -240,7 +240,7 @@ async def test_a_silent_worker_times_the_call_out_and_its_late_result_is_recorde
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_chatty_tool_does_not_talk_its_deadline_away(desk: Desk) -> None:
+async def test_progress_does_not_extend_a_deadline(desk: Desk) -> None:
     call = desk.request(SOON_MS)
     waiter = desk.run(call)
     await asyncio.sleep(0)
@@ -275,7 +275,7 @@ async def test_a_step_of_redis_clock_moves_no_deadline_of_a_call_that_is_waited_
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_with_redis_away_every_call_is_answered_by_its_deadline_all_together(own_redis: LocalServer) -> None:
+async def test_without_redis_every_call_is_answered_by_its_deadline(own_redis: LocalServer) -> None:
     async with aclosing(Desk(own_redis.url)) as desk:
         calls = [desk.request(SOON_MS) for _ in range(20)]
         waiter = desk.run(*calls)
@@ -351,7 +351,7 @@ async def test_a_call_that_had_ended_keeps_its_answer(desk: Desk) -> None:
     assert await desk.executor.cancel([]) == {}
 
 
-async def test_with_redis_away_what_became_of_a_stopped_call_is_not_known(own_redis: LocalServer) -> None:
+async def test_without_redis_the_outcome_of_a_stopped_call_is_unknown(own_redis: LocalServer) -> None:
     async with aclosing(Desk(own_redis.url)) as desk:
         call = desk.request()
         own_redis.kill()
@@ -362,7 +362,7 @@ async def test_with_redis_away_what_became_of_a_stopped_call_is_not_known(own_re
 # --- Leaks ---
 
 
-async def test_a_stop_whose_answer_was_lost_is_asked_for_again_and_tells_the_truth(
+async def test_a_stop_whose_answer_was_lost_is_repeated_with_the_same_outcome(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = desk.request()
@@ -384,7 +384,7 @@ async def test_a_stop_whose_answer_was_lost_is_asked_for_again_and_tells_the_tru
     assert len(asked) == 2
 
 
-async def test_who_stops_waiting_leaves_nothing_behind(desk: Desk) -> None:
+async def test_a_cancelled_waiter_leaves_nothing_behind(desk: Desk) -> None:
     calls = [desk.request() for _ in range(10)]
     waiter = desk.run(*calls)
     await wait_until(lambda: len(desk.calls) == 10)
@@ -393,7 +393,7 @@ async def test_who_stops_waiting_leaves_nothing_behind(desk: Desk) -> None:
     assert len(desk.calls) == desk.executor.waiting == 0
 
 
-async def test_a_waiter_that_is_slow_to_go_does_not_deafen_who_cancels_in_its_place(desk: Desk) -> None:
+async def test_a_waiter_that_is_slow_to_end_does_not_take_the_messages_of_its_cancellation(desk: Desk) -> None:
     call = desk.request()
     await desk.ledger.enqueue(call)
     delivery, fence = await started(desk)

@@ -167,9 +167,7 @@ async def engine(redis_url: str) -> AsyncGenerator[Engine]:
 
 
 @pytest.mark.every_redis
-async def test_who_comes_new_waits_behind_a_window_of_each_subject_however_much_they_asked_for(
-    engine: Engine, workers: Workers
-) -> None:
+async def test_a_new_subject_waits_behind_one_window_of_each_other(engine: Engine, workers: Workers) -> None:
     async with at_work(engine.relay.run, engine.hear):
         much = engine.asks("a", 2000)
         little = engine.asks("b")
@@ -186,7 +184,7 @@ async def test_who_comes_new_waits_behind_a_window_of_each_subject_however_much_
     assert engine.relay.held == 0
 
 
-async def test_without_a_window_who_comes_new_waits_behind_everything(redis_url: str, workers: Workers) -> None:
+async def test_without_a_window_a_new_subject_waits_behind_everything(redis_url: str, workers: Workers) -> None:
     async with aclosing(Engine(redis_url, window=0)) as engine:
         engine.asks("a", 300)
         engine.asks("b")
@@ -197,9 +195,7 @@ async def test_without_a_window_who_comes_new_waits_behind_everything(redis_url:
     assert workers.ahead_of("b") > 300 - BATCH
 
 
-async def test_while_workers_are_at_it_a_window_of_each_engine_is_ahead_at_most(
-    redis_url: str, workers: Workers
-) -> None:
+async def test_with_several_engines_one_window_of_each_is_ahead_at_most(redis_url: str, workers: Workers) -> None:
     async with (
         aclosing(Engine(redis_url)) as one,
         aclosing(Engine(redis_url, name="engine-2")) as two,
@@ -229,16 +225,14 @@ async def test_subjects_that_ask_for_much_get_equal_shares(engine: Engine, worke
     assert max(shares) - min(shares) <= 2 * WINDOW
 
 
-async def test_a_place_that_becomes_free_is_given_on_at_once(
-    engine: Engine, workers: Workers, rare_polls: None
-) -> None:
+async def test_a_call_that_begins_releases_the_next_at_once(engine: Engine, workers: Workers, rare_polls: None) -> None:
     async with at_work(engine.relay.run, engine.hear), workers.working():
         engine.asks("a", 30 * WINDOW)
         # By asking the ledger alone a window's worth of calls would go with each poll.
         await wait_until(lambda: len(workers.begun) == 30 * WINDOW, 30)
 
 
-async def test_a_lost_ring_is_made_good_by_asking_the_ledger(engine: Engine, workers: Workers) -> None:
+async def test_a_lost_notification_is_recovered_from_the_ledger(engine: Engine, workers: Workers) -> None:
     engine.deaf = True
     async with at_work(engine.relay.run, engine.hear):
         engine.asks("a", WINDOW + 5)
@@ -246,7 +240,7 @@ async def test_a_lost_ring_is_made_good_by_asking_the_ledger(engine: Engine, wor
             await wait_until(lambda: len(workers.begun) == WINDOW + 5)
 
 
-async def test_a_call_that_waits_in_the_stream_keeps_its_place_whoever_asks(engine: Engine) -> None:
+async def test_a_waiting_call_keeps_its_place(engine: Engine) -> None:
     async with at_work(engine.relay.run, engine.hear):
         engine.asks("a", WINDOW + 5)
         await engine.settled(WINDOW)
@@ -279,9 +273,7 @@ async def test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream(
     assert isinstance(engine.answers.get(ended.event_id), replies.AlreadyFinished | None)
 
 
-async def test_calls_whose_end_is_heard_of_only_through_their_results_free_their_places(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stored_result_releases_the_next_call(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publish_queue, "POLL_SECONDS", 4.0)
     engine.deaf = True
     async with at_work(engine.relay.run):
@@ -291,7 +283,7 @@ async def test_calls_whose_end_is_heard_of_only_through_their_results_free_their
         await wait_until(lambda: rows[WINDOW].event_id in engine.answers, publish_queue.POLL_SECONDS / 2)
 
 
-async def test_an_earlier_lifes_calls_have_their_places(engine: Engine, workers: Workers) -> None:
+async def test_calls_of_an_earlier_life_count_against_the_window(engine: Engine, workers: Workers) -> None:
     async with at_work(engine.relay.run):
         engine.asks("a", WINDOW + 5)
         await engine.settled(WINDOW)
@@ -307,7 +299,7 @@ async def test_an_earlier_lifes_calls_have_their_places(engine: Engine, workers:
     assert workers.of("a")[-SLOTS:].count(later[0].event_id) == 1
 
 
-async def test_rows_that_nobody_offered_are_held_back_too_and_read_once(engine: Engine) -> None:
+async def test_rows_that_were_not_offered_are_held_back_too_and_read_once(engine: Engine) -> None:
     engine.commits("a", 10 * BATCH)
     async with at_work(engine.relay.run):
         await wait_until(lambda: engine.relay.held == 10 * BATCH - WINDOW)
@@ -317,7 +309,7 @@ async def test_rows_that_nobody_offered_are_held_back_too_and_read_once(engine: 
         assert engine.outbox.read == read
 
 
-async def test_with_redis_away_the_window_and_the_order_are_kept(own_redis: LocalServer) -> None:
+async def test_without_redis_the_window_and_the_order_are_kept(own_redis: LocalServer) -> None:
     own_redis.kill()
     async with aclosing(Engine(own_redis.url)) as engine:
         rows = engine.asks("a", WINDOW + 30)
@@ -355,7 +347,7 @@ async def test_a_request_whose_reply_was_lost_is_marked_though_it_has_begun(engi
         await wait_until(lambda: lost.seq not in engine.outbox.left)
 
 
-async def test_past_the_backlog_limit_only_who_has_its_share_is_refused(redis_url: str) -> None:
+async def test_above_the_backlog_limit_only_subjects_with_their_share_are_refused(redis_url: str) -> None:
     async with aclosing(Engine(redis_url, limit=50)) as engine, at_work(engine.relay.run):
         await wait_until(lambda: engine.outbox.looks)
         much = engine.asks("a", 100)
@@ -370,7 +362,7 @@ async def test_past_the_backlog_limit_only_who_has_its_share_is_refused(redis_ur
         assert engine.relay.held == 30
 
 
-async def test_a_request_that_the_ledger_has_an_answer_for_takes_no_place(engine: Engine, rare_polls: None) -> None:
+async def test_a_request_that_has_an_answer_does_not_count_against_the_window(engine: Engine, rare_polls: None) -> None:
     over = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "stopped")
     async with at_work(engine.relay.run):
         await wait_until(lambda: engine.outbox.looks)  # its places were checked, too

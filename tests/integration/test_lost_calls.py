@@ -286,7 +286,7 @@ async def test_a_call_that_the_relay_has_not_published_yet_is_not_lost(desk: Des
 
 
 @pytest.mark.usefixtures("quick")
-async def test_while_redis_is_away_nothing_is_lost(own_redis: LocalServer) -> None:
+async def test_without_redis_nothing_is_reported_as_lost(own_redis: LocalServer) -> None:
     async with aclosing(Desk(own_redis.url)) as desk:
         await desk.bench.open()
         async with at_work(desk.mailbox.run):
@@ -302,7 +302,7 @@ async def test_while_redis_is_away_nothing_is_lost(own_redis: LocalServer) -> No
 # --- Given up after a loss ---
 
 
-async def test_while_the_disk_is_full_the_relays_word_counts_and_not_the_tables(desk: Desk) -> None:
+async def test_while_the_disk_is_full_the_relay_knows_what_is_published(desk: Desk) -> None:
     desk.outbox.failure = StorageUnavailableError("the disk is full")
     ledger = EngineLedger(desk.redis, desk.keys)
     routes = {EVENT_TYPE: "events.plugins"}
@@ -362,7 +362,7 @@ async def test_a_published_call_whose_deadline_passes_after_a_flush_is_not_said_
 
 
 @pytest.mark.usefixtures("quick")
-async def test_an_engine_that_was_down_during_a_flush_ends_its_turns_with_the_truth(
+async def test_an_engine_that_was_down_during_a_flush_ends_its_calls_with_the_right_outcome(
     redis_url: str, redis: Any, tmp_path: Path
 ) -> None:
     async with Model().serving() as model:

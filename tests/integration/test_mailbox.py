@@ -104,7 +104,7 @@ async def test_a_reply_of_any_size_is_delivered_with_all_that_came_before_it(off
     ]  # fmt: skip
 
 
-async def test_one_look_delivers_all_replies_however_large_they_are_together(office: Office) -> None:
+async def test_one_sweep_delivers_all_replies_whatever_their_size(office: Office) -> None:
     outcome = answered("x" * 600_000)
     calls = [await office.bench.running() for _ in range(4)]
     ids = [delivery.request.correlation_id for delivery, _ in calls]
@@ -139,7 +139,7 @@ async def test_a_reply_that_came_before_the_mailbox_was_read_is_found_at_once(of
     assert office.replies[call] == [CallFinished(answered("42"))]
 
 
-async def test_a_lost_ring_is_made_good_by_the_sweep(office: Office) -> None:
+async def test_a_lost_notification_is_recovered_by_the_sweep(office: Office) -> None:
     async with at_work(office.mailbox.run):
         await office.reading()
         call = await finished(office)  # rung, and nobody had subscribed yet
@@ -218,7 +218,7 @@ async def _completed(office: Office, delivery: Any, fence: int) -> bool:
     return True
 
 
-async def test_with_redis_away_attempts_slow_down(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_redis_attempts_slow_down(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     own_redis.kill()
     pauses: list[float] = []
     sleep = asyncio.sleep
@@ -262,7 +262,7 @@ async def test_two_thousand_calls_wait_on_the_connections_of_one(office: Office)
     assert len(office.calls) == 0
 
 
-async def test_who_stops_waiting_leaves_nothing_behind_and_takes_nothing_from_who_came_after(office: Office) -> None:
+async def test_a_cancelled_waiter_is_removed_and_a_later_one_stays(office: Office) -> None:
     def nobody(_: News) -> None:
         raise AssertionError("it went")
 
@@ -276,7 +276,7 @@ async def test_who_stops_waiting_leaves_nothing_behind_and_takes_nothing_from_wh
     assert len(office.calls) == 0
 
 
-async def test_a_call_that_is_left_while_it_is_looked_up_is_suspected_of_nothing_for_ever(
+async def test_a_call_that_is_abandoned_during_an_audit_is_forgotten(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     audit, asked, answers = EngineLedger.audit, asyncio.Event(), asyncio.Event()
@@ -297,7 +297,7 @@ async def test_a_call_that_is_left_while_it_is_looked_up_is_suspected_of_nothing
         await wait_until(lambda: office.mailbox.auditor.suspects == 0, FOUND_WITHIN)
 
 
-async def test_a_finished_call_hears_of_nothing_more(office: Office) -> None:
+async def test_a_finished_call_gets_no_more_messages(office: Office) -> None:
     call = await finished(office)
     with office.calls.subscribed([call], office.note):
         await office.mailbox.check([call])

@@ -112,7 +112,7 @@ async def refused(url: str, error: type[EngineError]) -> str:
         "postgresql://user:12/ter2@host/database",
     ],
 )
-async def test_a_url_that_is_none_is_refused_without_a_word_of_the_password(url: str) -> None:
+async def test_an_invalid_url_is_refused_without_its_password(url: str) -> None:
     assert "is not a URL such as postgresql://" in await refused(url, ConfigurationError)
 
 
@@ -273,7 +273,7 @@ async def test_a_server_that_is_killed_in_the_middle_of_a_unit_leaves_nothing_of
 
 
 @pytest.mark.parametrize("silent", [False, True])
-async def test_all_who_call_during_an_outage_are_answered_in_time_and_not_one_after_the_other(
+async def test_all_callers_during_an_outage_fail_in_time_together(
     server: PostgresServer, url: str, proxy: Proxy, soon: None, silent: bool
 ) -> None:
     async with open_postgres(server.url_of(database_of(url), port=proxy.port), 4) as database:
@@ -360,7 +360,7 @@ async def test_a_commit_that_never_arrived_is_found_not_to_be_committed(
     await heals(behind)
 
 
-async def test_a_commit_that_nobody_can_be_asked_about_says_that_it_is_not_known(
+async def test_a_commit_that_cannot_be_resolved_is_reported_as_unknown(
     behind: PostgresDatabase, proxy: Proxy, url: str
 ) -> None:
     unit = Cut(proxy, Faults(hold_replies=True))
@@ -403,7 +403,7 @@ def locking(url: str, statement: str) -> AbstractContextManager[psycopg.Connecti
     return closing(connection)
 
 
-async def test_a_lock_that_somebody_holds_is_an_error_in_time(store: EngineStore, url: str) -> None:
+async def test_a_held_lock_is_an_error_in_time(store: EngineStore, url: str) -> None:
     session = await store.sessions.create("ann")
     with locking(url, "UPDATE sessions SET title = 'held'"):
         async with bounded(5):

@@ -104,7 +104,9 @@ async def test_they_are_answered_in_the_order_in_which_they_came_wherever_that_w
     assert [each["content"] for each in messages if each["role"] == "user"] == ["first", "a", "b", "c", "d"]
 
 
-async def test_who_does_not_wait_passes_nobody_who_does(engines: tuple[Engine, Engine], postgres_url: str) -> None:
+async def test_a_message_that_does_not_wait_overtakes_none_that_does(
+    engines: tuple[Engine, Engine], postgres_url: str
+) -> None:
     here, there = engines
     session_id, turn_id = await running(here)
     line = Line(session_id, postgres_url)
@@ -163,7 +165,7 @@ async def test_a_message_whose_client_goes_away_while_its_turn_begins_is_answere
     assert (await begin(there, session_id, "next", "refuse")).status_code == 202
 
 
-async def test_a_place_in_the_line_goes_with_the_engine_at_which_the_message_waited(
+async def test_a_waiting_message_ends_with_its_engine(
     engines: tuple[Engine, Engine], postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, _ = engines
@@ -184,7 +186,7 @@ async def test_a_place_in_the_line_goes_with_the_engine_at_which_the_message_wai
     await here.client.post(f"/v1/turns/{turn_id}/cancel")
 
 
-async def test_a_message_that_has_waited_too_long_is_refused_and_told_so(
+async def test_a_message_that_has_waited_too_long_is_refused(
     engines: tuple[Engine, Engine], postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns_module, "QUEUE_SECONDS", 0.2)

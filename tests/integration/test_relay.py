@@ -100,7 +100,7 @@ def _entry(bench: Bench, correlation_id: str) -> str:
     return answer.entry
 
 
-async def test_what_an_earlier_life_left_is_published_in_one_go(bench: Bench, rare_polls: None) -> None:
+async def test_rows_of_an_earlier_life_are_published_at_once(bench: Bench, rare_polls: None) -> None:
     deadline = await bench.deadline()
     for _ in range(5 * BATCH + 1):
         bench.outbox.call(request(deadline))
@@ -110,7 +110,7 @@ async def test_what_an_earlier_life_left_is_published_in_one_go(bench: Bench, ra
     assert await bench.backlog() == 5 * BATCH + 1
 
 
-async def test_a_row_that_becomes_visible_behind_others_and_is_offered_by_nobody_is_found(
+async def test_a_row_that_becomes_visible_late_and_is_not_offered_is_found(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on PostgreSQL, where a lower number may be committed later, and where the answer to a commit may be lost."""
@@ -139,7 +139,7 @@ async def test_facts_reach_the_streams_of_their_routes(bench: Bench) -> None:
         }  # fmt: skip
 
 
-async def test_with_redis_away_rows_wait_and_go_when_it_is_back(own_redis: LocalServer) -> None:
+async def test_without_redis_rows_wait_and_are_published_when_it_is_back(own_redis: LocalServer) -> None:
     own_redis.kill()
     async with aclosing(Bench(own_redis.url)) as bench:
         first = bench.outbox.call(request(2**45))
@@ -164,7 +164,7 @@ async def test_with_redis_away_rows_wait_and_go_when_it_is_back(own_redis: Local
             assert await bench.backlog() == 302
 
 
-async def test_with_redis_away_attempts_slow_down(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_redis_attempts_slow_down(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     own_redis.kill()
     pauses: list[float] = []
     sleep = asyncio.sleep
@@ -182,7 +182,7 @@ async def test_with_redis_away_attempts_slow_down(own_redis: LocalServer, monkey
     assert pauses[:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
-async def test_a_row_that_cannot_be_read_is_told_at_once_put_off_and_holds_up_nobody(bench: Bench) -> None:
+async def test_a_row_that_cannot_be_read_is_answered_and_postponed_and_holds_up_no_other(bench: Bench) -> None:
     bad = bench.outbox.add(EVENT_TYPE, "bad", b"{]")
     old = bench.outbox.add(EVENT_TYPE, "old", b'{"eventVersion": 0}')
     good = [bench.outbox.call(request(await bench.deadline())) for _ in range(3)]
@@ -200,7 +200,7 @@ async def test_a_row_that_cannot_be_read_is_told_at_once_put_off_and_holds_up_no
     assert [delay for seq, _, delay in bench.outbox.postponed if seq == bad.seq] == [1000, 2000]
 
 
-async def test_a_stream_that_is_no_stream_holds_up_its_own_rows_only(bench: Bench) -> None:
+async def test_a_key_of_the_wrong_type_holds_up_its_own_rows_only(bench: Bench) -> None:
     await bench.redis.set("events.ltm", "somebody else's")
     stuck = bench.outbox.add(TURN_FINISHED, "turn-1", b"{}")
     free = bench.outbox.add(TOOL_CALL_FINISHED, "call-1", b"{}")
@@ -216,7 +216,7 @@ async def test_a_stream_that_is_no_stream_holds_up_its_own_rows_only(bench: Benc
     assert "turn-1" not in bench.answers
 
 
-async def test_a_request_stream_that_is_no_stream_is_told_to_the_call_at_once(bench: Bench) -> None:
+async def test_a_request_stream_of_the_wrong_type_is_reported_to_the_call_at_once(bench: Bench) -> None:
     await bench.redis.set(bench.keys.requests, "somebody else's")
     row = bench.outbox.call(request(await bench.deadline()))
     async with at_work(bench.relay.run):
@@ -228,7 +228,7 @@ async def test_a_request_stream_that_is_no_stream_is_told_to_the_call_at_once(be
     await bench.redis.delete(bench.keys.requests)
 
 
-async def test_a_mark_that_was_lost_costs_one_repetition_and_no_second_request(bench: Bench) -> None:
+async def test_a_lost_mark_repeats_the_publication_and_enqueues_nothing_twice(bench: Bench) -> None:
     row = bench.outbox.call(request(await bench.deadline()))
     async with at_work(bench.relay.run):
         bench.relay.offer([row])
@@ -253,7 +253,7 @@ async def test_facts_are_published_once_even_while_the_disk_is_full(bench: Bench
     assert await bench.redis.xlen("events.ltm") == 1
 
 
-async def test_what_was_in_hand_when_the_relay_broke_is_found_in_the_table(bench: Bench) -> None:
+async def test_rows_that_were_in_hand_when_the_relay_failed_are_found_in_the_table(bench: Bench) -> None:
     async def broken(*_: object) -> None:
         raise LookupError("a bug")
 
@@ -280,7 +280,7 @@ async def test_a_full_backlog_refuses_and_writes_nothing(redis_url: str) -> None
         assert await bench.backlog() == 2
 
 
-async def test_a_refusal_that_nobody_takes_is_no_answer_and_the_call_is_tried_again(redis_url: str) -> None:
+async def test_a_refusal_that_no_turn_receives_is_retried(redis_url: str) -> None:
     async with aclosing(Bench(redis_url, backlog_limit=1)) as bench:
         first, second = [bench.outbox.call(request(await bench.deadline())) for _ in range(2)]
         bench.calls.waited_for = False
@@ -297,7 +297,7 @@ async def test_a_refusal_that_nobody_takes_is_no_answer_and_the_call_is_tried_ag
 
 
 @pytest.mark.parametrize("window", [0, 1], ids=["refused by the ledger", "refused at the door"])
-async def test_a_call_that_was_told_that_it_is_refused_never_runs(redis_url: str, window: int) -> None:
+async def test_a_call_that_was_answered_as_refused_never_runs(redis_url: str, window: int) -> None:
     async with aclosing(Bench(redis_url, backlog_limit=1, window=window)) as bench:
         deadline = await bench.deadline()
         async with at_work(bench.relay.run):
@@ -320,7 +320,7 @@ async def test_a_call_that_was_told_that_it_is_refused_never_runs(redis_url: str
         assert await bench.backlog() == 0
 
 
-async def test_a_refusal_that_comes_up_while_the_table_is_read_is_told_at_once(
+async def test_a_refusal_during_a_read_of_the_table_is_delivered_at_once(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publish_queue, "POLL_SECONDS", 4.0)
@@ -346,7 +346,7 @@ async def test_a_refusal_that_comes_up_while_the_table_is_read_is_told_at_once(
             assert asyncio.get_running_loop().time() - offered_at < publish_queue.POLL_SECONDS / 2
 
 
-async def test_the_ledgers_word_on_a_request_is_passed_on(bench: Bench) -> None:
+async def test_the_answer_of_the_ledger_is_delivered(bench: Bench) -> None:
     deadline = await bench.deadline()
     stopped, taken = request(deadline), request(deadline)
     outcome = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "stopped")

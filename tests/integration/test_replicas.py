@@ -212,7 +212,7 @@ async def test_sessions_are_listed_read_and_deleted_anywhere(engines: tuple[Engi
         assert refused.status_code == 404
 
 
-async def test_a_session_of_somebody_else_does_not_exist_on_the_other_engine_either(place: Place) -> None:
+async def test_a_session_of_another_user_does_not_exist_on_any_engine(place: Place) -> None:
     keys = {"ada": "a key of ada", "eve": "a key of eve"}
     async with place.engines(api_keys=keys) as (here, there):
         ada, eve = ({"authorization": f"Bearer {key}"} for key in keys.values())
@@ -272,7 +272,7 @@ async def test_a_turn_is_stopped_from_the_other_engine(engines: tuple[Engine, En
     await wait_until(lambda: model.open == 0, what="the end of the model's stream")
 
 
-async def test_a_stop_of_which_its_engine_was_not_told_is_found_in_the_store(
+async def test_a_stop_request_whose_message_was_lost_is_found_in_the_store(
     engines: tuple[Engine, Engine], model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(_: ControlPublisher, turn_id: str) -> None:
@@ -303,7 +303,7 @@ async def test_an_engine_that_goes_down_leaves_its_turns_to_the_other_at_once(pl
     assert [event.name for event in events if event.name in ("reset", "done")] == ["reset", "done"]
 
 
-async def test_an_owner_that_was_passed_over_stops_and_ends_nothing(
+async def test_a_fenced_owner_stops_and_ends_nothing(
     engines: tuple[Engine, Engine], model: Model, place: Place
 ) -> None:
     here, _ = engines
@@ -330,7 +330,7 @@ async def test_an_owner_that_was_passed_over_stops_and_ends_nothing(
 
 
 @pytest.mark.usefixtures("killed", "short_leases")
-async def test_of_several_engines_one_takes_up_the_turn_of_a_dead_one(place: Place, model: Model) -> None:
+async def test_of_several_engines_one_adopts_the_turn_of_a_dead_one(place: Place, model: Model) -> None:
     turn = await left_behind(place)
     asked = len(model.asked)
     async with place.engines(3) as others:
@@ -344,9 +344,7 @@ async def test_of_several_engines_one_takes_up_the_turn_of_a_dead_one(place: Pla
 
 
 @pytest.mark.usefixtures("killed", "short_leases")
-async def test_a_call_that_was_committed_and_not_published_is_made_by_who_adopts_its_turn(
-    place: Place, redis_url: str, model: Model
-) -> None:
+async def test_an_unpublished_call_is_published_by_the_adopter(place: Place, redis_url: str, model: Model) -> None:
     turn = await left_behind(place)
     call = ToolCall("call_1", new_id(), "job__quick", "{}")
     [(owner,)] = place.store.rows("SELECT owner FROM turns")
@@ -366,9 +364,7 @@ async def test_a_call_that_was_committed_and_not_published_is_made_by_who_adopts
 
 
 @pytest.mark.usefixtures("killed", "short_leases")
-async def test_an_engine_that_stands_still_in_the_middle_of_a_commit_keeps_no_turn_from_being_adopted(
-    place: Place, model: Model
-) -> None:
+async def test_an_engine_that_is_frozen_during_a_commit_does_not_prevent_adoption(place: Place, model: Model) -> None:
     turn = await left_behind(place)
     asked, begun_once, wakes = len(model.asked), Event(), Event()
 
@@ -390,7 +386,7 @@ async def test_an_engine_that_stands_still_in_the_middle_of_a_commit_keeps_no_tu
 
 
 @pytest.mark.usefixtures("killed", "short_leases")
-async def test_a_turn_whose_engines_die_of_it_is_given_up(place: Place, model: Model) -> None:
+async def test_a_turn_that_crashes_its_engines_fails(place: Place, model: Model) -> None:
     turn = await left_behind(place)
     asked = len(model.asked)
     for life in range(1, ownership.MAX_CRASHES):
@@ -424,7 +420,7 @@ async def left_behind(place: Place) -> Turn:
 # --- Redis and the database away ---
 
 
-async def test_with_redis_away_every_session_goes_on_at_every_engine(
+async def test_without_redis_every_session_works_at_every_engine(
     tmp_path: Path, own_redis: LocalServer, postgres_url: str, model: Model
 ) -> None:
     async with Place(tmp_path, own_redis.url, postgres_url, model).engines() as (here, there):
@@ -440,7 +436,7 @@ async def test_with_redis_away_every_session_goes_on_at_every_engine(
             assert [each["sessionId"] for each in await listed(engine)] == [new, session_id]
 
 
-async def test_with_redis_away_turns_are_stopped_and_told_of_at_every_engine(
+async def test_without_redis_turns_are_stopped_and_shown_at_every_engine(
     tmp_path: Path, own_redis: LocalServer, postgres_url: str, model: Model
 ) -> None:
     async with Place(tmp_path, own_redis.url, postgres_url, model).engines() as (here, there):
@@ -454,7 +450,7 @@ async def test_with_redis_away_turns_are_stopped_and_told_of_at_every_engine(
         assert await status(here, turn["turnId"]) == "cancelled"
 
 
-async def test_what_redis_lost_is_missing_in_no_session(engines: tuple[Engine, Engine], redis_url: str) -> None:
+async def test_a_redis_flush_loses_nothing_of_a_session(engines: tuple[Engine, Engine], redis_url: str) -> None:
     here, there = engines
     session_id = session_of(await here.chat("first"))
     with SyncRedis.from_url(redis_url) as redis:
@@ -464,7 +460,7 @@ async def test_what_redis_lost_is_missing_in_no_session(engines: tuple[Engine, E
         assert await said(engine, session_id) == ["first", "Hello", "second", "Hello"]
 
 
-async def test_a_turn_goes_on_when_redis_loses_everything_together_with_its_engine(place: Place, model: Model) -> None:
+async def test_a_turn_is_resumed_when_redis_and_its_engine_are_lost_together(place: Place, model: Model) -> None:
     model.held.clear()
     async with place.engine() as there:
         async with place.engine() as here:
@@ -478,7 +474,7 @@ async def test_a_turn_goes_on_when_redis_loses_everything_together_with_its_engi
         assert await said(there, turn["sessionId"]) == ["Hi", "Hello"]
 
 
-async def test_with_the_database_away_nothing_is_accepted_and_it_heals_by_itself(
+async def test_without_the_database_nothing_is_accepted_until_it_is_back(
     tmp_path: Path, redis_url: str, own_postgres: PostgresServer, model: Model
 ) -> None:
     place = Place(tmp_path, redis_url, own_postgres.create_database(), model)

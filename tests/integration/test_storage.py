@@ -136,7 +136,7 @@ async def test_a_unit_that_fails_leaves_the_others_of_its_group_alone(sqlite: En
     assert sqlite.database.commits - before == 1
 
 
-async def test_a_unit_that_fails_writes_nothing_and_harms_nobody(storage: EngineStore) -> None:
+async def test_a_failed_unit_writes_nothing_and_affects_no_other(storage: EngineStore) -> None:
     def bug(tx: Transaction) -> None:
         insert("never")(tx)
         raise LookupError("a bug")
@@ -158,7 +158,7 @@ async def test_a_unit_that_fails_writes_nothing_and_harms_nobody(storage: Engine
     assert await keys(storage.database) == [str(n) for n in range(9)]
 
 
-async def test_who_stops_waiting_takes_its_unit_back_and_harms_nobody(open_database: OpenDatabase) -> None:
+async def test_a_cancelled_caller_withdraws_its_unit_only(open_database: OpenDatabase) -> None:
     held = threading.Event()
     begun = threading.Event()
 
@@ -182,7 +182,7 @@ async def test_who_stops_waiting_takes_its_unit_back_and_harms_nobody(open_datab
         assert await keys(database) == ["four", "one", "slow", "three"]
 
 
-async def test_when_the_file_cannot_be_locked_all_that_wait_are_told_at_once(sqlite: EngineStore, path: Path) -> None:
+async def test_when_the_file_cannot_be_locked_all_waiting_units_fail_at_once(sqlite: EngineStore, path: Path) -> None:
     async with locked(sqlite.database, path), asyncio.timeout(3):
         with pytest.raises(StorageUnavailableError, match="locked"):
             await asyncio.gather(*(sqlite.database.write(insert(str(n))) for n in range(50)))
@@ -190,7 +190,7 @@ async def test_when_the_file_cannot_be_locked_all_that_wait_are_told_at_once(sql
     assert await keys(sqlite.database) == ["after"]
 
 
-async def test_a_close_answers_everything_that_was_taken_and_takes_nothing_more(open_database: OpenDatabase) -> None:
+async def test_a_close_answers_accepted_units_and_accepts_no_more(open_database: OpenDatabase) -> None:
     async with open_database() as database:
         writes = [asyncio.create_task(database.write(insert(str(n)))) for n in range(600)]
         await asyncio.sleep(0)
@@ -202,7 +202,7 @@ async def test_a_close_answers_everything_that_was_taken_and_takes_nothing_more(
         assert len(await keys(database)) == 600
 
 
-async def test_an_engine_keeps_its_id_with_a_file_of_its_own_and_gets_a_new_one_where_others_share(
+async def test_an_engine_id_is_stable_on_sqlite_and_new_on_postgresql(
     open_database: OpenDatabase, request: pytest.FixtureRequest
 ) -> None:
     ids: list[str] = []
@@ -397,7 +397,7 @@ async def test_how_a_turn_failed_is_kept(storage: EngineStore) -> None:
     assert (record.status, record.reason, record.failure) == ("failed", "error", failure)
 
 
-async def test_a_session_of_somebody_else_does_not_exist(storage: EngineStore) -> None:
+async def test_a_session_of_another_user_does_not_exist(storage: EngineStore) -> None:
     turn = await begin(storage.turns, "ann", None, "Hi")
     call = tool_call()
     await storage.add_round(turn, call)
@@ -503,7 +503,7 @@ async def test_the_row_of_a_call_lives_until_the_call_is_answered(storage: Engin
     assert await storage.outbox.event_types() == frozenset()
 
 
-async def test_a_row_that_is_put_off_waits_behind_the_others_until_its_time(storage: EngineStore) -> None:
+async def test_a_postponed_row_comes_after_the_others_when_it_is_due(storage: EngineStore) -> None:
     turn = await begin(storage.turns, "ann", None, "Hi")
     await storage.add_round(turn, tool_call(), tool_call())
     first, second = await storage.outbox.waiting(9)

@@ -224,7 +224,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_ids_only_rise_and_the_text_is_what_was_said_whatever_breaks(
+async def test_ids_only_rise_and_the_text_is_complete_whatever_fails(
     redis_url: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turn_logs_module, "LOOK_SECONDS", 0.1)

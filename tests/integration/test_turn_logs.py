@@ -106,7 +106,7 @@ async def test_a_log_of_more_pages_than_one_is_read_to_its_end(archive: Archive)
     assert ids(frames) == sorted(ids(frames))
 
 
-async def test_a_turn_that_was_taken_over_is_told_from_its_beginning_with_rising_ids(archive: Archive) -> None:
+async def test_an_adopted_turn_is_shown_from_its_beginning_with_rising_ids(archive: Archive) -> None:
     async with at_work(archive.logs.run):
         first = archive.logs.open(TURN)
         first.append(TurnStarted("turn", "session"))
@@ -145,7 +145,7 @@ async def test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over(archive
         assert await archive.stored() == ["1-1", "2-1"]
 
 
-async def test_a_stale_owner_that_has_stored_nothing_learns_that_it_is_one(archive: Archive) -> None:
+async def test_a_stale_owner_that_has_stored_nothing_notices(archive: Archive) -> None:
     stale, owner = RedisTurnLogs(archive.redis, archive.keys), archive.logs
     old, new = stale.open(TURN), owner.open(Turn("turn", "session", "ann", epoch=2))
     async with at_work(owner.run):
@@ -191,7 +191,7 @@ async def test_an_append_whose_reply_was_lost_is_stored_once(archive: Archive) -
     assert await archive.stored() == ["1-1", "1-2", "1-3", "1-4"]
 
 
-async def test_with_redis_away_clients_here_get_everything_and_the_log_catches_up(own_redis: LocalServer) -> None:
+async def test_without_redis_local_clients_get_everything_and_the_log_catches_up(own_redis: LocalServer) -> None:
     own_redis.kill()
     async with aclosing(Archive(own_redis.url)) as archive, at_work(archive.logs.run, archive.elsewhere.run):
         log = archive.logs.open(TURN)
@@ -238,7 +238,7 @@ async def test_a_log_lives_for_a_day_after_its_last_entry(archive: Archive) -> N
         assert LIFETIME_SECONDS - 5 <= await archive.redis.ttl(archive.keys.turn("turn")) <= LIFETIME_SECONDS
 
 
-async def test_a_log_that_has_gone_is_said_to_be_gone(archive: Archive) -> None:
+async def test_a_missing_log_is_reported_as_missing(archive: Archive) -> None:
     with pytest.raises(LogGoneError):
         await kept(archive.elsewhere)
     assert await archive.elsewhere.newest("turn") is None
@@ -279,7 +279,7 @@ async def test_the_end_of_a_log_that_redis_lost_is_stored_again(archive: Archive
         assert await archive.stored() == ["1-1", "1-2", "1-3", "1-4"]
 
 
-async def test_a_log_is_looked_after_while_nothing_is_said(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_log_is_stored_again_without_new_events(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_logs_module, "LOOK_SECONDS", 0.1)
     async with at_work(archive.logs.run):
         log = archive.logs.open(TURN)
@@ -298,7 +298,7 @@ async def _lifetime(archive: Archive, *, at_least: int) -> bool:
     return await archive.redis.ttl(archive.keys.turn("turn")) >= at_least
 
 
-async def test_a_reader_that_would_miss_something_is_told_so(archive: Archive) -> None:
+async def test_a_reader_that_would_miss_an_entry_gets_an_error(archive: Archive) -> None:
     async with at_work(archive.logs.run):
         log = archive.logs.open(TURN)
         for piece in (TextDelta("a"), Reset(""), TextDelta("b"), DONE):
@@ -311,7 +311,7 @@ async def test_a_reader_that_would_miss_something_is_told_so(archive: Archive) -
         assert text(await follow(archive.elsewhere, Cursor(1, 2))) == "b<done>"
 
 
-async def test_a_reader_who_saw_what_died_with_its_engine_waits_for_the_next_epoch(archive: Archive) -> None:
+async def test_a_reader_ahead_of_a_dead_engines_log_waits_for_the_next_epoch(archive: Archive) -> None:
     """Nothing that it gets has an id below one that it has seen, wherever it asks."""
     async with at_work(archive.logs.run):
         log = archive.logs.open(TURN)
@@ -330,7 +330,7 @@ async def test_a_reader_who_saw_what_died_with_its_engine_waits_for_the_next_epo
         assert [frame.id for frame in await read(adopter, Cursor(1, 39))] == ["2-1", "2-2"]
 
 
-async def test_one_who_has_seen_more_than_the_whole_log_of_an_ended_turn_gets_nothing(archive: Archive) -> None:
+async def test_a_reader_beyond_the_end_of_an_ended_log_gets_nothing(archive: Archive) -> None:
     async with at_work(archive.logs.run):
         log = archive.logs.open(TURN)
         log.append(DONE)
@@ -388,7 +388,7 @@ async def test_elsewhere_a_reader_who_needs_what_redis_lost_and_got_back_asks_ag
         assert ids(await first) == [Cursor(1, number) for number in range(9, 12)]
 
 
-async def test_what_an_earlier_life_said_and_redis_lost_is_no_gap(archive: Archive) -> None:
+async def test_a_lost_earlier_epoch_is_no_gap(archive: Archive) -> None:
     async with at_work(archive.logs.run):
         first = archive.logs.open(TURN)
         for _ in range(3):
@@ -404,7 +404,7 @@ async def test_what_an_earlier_life_said_and_redis_lost_is_no_gap(archive: Archi
 
 
 @pytest.mark.every_redis
-async def test_the_readers_of_an_owner_that_was_superseded_are_let_go_and_find_the_new_one(archive: Archive) -> None:
+async def test_readers_of_a_fenced_owner_are_released_and_find_the_new_one(archive: Archive) -> None:
     stale, owner = RedisTurnLogs(archive.redis, archive.keys), archive.logs
     async with at_work(stale.run, owner.run):
         old = stale.open(TURN)
@@ -454,7 +454,7 @@ async def test_elsewhere_a_reader_may_come_later_than_another_and_from_an_earlie
         assert ids(await second) == [Cursor(1, number) for number in range(1, 202)]
 
 
-async def test_readers_are_let_go_when_the_engine_goes_down_with_all_that_is_there(archive: Archive) -> None:
+async def test_a_shutdown_releases_readers_after_the_last_entry(archive: Archive) -> None:
     async with at_work(archive.logs.run):
         log = archive.logs.open(TURN)
         log.append(TextDelta("a"))
@@ -469,7 +469,7 @@ async def test_readers_are_let_go_when_the_engine_goes_down_with_all_that_is_the
         assert "ab".startswith(text(await elsewhere))
 
 
-async def test_an_ended_log_stays_in_memory_for_who_reconnects_and_not_for_ever(
+async def test_an_ended_log_stays_in_memory_for_a_bounded_time(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turn_logs_module, "KEEP_SECONDS", 0.2)
@@ -497,7 +497,7 @@ async def test_a_long_outage_does_not_fill_the_memory(own_redis: LocalServer, mo
         assert await archive.stored("turn-0") == []
 
 
-async def test_the_end_of_a_turn_waits_for_redis_and_not_for_long(
+async def test_the_end_of_a_turn_waits_for_redis_for_a_bounded_time(
     own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turn_log_module, "CLOSE_SECONDS", 0.1)
@@ -511,7 +511,7 @@ async def test_the_end_of_a_turn_waits_for_redis_and_not_for_long(
         assert text(await read(archive.logs)) == "a"
 
 
-async def test_a_reader_that_goes_takes_nobody_along(archive: Archive) -> None:
+async def test_a_reader_that_leaves_does_not_disturb_others(archive: Archive) -> None:
     log = archive.logs.open(TURN)
     readers = [asyncio.create_task(read(archive.logs)) for _ in range(5)]
     log.append(TextDelta("a"))

@@ -55,7 +55,7 @@ async def a_while() -> None:
     await asyncio.sleep(1.5 * CERTAIN_SECONDS)
 
 
-async def test_a_loss_is_told_once_it_is_certain() -> None:
+async def test_a_loss_is_reported_once_it_is_certain() -> None:
     auditor = Auditor(Ledger(), MemoryOutbox(), FakePublisher())
     assert await auditor.look(["a", "b"]) == []
     await a_while()
@@ -65,13 +65,13 @@ async def test_a_loss_is_told_once_it_is_certain() -> None:
     assert auditor.suspects == 0
 
 
-async def test_a_reply_is_told_at_once() -> None:
+async def test_a_reply_is_returned_at_once() -> None:
     ledger = Ledger()
     ledger.says = [("a", b"reply")]
     assert await Auditor(ledger, MemoryOutbox(), FakePublisher()).look(["a"]) == [("a", b"reply")]
 
 
-async def test_after_an_outage_workers_have_their_time_again() -> None:
+async def test_after_an_outage_workers_have_the_whole_time_again() -> None:
     ledger = Ledger()
     auditor = Auditor(ledger, MemoryOutbox(), FakePublisher())
     await auditor.look(["a"])

@@ -197,7 +197,7 @@ def test_a_draft_is_the_text_since_the_last_finished_message() -> None:
 
 
 @pytest.mark.parametrize("events", [(), (TextDelta(" \n"),), (ReasoningDelta("hm"),)])
-def test_a_draft_that_says_nothing_is_no_message_when_it_was_cut(events: tuple[ChatEvent, ...]) -> None:
+def test_an_interrupted_draft_without_text_is_no_message(events: tuple[ChatEvent, ...]) -> None:
     assert drafted(*events).message(interrupted=True) is None
     assert drafted(*events).message(interrupted=False) is not None
 

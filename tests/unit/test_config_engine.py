@@ -24,7 +24,7 @@ def load(monkeypatch: pytest.MonkeyPatch, **values: str) -> Settings:
     return load_settings()
 
 
-def test_a_key_of_the_model_is_all_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_of_a_provider_is_the_only_required_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(monkeypatch)
     assert (settings.host, settings.port, settings.mcp_max_tool_rounds) == ("127.0.0.1", 8000, 5)
     assert settings.api_keys == {}
@@ -62,8 +62,8 @@ def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> 
         ({"OUTBOX_ROUTES": '{"PluginToolCallRequested": "x"}'}, "OUTBOX_ROUTES cannot move"),
         ({"API_KEYS": "hunter2"}, "API_KEYS must be name:key"),
         ({"API_KEYS": ":hunter2"}, "API_KEYS must be name:key"),
-        ({"API_KEYS": "ann:hunter2,ann:b"}, "API_KEYS names somebody twice"),
-        ({"API_KEYS": "ann:hunter2,bob:hunter2"}, "API_KEYS gives two names the same key"),
+        ({"API_KEYS": "ann:hunter2,ann:b"}, "API_KEYS has the same name twice"),
+        ({"API_KEYS": "ann:hunter2,bob:hunter2"}, "API_KEYS has the same key for two names"),
         ({"HOST": "0.0.0.0"}, "HOST 0.0.0.0 .* API_KEYS"),
         ({"HOST": "::"}, "HOST :: .* API_KEYS"),
         ({"HOST": "example.org"}, "HOST example.org .* API_KEYS"),
@@ -113,7 +113,7 @@ def test_loopback_is_reachable_from_this_machine_only(host: str) -> None:
     assert is_loopback(host)
 
 
-def test_who_is_configured_answers_openai_when_both_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_configured_provider_answers_and_openai_if_both_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load(monkeypatch).default_model == "openai:gpt-4.1-mini"
     assert load(monkeypatch, ANTHROPIC_API_KEY="k", ANTHROPIC_MODEL="claude").default_model == "openai:gpt-4.1-mini"
     assert load(monkeypatch, LLM_PROVIDER="anthropic").default_model == "anthropic:claude"

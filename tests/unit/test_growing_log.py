@@ -22,7 +22,7 @@ def entries(count: int, size: int) -> list[Entry]:
     return [Entry(1, number, "reset", "x" * size) for number in range(1, count + 1)]
 
 
-async def test_a_reader_takes_a_little_at_a_time() -> None:
+async def test_a_reader_takes_a_bounded_batch_at_a_time() -> None:
     log = Log()
     log.add(*entries(300, 1000))
     log.release_readers()
@@ -32,18 +32,18 @@ async def test_a_reader_takes_a_little_at_a_time() -> None:
     assert max(map(len, batches)) <= BLOCK
 
 
-async def test_an_event_that_is_larger_comes_alone() -> None:
+async def test_an_event_that_is_larger_than_a_batch_comes_alone() -> None:
     small, large = entries(1, 10), [Entry(1, 2, "reset", "x" * 3 * BATCH_CHARACTERS)]
     assert [len(batch) for batch in batches_of([*small, *large, Entry(1, 3, "reset", "y")], START)] == [1, 1, 1]
 
 
-async def test_many_small_events_are_not_held_on_to_at_once() -> None:
+async def test_a_batch_of_small_events_is_bounded() -> None:
     log = Log()
     log.add(*entries(300, 1))
     assert len(await anext(log.follow(START))) == BLOCK
 
 
-async def test_every_reader_has_its_own_place_and_gets_each_entry_after_it_once() -> None:
+async def test_every_reader_has_its_own_cursor_and_gets_each_later_entry_once() -> None:
     log = Log()
     one, two, three, four = entries(4, 1)
     log.add(one)
@@ -56,7 +56,7 @@ async def test_every_reader_has_its_own_place_and_gets_each_entry_after_it_once(
     assert await anext(log.follow(Cursor(1, 2))) == [three.frame, four.frame]
 
 
-async def test_a_reader_that_is_ahead_of_a_log_waits_until_it_is_there() -> None:
+async def test_a_reader_that_is_ahead_of_the_log_waits() -> None:
     log = Log()
     *first, last = entries(4, 1)
     log.add(*first[:2])
@@ -68,7 +68,7 @@ async def test_a_reader_that_is_ahead_of_a_log_waits_until_it_is_there() -> None
     assert await reader == [last.frame]
 
 
-async def test_a_hole_is_seen_by_who_comes_from_before_it_and_a_new_epoch_is_none() -> None:
+async def test_a_gap_is_noticed_by_readers_before_it_and_a_new_epoch_is_no_gap() -> None:
     entry, begins = Entry(2, 5, "text", "{}"), Entry(2, 1, "reset", "{}")
     assert [seq for seq in range(10) if entry.follows(Cursor(2, seq))] == [4]
     assert [entry.follows(place) for place in (START, Cursor(1, 4), Cursor(3, 1))] == [False] * 3
@@ -76,7 +76,7 @@ async def test_a_hole_is_seen_by_who_comes_from_before_it_and_a_new_epoch_is_non
     assert begins.follows(START)
 
 
-async def test_what_stands_before_a_hole_is_told_first() -> None:
+async def test_entries_before_a_gap_come_first() -> None:
     one, two, _, four = entries(4, 1)
     batches = batches_of([one, two, four], START)
     assert [frame.id for frame in next(batches)] == ["1-1", "1-2"]
@@ -84,7 +84,7 @@ async def test_what_stands_before_a_hole_is_told_first() -> None:
         next(batches)
 
 
-async def test_a_reader_hears_that_there_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_reader_gets_an_empty_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "IDLE_SECONDS", 0.01)
     log = Log()
     reader = log.follow(Cursor(1, 0))

@@ -54,7 +54,7 @@ def test_what_comes_before_the_first_question_is_left_out() -> None:
     assert seen([]) == []
 
 
-def test_an_old_turn_that_is_too_dear_ends_the_memory_there() -> None:
+def test_the_window_ends_before_a_turn_that_does_not_fit() -> None:
     said = [*turn(1), *turn(2, AssistantMessage("x" * 1_000)), *turn(3)]
 
     assert seen(said, max_tokens=200) == turn(3)

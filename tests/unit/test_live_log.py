@@ -47,7 +47,7 @@ async def test_the_first_delta_goes_at_once_and_those_that_follow_are_one_entry(
     assert asyncio.get_running_loop().time() - begun >= COALESCE_SECONDS * 0.9
 
 
-async def test_deltas_that_keep_coming_are_an_entry_each_time_and_wait_no_longer_than_that(
+async def test_deltas_become_one_entry_per_interval_and_wait_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -85,7 +85,7 @@ async def test_any_other_event_comes_at_once_and_after_the_deltas_that_wait() ->
 
 
 @pytest.mark.parametrize("end", ["release_readers", "give_up", "close"])
-async def test_what_waits_is_said_before_the_readers_are_let_go(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_deltas_are_shown_before_readers_are_released(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_log_module, "CLOSE_SECONDS", 0.0)
     log = new_log()
     log.append(TextDelta("a"))
@@ -98,7 +98,7 @@ async def test_what_waits_is_said_before_the_readers_are_let_go(end: str, monkey
     assert frames == ["1-1", "1-2"]
 
 
-async def test_a_log_that_has_ended_takes_nothing_more() -> None:
+async def test_an_ended_log_accepts_no_more_events() -> None:
     log = new_log()
     log.append(DONE)
     log.append(TextDelta("a"))
@@ -117,7 +117,7 @@ async def test_what_redis_has_lost_is_stored_again_under_the_same_ids(left: int)
     assert log.to_store() == whole[left:]
 
 
-async def test_a_long_log_is_sent_to_redis_piece_by_piece() -> None:
+async def test_a_long_log_is_stored_in_several_commands() -> None:
     log = new_log()
     for number in range(STORED_AT_ONCE + 1):
         log.append(Reset(str(number)))

@@ -18,7 +18,7 @@ def test_a_client_gets_the_id_that_the_stream_has() -> None:
     assert entry_of(2, 7, "text", {"delta": "a"}).frame == Frame("2-7", "text", '{"delta":"a"}')
 
 
-def test_an_entry_is_needed_by_who_is_before_it() -> None:
+def test_an_entry_is_new_to_readers_before_it() -> None:
     entry = Entry(2, 5, "text", "{}")
     assert [entry.is_after(place) for place in (Cursor(1, 9), Cursor(2, 4), Cursor(2, 5), Cursor(3, 0))] == [
         True,

@@ -34,7 +34,7 @@ REPEATABLE = msgspec.structs.replace(ONCE, execution_class=ExecutionClass.REPEAT
         (Loss.STRANDED, REPEATABLE, CallState.FAILED),
     ],
 )
-def test_what_is_lost_ends_with_the_truth(loss: Loss, call: ToolCallRequested, state: CallState) -> None:
+def test_each_kind_of_loss_has_its_outcome(loss: Loss, call: ToolCallRequested, state: CallState) -> None:
     for now in (0, 2000):
         match decide(loss, call, now):
             case EndAs(outcome):
@@ -45,7 +45,7 @@ def test_what_is_lost_ends_with_the_truth(loss: Loss, call: ToolCallRequested, s
                 raise AssertionError(other)
 
 
-def test_what_may_run_twice_is_put_on_the_stream_again_before_its_deadline() -> None:
+def test_a_repeatable_call_is_published_again_before_its_deadline() -> None:
     assert decide(Loss.MISSING, REPEATABLE, 999) == EnqueueAgain()
     assert decide(Loss.MISSING, REPEATABLE, 1000) == LeaveIt()
 
@@ -59,7 +59,7 @@ def test_what_may_run_twice_is_put_on_the_stream_again_before_its_deadline() -> 
         (REPEATABLE, CallState.EXPIRED, CallState.FAILED, ErrorCode.LOST),
     ],
 )
-def test_a_published_call_that_is_given_up_unseen_is_not_said_to_have_never_run(
+def test_a_published_call_without_a_ledger_is_not_reported_as_never_run(
     call: ToolCallRequested, wanted: CallState, state: CallState, code: ErrorCode
 ) -> None:
     outcome = ended_unseen(call, ToolOutcome.failure(wanted, ErrorCode.CANCELLED, "it was not run"))
@@ -68,7 +68,7 @@ def test_a_published_call_that_is_given_up_unseen_is_not_said_to_have_never_run(
     assert "not run" not in outcome.error.message
 
 
-def test_a_living_worker_has_the_time_to_put_its_call_back() -> None:
+def test_a_living_worker_has_time_to_restore_its_ledger() -> None:
     times = LeaseTimes()
     assert CERTAIN_AFTER_SECONDS[Loss.MISSING] > 2 * 1.1 * times.renew
     assert CERTAIN_AFTER_SECONDS[Loss.STRANDED] > 1.1 * times.renew
@@ -83,7 +83,7 @@ LOOKS: dict[str, tuple[list[float], float, bool]] = {
 
 
 @pytest.mark.parametrize("looks", LOOKS)
-def test_a_loss_is_certain_once_it_was_found_in_every_look_for_a_while(looks: str) -> None:
+def test_a_loss_is_certain_after_every_audit_of_a_period_found_it(looks: str) -> None:
     before, at, certain = LOOKS[looks]
     detector = LossDetector()
     for now in before:
@@ -92,12 +92,12 @@ def test_a_loss_is_certain_once_it_was_found_in_every_look_for_a_while(looks: st
     assert len(detector) == 1
 
 
-def test_what_vanished_is_certain_at_once() -> None:
+def test_a_vanished_request_is_certain_at_once() -> None:
     assert LossDetector().audited(["a"], [("a", Loss.VANISHED)], 0.0) == [("a", Loss.VANISHED)]
 
 
 @pytest.mark.parametrize("meanwhile", ["put back", "lost otherwise", "forgotten", "an outage"])
-def test_a_suspicion_begins_anew_when_something_happened_meanwhile(meanwhile: str) -> None:
+def test_a_suspicion_starts_over_when_something_happened_meanwhile(meanwhile: str) -> None:
     detector = LossDetector()
     detector.audited(["a"], [("a", Loss.MISSING)], 0.0)
     detector.audited(["a"], [("a", Loss.MISSING)], 2.5)
@@ -113,7 +113,7 @@ def test_a_suspicion_begins_anew_when_something_happened_meanwhile(meanwhile: st
     assert detector.audited(["a"], [("a", Loss.MISSING)], 6.5) == []
 
 
-def test_a_suspicion_of_one_call_outlives_a_look_at_others() -> None:
+def test_a_suspicion_survives_audits_of_other_calls() -> None:
     detector = LossDetector()
     detector.audited(["a"], [("a", Loss.MISSING)], 3.5)
     detector.audited(["b"], [], 4.5)

@@ -113,7 +113,7 @@ async def test_a_request_to_the_model_is_counted_with_its_tokens_and_its_first_o
     assert value(metrics, "dialog_llm_tokens_total", direction="output") == 3
 
 
-async def test_a_request_that_fails_or_is_given_up_is_counted_so() -> None:
+async def test_a_failed_or_abandoned_request_is_counted_as_such() -> None:
     metrics = Metrics()
     llm = observed_llm(says(TextDelta("a"), error=LLMRateLimitedError("slow down")), metrics, "openai:x")
     with pytest.raises(LLMRateLimitedError):

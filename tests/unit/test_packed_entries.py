@@ -17,9 +17,7 @@ def read(entries: PackedEntries, after: Cursor) -> list[Entry]:
 
 
 @given(st.lists(st.tuples(st.integers(1, 3 * BLOCK), st.text()), min_size=1, max_size=3), st.data())
-def test_from_any_place_on_come_exactly_the_entries_after_it(
-    epochs: list[tuple[int, str]], data: st.DataObject
-) -> None:
+def test_every_cursor_gets_exactly_the_entries_after_it(epochs: list[tuple[int, str]], data: st.DataObject) -> None:
     entries = PackedEntries()
     whole: list[Entry] = []
     for epoch, (count, text) in enumerate(epochs, 1):

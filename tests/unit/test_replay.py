@@ -14,7 +14,7 @@ def asked(message_id: int, *calls: CallRecord) -> MessageRecord:
     return MessageRecord(message_id, "turn", "assistant", "Let me see.", False, 0, calls)
 
 
-def test_every_call_is_told_with_its_arguments_and_where_it_stands() -> None:
+def test_every_call_is_replayed_with_its_arguments_and_state() -> None:
     lost = ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, "who knows")
     records = [
         CallRecord(CALLS[0], "a", succeeded("x")),
@@ -32,7 +32,7 @@ def test_every_call_is_told_with_its_arguments_and_where_it_stands() -> None:
     ]
 
 
-def test_rounds_are_counted_and_said_to_be_complete_when_they_are() -> None:
+def test_rounds_are_numbered_and_complete_ones_are_marked() -> None:
     first, second = CallRecord(CALLS[0], "a", succeeded("x")), CallRecord(CALLS[1], "a", None)
     told = replay("turn", [asked(2, first), asked(3, second)])
     assert [event.round for event in told if isinstance(event, ToolStep)] == [1, 2]

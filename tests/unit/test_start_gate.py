@@ -50,7 +50,7 @@ def test_it_waits_for_servers_that_were_neither_reached_nor_failed(
     assert gate.opened([READY, view], workers=1, redis=True) is opened
 
 
-def test_it_waits_for_servers_no_longer_than_it_is_told(gate: StartGate, watch: Watch) -> None:
+def test_it_waits_for_servers_for_a_bounded_time(gate: StartGate, watch: Watch) -> None:
     watch.seconds += WAIT_SECONDS - 0.1
     assert not gate.opened([STARTING], workers=1, redis=True)
     watch.seconds += 0.1
@@ -84,6 +84,6 @@ def test_without_tools_there_is_nothing_to_wait_for(gate: StartGate) -> None:
     assert gate.opened([], workers=None, redis=False)
 
 
-def test_a_wait_of_zero_is_none_at_all() -> None:
+def test_a_wait_of_zero_opens_at_once() -> None:
     assert StartGate(0).opened([], workers=0, redis=False)
     assert StartGate(0).opened([STARTING], workers=1, redis=True)

@@ -101,7 +101,7 @@ async def test_a_session_has_one_turn_at_a_time() -> None:
         assert len(engine.turns) == 1
 
 
-async def test_of_a_new_session_nothing_is_read_and_of_another_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_history_is_read_except_in_a_new_session(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     stored = MemoryStore.messages
 
@@ -122,7 +122,7 @@ async def test_of_a_new_session_nothing_is_read_and_of_another_everything(monkey
     ]
 
 
-async def test_somebody_elses_session_does_not_exist() -> None:
+async def test_a_session_of_another_user_does_not_exist() -> None:
     async with FakeEngine(ScriptedModel(says("x"))) as engine:
         turn = await engine.turns.start("ada", None, "one")
         await engine.seen(turn)
@@ -131,7 +131,7 @@ async def test_somebody_elses_session_does_not_exist() -> None:
             await engine.turns.start("eve", turn.session_id, "two")
 
 
-async def test_the_model_is_asked_beside_the_commit_of_a_new_session_and_heard_after_it() -> None:
+async def test_the_model_is_asked_during_the_commit_of_a_new_session_and_its_reply_used_after_it() -> None:
     store = MemoryStore()
     commit = store.hold["begin"] = asyncio.Event()
     async with FakeEngine(model := ScriptedModel(says("Here I am.")), store=store) as engine:
@@ -146,7 +146,7 @@ async def test_the_model_is_asked_beside_the_commit_of_a_new_session_and_heard_a
 
 
 @pytest.mark.parametrize("model", [ScriptedModel([asyncio.Event()]), ScriptedModel(says("x")), ScriptedModel([FULL])])
-async def test_what_cannot_be_committed_is_not_begun_and_the_model_is_left(model: ScriptedModel) -> None:
+async def test_a_turn_that_cannot_be_committed_does_not_begin_and_closes_the_model_stream(model: ScriptedModel) -> None:
     store = MemoryStore()
     store.refuse["begin"] = FULL
     commit = store.hold["begin"] = asyncio.Event()
@@ -178,7 +178,7 @@ async def test_no_tool_runs_for_a_question_that_cannot_be_committed() -> None:
         assert engine.worker.executed == []
 
 
-async def test_a_turn_that_is_stopped_as_it_begins_leaves_the_model() -> None:
+async def test_a_turn_that_is_stopped_as_it_begins_closes_the_model_stream() -> None:
     async with FakeEngine(model := ScriptedModel([asyncio.Event()])) as engine:
         turn = await engine.turns.start("ada", None, "one")
         engine.turns.stop(turn.turn_id)
@@ -187,7 +187,7 @@ async def test_a_turn_that_is_stopped_as_it_begins_leaves_the_model() -> None:
         assert model.open == 0
 
 
-async def test_a_turn_whose_caller_leaves_while_it_is_committed_runs_all_the_same() -> None:
+async def test_a_turn_whose_caller_is_cancelled_during_the_commit_runs() -> None:
     store = MemoryStore()
     commit = store.hold["begin"] = asyncio.Event()
     async with FakeEngine(ScriptedModel(says("Anybody there?")), store=store) as engine:
@@ -277,7 +277,7 @@ async def test_the_usage_of_the_rounds_before_a_failure_counts() -> None:
         assert engine.store.turns[turn.turn_id].done == done_of(events)
 
 
-async def test_a_bug_in_the_model_ends_the_turn_as_an_error_that_tells_nothing_of_it() -> None:
+async def test_a_bug_ends_the_turn_with_an_internal_error_without_details() -> None:
     async with FakeEngine(ScriptedModel([TextDelta("a"), KeyError("secret")])) as engine:
         turn = await engine.turns.start("ada", None, "?")
         events = await engine.seen(turn)
@@ -311,7 +311,7 @@ async def test_calls_that_are_open_when_a_turn_fails_are_ended_too() -> None:
         assert engine.store.turns[turn.turn_id].status == "failed"
 
 
-async def test_nobody_waits_for_calls_any_more_when_a_failed_turn_ends_them() -> None:
+async def test_a_failed_turn_stops_waiting_for_its_calls_before_it_ends_them() -> None:
     worker = Watched({"a__c": gives(succeeded("x"), asyncio.Event())})
     async with FakeEngine(ScriptedModel(asks(("a__b", ""), ("a__c", ""))), tools=SHELF, worker=worker) as engine:
         engine.store.refuse["add_result"] = FULL
@@ -327,7 +327,7 @@ async def test_nobody_waits_for_calls_any_more_when_a_failed_turn_ends_them() ->
 # --- Storage away ---------------------------------------------------------------------------------------------------
 
 
-async def test_an_end_that_cannot_be_stored_is_told_at_once_and_stored_later() -> None:
+async def test_an_end_that_cannot_be_stored_is_shown_at_once_and_stored_later() -> None:
     store = MemoryStore()
     store.refuse["finish"] = FULL
     async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
@@ -343,7 +343,7 @@ async def test_an_end_that_cannot_be_stored_is_told_at_once_and_stored_later() -
         assert [type(event) for event in events].count(Done) == 1
 
 
-async def test_with_storage_away_the_user_does_not_wait_for_it_to_be_told() -> None:
+async def test_while_storage_is_unavailable_the_user_sees_the_end_at_once() -> None:
     store = MemoryStore()
     store.refuse["add_round"] = FULL
     store.hold["open_calls"] = asyncio.Event()
@@ -352,7 +352,7 @@ async def test_with_storage_away_the_user_does_not_wait_for_it_to_be_told() -> N
         await engine.until(turn, lambda event: isinstance(event, Done))
 
 
-async def test_a_mistake_in_storage_is_told_too() -> None:
+async def test_a_bug_in_storage_is_shown_as_an_internal_error() -> None:
     store = MemoryStore()
     store.refuse["finish"] = ValueError("a bug")
     async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
@@ -375,7 +375,7 @@ async def test_stopping_a_turn_that_waits_for_its_storage_returns_at_once() -> N
             assert await engine.turns.cancel(turn.turn_id)
 
 
-async def test_shutting_down_while_storage_is_away_does_not_wait_for_it() -> None:
+async def test_a_shutdown_does_not_wait_for_unavailable_storage() -> None:
     store = MemoryStore()
     store.refuse["finish"] = FULL
     async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
@@ -389,9 +389,7 @@ async def test_shutting_down_while_storage_is_away_does_not_wait_for_it() -> Non
         assert engine.logs.lives[turn.turn_id][-1].closed
 
 
-async def test_a_turn_that_begins_while_the_engine_goes_down_has_the_rest_of_the_grace_and_is_left_in_good_order() -> (
-    None
-):
+async def test_a_turn_that_begins_during_a_shutdown_gets_the_rest_of_the_grace_period() -> None:
     first, third = asyncio.Event(), asyncio.Event()
     async with FakeEngine(model := ScriptedModel([first, *says("one")], [third], says("two"))) as engine:
         await engine.turns.start("ada", None, "1")
@@ -418,7 +416,7 @@ async def stopped(engine: FakeEngine, turn: Turn) -> list[object]:
     return [*await engine.seen(turn)]
 
 
-async def test_stopped_before_the_first_token_nothing_is_said_and_nothing_is_stored() -> None:
+async def test_a_stop_before_the_first_token_stores_no_message() -> None:
     model = ScriptedModel([asyncio.Event()])
     async with FakeEngine(model) as engine:
         turn = await engine.turns.start("ada", None, "?")
@@ -430,7 +428,7 @@ async def test_stopped_before_the_first_token_nothing_is_said_and_nothing_is_sto
     assert events[-1] == Done(turn.turn_id, DoneReason.CANCELLED, Usage(), None)
 
 
-async def test_stopped_as_soon_as_it_began_it_still_begins_with_its_start() -> None:
+async def test_a_turn_that_is_stopped_at_once_still_begins_with_started() -> None:
     async with FakeEngine(ScriptedModel([asyncio.Event()])) as engine:
         turn = await engine.turns.start("ada", None, "?")
 
@@ -439,7 +437,7 @@ async def test_stopped_as_soon_as_it_began_it_still_begins_with_its_start() -> N
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Done"]
 
 
-async def test_reasoning_and_blanks_alone_are_no_partial_message() -> None:
+async def test_reasoning_and_white_space_alone_are_no_partial_message() -> None:
     async with FakeEngine(ScriptedModel([ReasoningDelta("hm"), TextDelta("\n "), asyncio.Event()])) as engine:
         turn = await engine.turns.start("ada", None, "?")
         await engine.until(turn, is_text("\n "))
@@ -449,7 +447,7 @@ async def test_reasoning_and_blanks_alone_are_no_partial_message() -> None:
     assert not any(isinstance(event, MessageFinished) for event in events)
 
 
-async def test_stopped_while_a_round_is_committed_the_round_is_told_and_its_calls_never_begin() -> None:
+async def test_a_stop_during_the_commit_of_a_round_shows_the_round_and_its_calls_never_begin() -> None:
     store, worker = MemoryStore(), FakeWorker()
     commit = store.hold["add_round"] = asyncio.Event()
     model = ScriptedModel(asks(("a__b", ""), text="Let me see."))
@@ -471,7 +469,7 @@ async def test_stopped_while_a_round_is_committed_the_round_is_told_and_its_call
     assert done_of(events).usage == SPENT
 
 
-async def test_stopped_while_a_result_is_committed_the_user_is_told_of_the_result() -> None:
+async def test_a_stop_during_the_commit_of_a_result_shows_the_result() -> None:
     store = MemoryStore()
     commit = store.hold["add_result"] = asyncio.Event()
     worker = FakeWorker({"a__c": gives(succeeded("x"), asyncio.Event())})
@@ -489,7 +487,7 @@ async def test_stopped_while_a_result_is_committed_the_user_is_told_of_the_resul
     assert steps_of(events, "a__c")[-1] is ToolStatus.CANCELLED
 
 
-async def test_stopped_while_calls_run_nobody_waits_for_them_when_they_are_cancelled() -> None:
+async def test_a_stop_ends_the_wait_for_calls_before_they_are_cancelled() -> None:
     worker = Watched({"a__b": gives(succeeded("x"), asyncio.Event())})
     async with FakeEngine(ScriptedModel(asks(("a__b", ""))), tools=SHELF, worker=worker) as engine:
         turn = await engine.turns.start("ada", None, "?")
@@ -499,7 +497,7 @@ async def test_stopped_while_calls_run_nobody_waits_for_them_when_they_are_cance
     assert worker.heard == ()
 
 
-async def test_stopped_while_a_call_waits_for_a_worker_it_never_begins() -> None:
+async def test_a_call_that_waits_for_a_worker_at_a_stop_never_begins() -> None:
     worker = FakeWorker()
     worker.staffed = False
     async with FakeEngine(ScriptedModel(asks(("a__b", ""))), tools=SHELF, worker=worker) as engine:
@@ -524,7 +522,7 @@ async def test_the_rounds_before_a_stop_are_in_the_usage() -> None:
         assert done_of(await engine.seen(turn)).usage == SPENT
 
 
-async def test_a_stop_that_comes_while_the_end_is_committed_comes_too_late() -> None:
+async def test_a_stop_during_the_commit_of_the_end_has_no_effect() -> None:
     store = MemoryStore()
     commit = store.hold["finish"] = asyncio.Event()
     async with FakeEngine(ScriptedModel(says("All of it.")), store=store) as engine:
@@ -541,7 +539,7 @@ async def test_a_stop_that_comes_while_the_end_is_committed_comes_too_late() -> 
         assert store.turns[turn.turn_id].done == done_of(events)
 
 
-async def test_a_stream_that_will_not_close_in_good_order_does_not_make_a_stop_an_error(
+async def test_an_error_while_closing_the_stream_does_not_make_a_stop_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def model(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
@@ -561,7 +559,7 @@ async def test_a_stream_that_will_not_close_in_good_order_does_not_make_a_stop_a
     assert "while closing" in caplog.text
 
 
-async def test_two_may_stop_the_same_turn() -> None:
+async def test_a_turn_may_be_stopped_twice() -> None:
     async with FakeEngine(ScriptedModel([TextDelta("a"), asyncio.Event()])) as engine:
         turn = await engine.turns.start("ada", None, "?")
         await engine.until(turn, is_text("a"))
@@ -593,7 +591,7 @@ async def test_the_round_of_a_call_that_is_stopped_is_its_own_in_a_later_life_to
 # --- Shutting down --------------------------------------------------------------------------------------------------
 
 
-async def test_closing_lets_turns_end_that_are_about_to() -> None:
+async def test_a_shutdown_lets_turns_end_within_the_grace_period() -> None:
     go = asyncio.Event()
     async with FakeEngine(ScriptedModel([go, *says("x")])) as engine:
         turn = await engine.turns.start("ada", None, "?")
@@ -605,7 +603,7 @@ async def test_closing_lets_turns_end_that_are_about_to() -> None:
         assert engine.store.turns[turn.turn_id].status == "done"
 
 
-async def test_closing_leaves_the_rest_unfinished_with_their_streams_closed() -> None:
+async def test_a_shutdown_leaves_the_rest_unfinished_with_closed_streams() -> None:
     model = ScriptedModel([TextDelta("a"), asyncio.Event()])
     async with FakeEngine(model) as engine:
         turn = await engine.turns.start("ada", None, "?")
@@ -619,7 +617,7 @@ async def test_closing_leaves_the_rest_unfinished_with_their_streams_closed() ->
         assert len(engine.turns) == 0
 
 
-async def test_closing_while_the_end_is_committed_tells_the_end() -> None:
+async def test_a_shutdown_during_the_commit_of_the_end_shows_the_end() -> None:
     store = MemoryStore()
     commit = store.hold["finish"] = asyncio.Event()
     async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
@@ -634,7 +632,7 @@ async def test_closing_while_the_end_is_committed_tells_the_end() -> None:
         assert done_of(engine.logs.lives[turn.turn_id][-1].events).reason is DoneReason.STOP
 
 
-async def test_closing_at_once_forgets_turns_that_had_not_even_begun() -> None:
+async def test_a_shutdown_at_once_forgets_turns_whose_task_has_not_begun() -> None:
     async with FakeEngine(ScriptedModel(says("x"))) as engine:
         await engine.turns.start("ada", None, "?")
         await engine.turns.close(0)
@@ -669,7 +667,7 @@ async def test_a_restart_without_open_calls_asks_for_none_and_says_reset_once() 
     assert [type(event).__name__ for event in events[:2]] == ["TurnStarted", "Reset"]
 
 
-async def test_a_turn_that_another_engine_runs_is_dropped_and_shows_nothing_more() -> None:
+async def test_a_turn_that_another_engine_owns_is_dropped_and_shows_nothing_more() -> None:
     store = MemoryStore()
     hold = store.hold["finish"] = asyncio.Event()
     async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
@@ -684,7 +682,7 @@ async def test_a_turn_that_another_engine_runs_is_dropped_and_shows_nothing_more
     assert [type(event).__name__ for event in events] == ["TurnStarted", "TextDelta"]
 
 
-async def test_a_turn_that_was_stopped_between_two_lives_says_what_stands_before_it_ends() -> None:
+async def test_a_turn_that_was_stopped_between_two_lives_shows_what_was_committed_before_it_ends() -> None:
     async with FakeEngine(ScriptedModel([TextDelta("a"), asyncio.Event()])) as engine:
         turn = await engine.turns.start("ada", None, "?")
         await engine.until(turn, is_text("a"))
@@ -698,7 +696,7 @@ async def test_a_turn_that_was_stopped_between_two_lives_says_what_stands_before
     assert done_of(events).reason is DoneReason.CANCELLED
 
 
-async def test_a_turn_that_is_not_to_be_answered_ends_with_the_reason_and_asks_no_model() -> None:
+async def test_a_turn_with_a_failure_ends_with_it_and_asks_no_model() -> None:
     worker = FakeWorker({"a__b": gives(succeeded("x"), asyncio.Event())})
     model = ScriptedModel(asks(("a__b", "")))
     async with FakeEngine(model, tools=SHELF, worker=worker) as engine:
@@ -715,7 +713,7 @@ async def test_a_turn_that_is_not_to_be_answered_ends_with_the_reason_and_asks_n
     assert engine.store.left_open(turn) == []
 
 
-async def test_what_earlier_lives_have_cost_is_in_the_end() -> None:
+async def test_the_usage_of_earlier_lives_is_in_done() -> None:
     finish = asyncio.Event()
     worker = FakeWorker({"a__b": gives(succeeded("x"), finish)})
     model = ScriptedModel(asks(("a__b", "")), says("x"))
@@ -729,7 +727,7 @@ async def test_what_earlier_lives_have_cost_is_in_the_end() -> None:
     assert done_of(events).usage == SPENT + SPENT
 
 
-async def test_a_turn_that_a_newer_life_has_taken_over_does_not_end_twice() -> None:
+async def test_a_turn_that_was_adopted_does_not_end_twice() -> None:
     model = ScriptedModel(says("x"))
     store = MemoryStore()
     async with FakeEngine(model, store=store) as engine:

@@ -156,7 +156,7 @@ async def test_a_later_life_goes_on_with_ids_that_are_higher(logs: Logs) -> None
         assert [cursor.epoch for cursor in ids(story)] == [1] + [2] * (len(story) - 1)
 
 
-async def test_what_is_there_is_told_without_waiting_for_more(logs: Logs) -> None:
+async def test_existing_events_are_read_without_waiting(logs: Logs) -> None:
     turn = new_turn()
     log = logs.writer.open(turn)
     *most, last = events(turn)
@@ -175,7 +175,7 @@ async def test_what_is_there_is_told_without_waiting_for_more(logs: Logs) -> Non
             assert [f async for batch in frames.kept(turn.turn_id, Cursor.parse(newest.id)) for f in batch] == []
 
 
-async def test_a_turn_nobody_knows_has_no_log(logs: Logs) -> None:
+async def test_an_unknown_turn_has_no_log(logs: Logs) -> None:
     with pytest.raises(LogGoneError):
         await anext(logs.here.kept("nobody"))
     assert await logs.here.newest("nobody") is None

@@ -82,7 +82,7 @@ async def test_sessions_do_not_stand_in_each_others_way(storage: Storage) -> Non
     assert [*await storage.history.messages(second.session_id)] == [UserMessage("two")]
 
 
-async def test_a_session_that_is_not_there_or_somebody_elses_does_not_exist(storage: Storage) -> None:
+async def test_a_missing_session_and_one_of_another_user_are_not_found(storage: Storage) -> None:
     turn = await begun(storage)
 
     for subject, session_id in (("ada", "nowhere"), ("eve", turn.session_id)):

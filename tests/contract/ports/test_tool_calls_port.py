@@ -110,7 +110,7 @@ async def test_a_call_is_queued_then_runs_then_tells_its_progress_then_is_answer
     ]
 
 
-async def test_several_calls_are_seen_through_together_in_any_order(calls: Calls) -> None:
+async def test_several_calls_are_awaited_together_in_any_order(calls: Calls) -> None:
     go = asyncio.Event()
     slow, quick, broken = request(calls, tool("a__slow")), request(calls), request(calls, tool("a__broken"))
     watch = await Watch(calls, [slow, quick, broken]).commit()
@@ -131,11 +131,11 @@ async def test_several_calls_are_seen_through_together_in_any_order(calls: Calls
     }
 
 
-async def test_nothing_to_see_through_ends_at_once(calls: Calls) -> None:
+async def test_no_calls_end_at_once(calls: Calls) -> None:
     assert await Watch(calls, []).end() == []
 
 
-async def test_a_call_that_is_left_and_seen_through_again_runs_once(calls: Calls) -> None:
+async def test_a_call_that_is_awaited_twice_runs_once(calls: Calls) -> None:
     go = asyncio.Event()
     one = request(calls)
     watch = await Watch(calls, [one]).commit()
@@ -220,7 +220,7 @@ async def test_of_a_cancelled_call_that_nobody_answers_for_the_outcome_is_unknow
     assert (outcome.state, code(outcome)) == (CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN)
 
 
-async def test_cancelling_tells_of_each_call_what_became_of_it(calls: Calls) -> None:
+async def test_cancelling_returns_the_outcome_of_each_call(calls: Calls) -> None:
     ended, running = request(calls), request(calls, tool("a__c"))
     watch = await Watch(calls, [ended, running]).commit()
     await calls.staff({"a__b": gives(succeeded("x")), "a__c": gives(succeeded("y"), NEVER())})

@@ -1,4 +1,4 @@
-"""Settings of the engine, from the environment, `.env` and files of secrets. A bad value stops the start."""
+"""Settings of the engine, from the environment, `.env` and files of secrets. An invalid value stops the start."""
 
 import ipaddress
 import re
@@ -40,14 +40,14 @@ def _url(url: str, *schemes: str) -> str:
 
 
 def _postgres_url(url: SecretStr) -> SecretStr:
-    """It holds a password; what is wrong with the rest of it, libpq says when it connects."""
+    """Check the scheme only: libpq checks the rest when it connects."""
     if not url.get_secret_value().startswith(("postgresql://", "postgres://")):
         raise ValueError("must begin with postgresql://, such as postgresql://user:password@host:5432/callstream")
     return url
 
 
 def _models(value: object) -> object:
-    """Names of models in a text, between commas."""
+    """Names of models, separated by commas."""
     return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
 
 
@@ -59,12 +59,12 @@ def _model_name(name: str) -> str:
 
 
 def _headers(value: object) -> object:
-    """`name: value`, a line for each, as the official SDKs read it."""
+    """`name: value`, one per line, as the official SDKs read it."""
     if not isinstance(value, str):
         return value
     fields = [line.partition(":") for line in value.splitlines() if line.strip()]
     if not all(colon and re.fullmatch(_FIELD_NAME, name.strip()) for name, colon, _ in fields):
-        raise ValueError("must be name: value, each on a line of its own")
+        raise ValueError("must be name: value, one per line")
     return {name.strip(): text.strip() for name, _, text in fields}
 
 
@@ -75,7 +75,7 @@ HttpUrl = Annotated[str, AfterValidator(lambda url: _url(url, "http", "https"))]
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reachable from this machine only."""
+    """Whether an address can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -83,7 +83,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Settings(RedisSettings, BaseSettings):
-    """Everything that can be set. Each name is that of its environment variable, in lower case."""
+    """All settings. Each field is named like its environment variable, in lower case."""
 
     model_config = SettingsConfigDict(
         env_file=".env",
@@ -92,122 +92,132 @@ class Settings(RedisSettings, BaseSettings):
         secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
     )
 
-    host: str = Field("127.0.0.1", description="Address to listen on. Other than loopback needs API_KEYS.")
+    host: str = Field("127.0.0.1", description="Address to listen on. Any other than loopback needs API_KEYS.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on.")
     api_keys: Annotated[dict[str, SecretStr], NoDecode] = Field(
         default_factory=dict,
-        description="Who may use the API: name:key,name:key. Sessions belong to the name. Empty: loopback only.",
+        description="Keys of the API: name:key,name:key. Sessions belong to the name. Empty: loopback only.",
     )
     outbox_path: Path = Field(
         Path(".data/dialog-engine.sqlite3"),
-        description="The SQLite file of one engine: sessions, turns and outbox. Not used with DATABASE_URL.",
+        description="SQLite file of one engine, with sessions, turns and outbox. Not used with DATABASE_URL.",
     )
     database_url: DatabaseUrl | None = Field(
         None,
-        description="PostgreSQL 15 or newer instead, which any number of engines share: postgresql://user:password@host/db",
+        description="PostgreSQL 15 or newer, shared by any number of engines: postgresql://user:password@host/db",
     )
-    database_pool_size: int = Field(8, ge=1, le=100, description="Connections to PostgreSQL at most, of each engine.")
+    database_pool_size: int = Field(
+        8, ge=1, le=100, description="Largest number of connections to PostgreSQL per engine."
+    )
     outbox_routes: dict[str, str] = Field(
-        default_factory=dict, description="JSON: event type to stream, added to the routes that are built in."
+        default_factory=dict, description="JSON object of event types and streams, added to the built-in routes."
     )
 
-    openai_api_key: SecretStr | None = Field(None, description="Key of the model's provider.")
-    openai_base_url: HttpUrl | None = Field(None, description="Any OpenAI-compatible server; unset is OpenAI itself.")
-    openai_model: str = Field("gpt-4.1-mini", min_length=1, description="The model's name.")
+    openai_api_key: SecretStr | None = Field(None, description="API key of the model's provider.")
+    openai_base_url: HttpUrl | None = Field(None, description="Base URL of an OpenAI-compatible server; unset: OpenAI.")
+    openai_model: str = Field("gpt-4.1-mini", min_length=1, description="Name of the model.")
     openai_extra_body: dict[str, Any] = Field(
-        default_factory=dict, description="JSON that is merged into every request to it, such as a temperature."
+        default_factory=dict, description="JSON object that is merged into every request, such as a temperature."
     )
-    openai_org_id: str | None = Field(None, description="Organization that is billed, where the key has several.")
-    openai_project_id: str | None = Field(None, description="Project that is billed, where the key has several.")
+    openai_org_id: str | None = Field(None, description="Organization to bill, if the key has several.")
+    openai_project_id: str | None = Field(None, description="Project to bill, if the key has several.")
     openai_custom_headers: Headers = Field(
         default_factory=dict,
-        description="More header fields of every request to it, name: value, a line for each; an empty value leaves"
-        " out one of ours.",
+        description="Header fields for every request, name: value, one per line. An empty value removes a default"
+        " field.",
     )
-    anthropic_api_key: SecretStr | None = Field(None, description="Key for Anthropic.")
-    anthropic_base_url: HttpUrl | None = Field(None, description="Any server with Anthropic's Messages API.")
-    anthropic_model: str = Field("claude-haiku-4-5", min_length=1, description="The model's name there.")
+    anthropic_api_key: SecretStr | None = Field(None, description="API key of Anthropic.")
+    anthropic_base_url: HttpUrl | None = Field(None, description="Base URL of a server with Anthropic's Messages API.")
+    anthropic_model: str = Field("claude-haiku-4-5", min_length=1, description="Name of the model.")
     anthropic_extra_body: dict[str, Any] = Field(
-        default_factory=dict, description='The same for Anthropic, such as {"thinking": {"type": "adaptive"}}.'
+        default_factory=dict, description='Like OPENAI_EXTRA_BODY, such as {"thinking": {"type": "adaptive"}}.'
     )
     anthropic_custom_headers: Headers = Field(
-        default_factory=dict, description="The same for Anthropic, such as anthropic-beta: context-1m-2025-08-07."
+        default_factory=dict, description="Like OPENAI_CUSTOM_HEADERS, such as anthropic-beta: context-1m-2025-08-07."
     )
     llm_provider: Literal["openai", "anthropic"] | None = Field(
-        None, description="Who answers; unset: who is configured, OpenAI when both are."
+        None, description="Provider that answers; unset: the configured one, OpenAI if both are."
     )
     llm_fallbacks: ModelNames = Field(
         default_factory=tuple,
-        description="Models to ask, in this order, while the first cannot answer: openai:model,anthropic:model.",
+        description="Models to use, in this order, while the first is unavailable: openai:model,anthropic:model.",
     )
-    llm_cooldown_seconds: float = Field(30, ge=0, description="How long a model that could not answer is asked last.")
-    llm_max_tokens: int | None = Field(None, ge=1, description="Longest answer in tokens.")
-    llm_profile: str | None = Field(None, description="How the provider wants to be spoken to; unset: by its address.")
+    llm_cooldown_seconds: float = Field(30, ge=0, description="How long a model that was unavailable is tried last.")
+    llm_max_tokens: int | None = Field(None, ge=1, description="Largest number of tokens of an answer.")
+    llm_profile: str | None = Field(None, description="Provider profile; unset: chosen by the base URL.")
     allowed_models: ModelNames = Field(
-        default_factory=tuple, description="Models that a request may ask for: openai:model,anthropic:model."
+        default_factory=tuple, description="Models that a request may choose: openai:model,anthropic:model."
     )
-    model_label: str | None = Field(None, description="How the chat page names the model; unset is its name.")
-    model_scripted: bool = Field(False, description="Say on the chat page that the model is a script, not an AI.")
+    model_label: str | None = Field(None, description="Name of the model on the chat page; unset: its real name.")
+    model_scripted: bool = Field(False, description="Show on the chat page that the model is scripted, not an AI.")
     model_connect_timeout_seconds: float = Field(
-        10, gt=0, description="How long one attempt to connect to the model's provider may take."
+        10, gt=0, description="Timeout of one attempt to connect to the provider."
     )
     model_first_token_seconds: float = Field(
-        300, gt=0, description="Longest wait for the first word, thought or tool call; models that think need long."
+        300, gt=0, description="Timeout of the first text, reasoning or tool call. Reasoning models need long."
     )
     model_timeout_seconds: float = Field(
-        120, gt=0, description="Longest silence after that; what only keeps the connection open is silence too."
+        120, gt=0, description="Timeout of each further piece. Keep-alive messages do not count."
     )
-    system_prompt: str = Field(DEFAULT_PROMPT, description="Instructions in front of every conversation.")
-    history_max_messages: int = Field(60, ge=1, description="Messages of a session that the model is shown.")
-    history_max_tokens: int = Field(24_000, ge=100, description="Tokens of a session that the model is shown.")
-    max_message_chars: int = Field(100_000, ge=1, description="Longest message a user may send.")
+    system_prompt: str = Field(DEFAULT_PROMPT, description="Instructions at the beginning of every conversation.")
+    history_max_messages: int = Field(
+        60, ge=1, description="Largest number of messages of a session sent to the model."
+    )
+    history_max_tokens: int = Field(
+        24_000, ge=100, description="Largest number of tokens of a session sent to the model."
+    )
+    max_message_chars: int = Field(100_000, ge=1, description="Largest number of characters of a user's message.")
 
-    enable_mcp: bool = Field(True, description="Offer tools. When false every tool call is answered DISABLED.")
+    enable_mcp: bool = Field(True, description="Offer tools. When false, every tool call is answered with DISABLED.")
     tools_wait_seconds: float = Field(
-        30, ge=0, description="How long after its start the engine is not ready because MCP servers are still starting."
+        30, ge=0, description="How long a starting engine waits for MCP servers before it is ready."
     )
     mcp_request_timeout_ms: int = Field(
         30_000,
         ge=100,
         le=MAX_TIMEOUT_MS,
-        description="Total time of a tool call, unless its server's configuration says otherwise.",
+        description="Timeout of a tool call, unless the configuration of its server sets another.",
     )
     tool_mode: Literal["auto", "native", "tool_use", "function_calls"] = Field(
         "auto",
         description="How the model calls tools: native is function calling, tool_use and function_calls are tags in its"
         " text, auto is native until the provider rejects tools.",
     )
-    allow_tool_mode: bool = Field(False, description="Whether a request may ask for another one.")
+    allow_tool_mode: bool = Field(False, description="Whether a request may choose another TOOL_MODE.")
     tool_stop_sequence: bool = Field(
-        True, description="With tags: have the model stop after its first block, so that it cannot invent results."
+        True, description="With tags: stop the model after its first block of calls, so that it cannot invent results."
     )
-    mcp_max_tool_rounds: int = Field(5, ge=1, le=100, description="Rounds of tool calls before the last answer.")
+    mcp_max_tool_rounds: int = Field(
+        5, ge=1, le=100, description="Largest number of rounds of tool calls before the last answer."
+    )
     tool_exposure: Literal["direct", "gateway", "search", "auto"] = Field(
         "auto",
-        description="How the model is offered tools: direct, each with its schema; gateway, one tool for all; search,"
-        " it looks for them; auto, direct while the schemas fit TOOL_BUDGET_TOKENS, else search.",
+        description="How tools are offered: direct, each with its schema; gateway, one tool for all; search, the model"
+        " searches for them; auto, direct if the schemas fit TOOL_BUDGET_TOKENS, otherwise search.",
     )
     tool_budget_tokens: int = Field(
-        12_000, ge=500, description="Tokens that the tools of MCP servers may cost in every request to the model."
+        12_000, ge=500, description="Largest number of tokens for MCP tools in a request to the model."
     )
     result_max_chars: int = Field(
         16_000,
         ge=1_000,
-        description="Characters of a tool result that the model is shown; the rest it can ask for.",
+        description="Characters of a tool result sent to the model, which can request the rest.",
     )
     approval_timeout_seconds: float = Field(
-        3600, gt=0, description="How long a tool call that needs approval waits for it; then it counts as not approved."
+        3600, gt=0, description="How long a tool call waits for its approval before it is refused."
     )
-    max_backlog: int = Field(10_000, ge=0, description="Waiting tool calls above which new ones are refused; 0: never.")
+    max_backlog: int = Field(
+        10_000, ge=0, description="Number of waiting tool calls above which new ones are refused; 0: never."
+    )
     subject_window: int = Field(
         100,
         ge=0,
-        description="Calls of one subject in the stream that have not begun; more are held back, so that nobody has to"
-        " wait behind them. 0: any number.",
+        description="Largest number of waiting calls of one subject in the stream. More are held back, so that other"
+        " subjects do not wait behind them. 0: any number.",
     )
 
-    shutdown_grace_seconds: float = Field(5, ge=0, description="How long running turns may go on after SIGTERM.")
-    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="How much to log.")
+    shutdown_grace_seconds: float = Field(5, ge=0, description="How long running turns may continue after SIGTERM.")
+    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Lowest level that is logged.")
 
     @model_validator(mode="before")
     @classmethod
@@ -219,19 +229,19 @@ class Settings(RedisSettings, BaseSettings):
         if any(not name or not key for name, _, key in pairs):
             raise ValueError("API_KEYS must be name:key,name:key")
         if len({name for name, _, _ in pairs}) != len(pairs):
-            raise ValueError("API_KEYS names somebody twice")
+            raise ValueError("API_KEYS has the same name twice")
         if len({key for _, _, key in pairs}) != len(pairs):
-            raise ValueError("API_KEYS gives two names the same key")
+            raise ValueError("API_KEYS has the same key for two names")
         return values | {"api_keys": {name: key for name, _, key in pairs}}
 
     @model_validator(mode="after")
     def _be_safe(self) -> Self:
         if not self.api_keys and not is_loopback(self.host):
-            raise ValueError(f"HOST {self.host} is open to others: set API_KEYS, or HOST=127.0.0.1")
+            raise ValueError(f"HOST {self.host} can be reached from other machines: set API_KEYS, or HOST=127.0.0.1")
         if not self._providers:
             raise ValueError(
-                "OPENAI_API_KEY or OPENAI_BASE_URL, or ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL, must be set: there is"
-                " no model otherwise"
+                "OPENAI_API_KEY or OPENAI_BASE_URL, or ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL, must be set, because"
+                " an engine needs a model"
             )
         for setting, names in (("LLM_FALLBACKS", self.llm_fallbacks), ("ALLOWED_MODELS", self.allowed_models)):
             for name in names:
@@ -244,18 +254,18 @@ class Settings(RedisSettings, BaseSettings):
 
     @property
     def default_model(self) -> str:
-        """The model that answers where nothing else is asked for, as `provider:model`."""
+        """The model that answers when a request chooses none, as `provider:model`."""
         provider = self.llm_provider or self._providers[0]
         return f"{provider}:{self.anthropic_model if provider == 'anthropic' else self.openai_model}"
 
     @property
     def choosable_models(self) -> tuple[str, ...]:
-        """The models that a request may ask for, the default first."""
+        """The models that a request may choose, the default first."""
         return tuple(dict.fromkeys([self.default_model, *self.allowed_models]))
 
     @property
     def every_model(self) -> tuple[str, ...]:
-        """The models that may come to answer."""
+        """Every model that may answer: those that a request may choose, and the fallbacks."""
         return tuple(dict.fromkeys([*self.choosable_models, *self.llm_fallbacks]))
 
     @property
@@ -274,17 +284,17 @@ class Settings(RedisSettings, BaseSettings):
 
 
 def load_settings() -> Settings:
-    """The settings.
+    """Read the settings.
 
     Raises:
-        ConfigurationError: it names every setting that is wrong, and no value of a secret.
+        ConfigurationError: the text names every invalid setting, and contains no value of a secret.
     """
     try:
         return Settings()  # pyright: ignore[reportCallIssue]  # its values come from the environment
     except ValidationError as error:
         raise ConfigurationError(problems(error)) from None
     except SettingsError as error:
-        # Its text names the field and the source; its cause may hold the value.
+        # The text names the field and the source; the cause may contain the value.
         raise ConfigurationError(_not_json(str(error))) from None
 
 

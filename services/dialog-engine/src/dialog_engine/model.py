@@ -1,4 +1,4 @@
-"""What the engine talks about: messages, what a model streams, and what a user sees. Closed unions: `match` them."""
+"""The engine's data types: messages, events of a model, events of a turn. Closed unions, for `match`."""
 
 import asyncio
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from plugins_contract.outcomes import MediaBlock, ToolOutcome
 class ToolCall:
     """A tool call that a model asked for.
 
-    `tool_call_id` is the provider's, unique within one assistant message only; `correlation_id` is ours. `arguments`
-    is the text the model wrote, whatever it is worth.
+    `tool_call_id` is the provider's, unique within one assistant message only; `correlation_id` is unique everywhere.
+    `arguments` is the text that the model wrote, which need not be JSON.
     """
 
     tool_call_id: str
@@ -25,13 +25,13 @@ class ToolCall:
     name: str
     arguments: str
     extra: Mapping[str, Any] | None = None
-    """What the provider wants echoed with the call, such as a thought signature."""
+    """Fields that the provider requires to be sent back with the call, such as a thought signature."""
     tool: str = ""
-    """The tool that is meant, where `name` is the gateway's: what users, workers and analytics are told."""
+    """The tool to run where `name` is the gateway's. Users, workers and analytics see this name."""
 
     @property
     def tool_name(self) -> str:
-        """The name of the tool that is meant."""
+        """The name of the tool to run."""
         return self.tool or self.name
 
 
@@ -44,28 +44,28 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What the user wrote."""
+    """A message of the user."""
 
     content: str
 
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """What the model said; with `tool_calls` it waits for their results."""
+    """A message of the model; with `tool_calls` it needs their results."""
 
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
     interrupted: bool = False
-    """The user stopped it, or the model went away: `content` is what came before that."""
+    """The user stopped it, or the model failed: `content` is the text up to then."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolMessage:
-    """The result of one tool call, in the words the model reads.
+    """The result of one tool call as the model reads it.
 
-    `media` are its images and sounds, for models that take them. `content` names each of them as well, so that a
-    provider that takes none loses only the sight of it.
+    `media` are its images and sounds, for models that accept them. `content` names each of them as well, for models
+    that do not.
     """
 
     tool_call_id: str
@@ -73,9 +73,9 @@ class ToolMessage:
     content: str
     media: tuple[MediaBlock, ...] = ()
     failed: bool = False
-    """There is no result, and `content` says why: some providers want to be told apart from the text."""
+    """The call failed, and `content` says why. Some providers have a field for this."""
     cut: bool = False
-    """Text was left out of `content`, which can be read with a tool."""
+    """A part of the text is left out of `content` and can be read with a tool."""
 
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
@@ -83,7 +83,7 @@ Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens, as the provider counts them."""
+    """Tokens as counted by the provider."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -94,9 +94,9 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was asked for with a user's message; empty: what is configured.
+    """The choices of a request; empty means the configured default.
 
-    `model` is the name of a configured model, `provider:model`; `tool_mode` how it is to call tools.
+    `model` is a configured model, `provider:model`; `tool_mode` is how it calls tools.
     """
 
     model: str = ""
@@ -105,10 +105,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One exchange: a user's message and all that answers it.
+    """A user's message and everything that answers it.
 
-    `epoch` counts the lives of the turn: it rises each time a process takes the turn up. `rounds` is how many rounds
-    of tool calls its earlier lives have committed, `usage` what the replies of these rounds have cost.
+    `epoch` rises each time an engine adopts the turn. `rounds` is how many rounds of tool calls were committed in
+    earlier epochs, and `usage` is their cost.
     """
 
     turn_id: str
@@ -125,10 +125,10 @@ class Turn:
 class ChatRequest:
     """One request to a model. With `tools` empty it can only answer in text.
 
-    `turn` says on whose behalf: tool calls are made in its name. `answer_only` declares the tools and forbids to call
-    them: some providers ask for the declaration as soon as the history has calls, and keep their cache by it. The model
-    stops before it writes one of `stop`. Of a turn that is just being committed nothing may be written before
-    `committed` is set: a database with several connections would take it for a turn that another engine runs.
+    Tool calls are made for `turn`. `answer_only` declares the tools and forbids calling them: some providers require
+    the declaration when the history has calls, and need it for their cache. The model stops before it writes one of
+    `stop`. For a turn that is being committed, nothing may be written before `committed` is set: a write on another
+    connection would be fenced.
     """
 
     messages: tuple[Message, ...]
@@ -150,9 +150,9 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     CONTENT_FILTER = "content_filter"
     MAX_ROUNDS = "max_rounds"
-    """Only from a client that is enhanced with tools: this is the last answer, made without calls."""
+    """Only from a client that is enhanced with tools: the limit of rounds was reached, and this answer has no calls."""
     REPEATED_CALLS = "repeated_calls"
-    """The same, because the model would not stop to repeat a call that had the same result every time."""
+    """Likewise, because the model kept repeating a call that had the same result every time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +171,10 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallEvent:
-    """One tool call; `arguments` is the text the model wrote, `""` for none at all.
+    """One tool call; `arguments` is the text that the model wrote, `""` for none.
 
-    `problem` says to the model why the call is not to be run as it was written, such as that the reply was cut off
-    inside it; it is answered with that. Empty for a call that is complete.
+    `problem` is why the call cannot be run as it was written, such as a reply that was cut off inside it; the model
+    gets it as the answer. Empty for a complete call.
     """
 
     tool_call_id: str
@@ -186,7 +186,7 @@ class ToolCallEvent:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """Always the last event of a stream that ended well."""
+    """The last event of every stream that is complete."""
 
     finish_reason: FinishReason
     usage: Usage = Usage()
@@ -197,14 +197,14 @@ LLMEvent = TextDelta | ReasoningDelta | ToolCallEvent | StreamEnd
 
 @dataclass(frozen=True, slots=True)
 class AnsweredBy:
-    """The model of this name has begun to answer."""
+    """The model with this name has begun to answer."""
 
     model: str
 
 
 @dataclass(frozen=True, slots=True)
 class TokensSpent:
-    """The model has ended one of the replies of a turn; `usage` is what all of them have cost so far."""
+    """A reply of the model is complete; `usage` is the cost of all replies of the turn so far."""
 
     usage: Usage
 
@@ -213,7 +213,7 @@ class TokensSpent:
 
 
 class ToolStatus(StrEnum):
-    """The steps of a tool call, as the user is told."""
+    """The steps of a tool call as users see them."""
 
     PENDING = "pending"
     QUEUED = "queued"
@@ -233,7 +233,7 @@ class ToolStatus(StrEnum):
 
 
 class ApprovalStatus(StrEnum):
-    """How the approval of a tool call stands."""
+    """The state of an approval."""
 
     ASKED = "asked"
     APPROVED = "approved"
@@ -265,7 +265,7 @@ class TurnStarted:
 
 @dataclass(frozen=True, slots=True)
 class MessageFinished:
-    """An assistant message is complete and stored; it replaces the pieces since the last one."""
+    """An assistant message is complete and stored; it replaces the deltas since the previous one."""
 
     message_id: int
     message: AssistantMessage
@@ -273,7 +273,7 @@ class MessageFinished:
 
 @dataclass(frozen=True, slots=True)
 class ToolStep:
-    """One step of one tool call. `details` holds what the protocol adds for this status, ready for JSON."""
+    """One step of one tool call. `details` are the fields that the protocol adds for this status, JSON-ready."""
 
     status: ToolStatus
     call: ToolCall
@@ -284,7 +284,7 @@ class ToolStep:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalStep:
-    """A tool call waits for a person, or has been decided on. `details` as in ToolStep."""
+    """A tool call waits for approval, or was decided. `details` as in ToolStep."""
 
     status: ApprovalStatus
     call: ToolCall
@@ -310,7 +310,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class TurnFailed:
-    """The turn could not go on. `code` is stable, `message` is for people."""
+    """The turn failed. `code` is stable, `message` is for people."""
 
     code: str
     message: str
@@ -318,7 +318,7 @@ class TurnFailed:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Always last. `ttft_ms` is the time to the first token, None when no token came; `model` spoke last."""
+    """Always last. `ttft_ms` is the time to the first token, None without one; `model` answered last."""
 
     turn_id: str
     reason: DoneReason
@@ -339,18 +339,18 @@ TurnEvent = (
     | TurnFailed
     | Done
 )
-"""Everything a user is told about a turn."""
+"""Every event of a turn."""
 
 ChatEvent = LLMEvent | AnsweredBy | TokensSpent | MessageFinished | ToolStep | ApprovalStep | RoundComplete
-"""What a chat stream yields: a plain model the LLM events only, one enhanced with tools the steps of its calls too."""
+"""The events of a chat stream. A plain model yields LLM events only, an enhanced one also the steps of its calls."""
 
 
-# --- What becomes of a tool call ------------------------------------------------------------------------------------
+# --- Updates on a tool call ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class CallQueued:
-    """The request is on the stream; `position` requests were before it, None when that is not known."""
+    """The request is on the stream, behind `position` others; None when that is unknown."""
 
     correlation_id: str
     position: int | None = None
@@ -358,7 +358,7 @@ class CallQueued:
 
 @dataclass(frozen=True, slots=True)
 class CallRunning:
-    """A worker has begun; `attempt` counts from 1."""
+    """A worker has begun the call; `attempt` counts from 1."""
 
     correlation_id: str
     attempt: int
@@ -366,7 +366,7 @@ class CallRunning:
 
 @dataclass(frozen=True, slots=True)
 class CallProgressed:
-    """The tool says how far it is."""
+    """The tool reports its progress."""
 
     correlation_id: str
     progress: float
@@ -383,7 +383,7 @@ class CallAnswered:
 
 
 class WaitsFor(StrEnum):
-    """What a tool call waits for that should be there and is not."""
+    """What a blocked tool call waits for."""
 
     REDIS = "redis"
     WORKER = "worker"
@@ -391,7 +391,7 @@ class WaitsFor(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallHeld:
-    """The call goes no further without this; None: nothing is missing any more."""
+    """The call is blocked until this is available; None: it is not blocked any more."""
 
     correlation_id: str
     waits_for: WaitsFor | None

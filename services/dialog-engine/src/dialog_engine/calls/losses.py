@@ -105,7 +105,7 @@ def ended_unseen(request: ToolCallRequested, wanted: ToolOutcome) -> ToolOutcome
     if wanted.state is CallState.CANCELLED:
         message = "the user stopped it; whether it had begun is not known, and it is harmless to run it again"
         return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, message)
-    return _failed("Redis lost what it knew of this call, and nobody answered in time")
+    return _failed("Redis lost what it knew of this call, and no worker answered in time")
 
 
 def _unknown(message: str) -> ToolOutcome:

@@ -79,6 +79,9 @@ class RunningTurn:
             except TurnFencedError:
                 log.info("turn %s is owned by another engine", self.turn.turn_id)
                 self.fence()
+            except StorageUnavailableError as error:
+                self._outages.failed(error)
+                await self._fail(error)
             except Exception as error:
                 log.exception("turn %s failed", self.turn.turn_id)
                 await self._fail(error)

@@ -14,23 +14,23 @@ class Metrics:
 
         # Turns, by how they ended: stop, length, max_rounds, cancelled, error, …
         self.turns = Counter("dialog_turns", "Turns that ended.", ["reason"], registry=registry)
-        # Turns that went on after their engine: restart (its own), takeover (a dead engine's), lost (to another).
+        # Turns that changed their owner: restart (of this engine), takeover (from a dead engine), lost (to another engine).
         self.turns_moved = Counter("dialog_turns_moved", "Turns that changed their owner.", ["how"], registry=registry)
-        # Turns that run now.
-        self.turns_running = Gauge("dialog_turns_running", "Turns that run now.", registry=registry)
+        # Turns that are running.
+        self.turns_running = Gauge("dialog_turns_running", "Turns that are running.", registry=registry)
         # Messages that wait for the running turn of their session (`onBusy: queue`).
         self.messages_queued = Gauge(
             "dialog_messages_queued", "Messages that wait for their session.", registry=registry
         )
-        # Open event streams: connections of browsers and other clients that follow a turn, each for as long as it does.
+        # Open event streams: connections of clients that follow a turn.
         self.event_streams = Gauge("dialog_event_streams", "Open event streams.", registry=registry)
-        # Clients that read nothing for 20 seconds while more waited for them, and so were disconnected. They come back.
+        # Clients that were disconnected because they read nothing for 20 seconds while events waited. They reconnect.
         self.clients_dropped = Counter(
             "dialog_clients_dropped", "Clients that were disconnected because they did not read.", registry=registry
         )
         # Tool calls as the user saw them end; the sum over `status` is the number of calls.
         self.tool_calls = Counter("dialog_tool_calls", "Tool calls that ended.", ["tool", "status"], registry=registry)
-        # From the commit of a call to its answer: what the user waits for.
+        # From the commit of a call to its answer, as the user waits for it.
         self.tool_call_seconds = Histogram(
             "dialog_tool_call_seconds",
             "Time from the commit of a tool call to its answer.",
@@ -38,13 +38,13 @@ class Metrics:
             registry=registry,
             buckets=TOOL_CALL_BUCKETS,
         )
-        # Tool calls that wait for a person now: their turns are paused.
+        # Tool calls that wait for approval: their turns are paused.
         self.approvals_waiting = Gauge(
             "dialog_approvals_waiting", "Tool calls that wait for approval.", registry=registry
         )
-        # What became of those that had to wait: approved, edited, refused, expired.
+        # Decisions on those: approved, edited, refused, expired.
         self.approvals = Counter("dialog_approvals", "Decisions on tool calls.", ["decision"], registry=registry)
-        # Tools that the model's provider refused by name: left out until they change. /v1/tools says why.
+        # Tools that a provider refused by name. They are not offered until they change; /v1/tools has the reason.
         self.tools_refused = Counter(
             "dialog_tools_refused", "Tools that the provider of a model refuses.", ["tool", "model"], registry=registry
         )
@@ -66,23 +66,27 @@ class Metrics:
         self.outbox_oldest = Gauge(
             "dialog_outbox_oldest_seconds", "Age of the oldest unpublished outbox row.", registry=registry
         )
-        # Of these, calls that wait because enough of their subject stand in the stream: demand that its lag does not
-        # show. While there are any, the age of the oldest row says how long they wait, and nothing about Redis.
+        # Of these, calls that are held back by SUBJECT_WINDOW: demand that the lag of the stream does not show. While there
+        # are any, the age of the oldest row is their waiting time and says nothing about Redis.
         self.calls_held = Gauge("dialog_calls_held", "Tool calls held back by SUBJECT_WINDOW.", registry=registry)
         # 1 while Redis answers.
         self.redis_up = Gauge("dialog_redis_up", "Whether Redis answers.", registry=registry)
-        # The request stream, seen from the engine: a worker's own view vanishes with the worker.
+        # The request stream as the engine sees it: a worker's own metrics vanish with the worker.
         stream = ["stream", "group"]
         self.lag = Gauge("callstream_stream_lag", "Requests that no worker has taken.", stream, registry=registry)
-        self.pending = Gauge("callstream_stream_pending", "Requests in workers' hands.", stream, registry=registry)
+        self.pending = Gauge(
+            "callstream_stream_pending", "Requests that workers have taken and not finished.", stream, registry=registry
+        )
         self.oldest_pending = Gauge(
             "callstream_stream_oldest_pending_seconds",
             "Time since the lease of the oldest pending request was renewed.",
             stream,
             registry=registry,
         )
-        # Kept until an operator takes them away: `plugins-mcp dead list`. Their callers were answered.
-        self.dead_letters = Gauge("callstream_dead_letters", "Tool calls that nobody could handle.", registry=registry)
+        # Kept until an operator discards them (`plugins-mcp dead list`). Their callers were answered.
+        self.dead_letters = Gauge(
+            "callstream_dead_letters", "Tool calls that no worker could handle.", registry=registry
+        )
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""
