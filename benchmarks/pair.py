@@ -13,6 +13,7 @@ from deploy.local.ports import free_port
 from dialog_engine.calls.blocked_calls import BlockedCalls
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.catalog import CatalogReader
 from dialog_engine.chat.outbox import DEFAULT_ROUTES
 from dialog_engine.model import AssistantMessage, CallAnswered, ToolCall, Turn
@@ -22,7 +23,6 @@ from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
-from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.watch import RedisWatch
 from plugins_contract.announcements import LISTEN_SECONDS
 from plugins_contract.catalog import ToolEntry

@@ -12,6 +12,7 @@ from dialog_engine.calls import executor as executor_module
 from dialog_engine.calls import mailbox as mailbox_module
 from dialog_engine.calls.blocked_calls import SETTLED_SECONDS
 from dialog_engine.calls.executor import ASK_SECONDS, CANCEL_SECONDS, GRACE_SECONDS
+from dialog_engine.calls.subscriptions import Rejected
 from dialog_engine.model import (
     CallAnswered,
     CallHeld,
@@ -22,7 +23,6 @@ from dialog_engine.model import (
     Turn,
     WaitsFor,
 )
-from dialog_engine.streams.refusals import Rejected
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import replies

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
+from dialog_engine.calls.subscriptions import Rejected, Subscriptions
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED, OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.relay import publish_queue
 from dialog_engine.relay.relay import BATCH, Relay, check_routes
-from dialog_engine.streams.refusals import Rejected
-from dialog_engine.streams.subscriptions import Subscriptions
 from plugins_contract.connections import command_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys

@@ -13,13 +13,13 @@ import pytest
 from redis import Redis as SyncRedis
 
 from dialog_engine.chat import ownership
+from dialog_engine.control import ControlPublisher
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
 from dialog_engine.storage.turns import SqlTurns
-from dialog_engine.streams.control import ControlPublisher
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys

@@ -14,6 +14,7 @@ from dialog_engine.calls import executor as executor_module
 from dialog_engine.calls.blocked_calls import BlockedCalls
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.catalog import DisabledTools
 from dialog_engine.chat.events import TurnFrames
 from dialog_engine.chat.outbox import Outbox
@@ -29,7 +30,6 @@ from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
-from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ToolCalls
 from dialog_engine.tool_calls.results import ResultStore

@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from dialog_engine.calls.blocked_calls import BlockedCalls
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.catalog import CatalogReader, DisabledTools
 from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES
@@ -19,6 +20,7 @@ from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.service import ChatService, Memory
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
+from dialog_engine.control import ControlListener, ControlPublisher
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.http.app import State, create_app
 from dialog_engine.http.auth import Authenticator
@@ -40,8 +42,6 @@ from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
-from dialog_engine.streams.control import ControlListener, ControlPublisher
-from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.directory import ToolDirectory
 from dialog_engine.tool_calls.exposure import Exposure, ExposureMode

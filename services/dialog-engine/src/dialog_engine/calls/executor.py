@@ -11,8 +11,8 @@ import msgspec
 from dialog_engine.calls import losses
 from dialog_engine.calls.blocked_calls import BlockedCalls
 from dialog_engine.calls.mailbox import Mailbox
+from dialog_engine.calls.subscriptions import CallLost, CallMessage, Subscriptions, of_enqueued
 from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
-from dialog_engine.streams.subscriptions import CallLost, News, Subscriptions, of_enqueued
 from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import Clock
@@ -100,7 +100,7 @@ class CallExecutor(ToolCalls):
     async def run(self, requests: Sequence[ToolCallRequested], *, late: bool = False) -> AsyncGenerator[CallUpdate]:
         # Messages between the commit of the requests and this subscription are not lost: replies are looked up here or
         # by the sweep of the mailbox, and the relay retries refused requests.
-        inbox = asyncio.Queue[News]()
+        inbox = asyncio.Queue[CallMessage]()
         waiting = {request.correlation_id: _Waiting(request, self._ends_at(request)) for request in requests}
         with (
             self._blocked.subscribed(requests, inbox.put_nowait),
@@ -117,7 +117,7 @@ class CallExecutor(ToolCalls):
                     yield update
 
     async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
-        inbox = asyncio.Queue[News]()
+        inbox = asyncio.Queue[CallMessage]()
         outcomes: dict[str, ToolOutcome] = {}
         ids = [request.correlation_id for request in requests]
         with self._calls.subscribed(ids, inbox.put_nowait):
@@ -138,7 +138,7 @@ class CallExecutor(ToolCalls):
         left = (request.deadline - self._clock.now_ms()) / 1000
         return asyncio.get_running_loop().time() + left + GRACE_SECONDS
 
-    async def _next(self, inbox: asyncio.Queue[News], waiting: Mapping[str, _Waiting]) -> Sequence[CallUpdate]:
+    async def _next(self, inbox: asyncio.Queue[CallMessage], waiting: Mapping[str, _Waiting]) -> Sequence[CallUpdate]:
         """The next update, or the answers to all calls that are overdue."""
         now = asyncio.get_running_loop().time()
         overdue = [each.request for each in waiting.values() if each.ends_at <= now]
@@ -150,13 +150,13 @@ class CallExecutor(ToolCalls):
             ]
         try:
             async with asyncio.timeout_at(min(each.ends_at for each in waiting.values())):
-                news = await inbox.get()
+                message = await inbox.get()
         except TimeoutError:
             return ()
-        if not isinstance(news, CallLost):
-            return (news,)
-        lost = waiting.get(news.correlation_id)
-        update = await self._settle(lost.request, news.loss) if lost else None
+        if not isinstance(message, CallLost):
+            return (message,)
+        lost = waiting.get(message.correlation_id)
+        update = await self._settle(lost.request, message.loss) if lost else None
         return (update,) if update else ()
 
     async def _settle(self, request: ToolCallRequested, loss: Loss) -> CallUpdate | None:

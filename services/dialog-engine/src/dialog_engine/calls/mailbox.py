@@ -15,10 +15,10 @@ import msgspec
 from redis.asyncio import Redis
 
 from dialog_engine.calls.losses import LossDetector
+from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.chat.outbox import Outbox
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.outage_log import OutageLog
-from dialog_engine.streams.subscriptions import Subscriptions
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import AUDIT_BATCH, EngineLedger, decode_reply

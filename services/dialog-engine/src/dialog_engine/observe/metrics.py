@@ -14,7 +14,7 @@ class Metrics:
 
         # Turns, by how they ended: stop, length, max_rounds, cancelled, error, …
         self.turns = Counter("dialog_turns", "Turns that ended.", ["reason"], registry=registry)
-        # Turns that changed their owner: restart (of this engine), takeover (from a dead engine), lost (to another engine).
+        # Turns that changed their owner: restart (same engine), takeover (from a dead one), lost (to another one).
         self.turns_moved = Counter("dialog_turns_moved", "Turns that changed their owner.", ["how"], registry=registry)
         # Turns that are running.
         self.turns_running = Gauge("dialog_turns_running", "Turns that are running.", registry=registry)
@@ -66,8 +66,8 @@ class Metrics:
         self.outbox_oldest = Gauge(
             "dialog_outbox_oldest_seconds", "Age of the oldest unpublished outbox row.", registry=registry
         )
-        # Of these, calls that are held back by SUBJECT_WINDOW: demand that the lag of the stream does not show. While there
-        # are any, the age of the oldest row is their waiting time and says nothing about Redis.
+        # Of these, calls that are held back by SUBJECT_WINDOW: demand that the lag of the stream does not show.
+        # While there are any, the age of the oldest row is their waiting time and says nothing about Redis.
         self.calls_held = Gauge("dialog_calls_held", "Tool calls held back by SUBJECT_WINDOW.", registry=registry)
         # 1 while Redis answers.
         self.redis_up = Gauge("dialog_redis_up", "Whether Redis answers.", registry=registry)

@@ -14,12 +14,11 @@ from typing import Any
 from redis.asyncio import Redis
 
 from dialog_engine.calls.mailbox import Publisher
+from dialog_engine.calls.subscriptions import Refusal, Rejected, Subscriptions, reason_of
 from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.relay.publish_queue import LOOK_BACK_SECONDS, POLL_SECONDS, PublishQueue
-from dialog_engine.streams.refusals import Refusal, Rejected, reason_of
-from dialog_engine.streams.subscriptions import Subscriptions
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger

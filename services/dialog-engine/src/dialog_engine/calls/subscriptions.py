@@ -1,7 +1,4 @@
-"""Who in this engine waits for which tool call: what the relay and the mailbox hear of it goes there.
-
-It is delivered in the words of the pipeline.
-"""
+"""The tool calls that this engine waits for: messages of the relay and the mailbox are delivered to their waiters."""
 
 import asyncio
 import contextlib
@@ -9,33 +6,54 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 
 from dialog_engine.model import CallAnswered, CallProgressed, CallQueued, CallRunning, CallUpdate
-from dialog_engine.streams.refusals import Rejected
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger.replies import AlreadyFinished, AlreadyQueued, Conflict, Enqueued, Loss, Overloaded, Queued
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted, CallState, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
+class Rejected:
+    """The request cannot be published: it cannot be decoded, or Redis refuses the command. It was not run."""
+
+    reason: str
+
+
+Refusal = Overloaded | Conflict | Rejected
+"""Why a call is not published. Once the call was answered so, it never is."""
+
+
+def reason_of(refusal: Refusal) -> str:
+    """The reason, for operators who read the outbox."""
+    match refusal:
+        case Rejected(reason):
+            return reason
+        case Overloaded(backlog):
+            return f"{backlog} calls wait already"
+        case Conflict():
+            return "its correlation id names another request"
+
+
+@dataclass(frozen=True, slots=True)
 class CallLost:
-    """The audit found that Redis has lost something of this call; it says so again and again while it is so."""
+    """The audit found that Redis has lost something of this call; delivered with every audit while that holds."""
 
     correlation_id: str
     loss: Loss
 
 
-News = CallUpdate | CallLost
-Deliver = Callable[[News], None]
-"""Takes what is heard of a call. It must not wait."""
+CallMessage = CallUpdate | CallLost
+Deliver = Callable[[CallMessage], None]
+"""Takes the messages of a call. Must not block."""
 
 
 @dataclass(slots=True, eq=False)
 class _Subscription:
     deliver: Deliver
-    heard_at: float
+    last_message_at: float
 
 
 class Subscriptions:
-    """The calls that are waited for. Of two subscriptions to one call the later one counts."""
+    """The calls that are waited for. A later subscription to a call replaces the earlier one."""
 
     def __init__(self) -> None:
         self._calls: dict[str, _Subscription] = {}
@@ -48,7 +66,7 @@ class Subscriptions:
 
     @contextlib.contextmanager
     def subscribed(self, correlation_ids: Iterable[str], deliver: Deliver) -> Generator[None]:
-        """Deliver what is heard of these calls while the context is open, or until their terminal reply."""
+        """Deliver the messages of these calls while the context is open, or until their terminal reply."""
         now = asyncio.get_running_loop().time()
         ours = {correlation_id: _Subscription(deliver, now) for correlation_id in correlation_ids}
         self._calls.update(ours)
@@ -56,36 +74,36 @@ class Subscriptions:
             yield
         finally:
             for correlation_id, subscription in ours.items():
-                # A later subscription may have taken the place of this one.
+                # A later subscription may have replaced this one.
                 if self._calls.get(correlation_id) is subscription:
                     del self._calls[correlation_id]
 
     def enqueued(self, correlation_id: str, answer: Enqueued | Rejected) -> bool:
-        """What became of the request of a call. Returns whether the call is waited for."""
+        """Deliver the result of publishing a request. Returns whether the call is waited for."""
         subscription = self._calls.get(correlation_id)
         if subscription is not None:
             subscription.deliver(of_enqueued(correlation_id, answer))
         return subscription is not None
 
     def replied(self, correlation_id: str, reply: CallReply) -> None:
-        """A message of the response channel came; after the terminal one the call is not waited for any more."""
+        """Deliver a reply. After the terminal one the call is not waited for any more."""
         subscription = self._calls.get(correlation_id)
         if subscription is None:
             return
-        subscription.heard_at = asyncio.get_running_loop().time()
+        subscription.last_message_at = asyncio.get_running_loop().time()
         subscription.deliver(of_reply(correlation_id, reply))
         if isinstance(reply, CallFinished):
             self._calls.pop(correlation_id, None)
 
     def lost(self, correlation_id: str, loss: Loss) -> None:
-        """The audit found the call lost."""
+        """Deliver a loss that the audit found."""
         if subscription := self._calls.get(correlation_id):
             subscription.deliver(CallLost(correlation_id, loss))
 
     def quiet_for(self, seconds: float) -> list[str]:
-        """The calls that were not heard of for longer."""
+        """The calls without a message for longer than that."""
         since = asyncio.get_running_loop().time() - seconds
-        return [call for call, subscription in self._calls.items() if subscription.heard_at < since]
+        return [call for call, subscription in self._calls.items() if subscription.last_message_at < since]
 
     def all(self) -> list[str]:
         """The calls that are waited for."""
@@ -93,7 +111,7 @@ class Subscriptions:
 
 
 def of_reply(correlation_id: str, reply: CallReply) -> CallUpdate:
-    """A message of the response channel."""
+    """A reply as an update."""
     match reply:
         case CallStarted(attempt):
             return CallRunning(correlation_id, attempt)
@@ -104,7 +122,7 @@ def of_reply(correlation_id: str, reply: CallReply) -> CallUpdate:
 
 
 def of_enqueued(correlation_id: str, answer: Enqueued | Rejected) -> CallUpdate:
-    """What ENQUEUE answered, or why it could not even be asked."""
+    """The answer of ENQUEUE, or why it could not be asked, as an update."""
     match answer:
         case Queued(backlog=backlog):
             return CallQueued(correlation_id, backlog)
