@@ -682,6 +682,19 @@ async def test_a_turn_that_another_engine_owns_is_dropped_and_shows_nothing_more
     assert [type(event).__name__ for event in events] == ["TurnStarted", "TextDelta"]
 
 
+async def test_a_stop_during_an_adoption_waits_for_the_end_at_the_new_owner() -> None:
+    async with FakeEngine(ScriptedModel([TextDelta("a"), asyncio.Event()])) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_text("a"))
+        stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))
+        await asyncio.sleep(0)
+        await engine.turns.drop(turn)
+        [left] = await engine.store.adopt_own()
+        engine.turns.run(left.turn, stopped=left.stopped)
+        assert await stopping
+        assert done_of(await engine.seen(turn)).reason is DoneReason.CANCELLED
+
+
 async def test_a_turn_that_was_stopped_between_two_lives_shows_what_was_committed_before_it_ends() -> None:
     async with FakeEngine(ScriptedModel([TextDelta("a"), asyncio.Event()])) as engine:
         turn = await engine.turns.start("ada", None, "?")
