@@ -31,7 +31,7 @@ class Form:
 
 
 FORMS = {
-    # Without the grace one step forward takes calls four times in five: a renewal may come before the look at the group.
+    # Without the grace one step forward takes calls in four runs of five: a renewal may come before the look.
     Size.SHORT: Form(
         (STEP_SECONDS, 0, -STEP_SECONDS, 0, STEP_SECONDS),
         3.0,
