@@ -44,7 +44,7 @@ async def test_the_next_turn_of_the_session_remembers_what_was_said() -> None:
     assert isinstance(model.requests[1].messages[-1], UserMessage)
 
 
-async def test_a_turn_belongs_to_the_engine_and_ends_though_nobody_looks() -> None:
+async def test_a_turn_runs_to_its_end_without_a_client() -> None:
     async with FakeEngine(ScriptedModel(says("There you are."))) as engine:
         turn = await engine.turns.start("ada", None, "Hello?")
         assert len(engine.turns) == 1

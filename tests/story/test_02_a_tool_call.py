@@ -27,7 +27,7 @@ async def clock(execution: Execution) -> ToolOutcome:
     return succeeded(f"It is noon in {execution.arguments['place']}.")
 
 
-async def test_a_call_is_pending_then_queued_then_running_then_has_succeeded() -> None:
+async def test_a_call_goes_from_pending_to_queued_to_running_to_succeeded() -> None:
     model = ScriptedModel(asks(("time__now", '{"place": "Rome"}'), text="Let me see."), says("Noon."))
     async with FakeEngine(model, tools=SHELF, worker=FakeWorker({"time__now": clock})) as engine:
         events = await engine.turn("What time is it in Rome?")
@@ -51,7 +51,7 @@ async def test_the_message_with_the_call_is_stored_before_the_call_begins() -> N
     assert answer == AssistantMessage("Noon.")
 
 
-async def test_the_model_goes_on_with_the_result_right_behind_its_own_call() -> None:
+async def test_the_model_gets_the_result_directly_behind_its_call() -> None:
     model = ScriptedModel(asks(("time__now", '{"place": "Rome"}')), says("Noon."))
     async with FakeEngine(model, tools=SHELF, worker=FakeWorker({"time__now": clock})) as engine:
         await engine.turn("What time is it in Rome?")
@@ -61,7 +61,7 @@ async def test_the_model_goes_on_with_the_result_right_behind_its_own_call() -> 
     assert result == ToolMessage("call_1", "time__now", "It is noon in Rome.")
 
 
-async def test_a_call_has_a_correlation_id_of_our_own_beside_the_one_of_the_provider() -> None:
+async def test_a_call_has_a_correlation_id_beside_the_id_of_the_provider() -> None:
     model = ScriptedModel(asks(("time__now", '{"place": "Rome"}')), says("Noon."))
     worker = FakeWorker({"time__now": clock})
     async with FakeEngine(model, tools=SHELF, worker=worker) as engine:

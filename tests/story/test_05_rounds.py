@@ -30,7 +30,7 @@ async def test_after_the_last_round_the_model_answers_without_calls() -> None:
     assert done_of(events).reason is DoneReason.MAX_ROUNDS
 
 
-async def test_a_model_that_asks_for_tools_even_then_is_not_obeyed_and_the_user_is_told() -> None:
+async def test_calls_in_the_last_answer_are_not_run_and_the_user_reads_why() -> None:
     model = ScriptedModel(AGAIN, AGAIN, AGAIN)
     async with FakeEngine(model, tools=SHELF, max_rounds=1) as engine:
         events = await engine.turn("Search!")
@@ -41,7 +41,7 @@ async def test_a_model_that_asks_for_tools_even_then_is_not_obeyed_and_the_user_
     assert done_of(events).reason is DoneReason.MAX_ROUNDS
 
 
-async def test_a_call_that_does_not_fit_into_a_reply_is_tried_once_more_and_that_is_that() -> None:
+async def test_a_call_that_is_cut_off_by_the_length_limit_is_made_once_more() -> None:
     cut = ToolCallEvent("call_1", "web__search", '{"for": "a very', problem="your reply reached its length limit")
     model = ScriptedModel([cut, StreamEnd(FinishReason.LENGTH)], [cut, StreamEnd(FinishReason.LENGTH)])
     async with FakeEngine(model, tools=SHELF) as engine:

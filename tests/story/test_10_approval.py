@@ -3,7 +3,7 @@
 import pytest
 
 from dialog_engine.model import ApprovalStatus, ApprovalStep, ToolStatus, TurnEvent
-from dialog_engine.tool_calls.questions import Approve, Refuse
+from dialog_engine.tool_calls.approvals.rules import Approve, Refuse
 from plugins_contract.catalog import ApprovalPolicy
 from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, says, steps_of, tool
 from tests.support.waiting import wait_until
@@ -39,7 +39,7 @@ async def test_the_call_waits_until_it_is_approved() -> None:
         assert engine.worker.executed == [step.call.correlation_id]
 
 
-async def test_a_person_may_refuse_and_the_model_is_told_why() -> None:
+async def test_a_person_may_refuse_and_the_model_reads_the_reason() -> None:
     model = ScriptedModel(ASKS, says("Then not."))
     async with FakeEngine(model, tools=SHELF) as engine:
         turn = await engine.turns.start("ada", None, "Delete it.")

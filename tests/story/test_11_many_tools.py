@@ -3,7 +3,7 @@
 import pytest
 
 from dialog_engine.model import AssistantMessage, ToolMessage
-from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
+from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from tests.support.fakes import (
     FakeCatalog,
     FakeEngine,
@@ -24,7 +24,7 @@ SHELF = FakeCatalog(
 )
 
 
-async def test_a_gateway_is_one_tool_for_all_and_its_calls_are_those_of_the_tool_that_is_meant() -> None:
+async def test_a_gateway_is_one_tool_whose_calls_are_resolved_to_the_real_tools() -> None:
     call = '{"resource": "shop", "operation": "prices", "params": {"of": "tea"}}'
     model = ScriptedModel(asks(("mcp_query", call)), says("Tea is 3 euros."))
     worker = FakeWorker({"shop__prices": gives(succeeded("3 euros"))})
@@ -41,7 +41,7 @@ async def test_a_gateway_is_one_tool_for_all_and_its_calls_are_those_of_the_tool
     assert result == ToolMessage("call_1", "mcp_query", "3 euros")
 
 
-async def test_a_search_offers_what_it_finds_from_the_next_request_on() -> None:
+async def test_tools_that_a_search_finds_are_offered_from_the_next_request_on() -> None:
     model = ScriptedModel(
         asks(("tool_search", '{"query": "when is it open"}')), asks(("shop__opening_hours", "")), says("Now.")
     )

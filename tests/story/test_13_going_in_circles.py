@@ -24,7 +24,7 @@ SHELF = FakeCatalog(tool("job__status"))
 AGAIN = asks(("job__status", '{"job": 7}'))
 
 
-async def test_the_model_is_told_then_refused_and_at_last_asked_for_an_answer() -> None:
+async def test_repeated_calls_get_a_note_then_an_error_and_then_the_model_must_answer() -> None:
     model = ScriptedModel(AGAIN, AGAIN, AGAIN, AGAIN, AGAIN, says("Job 7 does not move."))
     async with FakeEngine(model, tools=SHELF, max_rounds=20) as engine:
         events = await engine.turn("Tell me when job 7 is done.")
@@ -36,7 +36,7 @@ async def test_the_model_is_told_then_refused_and_at_last_asked_for_an_answer() 
     assert done_of(events).reason is DoneReason.REPEATED_CALLS
 
 
-async def test_a_restart_does_not_make_it_forget() -> None:
+async def test_repetitions_are_counted_across_a_restart() -> None:
     cut = [TextDelta("Once"), asyncio.Event()]
     model = ScriptedModel(AGAIN, AGAIN, AGAIN, cut, AGAIN, says("No."))
     async with FakeEngine(model, tools=SHELF, max_rounds=20) as engine:

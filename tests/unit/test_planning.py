@@ -56,7 +56,7 @@ def test_no_text_at_all_means_no_arguments(text: str) -> None:
     assert read_arguments(text) == {}
 
 
-def test_a_tool_that_is_not_there_is_said_not_to_be_before_its_arguments_are_read() -> None:
+def test_an_unknown_tool_is_reported_before_its_arguments_are_parsed() -> None:
     match planned("{broken", name="a__c"):
         case Unrunnable(outcome=outcome):
             assert outcome.error is not None
@@ -68,7 +68,7 @@ def test_a_tool_that_is_not_there_is_said_not_to_be_before_its_arguments_are_rea
 @pytest.mark.parametrize(
     "text", ['{"a": 1', "{'a': 1}", "a = 1", '{"a": NaN}', '{"a": 1} {"b": 2}', '{"a": "\\ud800"}']
 )
-def test_text_that_is_not_json_is_said_not_to_be(text: str) -> None:
+def test_text_that_is_not_json_is_reported(text: str) -> None:
     assert "not valid JSON" in complaint(text)
 
 
@@ -83,7 +83,7 @@ def test_text_that_is_not_json_is_said_not_to_be(text: str) -> None:
         ("null", "null"),
     ],
 )
-def test_json_that_is_no_object_is_named(text: str, kind: str) -> None:
+def test_json_that_is_not_an_object_is_reported(text: str, kind: str) -> None:
     assert complaint(text) == f"the arguments must be one JSON object, not {kind}."
 
 
@@ -113,7 +113,7 @@ def test_json_that_is_no_object_is_named(text: str, kind: str) -> None:
         ),
     ],
 )
-def test_a_misfit_is_named_by_its_field(arguments: dict[str, Any], field: str) -> None:
+def test_a_validation_message_names_the_field(arguments: dict[str, Any], field: str) -> None:
     assert complaint(json.dumps(arguments), ADDRESS) == field
 
 
@@ -131,7 +131,7 @@ def test_a_misfit_is_named_by_its_field(arguments: dict[str, Any], field: str) -
         ({"minimum": 3}, 1, "x: 1 is less than the minimum of 3"),
     ],
 )
-def test_what_was_expected_is_said_whatever_was_written(schema: dict[str, Any], value: object, words: str) -> None:
+def test_a_validation_message_says_what_was_expected(schema: dict[str, Any], value: object, words: str) -> None:
     assert complaint(json.dumps({"x": value}), {"properties": {"x": schema}}) == words
 
 
@@ -163,7 +163,7 @@ def test_a_remote_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) ->
         {"$ref": "#"},
     ],
 )
-def test_a_broken_schema_lets_nothing_pass_and_hurts_nobody_else(schema: dict[str, Any]) -> None:
+def test_a_broken_schema_accepts_nothing_and_affects_no_other_tool(schema: dict[str, Any]) -> None:
     assert "the input schema of a__b is broken" in complaint('{"x": "1"}', schema)
 
 
@@ -186,11 +186,11 @@ def test_arguments_as_deep_as_is_allowed_are_taken_and_deeper_ones_are_not() -> 
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, nested(30_000), '{"x":' + "[" * 900 + "]" * 900 + "}"])
-def test_arguments_of_absurd_depth_are_a_complaint_like_any_other(text: str) -> None:
+def test_arguments_of_extreme_depth_get_a_short_message(text: str) -> None:
     assert len(complaint(text)) < 200
 
 
-def test_a_complaint_is_short_whatever_the_model_wrote() -> None:
+def test_validation_messages_are_bounded() -> None:
     long = "k" * 100_000
 
     assert len(complaint(json.dumps({"name": "Ada", long: 1}), ADDRESS)) < 1_100
@@ -207,7 +207,7 @@ def test_numbers_keep_all_their_digits() -> None:
 
 
 @given(st.text())
-def test_any_text_is_an_object_or_a_complaint(text: str) -> None:
+def test_any_text_gives_an_object_or_a_message(text: str) -> None:
     assert read_arguments(text) != ""
 
 

@@ -32,8 +32,7 @@ from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.turn_logs import RedisTurnLogs
 from dialog_engine.streams.watch import RedisWatch
-from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ToolCalls
-from dialog_engine.tool_calls.results import ResultStore
+from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ResultStore, ToolCalls
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client
 from plugins_contract.keys import Keys

@@ -18,7 +18,7 @@ from dialog_engine.errors import (
     TurnRunningError,
 )
 from dialog_engine.model import Choice, Done, DoneReason, Turn, TurnEvent, TurnFailed, UserMessage
-from dialog_engine.tool_calls.commits import to_its_end
+from dialog_engine.tool_calls.shielding import run_shielded
 from plugins_contract.ids import new_id
 
 log = logging.getLogger(__name__)
@@ -111,11 +111,11 @@ class RunningTurns:
         """
         turn = Turn(new_id(), session_id or new_id(), subject, traceparent=traceparent, choice=choice)
         if session_id is None:
-            await to_its_end(self._begin_session(turn, text))
+            await run_shielded(self._begin_session(turn, text))
         elif queue:
             await self._begin_in_line(turn, text)
         else:
-            await to_its_end(self._begin(turn, text))
+            await run_shielded(self._begin(turn, text))
         return turn
 
     async def _begin(self, turn: Turn, text: str, *, queue: bool = False) -> None:
@@ -148,7 +148,7 @@ class RunningTurns:
             try:
                 while True:
                     try:
-                        return await to_its_end(self._begin(turn, text, queue=True))
+                        return await run_shielded(self._begin(turn, text, queue=True))
                     except TurnRunningError as error:
                         left = gives_up_at - loop.time()
                         if left <= 0:
@@ -157,7 +157,7 @@ class RunningTurns:
             except BaseException:
                 if not self.knows(turn.turn_id):
                     with suppress(StorageUnavailableError):  # it is removed with the next renewal of the lease
-                        await to_its_end(self._store.leave(turn))
+                        await run_shielded(self._store.leave(turn))
                 self.queue.wake(turn.session_id)
                 raise
 
@@ -208,7 +208,7 @@ class RunningTurns:
     async def close(self, grace_seconds: float) -> list[Turn]:
         """Let turns end for a while, then leave the rest: they stay unfinished, and the next life goes on with them.
 
-        A turn that is just ending is not cut: see `to_its_end`. One that begins meanwhile, such as that of a message
+        A turn that is just ending is not cut: see `run_shielded`. One that begins meanwhile, such as that of a message
         that waited for another, is treated likewise. Returns the rest.
         """
         loop = asyncio.get_running_loop()
@@ -257,7 +257,7 @@ class RunningTurns:
             try:
                 await self._tell(running, self._service.opening(running.turn))
                 ending = await self._ending(running)
-                await to_its_end(self._end(running, ending))
+                await run_shielded(self._end(running, ending))
             except TurnFencedError:
                 log.info("turn %s is run by another engine", running.turn.turn_id)
                 self._fenced(running)
@@ -310,7 +310,7 @@ class RunningTurns:
         failure = TurnFailed(error.code, str(error)) if known else TurnFailed(EngineError.code, _MISTAKE)
         if not isinstance(error, StorageUnavailableError):
             try:
-                await to_its_end(self._end(running, _Ending(DoneReason.ERROR, failure)))
+                await run_shielded(self._end(running, _Ending(DoneReason.ERROR, failure)))
                 return
             except TurnFencedError:
                 self._fenced(running)

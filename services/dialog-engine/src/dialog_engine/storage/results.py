@@ -6,8 +6,8 @@ import msgspec
 
 from dialog_engine.model import Turn
 from dialog_engine.storage.database import Database, Row, Transaction
-from dialog_engine.tool_calls.results import KeptResult, ResultStore
-from dialog_engine.tool_calls.texts import WholeResult, whole_of
+from dialog_engine.tool_calls.ports import KeptResult, ResultStore
+from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
 from plugins_contract.outcomes import ToolOutcome
 
 _FROM = (
