@@ -965,7 +965,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     "a call that repeats itself with the same result is noticed": (
         "unit/test_repeats.py::test_a_call_is_refused_after_it_had_the_same_result_three_times",
         "unit/test_repeats.py::test_a_model_that_repeats_refused_calls_has_to_answer",
-        "story/test_13_going_in_circles.py::test_repetitions_are_counted_across_a_restart",
+        "story/test_13_repeated_calls.py::test_repetitions_are_counted_across_a_restart",
     ),
     "one bad tool schema never fails a request": (
         "unit/test_mcp_listing.py::test_a_tool_that_would_spoil_a_request_is_quarantined",

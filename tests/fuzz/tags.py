@@ -134,7 +134,7 @@ def _what_was_built_comes_out(dialect: Dialect, random: Random) -> None:
     """No call is lost, doubled or changed, and the text before the calls is exactly what it was."""
     case = built(dialect.name, random)
     places = [random.randint(0, len(case.reply)) for _ in range(5)]
-    events = read(dialect, cut(case.reply, *places), repeats=case.repeats)
+    events = read(dialect, cut(case.reply, *places), may_quote_results=case.repeats)
     assert text_of(events) == case.text, case.reply
     calls = calls_of(events)
     if case.invented:

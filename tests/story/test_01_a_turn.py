@@ -1,7 +1,7 @@
-"""A turn: the user says something, the answer streams by, and the turn is done.
+"""A turn: the user sends a message, the answer is streamed, and the turn ends.
 
-These files are the tutorial. Read them in order: each has one idea. `FakeEngine` is an engine whose surroundings (the
-model, the storage, the workers) are fakes in this process; everything in between is the real thing.
+These files are the tutorial. Read them in order: each shows one concept. `FakeEngine` is an engine with fakes for the
+model, the storage and the workers in this process; everything between them is the real code.
 """
 
 import pytest

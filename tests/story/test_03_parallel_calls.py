@@ -1,4 +1,4 @@
-"""Several calls in one reply run at the same time; the model reads their results in the order in which it asked."""
+"""Several calls in one reply run at the same time. The model reads their results in the order of the calls."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A tool that fails is news for the model, not the end of the turn."""
+"""A tool that fails gives the model a result like any other. It does not end the turn."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Stop: the user ends a turn. What was said is kept, and each call says what really became of it."""
+"""Stop: the user ends a turn. The text so far is kept, and each call gets the outcome that it really has."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A restart: the engine goes away in the middle of a turn, and its next life goes on where it was."""
+"""A restart: the engine stops in the middle of a turn, and resumes it when it starts again."""
 
 import asyncio
 
@@ -64,7 +64,7 @@ async def test_finished_calls_are_not_repeated_and_running_ones_are_awaited() ->
         events = await engine.seen(turn)
 
     assert len(worker.executed) == 2
-    # What was committed is told again with the reset, so that nobody depends on having heard it from the life before.
+    # The reset contains everything that is committed, so that no client depends on events from before the restart.
     [told] = [event.told for event in events if isinstance(event, Reset)]
     assert [type(event) for event in told] == [MessageFinished, ToolStep, ToolStep]
     assert steps_of(told) == [ToolStatus.SUCCEEDED, ToolStatus.PENDING]

@@ -1,4 +1,4 @@
-"""ENABLE_MCP=false: nothing is offered, and a model that asks for a tool all the same is told that there are none."""
+"""ENABLE_MCP=false: no tools are offered, and a call that the model makes all the same is answered with an error."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The ledger: the life of one call in Redis, on a real server. Engine and worker share nothing else."""
+"""The ledger: the states of one call in Redis, on a real server. Engine and worker share nothing else."""
 
 import pytest
 from redis.asyncio import Redis

@@ -1,4 +1,4 @@
-"""Many tools: too many to show a model in full. There are two other ways, and users see no difference."""
+"""Many tools: when there are too many to offer all, a gateway or a search is offered. Users see no difference."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from tests.support.fakes import (
 
 pytestmark = pytest.mark.anyio
 
-SHELF = FakeCatalog(
+CATALOG = FakeCatalog(
     *(tool(f"shop__{what}", description=f"About {what}.") for what in ("prices", "orders", "opening_hours"))
 )
 
@@ -29,7 +29,7 @@ async def test_a_gateway_is_one_tool_whose_calls_are_resolved_to_the_real_tools(
     model = ScriptedModel(asks(("mcp_query", call)), says("Tea is 3 euros."))
     worker = FakeWorker({"shop__prices": gives(succeeded("3 euros"))})
     exposure = Exposure(ExposureMode.GATEWAY)
-    async with FakeEngine(model, tools=SHELF, worker=worker, exposure=exposure) as engine:
+    async with FakeEngine(model, tools=CATALOG, worker=worker, exposure=exposure) as engine:
         events = await engine.turn("What is tea?")
 
     [gateway] = model.requests[0].tools
@@ -45,7 +45,7 @@ async def test_tools_that_a_search_finds_are_offered_from_the_next_request_on() 
     model = ScriptedModel(
         asks(("tool_search", '{"query": "when is it open"}')), asks(("shop__opening_hours", "")), says("Now.")
     )
-    async with FakeEngine(model, tools=SHELF, exposure=Exposure(ExposureMode.SEARCH)) as engine:
+    async with FakeEngine(model, tools=CATALOG, exposure=Exposure(ExposureMode.SEARCH)) as engine:
         events = await engine.turn("Are you open?")
 
     offered = [[entry.name for entry in request.tools] for request in model.requests]

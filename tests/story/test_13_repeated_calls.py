@@ -1,4 +1,4 @@
-"""Going in circles: a call that brings the same again and again is not run for ever, whatever happens meanwhile."""
+"""Repeated calls: a call that keeps giving the same result is not run any more, also after a restart."""
 
 import asyncio
 
@@ -20,13 +20,13 @@ from tests.support.fakes import (
 
 pytestmark = pytest.mark.anyio
 
-SHELF = FakeCatalog(tool("job__status"))
+CATALOG = FakeCatalog(tool("job__status"))
 AGAIN = asks(("job__status", '{"job": 7}'))
 
 
 async def test_repeated_calls_get_a_note_then_an_error_and_then_the_model_must_answer() -> None:
     model = ScriptedModel(AGAIN, AGAIN, AGAIN, AGAIN, AGAIN, says("Job 7 does not move."))
-    async with FakeEngine(model, tools=SHELF, max_rounds=20) as engine:
+    async with FakeEngine(model, tools=CATALOG, max_rounds=20) as engine:
         events = await engine.turn("Tell me when job 7 is done.")
         assert len(engine.worker.executed) == 3
 
@@ -39,7 +39,7 @@ async def test_repeated_calls_get_a_note_then_an_error_and_then_the_model_must_a
 async def test_repetitions_are_counted_across_a_restart() -> None:
     cut = [TextDelta("Once"), asyncio.Event()]
     model = ScriptedModel(AGAIN, AGAIN, AGAIN, cut, AGAIN, says("No."))
-    async with FakeEngine(model, tools=SHELF, max_rounds=20) as engine:
+    async with FakeEngine(model, tools=CATALOG, max_rounds=20) as engine:
         turn = await engine.turns.start("ada", None, "Tell me when job 7 is done.")
         await engine.until(turn, is_text("Once"))
         await engine.restart()
@@ -48,6 +48,6 @@ async def test_repetitions_are_counted_across_a_restart() -> None:
 
     refused = [event for event in events if isinstance(event, ToolStep) and event.status is ToolStatus.REFUSED]
     assert [step.details["error"]["code"] for step in refused] == ["REPEATED"]
-    told = [message.content for message in model.requests[3].messages if isinstance(message, ToolMessage)]
-    assert told == [message.content for message in model.requests[4].messages if isinstance(message, ToolMessage)]
-    assert "nothing new came of it" in told[2]
+    results = [message.content for message in model.requests[3].messages if isinstance(message, ToolMessage)]
+    assert results == [message.content for message in model.requests[4].messages if isinstance(message, ToolMessage)]
+    assert "nothing new came of it" in results[2]
