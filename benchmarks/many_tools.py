@@ -2,8 +2,9 @@
 
     python -m benchmarks.many_tools [--tools 500]
 
-The engine does this work in a thread. Beside it is the same work on the event loop, in the same run. The times are of
-the wall clock, because a thread blocks the loop while it holds the interpreter lock: run it on an idle machine.
+The engine does this work in a thread. Beside it is the same work on the event loop, in the same run. The times are
+processor time of all threads, because a thread blocks the loop while it holds the interpreter lock. So it does not
+matter what else the machine does.
 """
 
 import argparse
@@ -66,15 +67,15 @@ def _tool(number: int, random: Random) -> ToolEntry:
 
 
 async def longest_hold(work: Callable[[], Awaitable[object]]) -> float:
-    """The longest time, in milliseconds, between two steps of another task while `work` runs."""
+    """The longest processor time, in milliseconds, between two steps of another task while `work` runs."""
     longest = 0.0
 
     async def watch() -> None:
         nonlocal longest
         while True:
-            before = time.perf_counter()
+            before = time.process_time()
             await asyncio.sleep(0)
-            longest = max(longest, time.perf_counter() - before)
+            longest = max(longest, time.process_time() - before)
 
     watching = asyncio.create_task(watch())
     await asyncio.sleep(0)
