@@ -1,4 +1,4 @@
-"""Approvals with real storage, Redis and HTTP: paused durably, decided once, from any engine."""
+"""Approvals with real storage, Redis and HTTP: they survive restarts, and any engine accepts one decision."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Models without function calling before many tools: each dialect, behind a gateway and with a search."""
+"""Models without function calling with many tools: each dialect, with a gateway and with a search."""
 
 import json
 from pathlib import Path

@@ -41,7 +41,7 @@ class Servers(McpServers):
         await self.connected.wait()
 
 
-async def test_a_tool_of_another_worker_is_known_from_its_catalog(redis: Redis) -> None:
+async def test_a_tool_of_another_worker_is_known_by_what_that_one_has_published(redis: Redis) -> None:
     tools = CatalogTools(Servers(), redis, KEYS)
     content: Any = msgspec.json.encode(catalog("other"))
     await redis.execute_command("SADD", KEYS.catalog, "other", "gone")
@@ -53,7 +53,7 @@ async def test_a_tool_of_another_worker_is_known_from_its_catalog(redis: Redis) 
     assert (found and found.server, found and found.tool) == ("other", "add")
 
 
-async def test_an_unknown_tool_is_awaited_while_servers_are_connecting(redis: Redis) -> None:
+async def test_a_name_that_nobody_knows_is_waited_for_while_servers_are_being_connected(redis: Redis) -> None:
     servers = Servers()
     finding = asyncio.create_task(CatalogTools(servers, redis, KEYS).find("demo__add"))
     await servers.asked.wait()
@@ -66,7 +66,9 @@ async def test_an_unknown_tool_is_awaited_while_servers_are_connecting(redis: Re
     assert found.tool == "add"
 
 
-async def test_waiting_for_an_unknown_tool_is_bounded(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_that_nobody_has_is_not_waited_for_without_end(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("plugins_mcp.tools.CONNECT_SECONDS", 0.05)
 
     assert await CatalogTools(Servers(), redis, KEYS).find("demo__add") is None

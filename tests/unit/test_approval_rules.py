@@ -1,4 +1,4 @@
-"""The rules of approvals, as tables: which calls wait, and what becomes of what a person says."""
+"""The rules of approvals as tables: which calls need one, and what follows from each decision."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A turn that waits for a person, among fakes: what runs meanwhile, what each decision does, and who comes too late."""
+"""A turn with a call that waits for approval, on fakes: what runs meanwhile, and what each decision does."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""How a catalog is offered: which mode is in force, what a search finds, and what stays on offer. Pure."""
+"""How a catalog is offered: the mode, what a search finds, and which found tools stay offered."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Whole turns of a model that is not offered its tools one by one: what is run, stored, shown and sent back."""
+"""Whole turns with a gateway or a search: what is run, stored, shown and sent back."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""The gateway: what a model is told of it, and what its calls stand for. Pure."""
+"""The gateway: its description, and how its calls are resolved to tools. Pure."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ NUMBERS = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type
 ADD = tool("sums__add", NUMBERS, description="Adds two numbers. Exactly.")
 MEAN = tool("sums__mean", {"type": "object", "properties": {"of": {"type": "array"}}}, description="The mean.")
 SEND = tool("post__send", {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]})
-CATALOGUE = (ADD, MEAN, SEND)
+CATALOG = (ADD, MEAN, SEND)
 
 
 def many(servers: int, tools: int) -> tuple[ToolEntry, ...]:
@@ -37,7 +37,7 @@ def entry(catalog: tuple[ToolEntry, ...], budget_tokens: int) -> ToolEntry:
 
 def planned(arguments: object) -> Runnable | Unrunnable:
     text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-    return plan(ToolCall("call_1", "id", NAME, text), FakeCatalog(*CATALOGUE))
+    return plan(ToolCall("call_1", "id", NAME, text), FakeCatalog(*CATALOG))
 
 
 def error_of(done: Runnable | Unrunnable | Resolved | ToolOutcome) -> tuple[ErrorCode, str]:
@@ -48,7 +48,7 @@ def error_of(done: Runnable | Unrunnable | Resolved | ToolOutcome) -> tuple[Erro
     return outcome.error.code, outcome.error.message
 
 
-def told(done: Runnable | Unrunnable) -> str:
+def answer_text(done: Runnable | Unrunnable) -> str:
     assert isinstance(done, Unrunnable)
     [block] = done.outcome.content
     assert isinstance(block, TextBlock)
@@ -59,7 +59,7 @@ def told(done: Runnable | Unrunnable) -> str:
 
 
 def test_every_operation_has_one_line_while_that_fits_the_budget() -> None:
-    offered = entry(CATALOGUE, 1_000)
+    offered = entry(CATALOG, 1_000)
 
     assert offered.description.endswith(
         "Resources and their operations:\n"
@@ -242,16 +242,16 @@ def test_an_invalid_call_of_a_tool_names_the_tool() -> None:
 def test_help_lists_the_operations_of_a_server() -> None:
     done = planned({"resource": "sums", "operation": "help"})
 
-    assert told(done) == "sums:\n  add(a: number, b: number) - Adds two numbers.\n  mean(of?: array) - The mean."
+    assert answer_text(done) == "sums:\n  add(a: number, b: number) - Adds two numbers.\n  mean(of?: array) - The mean."
     assert done.tool is not None
     assert done.tool.server == "callstream"
 
 
 def test_help_describes_one_operation_in_full() -> None:
-    said = told(planned({"resource": "sums", "operation": "help", "params": {"operation": "add"}}))
+    text = answer_text(planned({"resource": "sums", "operation": "help", "params": {"operation": "add"}}))
 
-    assert said.startswith("add(a: number, b: number)\nAdds two numbers. Exactly.\nparams as JSON schema: {")
-    assert '"required":["a","b"]' in said
+    assert text.startswith("add(a: number, b: number)\nAdds two numbers. Exactly.\nparams as JSON schema: {")
+    assert '"required":["a","b"]' in text
 
 
 @pytest.mark.parametrize("tools", [20, 100, 500, 5_000])

@@ -1,4 +1,4 @@
-"""Tools that the engine answers itself: offered, checked, shown and stored like any other, without a worker."""
+"""Tools that the engine answers itself are offered, validated, shown and stored like any other."""
 
 import asyncio
 from typing import Any

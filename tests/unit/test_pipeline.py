@@ -1,4 +1,4 @@
-"""The pipeline: seven steps without a state of their own, and `enhance`, which makes a chat client of them."""
+"""The pipeline: seven stateless steps, and `enhance`, which wraps a chat client in them."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Planning: what is decided about a tool call before anything travels. Pure."""
+"""Planning: what is decided about a tool call before anything is sent. Pure."""
 
 import json
 import socket
@@ -32,7 +32,7 @@ def planned(arguments: str, schema: dict[str, Any] | None = None, name: str = "a
     return plan(ToolCall("call_1", "id", name, arguments), FakeCatalog(tool("a__b", schema)))
 
 
-def complaint(arguments: str, schema: dict[str, Any] | None = None) -> str:
+def message(arguments: str, schema: dict[str, Any] | None = None) -> str:
     match planned(arguments, schema):
         case Unrunnable(outcome=outcome) if outcome.error:
             assert outcome.state is CallState.FAILED
@@ -69,7 +69,7 @@ def test_an_unknown_tool_is_reported_before_its_arguments_are_parsed() -> None:
     "text", ['{"a": 1', "{'a': 1}", "a = 1", '{"a": NaN}', '{"a": 1} {"b": 2}', '{"a": "\\ud800"}']
 )
 def test_text_that_is_not_json_is_reported(text: str) -> None:
-    assert "not valid JSON" in complaint(text)
+    assert "not valid JSON" in message(text)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_text_that_is_not_json_is_reported(text: str) -> None:
     ],
 )
 def test_json_that_is_not_an_object_is_reported(text: str, kind: str) -> None:
-    assert complaint(text) == f"the arguments must be one JSON object, not {kind}."
+    assert message(text) == f"the arguments must be one JSON object, not {kind}."
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_json_that_is_not_an_object_is_reported(text: str, kind: str) -> None:
     ],
 )
 def test_a_validation_message_names_the_field(arguments: dict[str, Any], field: str) -> None:
-    assert complaint(json.dumps(arguments), ADDRESS) == field
+    assert message(json.dumps(arguments), ADDRESS) == field
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,14 @@ def test_a_validation_message_names_the_field(arguments: dict[str, Any], field: 
     ],
 )
 def test_a_validation_message_says_what_was_expected(schema: dict[str, Any], value: object, words: str) -> None:
-    assert complaint(json.dumps({"x": value}), {"properties": {"x": schema}}) == words
+    assert message(json.dumps({"x": value}), {"properties": {"x": schema}}) == words
 
 
 def test_a_reference_within_the_schema_is_followed() -> None:
     schema = {"$defs": {"n": {"type": "integer"}}, "properties": {"n": {"$ref": "#/$defs/n"}}}
 
     assert isinstance(planned('{"n": 1}', schema), Runnable)
-    assert complaint('{"n": "x"}', schema) == "n: 'x' is not of type 'integer'"
+    assert message('{"n": "x"}', schema) == "n: 'x' is not of type 'integer'"
 
 
 def test_a_remote_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_a_remote_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(socket.socket, "connect", connect)
     schema = {"properties": {"x": {"$ref": "http://127.0.0.1:9/schema.json"}}}
 
-    assert "schema of a__b is broken: Unresolvable: http://127.0.0.1:9/schema.json" in complaint('{"x": 1}', schema)
+    assert "schema of a__b is broken: Unresolvable: http://127.0.0.1:9/schema.json" in message('{"x": 1}', schema)
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,14 @@ def test_a_remote_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_a_broken_schema_accepts_nothing_and_affects_no_other_tool(schema: dict[str, Any]) -> None:
-    assert "the input schema of a__b is broken" in complaint('{"x": "1"}', schema)
+    assert "the input schema of a__b is broken" in message('{"x": "1"}', schema)
 
 
 def test_arguments_as_long_as_is_allowed_are_taken_and_longer_ones_are_not() -> None:
     text = json.dumps({"x": "y" * (limits.MAX_CHARACTERS - len('{"x": ""}'))})
 
     assert isinstance(planned(text), Runnable)
-    assert "256001 characters, 256000 at most" in complaint(text + " ")
+    assert "256001 characters, 256000 at most" in message(text + " ")
 
 
 def nested(levels: int) -> str:
@@ -182,20 +182,20 @@ def test_arguments_as_deep_as_is_allowed_are_taken_and_deeper_ones_are_not() -> 
     schema = {"properties": {"x": {"anyOf": [{"type": "integer"}, {"$ref": "#"}]}}}
 
     assert isinstance(planned(nested(limits.MAX_DEPTH), schema), Runnable)
-    assert "more than 64 objects" in complaint(nested(limits.MAX_DEPTH + 1), schema)
+    assert "more than 64 objects" in message(nested(limits.MAX_DEPTH + 1), schema)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, nested(30_000), '{"x":' + "[" * 900 + "]" * 900 + "}"])
 def test_arguments_of_extreme_depth_get_a_short_message(text: str) -> None:
-    assert len(complaint(text)) < 200
+    assert len(message(text)) < 200
 
 
 def test_validation_messages_are_bounded() -> None:
     long = "k" * 100_000
 
-    assert len(complaint(json.dumps({"name": "Ada", long: 1}), ADDRESS)) < 1_100
+    assert len(message(json.dumps({"name": "Ada", long: 1}), ADDRESS)) < 1_100
     schema = {"additionalProperties": {"type": "integer"}}
-    assert len(complaint(json.dumps({long: "x"}), schema)) < 1_100
+    assert len(message(json.dumps({long: "x"}), schema)) < 1_100
 
 
 def test_numbers_keep_all_their_digits() -> None:

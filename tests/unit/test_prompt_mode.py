@@ -1,4 +1,4 @@
-"""A client in prompt mode: what the model is sent, and what comes out above it."""
+"""A client in prompt mode: the requests to the model, and the events that come out."""
 
 import json
 from collections.abc import AsyncGenerator

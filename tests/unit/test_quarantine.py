@@ -1,4 +1,4 @@
-"""A tool that the provider refuses is left out and reported; the request goes on without it."""
+"""A tool that the provider refuses is left out and reported, and the request continues without it."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing

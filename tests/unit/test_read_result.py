@@ -1,4 +1,4 @@
-"""A model reads on in a long result: page by page, or by looking for something; in its own conversation only."""
+"""A model reads the rest of a long result of its own session, in pages or by search."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A long result becomes its head and tail; what is left out is counted, and can be found again."""
+"""A long result is shortened to its head and tail. What is left out is counted, and can be read."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The side band: the only reader of the model's stream, and the way of every event to the user."""
+"""The side band: the only reader of the model's stream, which carries all events to the user."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence

@@ -1,4 +1,4 @@
-"""Function calling where it works, and tags where the provider rejects tools."""
+"""Tool modes: function calling where it works, and tags where the provider rejects tools."""
 
 import logging
 from dataclasses import replace

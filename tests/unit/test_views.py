@@ -1,4 +1,4 @@
-"""Views: outcomes as the user sees them and as the model reads them. Pure."""
+"""Views: outcomes as users see them and as models read them. Pure."""
 
 import itertools
 

@@ -1,7 +1,7 @@
 """The rules of approvals: which calls need a person's approval, and what follows from a decision. Pure.
 
-Approvals are in four places: the rules are here, the calls of running turns that wait in `approvals/pending.py`, the
-stored questions and decisions in `storage/approvals.py`, and the endpoint in `http`.
+The rules are here. `approvals/pending.py` has the calls of running turns that wait, `chat/approvals.py` finds the call
+that a person decides on, `storage/approvals.py` stores questions and decisions, and the endpoint is in `http`.
 """
 
 import hashlib
