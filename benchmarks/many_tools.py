@@ -1,9 +1,10 @@
-"""How long the event loop is held while the engine makes what it offers in the place of very many tools.
+"""How long the event loop is blocked while the engine describes, or indexes, very many tools.
 
     python -m benchmarks.many_tools [--tools 500]
 
-Beside it the same work without a pause, in the same run. In processor time, so that it does not
-matter what else this machine does.
+The engine does this work in a thread. Beside it is the same work on the event loop, in the same run. The times are
+processor time of all threads, because a thread blocks the loop while it holds the interpreter lock. So it does not
+matter what else the machine does.
 """
 
 import argparse
@@ -18,11 +19,9 @@ from typing import Any
 
 from benchmarks.arguments import at_least
 from dialog_engine.model import Turn
-from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
+from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
+from dialog_engine.tool_calls.exposure.search import Ranking, ToolSearch
 from dialog_engine.tool_calls.ports import ToolSource
-from dialog_engine.tool_calls.ranking import Ranking
-from dialog_engine.tool_calls.slices import at_once
-from dialog_engine.tool_calls.tool_search import ToolSearch
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import ToolError
 
@@ -68,15 +67,15 @@ def _tool(number: int, random: Random) -> ToolEntry:
 
 
 async def longest_hold(work: Callable[[], Awaitable[object]]) -> float:
-    """The longest time, in milliseconds of the processor, for which nothing else could run meanwhile."""
+    """The longest processor time, in milliseconds, between two steps of another task while `work` runs."""
     longest = 0.0
 
     async def watch() -> None:
         nonlocal longest
         while True:
-            before = time.thread_time()
+            before = time.process_time()
             await asyncio.sleep(0)
-            longest = max(longest, time.thread_time() - before)
+            longest = max(longest, time.process_time() - before)
 
     watching = asyncio.create_task(watch())
     await asyncio.sleep(0)
@@ -92,11 +91,11 @@ async def main(number: int) -> None:
     there = catalog(number)
     turn = Turn("turn", "session", "subject")
 
-    async def list_at_once() -> None:
+    async def list_on_loop() -> None:
         Exposure(ExposureMode.GATEWAY).in_force(there.entries)
 
-    async def index_at_once() -> None:
-        at_once(Ranking.of(there.entries))
+    async def index_on_loop() -> None:
+        Ranking(there.entries)
 
     async def search() -> None:
         await ToolSearch(there).answer(turn, {"query": "create a draft for the review"})
@@ -104,12 +103,12 @@ async def main(number: int) -> None:
     async def offer() -> None:
         await Exposure(ExposureMode.GATEWAY).prepare(there.entries)
 
-    print(f"{number} tools of {SERVERS} servers: the longest hold in ms, median and worst of {ROUNDS}")
+    print(f"{number} tools of {SERVERS} servers: the longest block in ms, median and worst of {ROUNDS}")
     rows: Sequence[tuple[str, Callable[[], Awaitable[object]]]] = [
         ("list of the gateway", offer),
-        ("the same without a pause", list_at_once),
+        ("the same on the event loop", list_on_loop),
         ("a first search, with its index", search),
-        ("the index without a pause", index_at_once),
+        ("the index on the event loop", index_on_loop),
     ]
     for name, work in rows:
         holds = [await longest_hold(work) for _ in range(ROUNDS)]

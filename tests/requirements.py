@@ -101,10 +101,10 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "contract/ports/test_storage_ports.py::test_who_answered_a_call_that_was_never_requested_is_kept",
     ),
     "parallel calls run at once": (
-        "story/test_03_parallel_calls.py::test_calls_of_one_reply_run_at_once_and_may_end_in_any_order",
+        "story/test_03_parallel_calls.py::test_calls_of_one_reply_run_in_parallel_and_end_in_any_order",
     ),
     "a tool's failure goes to the model and the turn goes on": (
-        "story/test_04_a_failing_tool.py::test_a_failure_goes_to_the_model_as_the_result_and_the_turn_goes_on",
+        "story/test_04_a_failing_tool.py::test_a_failure_is_a_result_for_the_model_and_the_turn_continues",
     ),
     "message, calls and outbox rows are committed in one transaction": (
         "integration/test_storage.py::test_a_round_is_committed_with_its_outbox_rows_or_not_at_all",
@@ -133,7 +133,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_relay.py::test_every_type_needs_a_route_and_what_is_missing_is_named",
     ),
     "with ENABLE_MCP=false every call is answered DISABLED and the turn goes on": (
-        "story/test_08_no_tools.py::test_a_call_is_refused_with_disabled_and_the_turn_goes_on",
+        "story/test_08_no_tools.py::test_without_tools_a_call_is_refused_and_the_turn_continues",
     ),
     "one mailbox reader serves every waiting call on constant connections": (
         "integration/test_mailbox.py::test_two_thousand_calls_wait_on_the_connections_of_one",
@@ -221,14 +221,14 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     ),
     "a tool with an invalid schema is left out, and the reason told": (
         "unit/test_mcp_listing.py::test_a_tool_that_would_spoil_a_request_is_quarantined",
-        "unit/test_quarantine.py::test_the_request_is_made_again_without_the_tool_and_later_ones_do_not_offer_it",
-        "unit/test_quarantine.py::test_of_what_one_model_refuses_it_hears_nothing_from_a_search_and_another_does",
-        "unit/test_quarantine.py::test_people_are_told_which_tool_is_left_out_for_which_model_and_why",
+        "unit/test_quarantine.py::test_the_request_is_repeated_without_the_tool_which_is_not_offered_again",
+        "unit/test_quarantine.py::test_a_refused_tool_is_removed_from_search_answers_for_that_model_only",
+        "unit/test_quarantine.py::test_the_directory_shows_refused_tools_with_model_and_reason",
         "integration/test_engine_and_providers.py::test_what_one_model_refuses_another_is_offered_all_the_same",
         "e2e/test_stack_chat.py::test_what_cannot_be_used_says_why_and_the_rest_works",
     ),
     "arguments that do not fit never travel, and the model is told": (
-        "story/test_04_a_failing_tool.py::test_a_call_that_cannot_run_is_answered_at_once_with_what_is_wrong",
+        "story/test_04_a_failing_tool.py::test_a_call_that_cannot_run_is_answered_at_once_with_an_error",
     ),
     "every setting is in .env.example": ("repo/test_settings.py::test_every_setting_is_in_the_example",),
 }
@@ -526,9 +526,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
 }
 
 TURNS: dict[str, tuple[str, ...] | str] = {
-    "a turn ends though nobody looks": (
-        "story/test_01_a_turn.py::test_a_turn_belongs_to_the_engine_and_ends_though_nobody_looks",
-    ),
+    "a turn ends though nobody looks": ("story/test_01_a_turn.py::test_a_turn_runs_to_its_end_without_a_client",),
     "the turn log is in Redis, fenced by epoch, and any replica serves it": (
         "integration/test_turn_logs.py::test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over",
         "integration/test_turn_logs.py::test_clients_here_and_elsewhere_get_the_same_entries_under_the_same_ids",
@@ -555,7 +553,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "unit/test_snapshot.py::test_a_log_that_is_behind_its_reader_is_no_hole_and_the_client_comes_back",
     ),
     "what was committed before a crash is told after it": (
-        "story/test_07_a_restart.py::test_finished_tools_are_not_run_again_and_running_ones_are_waited_for",
+        "story/test_07_a_restart.py::test_finished_calls_are_not_repeated_and_running_ones_are_awaited",
         "integration/test_http_turns.py::test_the_end_that_a_log_lost_is_told_from_what_was_stored",
         "e2e/test_stack_resume.py::test_a_client_that_comes_back_and_one_that_begins_anew_are_told_what_is_stored",
     ),
@@ -566,10 +564,10 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_page_connections.py::test_a_stream_dropped_in_the_middle_goes_on_where_it_stopped",
     ),
     "a restarted engine goes on: finished tools are not run again": (
-        "story/test_07_a_restart.py::test_finished_tools_are_not_run_again_and_running_ones_are_waited_for",
+        "story/test_07_a_restart.py::test_finished_calls_are_not_repeated_and_running_ones_are_awaited",
     ),
     "an LLM call that was cut is made again after a reset": (
-        "story/test_07_a_restart.py::test_a_message_that_was_cut_is_made_again_and_the_user_is_told_to_drop_the_pieces",
+        "story/test_07_a_restart.py::test_an_interrupted_message_is_made_again_and_the_user_gets_a_reset",
     ),
     "another engine adopts the turns of an engine that is gone, and the old owner is fenced": (
         "e2e/test_stack_replicas.py::test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once",
@@ -660,7 +658,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "chaos/test_black_hole.py::test_silence_is_noticed_and_nobody_waits_for_ever",
     ),
     "stop closes the stream at the provider and keeps the partial text": (
-        "story/test_06_stop.py::test_the_partial_text_is_kept_and_marked_and_the_stream_at_the_provider_is_closed",
+        "story/test_06_stop.py::test_stopping_keeps_the_partial_text_and_closes_the_stream_at_the_provider",
     ),
     "stop reaches the MCP server": (
         "e2e/test_stack_chat.py::test_stop_during_a_slow_job_reaches_its_mcp_server",
@@ -671,11 +669,11 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "contract/test_ledger_cancel.py::test_a_call_that_was_not_enqueued_yet_leaves_a_tombstone",
     ),
     "a call's last step says what really happened": (
-        "story/test_06_stop.py::test_calls_that_run_are_cancelled_and_those_that_ended_keep_their_result",
-        "story/test_06_stop.py::test_a_call_of_which_nobody_knows_is_said_to_be_unknown",
+        "story/test_06_stop.py::test_stopping_cancels_running_calls_and_keeps_finished_results",
+        "story/test_06_stop.py::test_a_running_call_that_no_worker_confirms_ends_as_unknown",
     ),
     "the history is valid after a stop": (
-        "story/test_06_stop.py::test_the_session_goes_on_after_a_stop_with_a_history_that_has_every_result",
+        "story/test_06_stop.py::test_after_a_stop_the_history_has_a_result_for_every_call",
     ),
     "stop works from any engine": (
         "integration/test_replicas.py::test_a_turn_is_stopped_from_the_other_engine",
@@ -686,24 +684,24 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "destructive tools wait for approval, durably": (
         "unit/test_mcp_listing.py::test_which_tools_need_approval",
         "contract/ports/test_approval_store.py::test_a_call_that_waits_has_no_outbox_row_and_is_not_open",
-        "integration/test_approvals.py::test_nothing_reaches_the_workers_before_it_is_approved_and_then_what_was_approved_does",
+        "integration/test_approvals.py::test_only_the_approved_call_reaches_the_workers",
         "integration/test_approvals.py::test_a_turn_that_waits_is_adopted_with_its_question",
-        "integration/test_approvals.py::test_stop_cancels_a_call_that_waits_and_it_is_never_enqueued",
+        "integration/test_approvals.py::test_stopping_cancels_a_waiting_call_which_is_never_enqueued",
         "e2e/test_stack_approvals.py::test_after_a_reload_and_a_restart_of_the_engine_the_question_is_still_there",
         "e2e/test_stack_approvals.py::test_the_other_tab_decides_and_this_one_sees_it_at_once",
     ),
     "an approval is bound to its arguments, given once, and expires": (
-        "unit/test_approval_rules.py::test_a_tool_that_has_changed_is_asked_about_anew",
-        "unit/test_approval_rules.py::test_nothing_is_decided_after_the_time",
+        "unit/test_approval_rules.py::test_a_tool_that_has_changed_needs_a_new_question",
+        "unit/test_approval_rules.py::test_decisions_after_the_timeout_are_refused",
         "contract/ports/test_approval_store.py::test_of_decisions_at_the_same_time_one_is_taken",
-        "integration/test_approvals.py::test_a_decision_is_given_once_and_another_one_is_told_the_first",
-        "integration/test_approvals.py::test_an_approval_expires_and_who_comes_too_late_is_told",
+        "integration/test_approvals.py::test_a_second_decision_is_answered_with_the_first",
+        "integration/test_approvals.py::test_an_approval_expires_and_a_late_decision_is_refused",
         "unit/test_approvals.py::test_a_decision_that_cannot_be_committed_fails_and_can_be_given_again",
     ),
     "any engine takes a decision on the turn of any other, also while Redis is away": (
-        "integration/test_approvals.py::test_any_engine_takes_a_decision_and_the_one_that_runs_the_turn_goes_on",
+        "integration/test_approvals.py::test_any_engine_accepts_a_decision_and_the_owner_of_the_turn_continues",
         "integration/test_approvals.py::test_a_decision_is_found_by_its_turn_when_no_engine_can_wake_another",
-        "integration/test_approvals.py::test_of_decisions_at_every_engine_at_once_one_stands",
+        "integration/test_approvals.py::test_one_of_concurrent_decisions_at_several_engines_is_committed",
         "integration/test_approvals.py::test_an_approved_call_is_adopted_with_the_arguments_that_were_approved",
         "contract/ports/test_approval_store.py::test_a_decision_is_for_the_turn_whoever_runs_it",
     ),
@@ -766,28 +764,28 @@ TURNS: dict[str, tuple[str, ...] | str] = {
 MODELS: dict[str, tuple[str, ...] | str] = {
     # Exposure
     "one gateway tool lists servers, operations and parameters, within a budget": (
-        "unit/test_gateway.py::test_every_operation_is_told_in_one_line_while_that_fits",
+        "unit/test_gateway.py::test_every_operation_has_one_line_while_that_fits_the_budget",
         "unit/test_gateway.py::test_descriptions_are_left_out_first_then_parameters_then_operations",
-        "unit/test_gateway.py::test_with_very_many_servers_some_are_left_out_and_their_number_is_told",
+        "unit/test_gateway.py::test_with_very_many_servers_some_are_left_out_and_counted",
     ),
     "an unknown resource or operation is answered with what exists": (
-        "unit/test_gateway.py::test_what_does_not_exist_is_answered_with_what_does",
-        "unit/test_exposure_turns.py::test_what_does_not_exist_is_answered_with_what_does_and_the_turn_goes_on",
+        "unit/test_gateway.py::test_unknown_names_are_answered_with_existing_ones",
+        "unit/test_exposure_turns.py::test_an_unknown_operation_is_answered_with_suggestions_and_the_turn_continues",
     ),
     "a call through the gateway is that of the tool it means, for users, workers and approvals, in every life": (
-        "unit/test_exposure_turns.py::test_users_and_workers_are_told_of_the_real_tool_and_the_model_of_its_own_call",
-        "unit/test_exposure_turns.py::test_the_request_that_travels_is_that_of_the_tool",
+        "unit/test_exposure_turns.py::test_users_and_workers_see_the_real_tool_and_the_model_its_own_call",
+        "unit/test_exposure_turns.py::test_the_request_names_the_real_tool",
         "unit/test_exposure_turns.py::test_a_person_approves_the_tool_and_its_own_arguments",
-        "unit/test_exposure_turns.py::test_a_call_that_waits_for_approval_is_taken_up_by_the_next_life",
+        "unit/test_exposure_turns.py::test_a_call_that_waits_for_approval_is_resumed_after_a_restart",
         "contract/ports/test_storage_ports.py::"
         "test_the_tool_that_a_call_means_is_kept_beside_the_name_that_the_model_used",
     ),
     "a catalog that outgrows the budget is searched, and what was found stays on offer": (
-        "unit/test_exposure.py::test_what_is_in_force",
-        "unit/test_exposure.py::test_what_was_found_is_offered_after_all_that_was_offered_before",
-        "unit/test_exposure_turns.py::test_of_five_hundred_tools_auto_offers_those_that_were_found_for_the_whole_session",
-        "unit/test_exposure_turns.py::test_a_tool_that_was_not_found_is_run_all_the_same_and_offered_from_then_on",
-        "unit/test_exposure_turns.py::test_what_was_found_is_still_offered_after_a_restart",
+        "unit/test_exposure.py::test_the_mode_depends_on_setting_and_budget",
+        "unit/test_exposure.py::test_found_tools_are_offered_behind_the_others",
+        "unit/test_exposure_turns.py::test_with_five_hundred_tools_found_ones_are_offered_for_the_whole_session",
+        "unit/test_exposure_turns.py::test_a_tool_that_was_not_offered_runs_and_is_offered_from_then_on",
+        "unit/test_exposure_turns.py::test_found_tools_are_still_offered_after_a_restart",
     ),
     "every known habit of providers is understood": (
         "unit/test_llm_assembly.py::test_a_provider_is_understood",
@@ -810,8 +808,8 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "integration/test_llm_answers.py::test_an_error_inside_the_stream_is_told_after_its_text_and_without_the_key",
     ),
     "every history becomes one that providers accept": (
-        "unit/test_llm_normalise.py::test_every_history_becomes_one_that_providers_accept",
-        "unit/test_llm_normalise.py::test_a_history_is_sent_as_providers_accept_it",
+        "unit/test_normalise.py::test_every_history_is_normalised_to_one_that_providers_accept",
+        "unit/test_normalise.py::test_each_history_of_the_corpus_is_sent_as_its_file_says",
     ),
     "however a stream is cut, its calls are the same": (
         "unit/test_llm_assembly.py::test_cutting_and_interleaving_changes_no_call",
@@ -819,23 +817,22 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     ),
     "a call that a limit cuts off is tried once more, and then the turn ends as cut": (
         "unit/test_pipeline.py::test_a_call_that_is_cut_off_twice_is_not_tried_a_third_time",
-        "unit/test_pipeline.py::test_a_reply_that_is_cut_off_after_a_whole_call_gets_on",
-        "story/test_05_rounds.py::test_a_call_that_does_not_fit_into_a_reply_is_tried_once_more_and_that_is_that",
+        "unit/test_pipeline.py::test_a_reply_that_is_cut_off_after_a_complete_call_continues",
+        "story/test_05_rounds.py::test_a_call_that_is_cut_off_by_the_length_limit_is_made_once_more",
     ),
     "a tool with a long description is offered to models whose provider bounds descriptions": (
         "integration/test_llm_openai_client.py::test_long_descriptions_are_in_the_instructions_where_they_are_refused",
     ),
     "no more tools are offered by themselves than providers take": (
-        "unit/test_exposure.py::test_what_is_offered_by_itself_are_no_more_tools_than_providers_take",
+        "unit/test_exposure.py::test_auto_offers_no_more_tools_than_providers_accept",
     ),
-    "very many tools hold up nobody's turn: what is made of all of them is made in slices, and once": (
-        "unit/test_slices.py::test_what_is_made_of_many_tools_lets_others_have_their_turns",
-        "unit/test_slices.py::test_it_is_made_once_however_many_turns_want_it",
+    "very many tools do not delay other turns: the work on all of them is done in a thread, and once": (
+        "unit/test_exposure.py::test_the_work_on_very_many_tools_is_done_once_and_in_a_thread",
     ),
     "a call of what does not exist is answered with the names that come nearest": (
-        "unit/test_nearest.py::test_what_is_meant_comes_first",
-        "unit/test_nearest.py::test_of_very_many_names_those_that_come_nearest_are_told",
-        "unit/test_gateway.py::test_what_does_not_exist_is_answered_with_what_does",
+        "unit/test_descriptions.py::test_similar_names_come_first",
+        "unit/test_descriptions.py::test_of_very_many_names_the_most_similar_are_listed",
+        "unit/test_gateway.py::test_unknown_names_are_answered_with_existing_ones",
         "integration/test_catalog_reader.py::test_a_misspelled_name_is_answered_with_the_nearest",
     ),
     "reasoning that comes in blocks goes back with the calls, to the model that made it": (
@@ -844,43 +841,43 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "integration/test_llm_openai_client.py::test_reasoning_in_blocks_goes_back_to_the_model_that_made_it",
     ),
     "prompt mode: both dialects, safe at every split, no tag ever shown": (
-        "unit/test_prompt_corpus.py::test_a_habit_is_understood",
-        "unit/test_prompt_corpus.py::test_every_place_to_cut_it_gives_the_same",
-        "unit/test_prompt_corpus.py::test_wherever_a_limit_cuts_a_reply_no_part_of_a_tag_is_shown",
+        "unit/test_prompt_corpus.py::test_each_reply_of_the_corpus_gives_its_events",
+        "unit/test_prompt_corpus.py::test_a_reply_gives_the_same_events_wherever_it_is_cut_into_pieces",
+        "unit/test_prompt_corpus.py::test_no_part_of_a_tag_is_shown_when_a_limit_cuts_a_reply_off",
         "fuzz/test_tags.py::test_a_short_run_finds_nothing",
     ),
     "prompt mode: results in the dialect's own form, parse errors go to the model": (
         "unit/test_prompt_mode.py::test_results_have_the_form_of_their_dialect",
-        "story/test_12_without_function_calling.py::test_what_cannot_be_read_goes_back_to_the_model",
+        "story/test_12_without_function_calling.py::test_a_call_that_cannot_be_parsed_is_answered_with_an_error",
     ),
     "prompt mode: a result that the model makes up is never shown, nor what it says of it": (
-        "story/test_12_without_function_calling.py::test_a_made_up_result_is_not_shown_and_the_tool_is_asked_after_all",
-        "unit/test_prompt_mode.py::test_a_result_that_is_made_up_is_not_shown_and_the_model_hears_that_nothing_was_run",
-        "unit/test_prompt_mode.py::test_where_no_call_is_missing_only_the_result_is_hidden",
+        "story/test_12_without_function_calling.py::test_a_fabricated_result_is_not_shown_and_the_model_makes_the_call",
+        "unit/test_prompt_mode.py::test_a_fabricated_result_is_not_shown_and_the_model_reads_that_nothing_was_run",
+        "unit/test_prompt_mode.py::test_a_quoted_result_is_hidden_without_an_error",
     ),
     "prompt mode: in both dialects, behind a gateway and with a search": (
-        "integration/test_tags_and_many_tools.py::test_a_call_of_the_gateway_runs_the_tool_that_it_means",
-        "integration/test_tags_and_many_tools.py::test_what_a_search_finds_is_described_from_the_next_request_on_and_can_be_called",
-        "integration/test_tags_and_many_tools.py::test_the_settings_go_together",
+        "integration/test_tags_and_many_tools.py::test_a_call_of_the_gateway_runs_the_real_tool",
+        "integration/test_tags_and_many_tools.py::test_found_tools_are_described_in_the_next_request_and_can_be_called",
+        "integration/test_tags_and_many_tools.py::test_tool_modes_and_exposures_can_be_combined",
     ),
     "prompt mode: with and without a stop sequence": (
         "unit/test_prompt_mode.py::test_the_stop_sequence_is_asked_for_where_it_is_wanted",
         "integration/test_llm_openai_client.py::test_a_stop_sequence_is_sent_and_left_out_where_it_is_refused",
     ),
     "a session may change between function calling and prompt mode": (
-        "story/test_12_without_function_calling.py::test_a_session_goes_on_in_another_mode",
+        "story/test_12_without_function_calling.py::test_a_session_can_continue_in_another_tool_mode",
     ),
     "TOOL_MODE=auto falls back when the provider rejects tools": (
         "unit/test_tool_modes.py::test_rejected_tools_are_described_in_the_prompt_from_then_on_and_it_is_logged_once",
         "e2e/test_stack_others.py::test_a_provider_that_rejects_tools_has_them_called_by_tags",
     ),
     "one gateway tool can stand for all": (
-        "story/test_11_many_tools.py::test_a_gateway_is_one_tool_for_all_and_its_calls_are_those_of_the_tool_that_is_meant",
-        "unit/test_exposure_turns.py::test_users_and_workers_are_told_of_the_real_tool_and_the_model_of_its_own_call",
+        "story/test_11_many_tools.py::test_a_gateway_is_one_tool_whose_calls_are_resolved_to_the_real_tools",
+        "unit/test_exposure_turns.py::test_users_and_workers_see_the_real_tool_and_the_model_its_own_call",
     ),
     "tools are searched when the catalog outgrows its budget": (
-        "story/test_11_many_tools.py::test_a_search_offers_what_it_finds_from_the_next_request_on",
-        "unit/test_exposure_turns.py::test_of_five_hundred_tools_auto_offers_those_that_were_found_for_the_whole_session",
+        "story/test_11_many_tools.py::test_tools_that_a_search_finds_are_offered_from_the_next_request_on",
+        "unit/test_exposure_turns.py::test_with_five_hundred_tools_found_ones_are_offered_for_the_whole_session",
     ),
     "a message may ask for a model and a tool mode that are allowed, and for no other": (
         "unit/test_choices.py::test_anything_else_is_refused_and_says_what_is_allowed",
@@ -944,7 +941,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     "large results are paged through with a tool": (
         "integration/test_http_turns.py::test_a_model_reads_on_in_a_result_of_half_a_megabyte",
         "unit/test_shortening.py::test_every_character_is_shown_or_counted_at_its_offset",
-        "unit/test_read_result.py::test_the_pages_of_a_text_are_the_text",
+        "unit/test_read_result.py::test_the_pages_of_a_text_make_up_the_text",
         "contract/ports/test_storage_ports.py::test_a_result_is_found_in_its_own_session_by_its_own_name_and_for_its_own_user",
     ),
     "the user can see the whole of a result, as nothing but text": (
@@ -953,7 +950,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_chat.py::test_of_a_result_that_is_too_large_to_keep_it_is_said_how_much_is_gone",
     ),
     "content for the user only does not go to the model": (
-        "unit/test_views.py::test_the_user_reads_what_is_meant_for_the_user_only",
+        "unit/test_views.py::test_content_for_the_user_only_is_shown_to_the_user",
         "unit/test_views.py::test_a_picture_for_the_user_only_does_not_go_to_the_model",
     ),
     "structured content is told once": (
@@ -961,9 +958,9 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_mcp_content.py::test_structured_content_that_the_text_does_not_say_is_told_after_it",
     ),
     "a call that repeats itself with the same result is noticed": (
-        "unit/test_repeats.py::test_a_call_is_refused_after_the_same_result_again_and_again",
-        "unit/test_repeats.py::test_a_model_that_does_not_listen_has_to_answer",
-        "story/test_13_going_in_circles.py::test_a_restart_does_not_make_it_forget",
+        "unit/test_repeats.py::test_a_call_is_refused_after_it_had_the_same_result_three_times",
+        "unit/test_repeats.py::test_a_model_that_repeats_refused_calls_has_to_answer",
+        "story/test_13_repeated_calls.py::test_repetitions_are_counted_across_a_restart",
     ),
     "one bad tool schema never fails a request": (
         "unit/test_mcp_listing.py::test_a_tool_that_would_spoil_a_request_is_quarantined",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from dialog_engine.tool_calls.parsers.values import with_layout
+from dialog_engine.tool_calls.prompt_mode.values import with_layout
 from tests.support.corpus import prompt_files, read_prompt
 
 CORPUS = ["\n".join(read_prompt(path).reply) for path in prompt_files()]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, ToolCallEvent
-from dialog_engine.tool_calls.dialects.dialect import Dialect
+from dialog_engine.tool_calls.prompt_mode.dialect import Dialect
 from tests.fuzz.replies import built, noise
 from tests.support.tags import DIALECTS, KNOWN, calls_of, cut, read, text_of
 
@@ -63,7 +63,7 @@ def attempt(seed: int, result: Run) -> None:
     for dialect in DIALECTS.values():
         reply, finish = noise(random), random.choice([FinishReason.STOP, FinishReason.STOP, *_CUT])
         repeats = random.random() < 0.5
-        events = read(dialect, [reply], finish, repeats=repeats)
+        events = read(dialect, [reply], finish, may_quote_results=repeats)
         _text_is_kept(dialect, reply, finish, events)
         _no_result_is_shown(events)
         _however_it_is_cut(dialect, reply, finish, events, random, repeats=repeats)
@@ -107,8 +107,8 @@ def _however_it_is_cut(
 ) -> None:
     """The pieces in which a reply comes make no difference."""
     places = [random.randint(0, len(reply)) for _ in range(random.randint(1, 12))]
-    assert read(dialect, cut(reply, *places), finish, repeats=repeats) == events, (places, reply)
-    assert read(dialect, list(reply), finish, repeats=repeats) == events, reply
+    assert read(dialect, cut(reply, *places), finish, may_quote_results=repeats) == events, (places, reply)
+    assert read(dialect, list(reply), finish, may_quote_results=repeats) == events, reply
 
 
 def _no_part_of_a_call_runs(dialect: Dialect, reply: str, random: Random) -> None:
@@ -134,7 +134,7 @@ def _what_was_built_comes_out(dialect: Dialect, random: Random) -> None:
     """No call is lost, doubled or changed, and the text before the calls is exactly what it was."""
     case = built(dialect.name, random)
     places = [random.randint(0, len(case.reply)) for _ in range(5)]
-    events = read(dialect, cut(case.reply, *places), repeats=case.repeats)
+    events = read(dialect, cut(case.reply, *places), may_quote_results=case.repeats)
     assert text_of(events) == case.text, case.reply
     calls = calls_of(events)
     if case.invented:

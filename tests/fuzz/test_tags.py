@@ -2,8 +2,7 @@
 
 import pytest
 
-from dialog_engine.tool_calls.parsers import page
-from dialog_engine.tool_calls.parsers.source import Source
+from dialog_engine.tool_calls.prompt_mode.source import CodeFenceTracker, Source
 from tests.fuzz.tags import run
 
 SECONDS = 4
@@ -21,5 +20,5 @@ def test_a_reader_that_does_not_wait_for_the_rest_of_a_tag_is_found(monkeypatch:
 
 
 def test_a_reader_that_takes_examples_for_calls_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page.Page, "in_code", False)
+    monkeypatch.setattr(CodeFenceTracker, "in_code", False)
     assert run(SECONDS, seed=1, most_findings=1).findings

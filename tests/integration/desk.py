@@ -16,7 +16,7 @@ from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.catalog import DisabledTools
 from dialog_engine.model import CallAnswered, CallUpdate
 from dialog_engine.streams.watch import RedisWatch
-from dialog_engine.tool_calls.directory import ServerView
+from dialog_engine.tool_calls.ports import ServerView
 from plugins_contract.catalog import ServerCatalog, ServerState
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client, command_client

@@ -1,4 +1,4 @@
-"""Approvals with real storage, Redis and HTTP: paused durably, decided once, from any engine."""
+"""Approvals with real storage, Redis and HTTP: they survive restarts, and any engine accepts one decision."""
 
 import asyncio
 import json
@@ -93,7 +93,7 @@ class Waiting:
         answer = await engine.client.post(f"/v1/turns/{self.turn_id}/approvals/{call_id}", json=decision)
         return answer.status_code, answer.json()
 
-    async def to_its_end(self, engine: Engine) -> list[Event]:
+    async def run_shielded(self, engine: Engine) -> list[Event]:
         """Every event of the turn."""
         return await engine.events("GET", f"/v1/turns/{self.turn_id}/events")
 
@@ -118,9 +118,7 @@ def requested(redis_url: str) -> list[dict[str, Any]]:
         return [msgspec.json.decode(fields[b"event"]) for _, fields in entries]
 
 
-async def test_nothing_reaches_the_workers_before_it_is_approved_and_then_what_was_approved_does(
-    engine: Engine, waiting: Waiting, redis_url: str
-) -> None:
+async def test_only_the_approved_call_reaches_the_workers(engine: Engine, waiting: Waiting, redis_url: str) -> None:
     question = await waiting.begin(engine)
     assert requested(redis_url) == []
     status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
@@ -132,7 +130,7 @@ async def test_nothing_reaches_the_workers_before_it_is_approved_and_then_what_w
     await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
 
 
-async def test_edited_arguments_travel_and_are_what_the_history_shows(
+async def test_edited_arguments_are_run_and_shown_in_the_history(
     engine: Engine, waiting: Waiting, redis_url: str
 ) -> None:
     question = await waiting.begin(engine)
@@ -158,7 +156,7 @@ async def calls_of(engine: Engine, question: dict[str, Any]) -> list[dict[str, A
 async def test_a_refusal_reaches_the_model_with_its_reason(engine: Engine, waiting: Waiting, model: Model) -> None:
     question = await waiting.begin(engine)
     status, body = await waiting.decide(engine, question["toolCallId"], decision="refuse", reason="Not on a Friday")
-    events = await waiting.to_its_end(engine)
+    events = await waiting.run_shielded(engine)
 
     assert (status, body["status"], body["reason"]) == (200, "refused", "Not on a Friday")
     assert statuses(events, "approval") == ["asked", "refused"]
@@ -168,12 +166,12 @@ async def test_a_refusal_reaches_the_model_with_its_reason(engine: Engine, waiti
     assert events[-1].data["reason"] == "stop"
 
 
-async def test_a_decision_is_given_once_and_another_one_is_told_the_first(engine: Engine, waiting: Waiting) -> None:
+async def test_a_second_decision_is_answered_with_the_first(engine: Engine, waiting: Waiting) -> None:
     question = await waiting.begin(engine)
     first = await waiting.decide(engine, question["toolCallId"], decision="refuse", reason="No")
     again = await waiting.decide(engine, question["toolCallId"], decision="refuse", reason="No")
     other = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
-    await waiting.to_its_end(engine)
+    await waiting.run_shielded(engine)
     late = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
 
     assert first == again
@@ -182,12 +180,12 @@ async def test_a_decision_is_given_once_and_another_one_is_told_the_first(engine
         assert (body["decision"]["status"], body["decision"]["reason"]) == ("refused", "No")
 
 
-async def test_of_many_decisions_at_once_one_stands(engine: Engine, waiting: Waiting) -> None:
+async def test_one_of_many_concurrent_decisions_is_committed(engine: Engine, waiting: Waiting) -> None:
     question = await waiting.begin(engine)
     answers = await asyncio.gather(
         *(waiting.decide(engine, question["toolCallId"], decision="refuse", reason=f"reason {n}") for n in range(8))
     )
-    events = await waiting.to_its_end(engine)
+    events = await waiting.run_shielded(engine)
 
     assert sorted(status for status, _ in answers) == [200, *[409] * 7]
     [told] = [data for data in controls(events, "approval") if data["status"] == "refused"]
@@ -217,7 +215,7 @@ BAD: list[tuple[Callable[[Json], Json], int, str, str | None]] = [
 
 
 @pytest.mark.parametrize(("decision", "status", "code", "field"), BAD)
-async def test_a_decision_that_cannot_be_taken_is_a_problem_document_and_the_question_stands(
+async def test_a_refused_decision_is_a_problem_document_and_the_question_stays_open(
     engine: Engine, waiting: Waiting, decision: Callable[[Json], Json], status: int, code: str, field: str | None
 ) -> None:
     question = await waiting.begin(engine)
@@ -233,7 +231,7 @@ async def test_a_decision_that_cannot_be_taken_is_a_problem_document_and_the_que
     assert (await waiting.decide(engine, question["toolCallId"], decision="refuse"))[0] == 200
 
 
-async def test_who_may_not_see_the_turn_or_names_no_waiting_call_gets_404(engine: Engine, waiting: Waiting) -> None:
+async def test_foreign_turns_and_unknown_calls_give_404(engine: Engine, waiting: Waiting) -> None:
     question = await waiting.begin(engine)
     assert (await waiting.decide(engine, "nothing", decision="refuse"))[1]["code"] == "APPROVAL_NOT_FOUND"
     other = Waiting(Model())
@@ -242,9 +240,7 @@ async def test_who_may_not_see_the_turn_or_names_no_waiting_call_gets_404(engine
     await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
 
 
-async def test_a_tool_that_changed_meanwhile_is_asked_about_anew(
-    engine: Engine, waiting: Waiting, redis_url: str
-) -> None:
+async def test_a_changed_tool_needs_a_new_decision(engine: Engine, waiting: Waiting, redis_url: str) -> None:
     question = await waiting.begin(engine)
     publish(redis_url, msgspec.structs.replace(DELETE, description="Deletes the whole disk"))
     await wait_until(lambda: described(engine, "Deletes the whole disk"), what="the change")
@@ -254,7 +250,7 @@ async def test_a_tool_that_changed_meanwhile_is_asked_about_anew(
     assert (status, body["code"]) == (409, "APPROVAL_STALE")
     await waiting.decide(engine, question["toolCallId"], decision="refuse")
 
-    events = await waiting.to_its_end(engine)
+    events = await waiting.run_shielded(engine)
     assert statuses(events, "approval") == ["asked", "asked", "refused"]
     first, second, _ = controls(events, "approval")
     assert first["hash"] != second["hash"]
@@ -264,13 +260,13 @@ async def described(engine: Engine, text: str) -> bool:
     return text in (await engine.client.get("/v1/tools")).text
 
 
-async def test_an_approval_expires_and_who_comes_too_late_is_told(
+async def test_an_approval_expires_and_a_late_decision_is_refused(
     tmp_path: Path, redis_url: str, model: Model, waiting: Waiting
 ) -> None:
     publish(redis_url, DELETE)
     async with engine_in(tmp_path, redis_url, model, approval_timeout_seconds=0.3) as engine:
         question = await waiting.begin(engine)
-        events = await waiting.to_its_end(engine)
+        events = await waiting.run_shielded(engine)
         status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
 
         assert statuses(events, "approval") == ["asked", "expired"]
@@ -279,12 +275,12 @@ async def test_an_approval_expires_and_who_comes_too_late_is_told(
         assert requested(redis_url) == []
 
 
-async def test_stop_cancels_a_call_that_waits_and_it_is_never_enqueued(
+async def test_stopping_cancels_a_waiting_call_which_is_never_enqueued(
     engine: Engine, waiting: Waiting, redis_url: str
 ) -> None:
     question = await waiting.begin(engine)
     await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
-    events = await waiting.to_its_end(engine)
+    events = await waiting.run_shielded(engine)
     status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
 
     assert statuses(events, "tool") == ["pending", "cancelled"]
@@ -293,7 +289,9 @@ async def test_stop_cancels_a_call_that_waits_and_it_is_never_enqueued(
     assert requested(redis_url) == []
 
 
-async def test_the_pause_outlives_the_engine(tmp_path: Path, redis_url: str, model: Model, waiting: Waiting) -> None:
+async def test_a_waiting_approval_survives_a_restart_of_the_engine(
+    tmp_path: Path, redis_url: str, model: Model, waiting: Waiting
+) -> None:
     publish(redis_url, DELETE)
     async with engine_in(tmp_path, redis_url, model) as engine:
         before = await waiting.begin(engine)
@@ -306,11 +304,11 @@ async def test_the_pause_outlives_the_engine(tmp_path: Path, redis_url: str, mod
         await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
 
 
-async def test_what_waits_and_what_was_decided_is_counted(engine: Engine, waiting: Waiting) -> None:
+async def test_waiting_approvals_and_decisions_are_counted(engine: Engine, waiting: Waiting) -> None:
     question = await waiting.begin(engine)
     assert "dialog_approvals_waiting 1.0" in (await engine.client.get("/metrics")).text
     await waiting.decide(engine, question["toolCallId"], decision="refuse")
-    await waiting.to_its_end(engine)
+    await waiting.run_shielded(engine)
 
     metrics = (await engine.client.get("/metrics")).text
     assert "dialog_approvals_waiting 0.0" in metrics
@@ -329,7 +327,7 @@ async def engines(
         yield here, there
 
 
-async def test_any_engine_takes_a_decision_and_the_one_that_runs_the_turn_goes_on(
+async def test_any_engine_accepts_a_decision_and_the_owner_of_the_turn_continues(
     engines: tuple[Engine, Engine], waiting: Waiting, redis_url: str, postgres_url: str
 ) -> None:
     here, there = engines
@@ -370,12 +368,12 @@ async def test_a_decision_is_found_by_its_turn_when_no_engine_can_wake_another(
     status, _ = await waiting.decide(there, question["toolCallId"], decision="refuse", reason="No")
 
     assert status == 200
-    events = await waiting.to_its_end(here)
+    events = await waiting.run_shielded(here)
     assert statuses(events, "approval") == ["asked", "refused"]
     assert statuses(events, "tool") == ["pending", "refused"]
 
 
-async def test_of_decisions_at_every_engine_at_once_one_stands(
+async def test_one_of_concurrent_decisions_at_several_engines_is_committed(
     engines: tuple[Engine, Engine], waiting: Waiting
 ) -> None:
     here, there = engines
@@ -387,7 +385,7 @@ async def test_of_decisions_at_every_engine_at_once_one_stands(
             for engine in engines
         )
     )
-    events = await waiting.to_its_end(there)
+    events = await waiting.run_shielded(there)
 
     assert {status for status, _ in answers} == {200, 409}
     [told] = [data for data in controls(events, "approval") if data["status"] == "refused"]
@@ -435,7 +433,7 @@ async def running_there(engine: Engine, turn_id: str) -> bool:
     return False
 
 
-async def test_with_redis_away_a_turn_that_runs_here_still_takes_decisions(
+async def test_decisions_are_accepted_while_redis_is_away(
     tmp_path: Path, own_redis: LocalServer, model: Model, waiting: Waiting
 ) -> None:
     publish(own_redis.url, DELETE)

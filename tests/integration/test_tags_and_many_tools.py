@@ -1,4 +1,4 @@
-"""Models without function calling before many tools: each dialect, behind a gateway and with a search."""
+"""Models without function calling with many tools: each dialect, with a gateway and with a search."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dialog_engine.model import SystemMessage, ToolCall
-from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
-from dialog_engine.tool_calls.prompt_mode import in_prompt_mode
+from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
+from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
 from plugins_contract.outcomes import ToolOutcome
 from tests.integration.engines import Event, Model, running_engine, settings
 from tests.integration.test_engine_and_providers import offers, publish
@@ -72,7 +72,7 @@ def offered(model: ScriptedModel) -> list[list[str]]:
 
 @dialects
 @stops
-async def test_a_call_of_the_gateway_runs_the_tool_that_it_means(dialect: str, stop: bool) -> None:
+async def test_a_call_of_the_gateway_runs_the_real_tool(dialect: str, stop: bool) -> None:
     call = written(dialect, "mcp_query", resource="weather", operation="forecast", params={"city": "Oslo"})
     model = ScriptedModel(says(cut_at(DIALECTS[dialect].stop, call) if stop else call), says("It rains."))
     async with engine(model, dialect, ExposureMode.GATEWAY, stop=stop) as there:
@@ -90,9 +90,7 @@ async def test_a_call_of_the_gateway_runs_the_tool_that_it_means(dialect: str, s
 
 @dialects
 @stops
-async def test_what_a_search_finds_is_described_from_the_next_request_on_and_can_be_called(
-    dialect: str, stop: bool
-) -> None:
+async def test_found_tools_are_described_in_the_next_request_and_can_be_called(dialect: str, stop: bool) -> None:
     calls = [
         written(dialect, "tool_search", query="what will the days be like", limit=1),
         written(dialect, FORECAST.name, city="Oslo"),
@@ -131,7 +129,7 @@ async def test_a_tool_that_was_never_offered_can_be_called_by_its_name(dialect: 
         ("search", "tool_search", {"query": "the days", "limit": 1}, FORECAST.name),
     ],
 )
-async def test_the_settings_go_together(
+async def test_tool_modes_and_exposures_can_be_combined(
     dialect: str,
     exposure: str,
     name: str,

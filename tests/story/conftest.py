@@ -1,4 +1,4 @@
-"""Fixtures of the stories: the bench of the contract tests, for the one about the ledger."""
+"""Fixtures of the tutorial: the bench of the contract tests, for the file about the ledger."""
 
 from tests.contract.conftest import bench
 

@@ -1,7 +1,7 @@
-"""A turn: the user says something, the answer streams by, and the turn is done.
+"""A turn: the user sends a message, the answer is streamed, and the turn ends.
 
-These files are the tutorial. Read them in order: each has one idea. `FakeEngine` is an engine whose surroundings (the
-model, the storage, the workers) are fakes in this process; everything in between is the real thing.
+These files are the tutorial. Read them in order: each shows one concept. `FakeEngine` is an engine with fakes for the
+model, the storage and the workers in this process; everything between them is the real code.
 """
 
 import pytest
@@ -44,7 +44,7 @@ async def test_the_next_turn_of_the_session_remembers_what_was_said() -> None:
     assert isinstance(model.requests[1].messages[-1], UserMessage)
 
 
-async def test_a_turn_belongs_to_the_engine_and_ends_though_nobody_looks() -> None:
+async def test_a_turn_runs_to_its_end_without_a_client() -> None:
     async with FakeEngine(ScriptedModel(says("There you are."))) as engine:
         turn = await engine.turns.start("ada", None, "Hello?")
         assert len(engine.turns) == 1

@@ -1,4 +1,4 @@
-"""A tool call: the model asks for it, the user sees each step of it, and the model goes on with the result."""
+"""A tool call: the model asks for it, the user sees every step, and the model continues with the result."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from tests.support.fakes import (
 
 pytestmark = pytest.mark.anyio
 
-SHELF = FakeCatalog(tool("time__now", title="What time is it?"))
+CATALOG = FakeCatalog(tool("time__now", title="What time is it?"))
 
 
 async def clock(execution: Execution) -> ToolOutcome:
@@ -27,9 +27,9 @@ async def clock(execution: Execution) -> ToolOutcome:
     return succeeded(f"It is noon in {execution.arguments['place']}.")
 
 
-async def test_a_call_is_pending_then_queued_then_running_then_has_succeeded() -> None:
+async def test_a_call_goes_from_pending_to_queued_to_running_to_succeeded() -> None:
     model = ScriptedModel(asks(("time__now", '{"place": "Rome"}'), text="Let me see."), says("Noon."))
-    async with FakeEngine(model, tools=SHELF, worker=FakeWorker({"time__now": clock})) as engine:
+    async with FakeEngine(model, tools=CATALOG, worker=FakeWorker({"time__now": clock})) as engine:
         events = await engine.turn("What time is it in Rome?")
 
     assert [str(step) for step in steps_of(events)] == ["pending", "queued", "running", "progress", "succeeded"]
@@ -40,7 +40,7 @@ async def test_a_call_is_pending_then_queued_then_running_then_has_succeeded() -
 
 async def test_the_message_with_the_call_is_stored_before_the_call_begins() -> None:
     model = ScriptedModel(asks(("time__now", '{"place": "Rome"}'), text="Let me see."), says("Noon."))
-    async with FakeEngine(model, tools=SHELF, worker=FakeWorker({"time__now": clock})) as engine:
+    async with FakeEngine(model, tools=CATALOG, worker=FakeWorker({"time__now": clock})) as engine:
         events = await engine.turn("What time is it in Rome?")
 
     kinds = [type(event) for event in events]
@@ -51,9 +51,9 @@ async def test_the_message_with_the_call_is_stored_before_the_call_begins() -> N
     assert answer == AssistantMessage("Noon.")
 
 
-async def test_the_model_goes_on_with_the_result_right_behind_its_own_call() -> None:
+async def test_the_model_gets_the_result_directly_behind_its_call() -> None:
     model = ScriptedModel(asks(("time__now", '{"place": "Rome"}')), says("Noon."))
-    async with FakeEngine(model, tools=SHELF, worker=FakeWorker({"time__now": clock})) as engine:
+    async with FakeEngine(model, tools=CATALOG, worker=FakeWorker({"time__now": clock})) as engine:
         await engine.turn("What time is it in Rome?")
 
     _, asked, result = model.requests[1].messages
@@ -61,10 +61,10 @@ async def test_the_model_goes_on_with_the_result_right_behind_its_own_call() -> 
     assert result == ToolMessage("call_1", "time__now", "It is noon in Rome.")
 
 
-async def test_a_call_has_a_correlation_id_of_our_own_beside_the_one_of_the_provider() -> None:
+async def test_a_call_has_a_correlation_id_beside_the_id_of_the_provider() -> None:
     model = ScriptedModel(asks(("time__now", '{"place": "Rome"}')), says("Noon."))
     worker = FakeWorker({"time__now": clock})
-    async with FakeEngine(model, tools=SHELF, worker=worker) as engine:
+    async with FakeEngine(model, tools=CATALOG, worker=worker) as engine:
         events = await engine.turn("What time is it in Rome?")
 
     ids = {(event.call.tool_call_id, event.call.correlation_id) for event in events if isinstance(event, ToolStep)}

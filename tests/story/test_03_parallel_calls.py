@@ -1,4 +1,4 @@
-"""Several calls in one reply run at the same time; the model reads their results in the order in which it asked."""
+"""Several calls in one reply run at the same time. The model reads their results in the order of the calls."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ from tests.support.fakes import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_calls_of_one_reply_run_at_once_and_may_end_in_any_order() -> None:
+async def test_calls_of_one_reply_run_in_parallel_and_end_in_any_order() -> None:
     slow = asyncio.Event()
     model = ScriptedModel(asks(("time__rome", ""), ("time__oslo", "")), says("Both."))
     worker = FakeWorker({"time__rome": gives(succeeded("noon"), slow), "time__oslo": gives(succeeded("one"))})

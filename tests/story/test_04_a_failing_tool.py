@@ -1,4 +1,4 @@
-"""A tool that fails is news for the model, not the end of the turn."""
+"""A tool that fails gives the model a result like any other. It does not end the turn."""
 
 import pytest
 
@@ -21,7 +21,7 @@ from tests.support.fakes import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_failure_goes_to_the_model_as_the_result_and_the_turn_goes_on() -> None:
+async def test_a_failure_is_a_result_for_the_model_and_the_turn_continues() -> None:
     model = ScriptedModel(asks(("files__read", '{"name": "a"}')), says("I cannot read it."))
     worker = FakeWorker({"files__read": gives(failed("no such file"))})
     async with FakeEngine(model, tools=FakeCatalog(tool("files__read")), worker=worker) as engine:
@@ -43,7 +43,7 @@ async def test_a_failure_goes_to_the_model_as_the_result_and_the_turn_goes_on() 
         ("files__read", '{"name": 1}', "INVALID_ARGUMENTS", "name: 1 is not of type 'string'"),
     ],
 )
-async def test_a_call_that_cannot_run_is_answered_at_once_with_what_is_wrong(
+async def test_a_call_that_cannot_run_is_answered_at_once_with_an_error(
     name: str, arguments: str, code: str, words: str
 ) -> None:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -60,7 +60,7 @@ async def test_a_call_that_cannot_run_is_answered_at_once_with_what_is_wrong(
     assert words in model.requests[1].messages[-1].content
 
 
-async def test_calls_that_can_run_do_so_beside_one_that_cannot() -> None:
+async def test_an_invalid_call_does_not_keep_the_others_from_running() -> None:
     model = ScriptedModel(asks(("files__raed", ""), ("files__read", "")), says("Half of it."))
     async with FakeEngine(model, tools=FakeCatalog(tool("files__read"))) as engine:
         events = await engine.turn("Read a.")

@@ -1,4 +1,4 @@
-"""Rounds: the model may call tools again and again, up to a limit; then it has to answer with what it has."""
+"""Rounds: the model may call tools repeatedly, up to a limit. Then it has to answer with what it has."""
 
 import pytest
 
@@ -7,12 +7,12 @@ from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, do
 
 pytestmark = pytest.mark.anyio
 
-SHELF = FakeCatalog(tool("web__search"))
+CATALOG = FakeCatalog(tool("web__search"))
 AGAIN = asks(("web__search", ""))
 
 
 async def test_the_model_calls_tools_until_it_has_an_answer() -> None:
-    async with FakeEngine(ScriptedModel(AGAIN, AGAIN, says("Found it.")), tools=SHELF) as engine:
+    async with FakeEngine(ScriptedModel(AGAIN, AGAIN, says("Found it.")), tools=CATALOG) as engine:
         events = await engine.turn("Search!")
 
     assert [event for event in events if isinstance(event, RoundComplete)] == [RoundComplete(1), RoundComplete(2)]
@@ -22,7 +22,7 @@ async def test_the_model_calls_tools_until_it_has_an_answer() -> None:
 
 async def test_after_the_last_round_the_model_answers_without_calls() -> None:
     model = ScriptedModel(AGAIN, AGAIN, says("As far as I know: no."))
-    async with FakeEngine(model, tools=SHELF, max_rounds=2) as engine:
+    async with FakeEngine(model, tools=CATALOG, max_rounds=2) as engine:
         events = await engine.turn("Search!")
 
     assert [request.answer_only for request in model.requests] == [False, False, True]
@@ -30,9 +30,9 @@ async def test_after_the_last_round_the_model_answers_without_calls() -> None:
     assert done_of(events).reason is DoneReason.MAX_ROUNDS
 
 
-async def test_a_model_that_asks_for_tools_even_then_is_not_obeyed_and_the_user_is_told() -> None:
+async def test_calls_in_the_last_answer_are_not_run_and_the_user_reads_why() -> None:
     model = ScriptedModel(AGAIN, AGAIN, AGAIN)
-    async with FakeEngine(model, tools=SHELF, max_rounds=1) as engine:
+    async with FakeEngine(model, tools=CATALOG, max_rounds=1) as engine:
         events = await engine.turn("Search!")
         assert len(engine.worker.executed) == 1
 
@@ -41,10 +41,10 @@ async def test_a_model_that_asks_for_tools_even_then_is_not_obeyed_and_the_user_
     assert done_of(events).reason is DoneReason.MAX_ROUNDS
 
 
-async def test_a_call_that_does_not_fit_into_a_reply_is_tried_once_more_and_that_is_that() -> None:
+async def test_a_call_that_is_cut_off_by_the_length_limit_is_made_once_more() -> None:
     cut = ToolCallEvent("call_1", "web__search", '{"for": "a very', problem="your reply reached its length limit")
     model = ScriptedModel([cut, StreamEnd(FinishReason.LENGTH)], [cut, StreamEnd(FinishReason.LENGTH)])
-    async with FakeEngine(model, tools=SHELF) as engine:
+    async with FakeEngine(model, tools=CATALOG) as engine:
         events = await engine.turn("Search!")
 
     assert "your reply reached its length limit" in model.requests[1].messages[-1].content

@@ -1,4 +1,4 @@
-"""Stop: the user ends a turn. What was said is kept, and each call says what really became of it."""
+"""Stop: the user ends a turn. The text so far is kept, and each call gets the outcome that it really has."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ from tests.support.fakes import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_partial_text_is_kept_and_marked_and_the_stream_at_the_provider_is_closed() -> None:
+async def test_stopping_keeps_the_partial_text_and_closes_the_stream_at_the_provider() -> None:
     model = ScriptedModel([TextDelta("It all "), TextDelta("began"), asyncio.Event()])
     async with FakeEngine(model) as engine:
         turn = await engine.turns.start("ada", None, "Tell me everything.")
@@ -39,7 +39,7 @@ async def test_the_partial_text_is_kept_and_marked_and_the_stream_at_the_provide
     assert done_of(events).reason is DoneReason.CANCELLED
 
 
-async def test_calls_that_run_are_cancelled_and_those_that_ended_keep_their_result() -> None:
+async def test_stopping_cancels_running_calls_and_keeps_finished_results() -> None:
     model = ScriptedModel(asks(("job__quick", ""), ("job__long", "")))
     worker = FakeWorker({"job__long": gives(succeeded("never"), asyncio.Event())})
     async with FakeEngine(model, tools=FakeCatalog(tool("job__quick"), tool("job__long")), worker=worker) as engine:
@@ -54,7 +54,7 @@ async def test_calls_that_run_are_cancelled_and_those_that_ended_keep_their_resu
     assert steps_of(events, "job__long")[-1] is ToolStatus.CANCELLED
 
 
-async def test_a_call_of_which_nobody_knows_is_said_to_be_unknown() -> None:
+async def test_a_running_call_that_no_worker_confirms_ends_as_unknown() -> None:
     worker = FakeWorker({"job__long": gives(succeeded("never"), asyncio.Event())})
     worker.deaf = True
     async with FakeEngine(
@@ -68,7 +68,7 @@ async def test_a_call_of_which_nobody_knows_is_said_to_be_unknown() -> None:
     assert steps_of(events)[-1] is ToolStatus.UNKNOWN
 
 
-async def test_the_session_goes_on_after_a_stop_with_a_history_that_has_every_result() -> None:
+async def test_after_a_stop_the_history_has_a_result_for_every_call() -> None:
     model = ScriptedModel(asks(("job__long", "")), says("Fine."))
     worker = FakeWorker({"job__long": gives(succeeded("never"), asyncio.Event())})
     async with FakeEngine(model, tools=FakeCatalog(tool("job__long")), worker=worker) as engine:
@@ -84,6 +84,6 @@ async def test_the_session_goes_on_after_a_stop_with_a_history_that_has_every_re
     assert no_reply == AssistantMessage(NO_REPLY)
 
 
-async def test_stopping_a_turn_that_does_not_run_here_says_so() -> None:
+async def test_stopping_a_turn_that_does_not_run_here_returns_false() -> None:
     async with FakeEngine(ScriptedModel()) as engine:
         assert not await engine.turns.cancel("some turn")

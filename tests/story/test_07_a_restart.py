@@ -1,4 +1,4 @@
-"""A restart: the engine goes away in the middle of a turn, and its next life goes on where it was."""
+"""A restart: the engine stops in the middle of a turn, and resumes it when it starts again."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ from tests.support.fakes import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_message_that_was_cut_is_made_again_and_the_user_is_told_to_drop_the_pieces() -> None:
+async def test_an_interrupted_message_is_made_again_and_the_user_gets_a_reset() -> None:
     model = ScriptedModel([TextDelta("Once upon"), asyncio.Event()], says("Once upon a time."))
     async with FakeEngine(model) as engine:
         turn = await engine.turns.start("ada", None, "A story!")
@@ -50,7 +50,7 @@ async def test_a_message_that_was_cut_is_made_again_and_the_user_is_told_to_drop
         assert [f.id async for batch in engine.logs.follow(turn.turn_id) for f in batch][:3] == ["1-1", "1-2", "2-1"]
 
 
-async def test_finished_tools_are_not_run_again_and_running_ones_are_waited_for() -> None:
+async def test_finished_calls_are_not_repeated_and_running_ones_are_awaited() -> None:
     finish = asyncio.Event()
     model = ScriptedModel(asks(("job__quick", ""), ("job__long", "")), says("Both are done."))
     worker = FakeWorker({"job__quick": gives(succeeded("one")), "job__long": gives(succeeded("two"), finish)})
@@ -64,7 +64,7 @@ async def test_finished_tools_are_not_run_again_and_running_ones_are_waited_for(
         events = await engine.seen(turn)
 
     assert len(worker.executed) == 2
-    # What was committed is told again with the reset, so that nobody depends on having heard it from the life before.
+    # The reset contains everything that is committed, so that no client depends on events from before the restart.
     [told] = [event.events for event in events if isinstance(event, Reset)]
     assert [type(event) for event in told] == [MessageFinished, ToolStep, ToolStep]
     assert steps_of(told) == [ToolStatus.SUCCEEDED, ToolStatus.PENDING]
@@ -76,7 +76,7 @@ async def test_finished_tools_are_not_run_again_and_running_ones_are_waited_for(
     assert done_of(events).reason is DoneReason.STOP
 
 
-async def test_rounds_that_an_earlier_life_made_count() -> None:
+async def test_rounds_before_the_restart_count() -> None:
     model = ScriptedModel(asks(("job__quick", "")), [asyncio.Event()], says("Enough."))
     async with FakeEngine(model, tools=FakeCatalog(tool("job__quick")), max_rounds=1) as engine:
         turn = await engine.turns.start("ada", None, "Go!")

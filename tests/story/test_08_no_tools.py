@@ -1,4 +1,4 @@
-"""ENABLE_MCP=false: nothing is offered, and a model that asks for a tool all the same is told that there are none."""
+"""ENABLE_MCP=false: no tools are offered, and a call that the model makes all the same is answered with an error."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support.fakes import FakeEngine, ScriptedModel, asks, done_of, says, 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_call_is_refused_with_disabled_and_the_turn_goes_on() -> None:
+async def test_without_tools_a_call_is_refused_and_the_turn_continues() -> None:
     model = ScriptedModel(asks(("time__now", "{}")), says("I have no clock."))
     async with FakeEngine(model, tools=DisabledTools()) as engine:
         events = await engine.turn("What time is it?")

@@ -1,4 +1,4 @@
-"""The ledger: the life of one call in Redis, on a real server. Engine and worker share nothing else."""
+"""The ledger: the states of one call in Redis, on a real server. Engine and worker share nothing else."""
 
 import pytest
 from redis.asyncio import Redis
@@ -12,7 +12,7 @@ from tests.support.ledger import DONE, EXPIRED, MAX_STARTS, Bench
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_life_of_one_call(bench: Bench, redis: Redis, keys: Keys) -> None:
+async def test_the_ledger_states_of_one_call(bench: Bench, redis: Redis, keys: Keys) -> None:
     engine, worker = EngineLedger(redis, keys), WorkerLedger(redis, keys)
     request = await bench.request("once")
 

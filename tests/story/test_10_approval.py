@@ -1,21 +1,21 @@
-"""Approval: a tool that needs one is not run before a person says so. Until then there is nothing to be sent."""
+"""Approval: a tool that needs one is not run before a person approves it. Until then no request exists."""
 
 import pytest
 
 from dialog_engine.model import ApprovalStatus, ApprovalStep, ToolStatus, TurnEvent
-from dialog_engine.tool_calls.questions import Approve, Refuse
+from dialog_engine.tool_calls.approvals.rules import Approve, Refuse
 from plugins_contract.catalog import ApprovalPolicy
 from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, says, steps_of, tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
-SHELF = FakeCatalog(tool("files__delete", approval=ApprovalPolicy.DESTRUCTIVE))
+CATALOG = FakeCatalog(tool("files__delete", approval=ApprovalPolicy.DESTRUCTIVE))
 ASKS = asks(("files__delete", '{"path": "/tmp/a"}'))
 
 
 async def question(engine: FakeEngine, turn_id: str) -> ApprovalStep:
-    """What the user is asked."""
+    """The question that the user sees."""
 
     def asked() -> list[ApprovalStep]:
         events: list[TurnEvent] = engine.logs.lives[turn_id][-1].events
@@ -26,7 +26,7 @@ async def question(engine: FakeEngine, turn_id: str) -> ApprovalStep:
 
 
 async def test_the_call_waits_until_it_is_approved() -> None:
-    async with FakeEngine(ScriptedModel(ASKS, says("Done.")), tools=SHELF) as engine:
+    async with FakeEngine(ScriptedModel(ASKS, says("Done.")), tools=CATALOG) as engine:
         turn = await engine.turns.start("ada", None, "Delete it.")
         step = await question(engine, turn.turn_id)
         assert step.details["arguments"] == {"path": "/tmp/a"}
@@ -39,9 +39,9 @@ async def test_the_call_waits_until_it_is_approved() -> None:
         assert engine.worker.executed == [step.call.correlation_id]
 
 
-async def test_a_person_may_refuse_and_the_model_is_told_why() -> None:
+async def test_a_person_may_refuse_and_the_model_reads_the_reason() -> None:
     model = ScriptedModel(ASKS, says("Then not."))
-    async with FakeEngine(model, tools=SHELF) as engine:
+    async with FakeEngine(model, tools=CATALOG) as engine:
         turn = await engine.turns.start("ada", None, "Delete it.")
         step = await question(engine, turn.turn_id)
 

@@ -1,9 +1,9 @@
-"""Many tools: too many to show a model in full. There are two other ways, and users see no difference."""
+"""Many tools: when there are too many to offer all, a gateway or a search is offered. Users see no difference."""
 
 import pytest
 
 from dialog_engine.model import AssistantMessage, ToolMessage
-from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
+from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from tests.support.fakes import (
     FakeCatalog,
     FakeEngine,
@@ -19,17 +19,17 @@ from tests.support.fakes import (
 
 pytestmark = pytest.mark.anyio
 
-SHELF = FakeCatalog(
+CATALOG = FakeCatalog(
     *(tool(f"shop__{what}", description=f"About {what}.") for what in ("prices", "orders", "opening_hours"))
 )
 
 
-async def test_a_gateway_is_one_tool_for_all_and_its_calls_are_those_of_the_tool_that_is_meant() -> None:
+async def test_a_gateway_is_one_tool_whose_calls_are_resolved_to_the_real_tools() -> None:
     call = '{"resource": "shop", "operation": "prices", "params": {"of": "tea"}}'
     model = ScriptedModel(asks(("mcp_query", call)), says("Tea is 3 euros."))
     worker = FakeWorker({"shop__prices": gives(succeeded("3 euros"))})
     exposure = Exposure(ExposureMode.GATEWAY)
-    async with FakeEngine(model, tools=SHELF, worker=worker, exposure=exposure) as engine:
+    async with FakeEngine(model, tools=CATALOG, worker=worker, exposure=exposure) as engine:
         events = await engine.turn("What is tea?")
 
     [gateway] = model.requests[0].tools
@@ -41,11 +41,11 @@ async def test_a_gateway_is_one_tool_for_all_and_its_calls_are_those_of_the_tool
     assert result == ToolMessage("call_1", "mcp_query", "3 euros")
 
 
-async def test_a_search_offers_what_it_finds_from_the_next_request_on() -> None:
+async def test_tools_that_a_search_finds_are_offered_from_the_next_request_on() -> None:
     model = ScriptedModel(
         asks(("tool_search", '{"query": "when is it open"}')), asks(("shop__opening_hours", "")), says("Now.")
     )
-    async with FakeEngine(model, tools=SHELF, exposure=Exposure(ExposureMode.SEARCH)) as engine:
+    async with FakeEngine(model, tools=CATALOG, exposure=Exposure(ExposureMode.SEARCH)) as engine:
         events = await engine.turn("Are you open?")
 
     offered = [[entry.name for entry in request.tools] for request in model.requests]

@@ -1,10 +1,10 @@
-"""A model without function calling writes its calls as tags; everything above it stays as it was."""
+"""A model without function calling writes its calls as tags in the text. Everything else works as before."""
 
 import pytest
 
 from dialog_engine.model import AssistantMessage, DoneReason, SystemMessage, ToolStatus, TurnStarted, UserMessage
-from dialog_engine.tool_calls.dialects.tool_use import TOOL_USE
-from dialog_engine.tool_calls.prompt_mode import in_prompt_mode
+from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
+from dialog_engine.tool_calls.prompt_mode.tool_use import TOOL_USE
 from tests.support.fakes import (
     FakeCatalog,
     FakeEngine,
@@ -45,7 +45,7 @@ async def test_a_call_in_the_text_runs_like_any_other_and_the_user_sees_no_tag()
     )
 
 
-async def test_what_cannot_be_read_goes_back_to_the_model() -> None:
+async def test_a_call_that_cannot_be_parsed_is_answered_with_an_error() -> None:
     model = ScriptedModel(says(CALL.replace("}", "")), says(CALL.replace("read", "raed")), says("I give up."))
     worker = FakeWorker()
     async with FakeEngine(
@@ -54,15 +54,15 @@ async def test_what_cannot_be_read_goes_back_to_the_model() -> None:
         events = await engine.turn("Read a.")
 
     assert worker.executed == []
-    told = [request.messages[-1].content for request in model.requests[1:]]
-    assert "Error INVALID_ARGUMENTS: the arguments are not valid JSON" in told[0]
-    assert "Error TOOL_NOT_FOUND: there is no tool 'files__raed'" in told[1]
+    results = [request.messages[-1].content for request in model.requests[1:]]
+    assert "Error INVALID_ARGUMENTS: the arguments are not valid JSON" in results[0]
+    assert "Error TOOL_NOT_FOUND: there is no tool 'files__raed'" in results[1]
     assert text_of(events) == "I give up."
 
 
-async def test_a_made_up_result_is_not_shown_and_the_tool_is_asked_after_all() -> None:
-    made_up = "<tool_use_result>\n<name>files__read</name>\n<result>42</result>\n</tool_use_result>\nIt says 42."
-    model = ScriptedModel(says(f"Let me look.\n{made_up}"), says(CALL), says("It says hello."))
+async def test_a_fabricated_result_is_not_shown_and_the_model_makes_the_call() -> None:
+    fabricated = "<tool_use_result>\n<name>files__read</name>\n<result>42</result>\n</tool_use_result>\nIt says 42."
+    model = ScriptedModel(says(f"Let me look.\n{fabricated}"), says(CALL), says("It says hello."))
     worker = FakeWorker({"files__read": gives(succeeded("hello"))})
     async with FakeEngine(
         in_prompt_mode(model, TOOL_USE), tools=FakeCatalog(tool("files__read")), worker=worker
@@ -74,8 +74,8 @@ async def test_a_made_up_result_is_not_shown_and_the_tool_is_asked_after_all() -
     assert len(worker.executed) == 1
 
 
-async def test_a_session_goes_on_in_another_mode() -> None:
-    """What is stored is the calls, not the tags: each model reads them in its own form."""
+async def test_a_session_can_continue_in_another_tool_mode() -> None:
+    """Calls are stored, not tags, so that each model reads them in its own form."""
     tags, native = ScriptedModel(says(CALL), says("Hello.")), ScriptedModel(asks(("files__read", "{}")), says("Again."))
     catalog = FakeCatalog(tool("files__read"))
     async with FakeEngine(in_prompt_mode(tags, TOOL_USE), tools=catalog) as engine:

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
-from dialog_engine.tool_calls.dialects.dialect import Dialect
-from dialog_engine.tool_calls.dialects.function_calls import FUNCTION_CALLS
-from dialog_engine.tool_calls.dialects.tool_use import TOOL_USE
-from dialog_engine.tool_calls.tagged_reply import TaggedReply
+from dialog_engine.tool_calls.prompt_mode.dialect import Dialect
+from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
+from dialog_engine.tool_calls.prompt_mode.tagged_reply import TaggedReply
+from dialog_engine.tool_calls.prompt_mode.tool_use import TOOL_USE
 from plugins_contract.catalog import ToolEntry
 from tests.support.fakes.worker import tool
 
@@ -38,11 +38,15 @@ KNOWN = {entry.name for entry in TOOLS}
 
 
 def read(
-    dialect: Dialect, pieces: Iterable[str], finish: FinishReason = FinishReason.STOP, *, repeats: bool = False
+    dialect: Dialect,
+    pieces: Iterable[str],
+    finish: FinishReason = FinishReason.STOP,
+    *,
+    may_quote_results: bool = False,
 ) -> list[ChatEvent]:
     """The events of a reply that comes in these pieces; neighbouring deltas are one, ids are numbers."""
     ids = itertools.count(1)
-    reply = TaggedReply(dialect.grammar(TOOLS), KNOWN, lambda: str(next(ids)), repeats=repeats)
+    reply = TaggedReply(dialect.grammar(TOOLS), KNOWN, lambda: str(next(ids)), may_quote_results=may_quote_results)
     events: list[ChatEvent] = []
     for piece in pieces:
         events += reply.read(TextDelta(piece))

@@ -1,4 +1,4 @@
-"""The rules of approvals, as tables: which calls wait, and what becomes of what a person says."""
+"""The rules of approvals as tables: which calls need one, and what follows from each decision."""
 
 from typing import Any
 
@@ -12,9 +12,14 @@ from dialog_engine.errors import (
     ToolChangedError,
 )
 from dialog_engine.model import ApprovalStatus, ToolStatus
-from dialog_engine.tool_calls.approvals import (
+from dialog_engine.tool_calls.approvals.rules import (
     Answer,
+    Approve,
     AskAgain,
+    Decision,
+    Given,
+    Question,
+    Refuse,
     Reject,
     Run,
     judge,
@@ -22,8 +27,7 @@ from dialog_engine.tool_calls.approvals import (
     question_hash,
     stopped,
 )
-from dialog_engine.tool_calls.questions import Approve, Decision, Given, Question, Refuse
-from dialog_engine.tool_calls.views import for_model, status_of
+from dialog_engine.tool_calls.results.views import for_model, status_of
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
@@ -58,7 +62,7 @@ def test_a_call_waits_unless_its_tool_needs_no_approval(policy: ApprovalPolicy) 
     assert question is None or (question.policy, question.expires_at) == (policy, NOW + MINUTE)
 
 
-def test_what_is_approved_is_run_with_the_arguments_that_were_asked_about() -> None:
+def test_an_approved_call_is_run_with_the_arguments_of_the_question() -> None:
     assert judge(QUESTION, APPROVE, TOOL, NOW) == Run(Decision(status=ApprovalStatus.APPROVED, at=NOW), TOOL, ARGUMENTS)
 
 
@@ -97,7 +101,7 @@ def test_edited_arguments_must_fit_the_schema_and_the_field_is_named(arguments: 
     ],
     ids=["description", "schema", "annotations", "class", "tool", "policy"],
 )
-def test_a_tool_that_has_changed_is_asked_about_anew(entry: ToolEntry) -> None:
+def test_a_tool_that_has_changed_needs_a_new_question(entry: ToolEntry) -> None:
     again = judge(QUESTION, APPROVE, entry, NOW + 1)
 
     assert isinstance(again, AskAgain)
@@ -109,7 +113,7 @@ def test_a_tool_that_has_changed_is_asked_about_anew(entry: ToolEntry) -> None:
     assert isinstance(judge(again.question, Approve(again.question.hash), entry, NOW + 2), Run)
 
 
-def test_what_is_not_bound_may_change() -> None:
+def test_properties_outside_the_hash_may_change() -> None:
     assert isinstance(judge(QUESTION, APPROVE, changed(timeout_ms=1), NOW), Run)
 
 
@@ -120,7 +124,7 @@ def test_an_approval_of_something_else_is_rejected() -> None:
     assert isinstance(rejected.error, ApprovalStaleError)
 
 
-def test_a_tool_that_is_not_there_cannot_be_approved_and_the_question_stands() -> None:
+def test_a_tool_that_is_gone_cannot_be_approved_and_the_question_stays_open() -> None:
     rejected = judge(QUESTION, APPROVE, ToolError(ErrorCode.TOOL_NOT_FOUND, "gone"), NOW)
 
     assert isinstance(rejected, Reject)
@@ -128,7 +132,7 @@ def test_a_tool_that_is_not_there_cannot_be_approved_and_the_question_stands() -
 
 
 @pytest.mark.parametrize("given", [APPROVE, Approve(QUESTION.hash, {"path": "/b"}), Refuse("no")])
-def test_nothing_is_decided_after_the_time(given: Given) -> None:
+def test_decisions_after_the_timeout_are_refused(given: Given) -> None:
     answer = judge(QUESTION, given, TOOL, QUESTION.expires_at)
 
     assert isinstance(answer, Answer)
@@ -155,7 +159,7 @@ def test_a_call_that_was_stopped_while_it_waited_is_cancelled_and_was_not_run() 
     assert "not run" in for_model(stopped())
 
 
-def test_the_model_is_told_what_was_run_in_place_of_what_it_asked_for() -> None:
+def test_the_model_reads_the_arguments_that_were_run_in_place_of_its_own() -> None:
     said = for_model(succeeded("gone"), {"path": "/b"})
 
     assert said.startswith("gone")
@@ -180,5 +184,5 @@ EDITED = Decision(status=ApprovalStatus.EDITED, at=1, arguments={"x": 1})
         (Decision(status=ApprovalStatus.EXPIRED, at=1), Approve("h"), False),
     ],
 )
-def test_which_repetition_of_a_decision_says_the_same(decision: Decision, given: Given, same: bool) -> None:
+def test_a_repeated_decision_is_recognised(decision: Decision, given: Given, same: bool) -> None:
     assert decision.same_as(given) is same

@@ -1,4 +1,4 @@
-"""A turn that waits for a person, among fakes: what runs meanwhile, what each decision does, and who comes too late."""
+"""A turn with a call that waits for approval, on fakes: what runs meanwhile, and what each decision does."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
-from dialog_engine.tool_calls.questions import Approve, Given, Refuse
+from dialog_engine.tool_calls.approvals.rules import Approve, Given, Refuse
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import EVENT_TYPE
 from plugins_contract.outcomes import ToolOutcome
@@ -101,7 +101,7 @@ async def test_a_call_that_waits_for_approval_has_no_outbox_row_and_is_not_run()
         assert steps_of(engine.logs.lives[turn.turn_id][-1].events) == [ToolStatus.PENDING]
 
 
-async def test_an_approved_call_runs_and_the_turn_goes_on() -> None:
+async def test_an_approved_call_runs_and_the_turn_continues() -> None:
     async with a_stage() as engine:
         turn, step = await waiting_turn(engine)
         decision = await engine.decide(step.call.correlation_id, approve(step))
@@ -149,7 +149,7 @@ async def test_a_refused_call_is_answered_and_the_model_reads_the_reason() -> No
         assert "not on a Friday" in engine.model.requests[1].messages[-1].content
 
 
-async def test_edited_arguments_are_what_runs_and_the_model_is_told() -> None:
+async def test_a_call_runs_with_edited_arguments_and_the_model_reads_them() -> None:
     ran: list[dict[str, object]] = []
 
     async def delete(execution: Execution) -> ToolOutcome:
@@ -171,7 +171,7 @@ async def test_edited_arguments_are_what_runs_and_the_model_is_told() -> None:
     assert [m.content for m in stored] == [result.content], "and so it is told in later turns"
 
 
-async def test_arguments_that_do_not_fit_are_refused_and_the_question_stands() -> None:
+async def test_invalid_edited_arguments_are_refused_and_the_question_stays_open() -> None:
     async with a_stage() as engine:
         turn, step = await waiting_turn(engine)
         with pytest.raises(ArgumentsRefusedError, match="path"):
@@ -182,7 +182,7 @@ async def test_arguments_that_do_not_fit_are_refused_and_the_question_stands() -
         assert done_of(await engine.seen(turn)).reason is DoneReason.STOP
 
 
-async def test_of_two_decisions_at_once_one_is_taken() -> None:
+async def test_one_of_two_concurrent_decisions_is_committed() -> None:
     async with a_stage() as engine:
         turn, step = await waiting_turn(engine)
         given: list[Given] = [approve(step), Refuse("no")]
@@ -195,7 +195,7 @@ async def test_of_two_decisions_at_once_one_is_taken() -> None:
         assert approvals_of(await engine.seen(turn)) == [ApprovalStatus.ASKED, ApprovalStatus.APPROVED]
 
 
-async def test_an_approval_that_nobody_gives_expires_and_the_turn_goes_on() -> None:
+async def test_an_approval_expires_and_the_turn_continues() -> None:
     async with a_stage(approval_seconds=0.05) as engine:
         turn, _ = await waiting_turn(engine)
         events = await engine.seen(turn)
@@ -206,7 +206,7 @@ async def test_an_approval_that_nobody_gives_expires_and_the_turn_goes_on() -> N
         assert done_of(events).reason is DoneReason.STOP
 
 
-async def test_a_decision_that_comes_after_the_time_runs_nothing_and_its_giver_is_told() -> None:
+async def test_a_decision_after_the_timeout_runs_nothing_and_is_refused() -> None:
     async with a_stage() as engine:
         turn, step = await waiting_turn(engine)
         in_an_hour, now = engine.clock.now_ms() // 1000 + 3600, time.monotonic()
@@ -218,7 +218,7 @@ async def test_a_decision_that_comes_after_the_time_runs_nothing_and_its_giver_i
         assert engine.worker.executed == []
 
 
-async def test_stop_while_a_call_waits_cancels_it_and_nothing_can_be_approved_any_more() -> None:
+async def test_stopping_cancels_a_waiting_call_which_cannot_be_approved_afterwards() -> None:
     async with a_stage() as engine:
         turn, step = await waiting_turn(engine)
         await engine.turns.cancel(turn.turn_id)
@@ -232,7 +232,7 @@ async def test_stop_while_a_call_waits_cancels_it_and_nothing_can_be_approved_an
         assert engine.worker.executed == []
 
 
-async def test_a_stop_that_meets_an_approval_on_its_way_ends_the_call_once_and_truly() -> None:
+async def test_a_stop_during_an_approval_gives_the_call_one_outcome() -> None:
     async with a_stage(worker=FakeWorker({"files__delete": gives(succeeded("x"), asyncio.Event())})) as engine:
         turn, step = await waiting_turn(engine)
         engine.store.hold["decide"] = asyncio.Event()
@@ -250,7 +250,7 @@ async def test_a_stop_that_meets_an_approval_on_its_way_ends_the_call_once_and_t
         assert requests(engine) == []
 
 
-async def test_after_a_restart_the_turn_still_waits_and_the_decision_is_taken() -> None:
+async def test_after_a_restart_the_turn_still_waits_for_the_decision() -> None:
     async with a_stage() as engine:
         turn, before = await waiting_turn(engine)
         await engine.restart()
@@ -273,14 +273,14 @@ async def question_again(engine: FakeEngine, turn: Turn) -> ApprovalStep:
     return step
 
 
-async def test_a_tool_that_changed_is_asked_about_anew_and_only_the_new_question_can_be_approved() -> None:
+async def test_after_a_tool_has_changed_only_the_new_question_can_be_approved() -> None:
     catalog = FakeCatalog(DELETE)
     async with FakeEngine(ScriptedModel(ASKS, says("Done.")), tools=catalog) as engine:
         turn, old = await waiting_turn(engine)
         catalog.put(tool("files__delete", description="Deletes the whole disk", approval=ApprovalPolicy.ALWAYS))
         with pytest.raises(ApprovalError, match="changed"):
             await engine.decide(old.call.correlation_id, approve(old))
-        with pytest.raises(ApprovalError, match="look at the call again"):
+        with pytest.raises(ApprovalError, match="look at the new question"):
             await engine.decide(old.call.correlation_id, approve(old))
         log = engine.logs.lives[turn.turn_id][-1]
         await wait_until(lambda: len(approvals_of(log.events)) == 2, what="the new question")
@@ -306,7 +306,7 @@ async def test_a_decision_that_cannot_be_committed_fails_and_can_be_given_again(
         assert engine.worker.executed != []
 
 
-async def test_a_decision_that_storage_does_not_take_changes_nothing() -> None:
+async def test_a_decision_that_the_store_refuses_changes_nothing() -> None:
     async with a_stage() as engine:
         turn, step = await waiting_turn(engine)
         turn_id, asked = engine.store.asked(step.call.correlation_id) or ("", None)

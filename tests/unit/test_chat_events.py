@@ -46,9 +46,8 @@ from dialog_engine.model import (
     TurnStarted,
     Usage,
 )
-from dialog_engine.tool_calls.approvals import question_for
-from dialog_engine.tool_calls.questions import Asked, Decision
-from dialog_engine.tool_calls.steps import Steps
+from dialog_engine.tool_calls.approvals.rules import Asked, Decision, question_for
+from dialog_engine.tool_calls.results.views import Steps
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome

@@ -1,24 +1,28 @@
-"""How a catalog is offered: which mode is in force, what a search finds, and what stays on offer. Pure."""
+"""How a catalog is offered: the mode, what a search finds, and which found tools stay offered."""
 
+import asyncio
+import threading
 from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
 import pytest
 
-from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from dialog_engine.tool_calls import tool_search
-from dialog_engine.tool_calls.costs import tokens_of_tool
-from dialog_engine.tool_calls.exposure import MAX_TOOLS, Exposure, ExposureMode, found
+from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, Turn, UserMessage
+from dialog_engine.sideband import SideBand
+from dialog_engine.tokens import tokens_of_tool
+from dialog_engine.tool_calls.exposure import gateway, search
+from dialog_engine.tool_calls.exposure.exposure import MAX_TOOLS, Exposure, ExposureMode, found
+from dialog_engine.tool_calls.exposure.search import Ranking, words
 from dialog_engine.tool_calls.local_tools import local_entry
-from dialog_engine.tool_calls.ranking import Ranking, words
-from dialog_engine.tool_calls.slices import at_once
+from dialog_engine.tool_calls.pipeline import TurnContext
+from dialog_engine.tool_calls.processors import ToolPreparation
 from plugins_contract.catalog import ToolEntry
-from tests.support.fakes import tool
+from tests.support.fakes import FakeCatalog, ScriptedModel, tool
 
 DIRECT, GATEWAY, SEARCH, AUTO = ExposureMode
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
-CATALOGUE = (
+CATALOG = (
     tool("mail__send_message", TEXT, description="Sends an e-mail to one or more people."),
     tool("mail__listFolders", TEXT, title="Folders", description="What folders there are."),
     tool("notes__add_note", TEXT, description="Keeps a note. It can be sent by mail later."),
@@ -26,11 +30,7 @@ CATALOGUE = (
     tool("weather__forecast_hourly", {"properties": {"city": {}}}, description="The same for hours."),
 )
 OWN = local_entry("read_book", "", {})
-COST = sum(map(tokens_of_tool, CATALOGUE))
-
-
-def indexed(tools: Sequence[ToolEntry]) -> Ranking:
-    return at_once(Ranking.of(tools))
+COST = sum(map(tokens_of_tool, CATALOG))
 
 
 def names(tools: tuple[ToolEntry, ...] | list[ToolEntry]) -> list[str]:
@@ -38,7 +38,7 @@ def names(tools: tuple[ToolEntry, ...] | list[ToolEntry]) -> list[str]:
 
 
 def searched(*found: str) -> Message:
-    answer = tool_search.Answer(tuple(tool_search.Found(name, "") for name in found))
+    answer = search.Answer(tuple(search.Found(name, "") for name in found))
     return ToolMessage("call_1", "tool_search", msgspec.json.encode(answer).decode())
 
 
@@ -52,22 +52,24 @@ def called(name: str, meant: str = "") -> Message:
 @pytest.mark.parametrize(
     ("mode", "budget", "in_force", "offered"),
     [
-        (DIRECT, 1, DIRECT, names(CATALOGUE)),
+        (DIRECT, 1, DIRECT, names(CATALOG)),
         (GATEWAY, 100_000, GATEWAY, ["mcp_query"]),
         (SEARCH, 100_000, SEARCH, ["tool_search"]),
-        (AUTO, COST, DIRECT, names(CATALOGUE)),
+        (AUTO, COST, DIRECT, names(CATALOG)),
         (AUTO, COST - 1, SEARCH, ["tool_search"]),
     ],
 )
-def test_what_is_in_force(mode: ExposureMode, budget: int, in_force: ExposureMode, offered: list[str]) -> None:
+def test_the_mode_depends_on_setting_and_budget(
+    mode: ExposureMode, budget: int, in_force: ExposureMode, offered: list[str]
+) -> None:
     exposure = Exposure(mode, budget)
 
-    assert exposure.in_force(CATALOGUE).mode is in_force
-    assert exposure.in_force(CATALOGUE).tokens == COST
-    assert names(exposure.offered(CATALOGUE, (), [OWN])) == [*offered, "read_book"]
+    assert exposure.in_force(CATALOG).mode is in_force
+    assert exposure.in_force(CATALOG).tokens == COST
+    assert names(exposure.offered(CATALOG, (), [OWN])) == [*offered, "read_book"]
 
 
-def test_what_is_offered_by_itself_are_no_more_tools_than_providers_take() -> None:
+def test_auto_offers_no_more_tools_than_providers_accept() -> None:
     many = tuple(tool(f"a__t{n:03}") for n in range(MAX_TOOLS + 1))
     said = [searched(*names(many[:60])), searched(*names(many[60:]))]
 
@@ -78,15 +80,15 @@ def test_what_is_offered_by_itself_are_no_more_tools_than_providers_take() -> No
 
 
 @pytest.mark.parametrize("mode", ExposureMode)
-def test_where_there_are_no_tools_nothing_stands_in_their_place(mode: ExposureMode) -> None:
+def test_an_empty_catalog_offers_nothing(mode: ExposureMode) -> None:
     assert Exposure(mode).offered((), ()) == ()
 
 
-def test_a_catalog_that_changes_is_decided_on_anew() -> None:
+def test_a_changed_catalog_is_examined_again() -> None:
     exposure = Exposure(AUTO, COST)
-    more = (*CATALOGUE, tool("a__b"))
+    more = (*CATALOG, tool("a__b"))
 
-    assert [exposure.in_force(c).mode for c in (CATALOGUE, more, CATALOGUE)] == [DIRECT, SEARCH, DIRECT]
+    assert [exposure.in_force(c).mode for c in (CATALOG, more, CATALOG)] == [DIRECT, SEARCH, DIRECT]
 
 
 def test_the_estimate_is_a_quarter_of_the_bytes() -> None:
@@ -98,13 +100,13 @@ def test_the_estimate_is_a_quarter_of_the_bytes() -> None:
 # --- What was found -------------------------------------------------------------------------------------------------
 
 
-def test_what_was_found_is_offered_after_all_that_was_offered_before() -> None:
+def test_found_tools_are_offered_behind_the_others() -> None:
     exposure = Exposure(SEARCH)
     said: list[Message] = [UserMessage("Mail!")]
-    offers = [names(exposure.offered(CATALOGUE, said, [OWN]))]
+    offers = [names(exposure.offered(CATALOG, said, [OWN]))]
     for more in (searched("notes__add_note"), called("weather__forecast"), searched("mail__send_message")):
         said.append(more)
-        offers.append(names(exposure.offered(CATALOGUE, said, [OWN])))
+        offers.append(names(exposure.offered(CATALOG, said, [OWN])))
 
     assert offers[-1] == ["tool_search", "read_book", "notes__add_note", "weather__forecast", "mail__send_message"]
     for earlier, later in pairwise(offers):
@@ -112,14 +114,14 @@ def test_what_was_found_is_offered_after_all_that_was_offered_before() -> None:
 
 
 @pytest.mark.parametrize("mode", [SEARCH, GATEWAY, DIRECT])
-def test_the_reader_of_long_results_has_its_place_from_the_first_that_was_cut(mode: ExposureMode) -> None:
+def test_read_result_is_offered_from_the_first_shortened_result_on(mode: ExposureMode) -> None:
     exposure, reader = Exposure(mode), local_entry("read_result", "", {})
     cut = ToolMessage("call_1", "notes__add_note", "head … tail", cut=True)
     said: list[Message] = [UserMessage("Mail!")]
-    offers = [names(exposure.offered(CATALOGUE, said, [OWN], reader))]
+    offers = [names(exposure.offered(CATALOG, said, [OWN], reader))]
     for more in (searched("notes__add_note"), cut, searched("mail__send_message"), cut, called("weather__forecast")):
         said.append(more)
-        offers.append(names(exposure.offered(CATALOGUE, said, [OWN], reader)))
+        offers.append(names(exposure.offered(CATALOG, said, [OWN], reader)))
 
     for earlier, later in pairwise(offers):
         assert later[: len(earlier)] == earlier
@@ -127,7 +129,7 @@ def test_the_reader_of_long_results_has_its_place_from_the_first_that_was_cut(mo
     if mode is SEARCH:
         later = ["notes__add_note", "read_result", "mail__send_message", "weather__forecast"]
         assert offers[-1] == ["tool_search", "read_book", *later]
-    assert "read_result" not in names(exposure.offered(CATALOGUE, said, [OWN]))
+    assert "read_result" not in names(exposure.offered(CATALOG, said, [OWN]))
 
 
 @pytest.mark.parametrize(
@@ -143,25 +145,25 @@ def test_the_reader_of_long_results_has_its_place_from_the_first_that_was_cut(mo
     ],
 )
 def test_what_counts_as_found(messages: list[Message], offered: list[str]) -> None:
-    assert names(found(CATALOGUE, messages, 10_000)) == offered
+    assert names(found(CATALOG, messages, 10_000)) == offered
 
 
-def test_what_outgrows_the_budget_makes_room_for_what_was_mentioned_last() -> None:
-    said = [searched(entry.name) for entry in CATALOGUE]
+def test_tools_beyond_the_budget_give_way_to_those_mentioned_last() -> None:
+    said = [searched(entry.name) for entry in CATALOG]
     again = [*said, called("mail__send_message")]
-    room = sum(map(tokens_of_tool, (CATALOGUE[0], CATALOGUE[4])))
+    room = sum(map(tokens_of_tool, (CATALOG[0], CATALOG[4])))
 
-    assert names(found(CATALOGUE, said, room)) == names([CATALOGUE[3], CATALOGUE[4]])
-    assert names(found(CATALOGUE, again, room)) == names([CATALOGUE[0], CATALOGUE[4]])
-    assert names(found(CATALOGUE, again, 1)) == names([CATALOGUE[0]])
+    assert names(found(CATALOG, said, room)) == names([CATALOG[3], CATALOG[4]])
+    assert names(found(CATALOG, again, room)) == names([CATALOG[0], CATALOG[4]])
+    assert names(found(CATALOG, again, 1)) == names([CATALOG[0]])
 
 
-def test_of_one_search_the_best_are_kept() -> None:
-    said = [searched(*names(CATALOGUE))]
-    room = sum(map(tokens_of_tool, CATALOGUE[:2]))
+def test_the_best_matches_of_a_search_are_kept() -> None:
+    said = [searched(*names(CATALOG))]
+    room = sum(map(tokens_of_tool, CATALOG[:2]))
 
-    assert names(found(CATALOGUE, said, room)) == names(CATALOGUE[:2])
-    assert names(found(CATALOGUE, said, 1)) == names(CATALOGUE[:1])
+    assert names(found(CATALOG, said, room)) == names(CATALOG[:2])
+    assert names(found(CATALOG, said, 1)) == names(CATALOG[:1])
 
 
 # --- Search ---------------------------------------------------------------------------------------------------------
@@ -184,37 +186,37 @@ def test_of_one_search_the_best_are_kept() -> None:
         ("!?", []),
     ],
 )
-def test_the_best_come_first(query: str, best: list[str]) -> None:
-    hits = names(indexed(CATALOGUE).best(query, 10))
+def test_the_best_match_comes_first(query: str, best: list[str]) -> None:
+    hits = names(Ranking(CATALOG).best(query, 10))
 
     assert hits[: len(best)] == best
     assert bool(hits) == bool(best)
 
 
-def test_a_word_in_the_name_is_worth_more_than_one_in_the_description() -> None:
-    assert names(indexed(CATALOGUE).best("note mail", 2))[0] == "notes__add_note"
-    assert names(indexed(CATALOGUE).best("send mail", 3))[0] == "mail__send_message"
+def test_a_word_in_the_name_counts_more_than_one_in_the_description() -> None:
+    assert names(Ranking(CATALOG).best("note mail", 2))[0] == "notes__add_note"
+    assert names(Ranking(CATALOG).best("send mail", 3))[0] == "mail__send_message"
 
 
-def test_an_exact_name_comes_before_all() -> None:
+def test_an_exact_name_comes_first() -> None:
     longer = [tool(f"a__get_get_get_{n}", description="get get get") for n in range(5)]
 
-    assert names(indexed([*longer, tool("z__get", description="x " * 200)]).best("get", 1)) == ["z__get"]
+    assert names(Ranking([*longer, tool("z__get", description="x " * 200)]).best("get", 1)) == ["z__get"]
 
 
-def test_equals_are_in_alphabetical_order_whatever_that_of_the_catalog() -> None:
+def test_equal_matches_are_in_alphabetical_order() -> None:
     tools = [tool(f"a__same_{letter}", description="the same") for letter in "dbca"]
 
-    assert names(indexed(tools).best("same", 3)) == ["a__same_a", "a__same_b", "a__same_c"]
+    assert names(Ranking(tools).best("same", 3)) == ["a__same_a", "a__same_b", "a__same_c"]
 
 
 def test_broken_schemas_do_not_break_the_search() -> None:
     tools = [tool("a__one", {"properties": properties}) for properties in ([1], "x", None, {"one": 1})]
 
-    assert len(indexed(tools).best("one", 10)) == 4
+    assert len(Ranking(tools).best("one", 10)) == 4
 
 
-def test_words_are_told_apart_in_every_way_of_writing() -> None:
+def test_names_are_split_into_words_in_every_notation() -> None:
     assert words("listOpen_issues-of HTTP2Servers, größe!") == [
         *["list", "open", "issue", "of", "http2", "server", "größe"]
     ]
@@ -223,36 +225,79 @@ def test_words_are_told_apart_in_every_way_of_writing() -> None:
 def test_an_answer_has_names_and_schemas_and_is_bounded() -> None:
     large = {"type": "object", "properties": {f"field_{n}": {"type": "string"} for n in range(150)}}
     tools = [tool(f"a__tool_{n}", large, description="x" * 5_000) for n in range(20)]
-    answer = tool_search.answer(indexed(tools), tools, "tool", 20)
+    answer = search.answer(Ranking(tools), tools, "tool", 20)
 
-    assert [each.name for each in answer.tools] == names(indexed(tools).best("tool", 20))
+    assert [each.name for each in answer.tools] == names(Ranking(tools).best("tool", 20))
     assert answer.tools[0].input_schema == large
     assert answer.tools[-1].input_schema is None
-    assert len(msgspec.json.encode(answer)) < 4 * tool_search.ANSWER_TOKENS + 20 * 400
+    assert len(msgspec.json.encode(answer)) < 4 * search.ANSWER_TOKENS + 20 * 400
 
 
 def test_the_names_in_an_answer_can_be_read_back() -> None:
-    answer = tool_search.answer(indexed(CATALOGUE), CATALOGUE, "forecast", 5)
+    answer = search.answer(Ranking(CATALOG), CATALOG, "forecast", 5)
 
     said = msgspec.json.encode(answer).decode() + "\n\n(You have asked this before.)"
-    assert [*tool_search.names_in(said)] == [each.name for each in answer.tools]
+    assert [*search.names_in(said)] == [each.name for each in answer.tools]
 
 
-def test_of_an_answer_that_was_cut_the_names_that_are_left_are_read_back() -> None:
-    said = msgspec.json.encode(tool_search.answer(indexed(CATALOGUE), CATALOGUE, "forecast", 5)).decode()
+def test_the_names_left_in_a_shortened_answer_can_be_read_back() -> None:
+    said = msgspec.json.encode(search.answer(Ranking(CATALOG), CATALOG, "forecast", 5)).decode()
 
-    assert [*tool_search.names_in(said[:-5])] == ["weather__forecast", "weather__forecast_hourly"]
-    assert [*tool_search.names_in(said[: said.index("hourly")])] == ["weather__forecast"]
+    assert [*search.names_in(said[:-5])] == ["weather__forecast", "weather__forecast_hourly"]
+    assert [*search.names_in(said[: said.index("hourly")])] == ["weather__forecast"]
 
 
-def test_nothing_found_says_what_servers_there_are() -> None:
-    answer = tool_search.answer(indexed(CATALOGUE), CATALOGUE, "zebra", 5)
+def test_an_empty_answer_names_the_servers() -> None:
+    answer = search.answer(Ranking(CATALOG), CATALOG, "zebra", 5)
 
     assert answer.tools == ()
     assert answer.note.endswith("mail, notes, weather.")
 
 
-def test_the_search_says_what_there_is_to_be_found_and_no_more_of_it_than_is_of_use() -> None:
-    assert tool_search.entry(CATALOGUE).description.endswith("mail (2), notes (1), weather (2).")
+def test_the_description_of_the_search_names_the_servers_up_to_a_limit() -> None:
+    assert search.entry(CATALOG).description.endswith("mail (2), notes (1), weather (2).")
     crowd = [tool(f"server{n}__x") for n in range(100)]
-    assert tool_search.entry(crowd).description.endswith("server29 (1) and 70 more.")
+    assert search.entry(crowd).description.endswith("server29 (1) and 70 more.")
+
+
+# --- Very many tools ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "work", ["the list of the gateway", "the list of the gateway in a turn", "the index of a search"]
+)
+async def test_the_work_on_very_many_tools_is_done_once_and_in_a_thread(
+    work: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def entry(catalog: Sequence[ToolEntry], budget_tokens: int) -> ToolEntry:
+        threads.append(threading.get_ident())
+        return catalog[0]
+
+    class Index(Ranking):
+        def __init__(self, tools: Sequence[ToolEntry]) -> None:
+            threads.append(threading.get_ident())
+            super().__init__(tools)
+
+    monkeypatch.setattr(gateway, "entry", entry)
+    monkeypatch.setattr(search, "Ranking", Index)
+    exposure, source = Exposure(GATEWAY), FakeCatalog(*CATALOG)
+    preparation, tool_search = ToolPreparation(source, exposure), search.ToolSearch(source)
+    turn = Turn("turn", "session", "subject")
+    ctx = TurnContext(turn, ScriptedModel(), SideBand(), ())
+
+    async def once() -> None:
+        match work:
+            case "the list of the gateway":
+                await exposure.prepare(tuple(CATALOG))
+            case "the list of the gateway in a turn":
+                await preparation.process(ctx)
+            case _:
+                await tool_search.answer(turn, {"query": "mail"})
+
+    await asyncio.gather(once(), once(), once())
+    exposure.in_force(CATALOG)
+
+    assert [thread for thread in threads if thread != threading.get_ident()] == threads[:1]

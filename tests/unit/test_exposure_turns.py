@@ -1,4 +1,4 @@
-"""Whole turns of a model that is not offered its tools one by one: what is run, stored, shown and sent back."""
+"""Whole turns with a gateway or a search: what is run, stored, shown and sent back."""
 
 import asyncio
 from typing import Any
@@ -20,8 +20,8 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
-from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
-from dialog_engine.tool_calls.questions import Approve
+from dialog_engine.tool_calls.approvals.rules import Approve
+from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.messages import EVENT_TYPE, decode_request
 from tests.support.fakes import (
@@ -79,7 +79,7 @@ async def question(engine: FakeEngine, turn: Turn) -> ApprovalStep:
 # --- Gateway --------------------------------------------------------------------------------------------------------
 
 
-async def test_users_and_workers_are_told_of_the_real_tool_and_the_model_of_its_own_call() -> None:
+async def test_users_and_workers_see_the_real_tool_and_the_model_its_own_call() -> None:
     model = ScriptedModel(asks(query("read", path="/a")), says("Read."))
     async with behind_gateway(model) as engine:
         turn = await engine.turns.start("ada", None, "Read!")
@@ -100,7 +100,7 @@ async def test_users_and_workers_are_told_of_the_real_tool_and_the_model_of_its_
     assert result.name == "mcp_query"
 
 
-async def test_the_request_that_travels_is_that_of_the_tool() -> None:
+async def test_the_request_names_the_real_tool() -> None:
     worker = FakeWorker()
     worker.staffed = False
     async with behind_gateway(ScriptedModel(asks(query("read", path="/a"))), worker=worker) as engine:
@@ -113,7 +113,7 @@ async def test_the_request_that_travels_is_that_of_the_tool() -> None:
         assert request.arguments == {"path": "/a"}
 
 
-async def test_what_does_not_exist_is_answered_with_what_does_and_the_turn_goes_on() -> None:
+async def test_an_unknown_operation_is_answered_with_suggestions_and_the_turn_continues() -> None:
     model = ScriptedModel(asks(query("raed", path="/a")), asks(query("read", path="/a")), says("Read."))
     async with behind_gateway(model) as engine:
         events = await engine.turn("Read!")
@@ -125,7 +125,7 @@ async def test_what_does_not_exist_is_answered_with_what_does_and_the_turn_goes_
     assert "Did you mean read?" in complaint.content
 
 
-async def test_help_is_answered_here() -> None:
+async def test_help_is_answered_by_the_engine() -> None:
     model = ScriptedModel(asks(("mcp_query", '{"resource": "files", "operation": "help"}')), says("I see."))
     async with behind_gateway(model) as engine:
         events = await engine.turn("What can you do?")
@@ -156,7 +156,7 @@ async def test_a_person_approves_the_tool_and_its_own_arguments(edited: dict[str
     assert ('with {"path":"/b"}' in result.content) == bool(edited)
 
 
-async def test_a_call_that_waits_for_approval_is_taken_up_by_the_next_life() -> None:
+async def test_a_call_that_waits_for_approval_is_resumed_after_a_restart() -> None:
     model = ScriptedModel(asks(query("delete", path="/a")), says("Deleted."))
     async with behind_gateway(model) as engine:
         turn = await engine.turns.start("ada", None, "Delete!")
@@ -173,7 +173,7 @@ async def test_a_call_that_waits_for_approval_is_taken_up_by_the_next_life() -> 
         assert steps_of(await engine.seen(turn), "files__delete")[-1] is ToolStatus.SUCCEEDED
 
 
-async def test_a_call_that_runs_is_waited_for_by_the_next_life() -> None:
+async def test_a_running_call_is_awaited_after_a_restart() -> None:
     finish = asyncio.Event()
     worker = FakeWorker({"files__read": gives(succeeded("text"), finish)})
     model = ScriptedModel(asks(query("read", path="/a")), says("Read."))
@@ -192,7 +192,7 @@ async def test_a_call_that_runs_is_waited_for_by_the_next_life() -> None:
     assert result == ToolMessage("call_1", "mcp_query", "text")
 
 
-async def test_a_call_that_is_refused_for_repeating_itself_names_its_tool() -> None:
+async def test_a_call_that_is_refused_as_repeated_names_its_tool() -> None:
     model = ScriptedModel(*[asks(query("read", path="/a"))] * 4, says("Enough."))
     async with behind_gateway(model) as engine:
         events = await engine.turn("Read!")
@@ -200,7 +200,7 @@ async def test_a_call_that_is_refused_for_repeating_itself_names_its_tool() -> N
     assert shown(events)[-2:] == [("pending", "files__read", ""), ("refused", "files__read", "")]
 
 
-async def test_what_the_history_has_of_one_exposure_goes_on_under_another() -> None:
+async def test_a_history_from_one_exposure_works_with_another() -> None:
     """A setting was changed, or the catalog has grown, in the middle of a session."""
     model = ScriptedModel(asks(query("read", path="/a"), ("files__read", '{"path": "/b"}')), says("Read."))
     async with FakeEngine(model, tools=FakeCatalog(READ), exposure=Exposure(ExposureMode.DIRECT)) as engine:
@@ -232,7 +232,7 @@ async def session(engine: FakeEngine, *questions: str) -> list[TurnEvent]:
     return events
 
 
-async def test_of_five_hundred_tools_auto_offers_those_that_were_found_for_the_whole_session() -> None:
+async def test_with_five_hundred_tools_found_ones_are_offered_for_the_whole_session() -> None:
     search = asks(("tool_search", '{"query": "thing number 321", "limit": 2}'))
     call = asks(("server1__do_321", '{"path": "/a"}'))
     model = ScriptedModel(search, call, says("Done."), call, says("Done again."))
@@ -247,7 +247,7 @@ async def test_of_five_hundred_tools_auto_offers_those_that_were_found_for_the_w
     assert len(later[0]) == 3
 
 
-async def test_a_tool_that_was_not_found_is_run_all_the_same_and_offered_from_then_on() -> None:
+async def test_a_tool_that_was_not_offered_runs_and_is_offered_from_then_on() -> None:
     call: list[Line] = asks(("server2__do_42", '{"path": "/a"}'))
     model = ScriptedModel(call, says("Done."))
     async with FakeEngine(model, tools=FakeCatalog(*FIVE_HUNDRED), exposure=Exposure()) as engine:
@@ -257,7 +257,7 @@ async def test_a_tool_that_was_not_found_is_run_all_the_same_and_offered_from_th
     assert offered(model) == [["tool_search"], ["tool_search", "server2__do_42"]]
 
 
-async def test_what_was_found_is_still_offered_after_a_restart() -> None:
+async def test_found_tools_are_still_offered_after_a_restart() -> None:
     search = asks(("tool_search", '{"query": "number 321", "limit": 1}'))
     model = ScriptedModel(search, [asyncio.Event()], says("Done."))
     async with FakeEngine(model, tools=FakeCatalog(*FIVE_HUNDRED), exposure=Exposure()) as engine:
@@ -269,7 +269,7 @@ async def test_what_was_found_is_still_offered_after_a_restart() -> None:
     assert offered(model) == [["tool_search"], *[["tool_search", "server1__do_321"]] * 2]
 
 
-async def test_with_tools_switched_off_neither_is_there() -> None:
+async def test_without_tools_neither_gateway_nor_search_is_offered() -> None:
     model = ScriptedModel(asks(("tool_search", '{"query": "x"}'), query("read", path="/a")), says("No."))
     async with FakeEngine(model, tools=DisabledTools(), exposure=Exposure(ExposureMode.SEARCH)) as engine:
         await engine.turn("Hello!")

@@ -1,4 +1,4 @@
-"""The gateway: what a model is told of it, and what its calls stand for. Pure."""
+"""The gateway: its description, and how its calls are resolved to tools. Pure."""
 
 from typing import Any
 
@@ -6,12 +6,11 @@ import msgspec
 import pytest
 
 from dialog_engine.model import ToolCall
-from dialog_engine.tool_calls import gateway, gateway_entry, views
-from dialog_engine.tool_calls.costs import tokens_of_tool
-from dialog_engine.tool_calls.gateway import Meant, resolve
-from dialog_engine.tool_calls.gateway_entry import NAME
+from dialog_engine.tokens import tokens_of_tool
+from dialog_engine.tool_calls.exposure import gateway
+from dialog_engine.tool_calls.exposure.gateway import NAME, Resolved, resolve
 from dialog_engine.tool_calls.planning import Runnable, Unrunnable, plan
-from dialog_engine.tool_calls.slices import at_once
+from dialog_engine.tool_calls.results import views
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
@@ -21,7 +20,7 @@ NUMBERS = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type
 ADD = tool("sums__add", NUMBERS, description="Adds two numbers. Exactly.")
 MEAN = tool("sums__mean", {"type": "object", "properties": {"of": {"type": "array"}}}, description="The mean.")
 SEND = tool("post__send", {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]})
-CATALOGUE = (ADD, MEAN, SEND)
+CATALOG = (ADD, MEAN, SEND)
 
 
 def many(servers: int, tools: int) -> tuple[ToolEntry, ...]:
@@ -33,15 +32,15 @@ def many(servers: int, tools: int) -> tuple[ToolEntry, ...]:
 
 
 def entry(catalog: tuple[ToolEntry, ...], budget_tokens: int) -> ToolEntry:
-    return at_once(gateway_entry.entry(catalog, budget_tokens))
+    return gateway.entry(catalog, budget_tokens)
 
 
 def planned(arguments: object) -> Runnable | Unrunnable:
     text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-    return plan(ToolCall("call_1", "id", NAME, text), FakeCatalog(*CATALOGUE))
+    return plan(ToolCall("call_1", "id", NAME, text), FakeCatalog(*CATALOG))
 
 
-def error_of(done: Runnable | Unrunnable | Meant | ToolOutcome) -> tuple[ErrorCode, str]:
+def error_of(done: Runnable | Unrunnable | Resolved | ToolOutcome) -> tuple[ErrorCode, str]:
     outcome = done.outcome if isinstance(done, Unrunnable) else done
     assert isinstance(outcome, ToolOutcome), done
     assert outcome.state is CallState.FAILED
@@ -49,7 +48,7 @@ def error_of(done: Runnable | Unrunnable | Meant | ToolOutcome) -> tuple[ErrorCo
     return outcome.error.code, outcome.error.message
 
 
-def told(done: Runnable | Unrunnable) -> str:
+def answer_text(done: Runnable | Unrunnable) -> str:
     assert isinstance(done, Unrunnable)
     [block] = done.outcome.content
     assert isinstance(block, TextBlock)
@@ -59,8 +58,8 @@ def told(done: Runnable | Unrunnable) -> str:
 # --- What is offered ------------------------------------------------------------------------------------------------
 
 
-def test_every_operation_is_told_in_one_line_while_that_fits() -> None:
-    offered = entry(CATALOGUE, 1_000)
+def test_every_operation_has_one_line_while_that_fits_the_budget() -> None:
+    offered = entry(CATALOG, 1_000)
 
     assert offered.description.endswith(
         "Resources and their operations:\n"
@@ -92,7 +91,7 @@ def test_descriptions_are_left_out_first_then_parameters_then_operations(
     assert left_out not in offered.description
 
 
-def test_with_very_many_servers_some_are_left_out_and_their_number_is_told() -> None:
+def test_with_very_many_servers_some_are_left_out_and_counted() -> None:
     offered = entry(many(500, 1), 700)
 
     assert tokens_of_tool(offered) <= 700
@@ -118,7 +117,7 @@ def test_something_is_offered_whatever_the_budget() -> None:
         {"resource": "sums", "operation": "add", "params": '{"a": 1, "b": 2}'},
     ],
 )
-def test_a_call_stands_for_its_tool_and_names_it(arguments: object) -> None:
+def test_a_call_of_the_gateway_is_resolved_to_its_tool(arguments: object) -> None:
     done = planned(arguments)
 
     assert isinstance(done, Runnable)
@@ -127,7 +126,7 @@ def test_a_call_stands_for_its_tool_and_names_it(arguments: object) -> None:
     assert views.shown_arguments(done.call) == {"a": 1, "b": 2}
 
 
-def test_an_object_in_a_string_has_the_limits_of_any_other() -> None:
+def test_params_in_a_string_have_the_limits_of_any_arguments() -> None:
     deep = '{"a":' * 65 + "1" + "}" * 65
 
     assert "more than 64 objects" in error_of(planned({"resource": "sums", "operation": "mean", "params": deep}))[1]
@@ -186,7 +185,7 @@ def test_an_operation_may_need_no_parameters(params: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_does_not_exist_is_answered_with_what_does(arguments: object, code: ErrorCode, said: str) -> None:
+def test_unknown_names_are_answered_with_existing_ones(arguments: object, code: ErrorCode, said: str) -> None:
     assert error_of(planned(arguments)) == (code, said)
 
 
@@ -198,7 +197,7 @@ def test_what_does_not_exist_is_answered_with_what_does(arguments: object, code:
         ({"resource": 1, "operation": "add"}, "resource: 1 is not of type 'string'"),
     ],
 )
-def test_a_call_of_another_shape_is_told_the_right_one(arguments: object, said: str) -> None:
+def test_a_call_that_breaks_the_schema_is_answered_with_the_right_shape(arguments: object, said: str) -> None:
     code, message = error_of(planned(arguments))
 
     assert code is ErrorCode.INVALID_ARGUMENTS
@@ -208,14 +207,14 @@ def test_a_call_of_another_shape_is_told_the_right_one(arguments: object, said: 
     )
 
 
-def test_text_that_is_no_json_is_answered_like_that_of_any_tool() -> None:
+def test_arguments_that_are_not_json_get_the_usual_error() -> None:
     code, message = error_of(planned('{"resource": '))
 
     assert code is ErrorCode.INVALID_ARGUMENTS
     assert "not valid JSON" in message
 
 
-def test_many_names_are_cut_and_a_long_wrong_one_too() -> None:
+def test_long_lists_of_names_and_long_names_are_cut() -> None:
     catalog = many(1, 200)
     _, message = error_of(resolve({"resource": "server0", "operation": "x" * 10_000}, catalog))
 
@@ -243,16 +242,16 @@ def test_an_invalid_call_of_a_tool_names_the_tool() -> None:
 def test_help_lists_the_operations_of_a_server() -> None:
     done = planned({"resource": "sums", "operation": "help"})
 
-    assert told(done) == "sums:\n  add(a: number, b: number) - Adds two numbers.\n  mean(of?: array) - The mean."
+    assert answer_text(done) == "sums:\n  add(a: number, b: number) - Adds two numbers.\n  mean(of?: array) - The mean."
     assert done.tool is not None
     assert done.tool.server == "callstream"
 
 
-def test_help_tells_one_operation_in_full() -> None:
-    said = told(planned({"resource": "sums", "operation": "help", "params": {"operation": "add"}}))
+def test_help_describes_one_operation_in_full() -> None:
+    text = answer_text(planned({"resource": "sums", "operation": "help", "params": {"operation": "add"}}))
 
-    assert said.startswith("add(a: number, b: number)\nAdds two numbers. Exactly.\nparams as JSON schema: {")
-    assert '"required":["a","b"]' in said
+    assert text.startswith("add(a: number, b: number)\nAdds two numbers. Exactly.\nparams as JSON schema: {")
+    assert '"required":["a","b"]' in text
 
 
 @pytest.mark.parametrize("tools", [20, 100, 500, 5_000])
@@ -266,13 +265,13 @@ def test_help_has_a_bound(tools: int) -> None:
     assert "tool_number_0" in block.text
 
 
-def test_a_tool_that_is_called_help_comes_before_ours() -> None:
+def test_a_tool_with_the_name_help_takes_precedence() -> None:
     own = tool("desk__help")
 
-    assert resolve({"resource": "desk", "operation": "help"}, [own]) == Meant(own, {})
+    assert resolve({"resource": "desk", "operation": "help"}, [own]) == Resolved(own, {})
 
 
-def test_with_no_tools_at_all_the_catalog_says_why() -> None:
+def test_without_tools_the_error_of_the_catalog_is_the_answer() -> None:
     done = plan(ToolCall("call_1", "id", NAME, '{"resource": "a", "operation": "b"}'), FakeCatalog())
 
     assert error_of(done) == (ErrorCode.TOOL_NOT_FOUND, "there is no tool 'mcp_query'")

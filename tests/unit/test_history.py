@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.chat.history import estimate_tokens, window
+from dialog_engine.chat.history import window
 from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+from dialog_engine.tokens import tokens_of_message
 
 CALL = ToolCall("1", "id", "a__b", "{}")
 
@@ -73,7 +74,7 @@ def test_the_window_ends_before_a_turn_that_does_not_fit() -> None:
     ],
 )
 def test_what_is_sent_to_the_model_is_counted(message: Message, tokens: int) -> None:
-    assert estimate_tokens(message) == tokens
+    assert tokens_of_message(message) == tokens
 
 
 TURNS = st.lists(
@@ -97,7 +98,7 @@ def test_the_window_is_the_longest_run_of_newest_turns_that_fits(
     expected = fits[0]
     for run in fits[1:]:
         flat = [message for each in run for message in each]
-        if len(flat) > max_messages or sum(map(estimate_tokens, flat)) > max_tokens:
+        if len(flat) > max_messages or sum(map(tokens_of_message, flat)) > max_tokens:
             break
         expected = run
     assert kept == [message for each in expected for message in each]

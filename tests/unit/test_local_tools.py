@@ -1,4 +1,4 @@
-"""Tools that the engine answers itself: offered, checked, shown and stored like any other, without a worker."""
+"""Tools that the engine answers itself are offered, validated, shown and stored like any other."""
 
 import asyncio
 from typing import Any
@@ -78,7 +78,7 @@ async def test_arguments_that_break_the_schema_never_reach_it() -> None:
     assert result.content.startswith("Error INVALID_ARGUMENTS: page")
 
 
-async def test_what_it_raises_is_a_failure_of_this_call_and_no_text_of_ours_leaks() -> None:
+async def test_an_exception_fails_only_this_call_and_its_text_is_not_shown() -> None:
     model, book = ScriptedModel(asks(("read_book", '{"page": 1}')), says("Sorry.")), Book(error=KeyError("secret"))
     async with engine(model, book) as s:
         events = await s.turn("Read!")
@@ -90,7 +90,7 @@ async def test_what_it_raises_is_a_failure_of_this_call_and_no_text_of_ours_leak
     assert done_of(events).reason == "stop"
 
 
-async def test_one_that_hangs_does_not_hold_the_turn_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_local_tool_that_hangs_is_ended_by_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_tools, "ANSWER_SECONDS", 0.01)
     model, book = ScriptedModel(asks(("read_book", '{"page": 1}')), says("Sorry.")), Book(hangs=True)
     async with engine(model, book) as s:
@@ -99,7 +99,7 @@ async def test_one_that_hangs_does_not_hold_the_turn_up(monkeypatch: pytest.Monk
     assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.TIMEOUT]
 
 
-async def test_a_stop_while_it_answers_leaves_nothing_behind() -> None:
+async def test_stopping_while_a_local_tool_runs_stores_nothing() -> None:
     model, book = ScriptedModel(asks(("read_book", '{"page": 1}'), text="I look.")), Book(hangs=True)
     async with engine(model, book) as s:
         turn = await s.turns.start("someone", None, "Read!")
@@ -113,15 +113,15 @@ async def test_a_stop_while_it_answers_leaves_nothing_behind() -> None:
     assert (message.content, message.tool_calls, message.interrupted) == ("I look.", (), True)
 
 
-@pytest.mark.parametrize("name", ["", "x", "a__b", "Read", "read-it", "read_", "_read", "a" * 41, "läs"])
-def test_a_name_that_is_none_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="no name for a local tool"):
-        local_entry(name, "", {})
+def test_invalid_names_of_local_tools_are_refused() -> None:
+    for name in ("", "x", "a__b", "Read", "read-it", "read_", "_read", "a" * 41, "läs"):
+        with pytest.raises(ValueError, match="cannot be the name of a local tool"):
+            local_entry(name, "", {})
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
-def test_no_name_in_the_catalog_could_be_a_local_tools(server: str, own: str) -> None:
-    with pytest.raises(ValueError, match="no name for a local tool"):
+def test_no_name_in_the_catalog_is_valid_for_a_local_tool(server: str, own: str) -> None:
+    with pytest.raises(ValueError, match="cannot be the name of a local tool"):
         local_entry(exposed_name(server, own), "", {})
 
 

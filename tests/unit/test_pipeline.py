@@ -1,4 +1,4 @@
-"""The pipeline: seven steps without a state of their own, and `enhance`, which makes a chat client of them."""
+"""The pipeline: seven stateless steps, and `enhance`, which wraps a chat client in them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,14 +28,14 @@ from dialog_engine.model import (
     UserMessage,
 )
 from dialog_engine.sideband import SideBand
+from dialog_engine.tool_calls.approvals.pending import PendingApprovals
+from dialog_engine.tool_calls.execution import OpenCall, Rounds
 from dialog_engine.tool_calls.normalise import MAX_BLOCKS
-from dialog_engine.tool_calls.pending_approvals import PendingApprovals
-from dialog_engine.tool_calls.pipeline import Pipeline, enhance, standard_pipeline
+from dialog_engine.tool_calls.pipeline import Pipeline, enhance
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
-from dialog_engine.tool_calls.processors.conversation import TOO_LONG
+from dialog_engine.tool_calls.processors import TOO_LONG, standard_pipeline
 from dialog_engine.tool_calls.repeats import LAST_NOTE
-from dialog_engine.tool_calls.rounds import OpenCall, Rounds
-from dialog_engine.tool_calls.steps import Steps
+from dialog_engine.tool_calls.results.views import Steps
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import RedisClock
 from plugins_contract.outcomes import CallState, MediaBlock, ToolOutcome
@@ -142,7 +142,7 @@ async def test_the_newest_images_go_to_the_model_and_no_more_than_a_request_may_
     assert result.content.count("image/png") == MAX_BLOCKS + 1
 
 
-async def test_an_id_that_a_provider_uses_again_in_the_next_round_is_made_unique_before_it_is_sent_back() -> None:
+async def test_an_id_that_a_provider_reuses_is_made_unique() -> None:
     model, _ = await World().run(asks(("a__b", "")), asks(("a__b", "")), says("x"))
 
     asked = [message for message in model.requests[2].messages if isinstance(message, AssistantMessage)]
@@ -167,7 +167,7 @@ async def test_the_tools_of_a_turn_stay_the_same_while_it_runs() -> None:
     assert [len(request.tools) for request in model.requests] == [1, 1]
 
 
-async def test_the_depth_begins_with_the_rounds_of_earlier_lives() -> None:
+async def test_the_depth_includes_rounds_before_a_restart() -> None:
     world = World(max_rounds=3)
     request = await world.request()
     later = ChatRequest(request.messages, Turn(request.turn.turn_id, request.turn.session_id, "someone", 2, rounds=2))
@@ -195,7 +195,7 @@ async def test_a_model_that_calls_although_it_must_answer_is_asked_again_without
 
 
 @pytest.mark.parametrize("finish", [FinishReason.LENGTH, FinishReason.CONTENT_FILTER])
-async def test_a_last_answer_that_is_cut_is_said_to_be_cut(finish: FinishReason) -> None:
+async def test_a_last_answer_that_is_cut_off_keeps_its_finish_reason(finish: FinishReason) -> None:
     _, events = await World(max_rounds=1).run(asks(("a__b", "")), says("As far as", finish))
 
     assert events[-1] == StreamEnd(finish, SPENT + SPENT)
@@ -232,7 +232,7 @@ async def test_a_call_that_is_cut_off_twice_is_not_tried_a_third_time(
     assert world.worker.executed == []
 
 
-async def test_a_reply_that_is_cut_off_after_a_whole_call_gets_on() -> None:
+async def test_a_reply_that_is_cut_off_after_a_complete_call_continues() -> None:
     world = World(max_rounds=9)
     model, events = await world.run(CUT, WHOLE_AND_CUT, CUT, WHOLE_AND_CUT, CUT, says("Done."))
 
@@ -248,7 +248,7 @@ async def test_a_last_reply_of_tool_calls_and_text_keeps_its_text_only() -> None
     assert len([event for event in events if isinstance(event, MessageFinished)]) == 1
 
 
-async def test_a_call_that_brings_the_same_again_and_again_is_not_run_any_more_and_then_the_model_must_answer() -> None:
+async def test_a_repeated_call_is_refused_and_then_the_model_must_answer() -> None:
     world = World(max_rounds=9)
     again = asks(("a__b", '{"x": 1}'))
     model, events = await world.run(again, again, again, asks(("a__b", '{ "x":1 }')), again, says("I give up."))
@@ -264,7 +264,7 @@ async def test_a_call_that_brings_the_same_again_and_again_is_not_run_any_more_a
     assert events[-1] == StreamEnd(FinishReason.REPEATED_CALLS, sum([SPENT] * 5, SPENT))
 
 
-async def test_a_tool_that_is_polled_until_it_is_done_is_not_stopped() -> None:
+async def test_polling_with_changing_results_is_not_refused() -> None:
     answers = iter(["1 of 8", "1 of 8", "2 of 8", "2 of 8", "3 of 8", "8 of 8"])
 
     async def work(_: Execution) -> ToolOutcome:
@@ -297,7 +297,7 @@ async def test_two_turns_go_through_the_same_objects_at_once_and_do_not_mix() ->
     assert flat.requests[0].tools == SHELF.tools()
 
 
-async def test_what_the_model_raises_reaches_the_reader_after_what_was_said() -> None:
+async def test_an_error_of_the_model_is_raised_after_its_text() -> None:
     world = World()
     model = ScriptedModel([TextDelta("so far"), LLMUnavailableError("gone")])
 
@@ -345,7 +345,7 @@ async def test_closing_early_stops_waiting_for_calls_at_once_and_leaves_them_run
     await wait_until(lambda: len(world.worker.executed) == 1)
 
 
-async def test_when_a_result_cannot_be_committed_nobody_listens_for_the_other_calls_any_more() -> None:
+async def test_when_a_result_cannot_be_committed_the_other_calls_are_no_longer_awaited() -> None:
     world = World(worker=FakeWorker({"a__c": gives(succeeded("x"), asyncio.Event())}))
     turn = (await world.request()).turn
     calls = [ToolCall("call_1", "one", "a__b", ""), ToolCall("call_2", "two", "a__c", "")]
@@ -353,7 +353,7 @@ async def test_when_a_result_cannot_be_committed_nobody_listens_for_the_other_ca
     world.store.refuse["add_result"] = StorageUnavailableError("the disk is full")
 
     with pytest.raises(StorageUnavailableError):
-        await world.rounds.see_through(turn, opened, (), steps=Steps(turn, 1, {}), emit=SideBand().emit)
+        await world.rounds.await_results(turn, opened, (), steps=Steps(turn, 1, {}), emit=SideBand().emit)
 
     assert world.worker.listened_to == []
     await world.worker.close()

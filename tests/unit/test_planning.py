@@ -1,4 +1,4 @@
-"""Planning: what is decided about a tool call before anything travels. Pure."""
+"""Planning: what is decided about a tool call before anything is sent. Pure."""
 
 import json
 import socket
@@ -32,7 +32,7 @@ def planned(arguments: str, schema: dict[str, Any] | None = None, name: str = "a
     return plan(ToolCall("call_1", "id", name, arguments), FakeCatalog(tool("a__b", schema)))
 
 
-def complaint(arguments: str, schema: dict[str, Any] | None = None) -> str:
+def message(arguments: str, schema: dict[str, Any] | None = None) -> str:
     match planned(arguments, schema):
         case Unrunnable(outcome=outcome) if outcome.error:
             assert outcome.state is CallState.FAILED
@@ -56,7 +56,7 @@ def test_no_text_at_all_means_no_arguments(text: str) -> None:
     assert read_arguments(text) == {}
 
 
-def test_a_tool_that_is_not_there_is_said_not_to_be_before_its_arguments_are_read() -> None:
+def test_an_unknown_tool_is_reported_before_its_arguments_are_parsed() -> None:
     match planned("{broken", name="a__c"):
         case Unrunnable(outcome=outcome):
             assert outcome.error is not None
@@ -68,8 +68,8 @@ def test_a_tool_that_is_not_there_is_said_not_to_be_before_its_arguments_are_rea
 @pytest.mark.parametrize(
     "text", ['{"a": 1', "{'a': 1}", "a = 1", '{"a": NaN}', '{"a": 1} {"b": 2}', '{"a": "\\ud800"}']
 )
-def test_text_that_is_not_json_is_said_not_to_be(text: str) -> None:
-    assert "not valid JSON" in complaint(text)
+def test_text_that_is_not_json_is_reported(text: str) -> None:
+    assert "not valid JSON" in message(text)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_text_that_is_not_json_is_said_not_to_be(text: str) -> None:
         ("null", "null"),
     ],
 )
-def test_json_that_is_no_object_is_named(text: str, kind: str) -> None:
-    assert complaint(text) == f"the arguments must be one JSON object, not {kind}."
+def test_json_that_is_not_an_object_is_reported(text: str, kind: str) -> None:
+    assert message(text) == f"the arguments must be one JSON object, not {kind}."
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_json_that_is_no_object_is_named(text: str, kind: str) -> None:
         ),
     ],
 )
-def test_a_misfit_is_named_by_its_field(arguments: dict[str, Any], field: str) -> None:
-    assert complaint(json.dumps(arguments), ADDRESS) == field
+def test_a_validation_message_names_the_field(arguments: dict[str, Any], field: str) -> None:
+    assert message(json.dumps(arguments), ADDRESS) == field
 
 
 @pytest.mark.parametrize(
@@ -131,15 +131,15 @@ def test_a_misfit_is_named_by_its_field(arguments: dict[str, Any], field: str) -
         ({"minimum": 3}, 1, "x: 1 is less than the minimum of 3"),
     ],
 )
-def test_what_was_expected_is_said_whatever_was_written(schema: dict[str, Any], value: object, words: str) -> None:
-    assert complaint(json.dumps({"x": value}), {"properties": {"x": schema}}) == words
+def test_a_validation_message_says_what_was_expected(schema: dict[str, Any], value: object, words: str) -> None:
+    assert message(json.dumps({"x": value}), {"properties": {"x": schema}}) == words
 
 
 def test_a_reference_within_the_schema_is_followed() -> None:
     schema = {"$defs": {"n": {"type": "integer"}}, "properties": {"n": {"$ref": "#/$defs/n"}}}
 
     assert isinstance(planned('{"n": 1}', schema), Runnable)
-    assert complaint('{"n": "x"}', schema) == "n: 'x' is not of type 'integer'"
+    assert message('{"n": "x"}', schema) == "n: 'x' is not of type 'integer'"
 
 
 def test_a_remote_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_a_remote_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(socket.socket, "connect", connect)
     schema = {"properties": {"x": {"$ref": "http://127.0.0.1:9/schema.json"}}}
 
-    assert "schema of a__b is broken: Unresolvable: http://127.0.0.1:9/schema.json" in complaint('{"x": 1}', schema)
+    assert "schema of a__b is broken: Unresolvable: http://127.0.0.1:9/schema.json" in message('{"x": 1}', schema)
 
 
 @pytest.mark.parametrize(
@@ -163,15 +163,15 @@ def test_a_remote_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) ->
         {"$ref": "#"},
     ],
 )
-def test_a_broken_schema_lets_nothing_pass_and_hurts_nobody_else(schema: dict[str, Any]) -> None:
-    assert "the input schema of a__b is broken" in complaint('{"x": "1"}', schema)
+def test_a_broken_schema_accepts_nothing_and_affects_no_other_tool(schema: dict[str, Any]) -> None:
+    assert "the input schema of a__b is broken" in message('{"x": "1"}', schema)
 
 
 def test_arguments_as_long_as_is_allowed_are_taken_and_longer_ones_are_not() -> None:
     text = json.dumps({"x": "y" * (limits.MAX_CHARACTERS - len('{"x": ""}'))})
 
     assert isinstance(planned(text), Runnable)
-    assert "256001 characters, 256000 at most" in complaint(text + " ")
+    assert "256001 characters, 256000 at most" in message(text + " ")
 
 
 def nested(levels: int) -> str:
@@ -182,20 +182,20 @@ def test_arguments_as_deep_as_is_allowed_are_taken_and_deeper_ones_are_not() -> 
     schema = {"properties": {"x": {"anyOf": [{"type": "integer"}, {"$ref": "#"}]}}}
 
     assert isinstance(planned(nested(limits.MAX_DEPTH), schema), Runnable)
-    assert "more than 64 objects" in complaint(nested(limits.MAX_DEPTH + 1), schema)
+    assert "more than 64 objects" in message(nested(limits.MAX_DEPTH + 1), schema)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, nested(30_000), '{"x":' + "[" * 900 + "]" * 900 + "}"])
-def test_arguments_of_absurd_depth_are_a_complaint_like_any_other(text: str) -> None:
-    assert len(complaint(text)) < 200
+def test_arguments_of_extreme_depth_get_a_short_message(text: str) -> None:
+    assert len(message(text)) < 200
 
 
-def test_a_complaint_is_short_whatever_the_model_wrote() -> None:
+def test_validation_messages_are_bounded() -> None:
     long = "k" * 100_000
 
-    assert len(complaint(json.dumps({"name": "Ada", long: 1}), ADDRESS)) < 1_100
+    assert len(message(json.dumps({"name": "Ada", long: 1}), ADDRESS)) < 1_100
     schema = {"additionalProperties": {"type": "integer"}}
-    assert len(complaint(json.dumps({long: "x"}), schema)) < 1_100
+    assert len(message(json.dumps({long: "x"}), schema)) < 1_100
 
 
 def test_numbers_keep_all_their_digits() -> None:
@@ -207,7 +207,7 @@ def test_numbers_keep_all_their_digits() -> None:
 
 
 @given(st.text())
-def test_any_text_is_an_object_or_a_complaint(text: str) -> None:
+def test_any_text_gives_an_object_or_a_message(text: str) -> None:
     assert read_arguments(text) != ""
 
 

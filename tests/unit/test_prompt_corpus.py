@@ -1,4 +1,4 @@
-"""Calls as tags in text: one file of `tests/corpus/prompt` per habit of a model, cut in every way."""
+"""Calls as tags in text: replies of models, one per file of `tests/corpus/prompt`, cut into pieces in every way."""
 
 import itertools
 import json
@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
-from dialog_engine.tool_calls.tagged_reply import TaggedReply
+from dialog_engine.tool_calls.prompt_mode.tagged_reply import TaggedReply
 from tests.support.corpus import prompt_files, read_prompt
 from tests.support.tags import DIALECTS, KNOWN, TOOLS, cut, read, text_of
 
 SHORT = 120
-"""Characters of a reply that is cut at every pair of places."""
+"""The longest reply that is cut at every pair of places."""
 
 
 class Case:
@@ -34,68 +34,80 @@ class Case:
         return self.read_as(cut(self.reply, *places))
 
     def read_as(self, pieces: list[str], finish: FinishReason | None = None) -> list[ChatEvent]:
-        return read(self.dialect, pieces, finish or self.finish, repeats=self.repeats)
+        return read(self.dialect, pieces, finish or self.finish, may_quote_results=self.repeats)
 
 
-READ = {path.stem: Case(path) for path in prompt_files()}
-CASES = [pytest.param(case, id=name) for name, case in READ.items()]
-TAGGED = [pytest.param(case, id=name) for name, case in READ.items() if text_of(case.read()) != case.reply]
+CASES = {path.stem: Case(path) for path in prompt_files()}
+NAMES = [*CASES]
+GROUPS = [NAMES[at : at + 12] for at in range(0, len(NAMES), 12)]
+each_group = pytest.mark.parametrize("names", GROUPS, ids=lambda names: f"{names[0]} and following")
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_habit_is_understood(case: Case) -> None:
-    events = case.read()
-    assert len(events) == len(case.events)
-    for event, expected in zip(events, case.events, strict=True):
-        match event:
-            case TextDelta(text):
-                assert expected == {"text": text}
-            case ReasoningDelta(text):
-                assert expected == {"reasoning": text}
-            case ToolCallEvent():
-                check(event, expected["call"])
-            case _:
-                assert isinstance(event, StreamEnd)
-                assert expected == {"end": str(event.finish_reason)}
+@each_group
+def test_each_reply_of_the_corpus_gives_its_events(names: list[str]) -> None:
+    for name in names:
+        case = CASES[name]
+        assert [as_written(event, case) for event in case.read()] == case.events, name
 
 
-def check(call: ToolCallEvent, expected: dict[str, Any]) -> None:
-    whole = not isinstance(expected["arguments"], str)
-    assert call.name == expected["name"]
-    assert (json.loads(call.arguments) if whole else call.arguments) == expected["arguments"]
-    assert bool(call.problem) == ("problem" in expected)
-    assert expected.get("problem", "") in call.problem
+def as_written(event: ChatEvent, case: Case) -> dict[str, Any]:
+    """The event as the corpus writes it. Of the problem of a call, the part that the corpus names."""
+    match event:
+        case TextDelta(text):
+            return {"text": text}
+        case ReasoningDelta(text):
+            return {"reasoning": text}
+        case StreamEnd(reason):
+            return {"end": str(reason)}
+        case ToolCallEvent(name=name, arguments=arguments, problem=problem):
+            expected = [each["call"] for each in case.events if "call" in each and each["call"]["name"] == name]
+            as_text = any(arguments == each["arguments"] for each in expected)
+            call = {"name": name, "arguments": arguments if as_text else json.loads(arguments)}
+            if problem:
+                named = [
+                    each["problem"] for each in expected if each.get("problem", "") in problem and "problem" in each
+                ]
+                call["problem"] = named[0] if named else problem
+            return {"call": call}
+        case _:
+            raise AssertionError(f"an unexpected event: {event}")
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_every_place_to_cut_it_gives_the_same(case: Case) -> None:
-    whole = case.read()
-    for place in range(1, len(case.reply)):
-        assert case.read(place) == whole, place
-    assert case.read(*range(1, len(case.reply))) == whole
-    if len(case.reply) <= SHORT:
-        for pair in itertools.combinations(range(1, len(case.reply)), 2):
-            assert case.read(*pair) == whole, pair
+@each_group
+def test_a_reply_gives_the_same_events_wherever_it_is_cut_into_pieces(names: list[str]) -> None:
+    for name in names:
+        case = CASES[name]
+        whole = case.read()
+        for place in range(1, len(case.reply)):
+            assert case.read(place) == whole, (name, place)
+        assert case.read(*range(1, len(case.reply))) == whole, name
+        if len(case.reply) <= SHORT:
+            for pair in itertools.combinations(range(1, len(case.reply)), 2):
+                assert case.read(*pair) == whole, (name, pair)
 
 
 @given(st.data())
-def test_any_two_replies_in_a_row_cut_anyhow_give_the_same(data: st.DataObject) -> None:
-    cases = data.draw(st.lists(st.sampled_from([*READ.values()]), min_size=1, max_size=2))
+def test_two_replies_in_a_row_give_the_same_events_wherever_they_are_cut(data: st.DataObject) -> None:
+    cases = data.draw(st.lists(st.sampled_from([*CASES.values()]), min_size=1, max_size=2))
     case = cases[0]
     reply = "".join(each.reply for each in cases)
     places = data.draw(st.sets(st.integers(1, max(1, len(reply) - 1)), max_size=12))
     assert case.read_as(cut(reply, *places)) == case.read_as([reply])
 
 
-@pytest.mark.parametrize("case", TAGGED)
-def test_wherever_a_limit_cuts_a_reply_no_part_of_a_tag_is_shown(case: Case) -> None:
-    shown = text_of(case.read())
-    for length in range(len(case.reply)):
-        so_far = text_of(case.read_as([case.reply[:length]], FinishReason.LENGTH))
-        assert shown.startswith(so_far) or "<thinking".startswith(so_far.lstrip()), length
+@each_group
+def test_no_part_of_a_tag_is_shown_when_a_limit_cuts_a_reply_off(names: list[str]) -> None:
+    for name in names:
+        case = CASES[name]
+        shown = text_of(case.read())
+        if shown == case.reply:
+            continue  # there are no tags in it
+        for length in range(len(case.reply)):
+            so_far = text_of(case.read_as([case.reply[:length]], FinishReason.LENGTH))
+            assert shown.startswith(so_far) or "<thinking".startswith(so_far.lstrip()), (name, length)
 
 
-# --- What reading costs ----------------------------------------------------------------------------------------------
+# --- Cost of parsing ----------------------------------------------------------------------------------------------
 
 COSTLY = {
     "text": ("tool_use", "", "Hello wide world. "),
@@ -112,18 +124,18 @@ COSTLY = {
 
 
 @pytest.mark.parametrize("kind", COSTLY)
-def test_the_cost_of_reading_grows_with_the_length_of_a_reply_and_no_faster(kind: str) -> None:
+def test_the_cost_of_parsing_is_linear_in_the_length_of_a_reply(kind: str) -> None:
     dialect, start, text = COSTLY[kind]
 
     def seconds(length: int) -> float:
         reply = start + text * (length // len(text))
         pieces = [TextDelta(reply[at : at + 4]) for at in range(0, len(reply), 4)]
-        tagged = TaggedReply(DIALECTS[dialect].grammar(TOOLS), KNOWN, lambda: "id", repeats=True)
+        tagged = TaggedReply(DIALECTS[dialect].grammar(TOOLS), KNOWN, lambda: "id", may_quote_results=True)
         began = time.process_time()
         for piece in [*pieces, StreamEnd(FinishReason.STOP)]:
             tagged.read(piece)
         tagged.end()
         return time.process_time() - began
 
-    # Reading anything twice would make it 256 times.
+    # The reply is 16 times as long; quadratic cost would be 256 times as much.
     assert seconds(320_000) < 100 * min(seconds(20_000), seconds(20_000))

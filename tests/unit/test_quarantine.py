@@ -1,4 +1,4 @@
-"""A tool that the provider refuses is left out and reported; the request goes on without it."""
+"""A tool that the provider refuses is left out and reported, and the request continues without it."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -9,10 +9,9 @@ import pytest
 
 from dialog_engine.errors import LLMRateLimitedError, LLMRequestError
 from dialog_engine.model import ChatEvent, ChatRequest, Message, TextDelta, ToolMessage, Turn, UserMessage
-from dialog_engine.tool_calls import tool_search
-from dialog_engine.tool_calls.directory import ServerView, ToolDirectory
-from dialog_engine.tool_calls.ports import StreamChat
-from dialog_engine.tool_calls.quarantine import MAX_REFUSED, OfferedTools, Quarantine, refused_tool
+from dialog_engine.tool_calls.exposure import search
+from dialog_engine.tool_calls.exposure.quarantine import MAX_REFUSED, OfferedTools, Quarantine, refused_tool
+from dialog_engine.tool_calls.ports import ServerView, StreamChat, ToolDirectory
 from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
 from tests.support.fakes import FakeCatalog, Line, ScriptedModel, says, tool
 
@@ -39,7 +38,7 @@ REQUEST = ChatRequest((UserMessage("Hi"),), Turn("turn", "session", "subject"), 
         ("maximum context length is 8192 tokens", None),
     ],
 )
-def test_the_tool_is_found_in_the_providers_words(words: str, refused: ToolEntry | None) -> None:
+def test_the_tool_is_found_in_the_error_of_the_provider(words: str, refused: ToolEntry | None) -> None:
     assert refused_tool(words, TOOLS) == refused
 
 
@@ -60,7 +59,7 @@ def offered(model: ScriptedModel) -> list[list[str]]:
     return [[entry.name for entry in request.tools] for request in model.requests]
 
 
-async def test_the_request_is_made_again_without_the_tool_and_later_ones_do_not_offer_it() -> None:
+async def test_the_request_is_repeated_without_the_tool_which_is_not_offered_again() -> None:
     noted: list[tuple[ToolEntry, str]] = []
     quarantine = Quarantine(lambda tool, model: noted.append((tool, model)))
     model = ScriptedModel(complaint("a__bad"), says("Hello"), says("Hello"))
@@ -74,7 +73,7 @@ async def test_the_request_is_made_again_without_the_tool_and_later_ones_do_not_
     assert "Invalid schema for function 'a__bad'" in (quarantine.reason(BAD, "one") or "")
 
 
-async def test_what_one_model_refuses_another_is_offered_all_the_same() -> None:
+async def test_a_tool_that_one_model_refuses_is_still_offered_to_another() -> None:
     quarantine = Quarantine()
     fussy, easy = ScriptedModel(complaint("a__bad"), says("Hello"), says("Hello")), ScriptedModel(says("Hello"))
     one, other = quarantine.guard(fussy, "one"), quarantine.guard(easy, "other")
@@ -86,11 +85,11 @@ async def test_what_one_model_refuses_another_is_offered_all_the_same() -> None:
     assert offered(easy) == [["a__good", "a__bad", "b__fine"]]
 
 
-async def test_of_what_one_model_refuses_it_hears_nothing_from_a_search_and_another_does() -> None:
-    told = tool_search.Answer(tuple(tool_search.Found(each.name, "") for each in (BAD, FINE)))
+async def test_a_refused_tool_is_removed_from_search_answers_for_that_model_only() -> None:
+    told = search.Answer(tuple(search.Found(each.name, "") for each in (BAD, FINE)))
     content = msgspec.json.encode(told).decode() + "\n\n(a note)"
-    result = ToolMessage("c", tool_search.NAME, content)
-    only = ToolMessage("d", tool_search.NAME, msgspec.json.encode(replace_tools(told, BAD.name)).decode())
+    result = ToolMessage("c", search.NAME, content)
+    only = ToolMessage("d", search.NAME, msgspec.json.encode(replace_tools(told, BAD.name)).decode())
     other = ToolMessage("e", "a__good", content)
     request = replace(REQUEST, messages=(*REQUEST.messages, result, only, other))
     quarantine = Quarantine()
@@ -103,15 +102,15 @@ async def test_of_what_one_model_refuses_it_hears_nothing_from_a_search_and_anot
     assert easy.requests[0].messages == fussy.requests[0].messages == request.messages
     for asked in fussy.requests[1:]:
         *_, of_two, of_one, of_another_tool = asked.messages
-        assert [*tool_search.names_in(content_of(of_two))] == ["b__fine"]
+        assert [*search.names_in(content_of(of_two))] == ["b__fine"]
         assert content_of(of_two).endswith("\n\n(a note)")
-        assert [*tool_search.names_in(content_of(of_one))] == []
+        assert [*search.names_in(content_of(of_one))] == []
         assert "cannot be used" in content_of(of_one)
         assert of_another_tool == other
 
 
-def replace_tools(told: tool_search.Answer, *names: str) -> tool_search.Answer:
-    return tool_search.Answer(tuple(tool for tool in told.tools if tool.name in names))
+def replace_tools(told: search.Answer, *names: str) -> search.Answer:
+    return search.Answer(tuple(tool for tool in told.tools if tool.name in names))
 
 
 def content_of(message: Message) -> str:
@@ -162,7 +161,7 @@ async def test_every_other_failure_is_the_failure_of_the_request(reply: Sequence
     assert len(model.requests) == 1
 
 
-async def test_a_provider_that_refuses_one_after_the_other_is_not_asked_for_ever() -> None:
+async def test_the_number_of_refused_tools_per_request_is_bounded() -> None:
     many = tuple(tool(f"a__t{n}") for n in range(MAX_REFUSED + 2))
     asked = 0
 
@@ -190,7 +189,7 @@ class Directory(FakeCatalog, ToolDirectory):
         return 1
 
 
-async def test_people_are_told_which_tool_is_left_out_for_which_model_and_why() -> None:
+async def test_the_directory_shows_refused_tools_with_model_and_reason() -> None:
     quarantine = Quarantine()
     directory = OfferedTools(Directory(*TOOLS), quarantine)
     assert directory.tools() == TOOLS
@@ -206,7 +205,7 @@ async def test_people_are_told_which_tool_is_left_out_for_which_model_and_why() 
     assert directory.find("a__bad") == BAD
 
 
-async def test_a_tool_that_one_of_several_models_takes_is_still_there() -> None:
+async def test_a_tool_that_one_model_accepts_stays_in_the_catalog() -> None:
     quarantine = Quarantine()
     directory = OfferedTools(Directory(*TOOLS), quarantine)
     quarantine.guard(ScriptedModel(), "other")

@@ -1,4 +1,4 @@
-"""A model reads on in a long result: page by page, or by looking for something; in its own conversation only."""
+"""A model reads the rest of a long result of its own session, in pages or by search."""
 
 import json
 import re
@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialog_engine.model import ChatRequest, ToolMessage, Turn
-from dialog_engine.tool_calls.pages import found, page
-from dialog_engine.tool_calls.read_result import ReadResult
-from dialog_engine.tool_calls.texts import model_text
+from dialog_engine.tool_calls.results.read_result import ReadResult, found, page
+from dialog_engine.tool_calls.results.shortening import model_text
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.support.fakes import (
     FakeCatalog,
@@ -63,7 +62,7 @@ def scripted() -> ScriptedModel:
 # --- In a turn ---
 
 
-async def test_a_model_that_saw_a_part_is_offered_the_rest_and_reads_it_in_the_same_turn() -> None:
+async def test_a_model_reads_the_rest_of_a_shortened_result_in_the_same_turn() -> None:
     class Curious(ScriptedModel):
         """Reads on where the result says, then answers."""
 
@@ -93,7 +92,7 @@ async def test_a_model_that_saw_a_part_is_offered_the_rest_and_reads_it_in_the_s
     assert steps_of(events, "read_result") == ["pending", "succeeded"]
 
 
-async def test_nothing_is_offered_while_nothing_was_cut() -> None:
+async def test_read_result_is_not_offered_without_a_shortened_result() -> None:
     model = scripted()
     async with FakeEngine(model, tools=SHELF, worker=FakeWorker()) as engine:
         await engine.turn("Read the logs!")
@@ -101,7 +100,7 @@ async def test_nothing_is_offered_while_nothing_was_cut() -> None:
     assert {tuple(entry.name for entry in request.tools) for request in model.requests} == {("logs__read",)}
 
 
-async def test_it_is_offered_from_the_start_of_the_next_turn() -> None:
+async def test_read_result_is_offered_from_the_start_of_the_next_turn() -> None:
     model = ScriptedModel(asks(("logs__read", "")), says("Done."), says("Yes?"))
     async with FakeEngine(model, tools=SHELF, worker=FakeWorker(LONG)) as engine:
         turn, _, _ = await cut(engine, model)
@@ -117,7 +116,7 @@ def reader(engine: FakeEngine) -> ReadResult:
     return ReadResult(engine.store, 16_000)
 
 
-async def test_another_conversation_and_another_user_see_nothing_of_it() -> None:
+async def test_results_of_other_sessions_and_users_cannot_be_read() -> None:
     model = ScriptedModel(asks(("logs__read", "")), says("Done."), says("Hello."))
     async with FakeEngine(model, tools=SHELF, worker=FakeWorker(LONG)) as engine:
         turn, name, _ = await cut(engine, model)
@@ -131,7 +130,7 @@ async def test_another_conversation_and_another_user_see_nothing_of_it() -> None
             assert refused.error.message == f"there is no result {name!r} in this conversation. No result here was cut."
 
 
-async def test_an_id_that_is_none_is_answered_with_those_that_are() -> None:
+async def test_an_unknown_id_is_answered_with_existing_ones() -> None:
     model = scripted()
     async with FakeEngine(model, tools=SHELF, worker=FakeWorker(LONG)) as engine:
         turn, name, _ = await cut(engine, model)
@@ -159,7 +158,7 @@ async def test_an_offset_past_the_end_is_answered_with_the_length() -> None:
     "arguments",
     [{}, {"id": "x"}, {"id": "12345678", "offset": -1}, {"id": "12345678", "offset": 1.5}, {"id": "12345678", "a": 1}],
 )
-async def test_what_does_not_fit_the_schema_is_refused_with_the_field(arguments: dict[str, Any]) -> None:
+async def test_invalid_arguments_of_read_result_are_refused_with_the_field(arguments: dict[str, Any]) -> None:
     model = ScriptedModel(asks(("read_result", json.dumps(arguments))), says("Done."))
     async with FakeEngine(model, tools=SHELF) as engine:
         await engine.turn("Read!")
@@ -173,7 +172,7 @@ TEXTS = st.text(st.sampled_from("ab\nü\N{GRINNING FACE}"), min_size=1, max_size
 
 
 @given(TEXTS, st.integers(1, 60))
-def test_the_pages_of_a_text_are_the_text(text: str, length: int) -> None:
+def test_the_pages_of_a_text_make_up_the_text(text: str, length: int) -> None:
     parts: list[str] = []
     offset = 0
     while True:
@@ -194,7 +193,7 @@ def test_the_pages_of_a_text_are_the_text(text: str, length: int) -> None:
 
 
 @given(TEXTS, TEXTS, st.integers(0, 100))
-def test_what_is_found_stands_where_it_is_said_to(text: str, what: str, offset: int) -> None:
+def test_matches_are_at_the_offsets_in_the_answer(text: str, what: str, offset: int) -> None:
     said = found(text, "id", what[:2], offset, 2_000)
     offsets = [int(number) for number in re.findall(r"^offset (\d+): ", said, re.MULTILINE)]
 
@@ -207,7 +206,7 @@ def test_what_is_found_stands_where_it_is_said_to(text: str, what: str, offset: 
         assert "does not occur" in said
 
 
-def test_many_matches_are_counted_and_go_on_where_it_says() -> None:
+def test_many_matches_are_counted_and_continue_at_an_offset() -> None:
     text = "x" * 100 + "needle" * 50
     said = found(text, "id", "NEEDLE", 0, 100_000)
 
@@ -217,7 +216,7 @@ def test_many_matches_are_counted_and_go_on_where_it_says() -> None:
 
 
 @pytest.mark.parametrize("what", ["a", "a" * 1000])
-def test_what_is_found_fits_into_a_result(what: str) -> None:
+def test_matches_fit_into_a_result(what: str) -> None:
     assert len(found("a" * 100_000, "id", what, 0, 1_000)) <= 1_600
 
 

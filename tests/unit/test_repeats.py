@@ -1,4 +1,4 @@
-"""A model that goes round in circles: what counts as a repetition, and what follows from it. Pure."""
+"""A model that repeats its calls: what counts as a repetition, and what follows from it. Pure."""
 
 from collections.abc import Sequence
 
@@ -21,9 +21,8 @@ from dialog_engine.tool_calls.repeats import (
     NOTE,
     REFUSED_ROUNDS,
     SAME_RESULTS,
-    last_answer,
-    noted,
-    repeats,
+    Repeats,
+    find_repeats,
     with_last_note,
 )
 from plugins_contract.errors import ErrorCode
@@ -50,6 +49,14 @@ def turn(*rounds: Round) -> tuple[Message, ...]:
     return normalise(messages)
 
 
+def repeats(messages: Sequence[Message]) -> Repeats:
+    return find_repeats(messages)[0]
+
+
+def noted(messages: Sequence[Message]) -> tuple[Message, ...]:
+    return find_repeats(messages)[1]
+
+
 @pytest.mark.parametrize(
     ("rounds", "refused"),
     [
@@ -58,21 +65,21 @@ def turn(*rounds: Round) -> tuple[Message, ...]:
         ([SAME] * SAME_RESULTS, True),
         ([SAME] * (SAME_RESULTS + 2), True),
         ([SAME * SAME_RESULTS], True),
-        # Another call that brings nothing new does not excuse it, and neither do other words for the same arguments.
+        # Neither another call without a new result nor another form of the same arguments resets the count.
         ([SAME, OTHER, SAME, OTHER, SAME, SAME], True),
         ([SAME, [("status { }", "pending")], [("status ", "pending")]], True),
-        # A result that changes does, and so does anything else that is new.
+        # A result that changes resets it, and so does any other new result.
         ([[("status {}", f"{n} of 9")] for n in range(9)], False),
         ([SAME, SAME, OTHER, SAME, SAME], False),
         ([SAME, SAME, SAME, OTHER], False),
         ([SAME, EDIT[0], SAME, EDIT[1], SAME, EDIT[2], SAME, EDIT[3], SAME], False),
-        # But to go back and forth between two results is nothing new.
+        # Alternating between two results is not new.
         ([SAME, [("status {}", "done")], SAME, [("status {}", "done")], SAME], True),
         # Other arguments are another call.
         ([[('status {"of": 1}', "pending")]] * 9, False),
     ],
 )
-def test_a_call_is_refused_after_the_same_result_again_and_again(rounds: list[Round], refused: bool) -> None:
+def test_a_call_is_refused_after_it_had_the_same_result_three_times(rounds: list[Round], refused: bool) -> None:
     outcome = repeats(turn(*rounds)).refusal(call("status {}"))
 
     assert (outcome is not None) is refused
@@ -91,7 +98,7 @@ def test_a_name_that_is_normalised_in_the_history_is_the_same_name() -> None:
     assert repeats(messages).refusal(call("no.such.tool {}")) is not None
 
 
-def test_calls_that_the_length_limit_cuts_are_all_alike() -> None:
+def test_calls_whose_arguments_are_cut_off_count_as_the_same_call() -> None:
     rounds: list[Round] = [
         [('f {"text": "one', "it was cut")],
         [('f {"text": "two', "it was cut")],
@@ -102,7 +109,7 @@ def test_calls_that_the_length_limit_cuts_are_all_alike() -> None:
     assert repeats(turn(*rounds)).refusal(call('f {"text": "three"}')) is None
 
 
-def test_images_that_differ_are_results_that_differ() -> None:
+def test_results_with_different_images_are_different() -> None:
     def shot(data: str) -> list[Message]:
         media = (MediaBlock("image/png", data),)
         return [AssistantMessage("", (call("shot {}"),)), ToolMessage("", "shot", "[image/png]", media)]
@@ -114,11 +121,11 @@ def test_images_that_differ_are_results_that_differ() -> None:
     assert repeats(other).refusal(call("shot {}")) is None
 
 
-def test_the_next_turn_begins_anew() -> None:
+def test_repetitions_are_counted_per_turn() -> None:
     assert repeats((*turn(*[SAME] * 5), AssistantMessage("Hm."), UserMessage("Again!"))).times == {}
 
 
-def test_the_model_is_told_with_the_last_result_that_counts() -> None:
+def test_the_third_equal_result_gets_a_note_for_the_model() -> None:
     results = [message.content for message in noted(turn(*[SAME] * 3)) if isinstance(message, ToolMessage)]
 
     assert results == ["pending", "pending", f"pending\n\n{NOTE.format(3)}"]
@@ -135,19 +142,19 @@ def test_the_model_is_told_with_the_last_result_that_counts() -> None:
         ([[*SAME, *EDIT[n]] for n in range(9)], None),
     ],
 )
-def test_a_model_that_does_not_listen_has_to_answer(rounds: list[Round], last: FinishReason | None) -> None:
-    assert last_answer(turn(*rounds), len(rounds), max_rounds=100) is last
+def test_a_model_that_repeats_refused_calls_has_to_answer(rounds: list[Round], last: FinishReason | None) -> None:
+    assert repeats(turn(*rounds)).last_answer(len(rounds), max_rounds=100) is last
 
 
-def test_the_limit_of_rounds_comes_first() -> None:
-    assert last_answer(turn(*[SAME] * 5), 5, max_rounds=5) is FinishReason.MAX_ROUNDS
+def test_the_limit_of_rounds_takes_precedence() -> None:
+    assert repeats(turn(*[SAME] * 5)).last_answer(5, max_rounds=5) is FinishReason.MAX_ROUNDS
 
 
-def test_the_last_note_stands_behind_the_last_result_and_nowhere_else() -> None:
-    *_, result = with_last_note(turn(SAME), LAST_NOTE)
+def test_the_last_note_is_added_to_a_final_result_only() -> None:
+    *_, result = with_last_note(turn(SAME))
     assert result == ToolMessage("call_2", "status", f"pending\n\n{LAST_NOTE}")
     spoken = (UserMessage("Hi"),)
-    assert with_last_note(spoken, LAST_NOTE) == spoken
+    assert with_last_note(spoken) == spoken
 
 
 rounds_of_calls = st.lists(
@@ -157,7 +164,7 @@ rounds_of_calls = st.lists(
 
 
 @given(rounds_of_calls, st.integers(0, 12))
-def test_notes_change_nothing_but_the_ends_of_results_and_never_later(rounds: list[Round], at: int) -> None:
+def test_notes_are_only_appended_to_results_and_do_not_change_afterwards(rounds: list[Round], at: int) -> None:
     whole, part = noted(turn(*rounds)), noted(turn(*rounds[:at]))
 
     assert whole[: len(part)] == part

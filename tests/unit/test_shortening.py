@@ -1,10 +1,10 @@
-"""A long result becomes its head and tail; what is left out is counted, and can be found again."""
+"""A long result is shortened to its head and tail. What is left out is counted, and can be read."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.tool_calls.texts import model_text, shorten, user_text, whole_of
+from dialog_engine.tool_calls.results.shortening import model_text, shorten, user_text, whole_of
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import (
     CallState,
@@ -25,12 +25,12 @@ def outcome(*content: ContentBlock) -> ToolOutcome:
     return ToolOutcome(CallState.SUCCEEDED, content)
 
 
-def test_what_fits_is_left_as_it_is() -> None:
+def test_a_short_result_is_unchanged() -> None:
     fits = outcome(TextBlock("x" * 60), TextBlock("y" * 39), TextBlock("z" * 100, user_only=True))
     assert shorten(fits, ID, 100) == (fits, None)
 
 
-def test_a_long_text_is_its_head_a_note_and_its_tail() -> None:
+def test_a_long_text_becomes_head_note_and_tail() -> None:
     text = "a" * 60 + "b" * 100 + "c" * 30
     shown, whole = shorten(outcome(TextBlock(text)), ID, 90)
 
@@ -38,7 +38,7 @@ def test_a_long_text_is_its_head_a_note_and_its_tail() -> None:
     assert shown.content == (TextBlock("a" * 60), cut, TextBlock("c" * 30))
     assert shown.truncated
     assert whole is not None
-    assert (whole.for_model, whole.shown) == (text, text)
+    assert (whole.for_model, whole.user_text) == (text, text)
 
 
 def test_a_cut_falls_between_lines_where_lines_are_short() -> None:
@@ -53,7 +53,7 @@ def test_a_cut_falls_between_lines_where_lines_are_short() -> None:
     assert tail.text.endswith("line 099\n")
 
 
-def test_images_stay_and_links_in_the_middle_go() -> None:
+def test_images_are_kept_and_links_in_the_middle_are_left_out() -> None:
     link = LinkBlock("u:1", "n")
     blocks = (link, TextBlock("a" * 100), IMAGE, link, TextBlock("b" * 100), TextBlock("c" * 20), link)
     shown, _ = shorten(outcome(*blocks), ID, 60)
@@ -72,7 +72,7 @@ def test_the_error_of_a_tool_is_shortened_like_any_other_text() -> None:
     assert whole is not None
 
 
-def test_what_is_for_the_user_only_is_bounded_too_and_kept_from_the_model() -> None:
+def test_text_for_the_user_only_is_bounded_and_not_sent_to_the_model() -> None:
     blocks = (TextBlock("for both"), TextBlock("u" * 1000, user_only=True))
     shown, whole = shorten(outcome(*blocks), ID, 100)
 
@@ -81,7 +81,7 @@ def test_what_is_for_the_user_only_is_bounded_too_and_kept_from_the_model() -> N
     assert shown.truncated
     assert whole is not None
     assert whole.for_model == "for both"
-    assert whole.shown == "for both\n" + "u" * 1000
+    assert whole.user_text == "for both\n" + "u" * 1000
 
 
 BLOCKS = st.one_of(
@@ -113,7 +113,7 @@ def test_every_character_is_shown_or_counted_at_its_offset(content: list[Content
 
 
 @pytest.mark.parametrize("max_chars", [10, 1_000, 100_000])
-def test_what_was_shortened_is_not_shortened_again(max_chars: int) -> None:
+def test_shortening_is_idempotent(max_chars: int) -> None:
     shown, _ = shorten(outcome(TextBlock("x" * 1_000_000)), ID, max_chars)
     kept = sum(len(block.text) for block in shown.content if isinstance(block, TextBlock))
     assert kept == max_chars

@@ -1,4 +1,4 @@
-"""The side band: the only reader of the model's stream, and the way of every event to the user."""
+"""The side band: the only reader of the model's stream, which carries all events to the user."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -87,7 +87,7 @@ async def test_a_stream_without_its_end_is_broken() -> None:
     assert seen == [TextDelta("a")]
 
 
-async def test_what_the_stream_raises_comes_after_what_it_said() -> None:
+async def test_an_error_of_the_stream_comes_after_its_events() -> None:
     refusal = LLMRateLimitedError("too many requests")
 
     error, seen = await forked(TextDelta("a"), refusal)
@@ -106,7 +106,7 @@ async def test_the_stream_is_closed_when_it_fails() -> None:
     assert model.open == 0
 
 
-async def test_text_is_handed_on_while_the_model_still_speaks() -> None:
+async def test_text_is_passed_on_while_the_model_still_streams() -> None:
     band = SideBand()
     more = asyncio.Event()
     work = asyncio.create_task(band.fork(stream([TextDelta("a"), more, TextDelta("b"), END])))
@@ -136,7 +136,7 @@ async def test_no_event_is_dropped_however_slow_the_reader_is() -> None:
     assert seen == written
 
 
-async def test_an_event_of_the_last_moment_is_carried() -> None:
+async def test_the_last_event_is_carried() -> None:
     band = SideBand()
 
     async def write() -> None:
@@ -146,7 +146,7 @@ async def test_an_event_of_the_last_moment_is_carried() -> None:
     assert await carried(band, asyncio.create_task(write())) == [TextDelta("last")]
 
 
-async def test_work_that_ended_before_anybody_looked_is_carried_whole() -> None:
+async def test_all_events_of_finished_work_are_carried() -> None:
     band = SideBand()
 
     async def write() -> None:
@@ -179,7 +179,7 @@ async def test_closing_ends_the_work_before_it_returns() -> None:
     assert work.cancelled()
 
 
-async def test_a_cancelled_reader_still_gets_what_the_work_says_on_its_way_out() -> None:
+async def test_a_cancelled_reader_still_gets_the_last_events() -> None:
     band = SideBand()
 
     async def write() -> None:
@@ -221,7 +221,7 @@ async def test_work_that_fails_while_it_is_cancelled_is_logged(caplog: pytest.Lo
     assert "the connection would not close" in caplog.text
 
 
-async def test_a_failure_that_a_gone_reader_never_saw_is_not_reported_as_forgotten() -> None:
+async def test_a_failure_after_the_reader_has_gone_is_not_reported_by_asyncio() -> None:
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     band = SideBand()

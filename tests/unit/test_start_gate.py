@@ -3,7 +3,7 @@
 import pytest
 
 from dialog_engine.status import FIRST_WORKER_SECONDS, StartGate
-from dialog_engine.tool_calls.directory import ServerView
+from dialog_engine.tool_calls.ports import ServerView
 from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
 
 WAIT_SECONDS = 30.0

@@ -1,4 +1,4 @@
-"""Function calling where it works, and tags where the provider rejects tools."""
+"""Tool modes: function calling where it works, and tags where the provider rejects tools."""
 
 import logging
 from dataclasses import replace
@@ -9,8 +9,8 @@ from dialog_engine.errors import LLMRequestError, LLMToolsRejectedError
 from dialog_engine.llm.failures import Failures
 from dialog_engine.llm.rejections import tools_rejected
 from dialog_engine.model import ChatEvent, ChatRequest, Choice, TextDelta, Turn, UserMessage
-from dialog_engine.tool_calls.modes import ToolMode, in_tool_mode, in_tool_modes
 from dialog_engine.tool_calls.ports import StreamChat
+from dialog_engine.tool_calls.prompt_mode.modes import ToolMode, in_tool_mode, in_tool_modes
 from tests.support.fakes.models import ScriptedModel, asks, says
 from tests.support.tags import TOOLS, calls_of, text_of
 
@@ -59,9 +59,7 @@ async def test_a_dialect_is_used_from_the_start(tool_mode: ToolMode, block: str)
         ("tool_use", "of a later release", False),
     ],
 )
-async def test_the_mode_that_the_turn_asks_for_goes_before_the_usual_one(
-    usual: ToolMode, asked_for: str, declared: bool
-) -> None:
+async def test_the_mode_of_the_turn_overrides_the_usual_one(usual: ToolMode, asked_for: str, declared: bool) -> None:
     model = ScriptedModel(says("Hello"))
     turn = Turn("turn", "session", "subject", choice=Choice(tool_mode=asked_for))
     await ask(in_tool_modes(model, usual, stop=True, model="tiny"), replace(REQUEST, turn=turn))
@@ -78,7 +76,7 @@ async def test_rejected_tools_are_described_in_the_prompt_from_then_on_and_it_is
         assert text_of(await ask(llm)) == "Hello"
     assert [bool(request.tools) for request in model.requests] == [True, False, False]
     assert len(caplog.records) == 1
-    assert "tiny takes no tools" in caplog.text
+    assert "model tiny rejects tools" in caplog.text
 
 
 async def test_native_mode_does_not_fall_back() -> None:
@@ -100,7 +98,7 @@ async def test_a_request_without_tools_cannot_be_about_tools() -> None:
     assert len(model.requests) == 1
 
 
-async def test_if_the_prompt_does_not_help_either_it_was_not_the_tools() -> None:
+async def test_a_request_that_fails_in_both_modes_does_not_change_the_mode() -> None:
     model = ScriptedModel([REJECTED], [LLMRequestError("not in your region")], asks(("now", "{}")))
     llm = mode(model)
     with pytest.raises(LLMRequestError, match="region"):
@@ -136,7 +134,7 @@ async def test_if_the_prompt_does_not_help_either_it_was_not_the_tools() -> None
         (400, "Tool calling is only supported by the following models: a, b"),
     ],
 )
-def test_a_provider_that_takes_no_tools_is_understood(status: int, words: str) -> None:
+def test_errors_about_tools_are_recognised(status: int, words: str) -> None:
     error = Failures().of_status(status, {"error": {"message": words}}, {})
     assert isinstance(error, LLMToolsRejectedError)
     assert "TOOL_MODE=auto" in str(error)
@@ -166,5 +164,5 @@ def test_a_provider_that_takes_no_tools_is_understood(status: int, words: str) -
         (500, "Failed to parse tool call arguments as JSON"),
     ],
 )
-def test_another_complaint_is_another(status: int, words: str) -> None:
+def test_other_errors_are_not_taken_for_errors_about_tools(status: int, words: str) -> None:
     assert tools_rejected(status, words) is None

@@ -1,4 +1,4 @@
-"""Views: outcomes as the user sees them and as the model reads them. Pure."""
+"""Views: outcomes as users see them and as models read them. Pure."""
 
 import itertools
 
@@ -19,8 +19,9 @@ from dialog_engine.model import (
     Turn,
     WaitsFor,
 )
-from dialog_engine.tool_calls import views
-from dialog_engine.tool_calls.steps import Steps
+from dialog_engine.tool_calls.results import views
+from dialog_engine.tool_calls.results.shortening import USER_MAX_CHARS
+from dialog_engine.tool_calls.results.views import Steps
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import (
     CallState,
@@ -63,28 +64,28 @@ def ended(state: CallState, code: ErrorCode | None, message: str = "why") -> Too
         (S.DEAD, E.TIMEOUT, T.TIMEOUT),
     ],
 )
-def test_how_a_call_ended_is_its_last_step(state: CallState, code: ErrorCode | None, status: ToolStatus) -> None:
+def test_the_last_step_shows_the_outcome(state: CallState, code: ErrorCode | None, status: ToolStatus) -> None:
     assert views.status_of(ended(state, code)) is status
 
 
-@pytest.mark.parametrize(("state", "code"), [*itertools.product(ENDS, [*ErrorCode, None])])
-def test_every_end_has_a_last_step_and_words_for_the_model(state: CallState, code: ErrorCode | None) -> None:
-    outcome = ended(state, code, "")
+def test_every_outcome_has_a_last_step_and_a_text_for_the_model() -> None:
+    for state, code in itertools.product(ENDS, [*ErrorCode, None]):
+        outcome = ended(state, code, "")
 
-    assert views.status_of(outcome) in set(ToolStatus) - {T.PENDING, T.QUEUED, T.RUNNING, T.PROGRESS}
-    assert len(views.for_model(outcome)) > 15
-    assert views.for_model(outcome).startswith("Error ") is (state is not S.SUCCEEDED)
+        assert views.status_of(outcome) in set(ToolStatus) - {T.PENDING, T.QUEUED, T.RUNNING, T.PROGRESS}, (state, code)
+        assert len(views.for_model(outcome)) > 15, (state, code)
+        assert views.for_model(outcome).startswith("Error ") is (state is not S.SUCCEEDED), (state, code)
 
 
 @pytest.mark.parametrize("code", [E.OUTCOME_UNKNOWN, E.TIMEOUT, None])
-def test_of_an_unknown_outcome_the_model_is_told_not_to_repeat_it(code: ErrorCode | None) -> None:
+def test_an_unknown_outcome_tells_the_model_not_to_repeat_the_call(code: ErrorCode | None) -> None:
     said = views.for_model(ended(S.UNKNOWN, code))
 
     assert "may or may not have taken effect. Do not repeat it on your own: tell the user." in said
 
 
 @pytest.mark.parametrize("state", [S.FAILED, S.EXPIRED, S.CANCELLED, S.DEAD])
-def test_of_an_outcome_that_is_known_nothing_of_the_kind_is_said(state: CallState) -> None:
+def test_a_known_outcome_has_no_warning_about_repeating(state: CallState) -> None:
     assert views.for_model(ended(state, E.TIMEOUT)) == "Error TIMEOUT: why"
 
 
@@ -125,7 +126,7 @@ FOR_THE_USER = "The tool returned nothing for you: what it returned is shown to 
         (ToolOutcome(S.SUCCEEDED, (TextBlock(" \n"),)), "The tool returned nothing."),
     ],
 )
-def test_every_kind_of_content_has_words_for_the_model(outcome: ToolOutcome, text: str) -> None:
+def test_every_kind_of_content_has_a_text_for_the_model(outcome: ToolOutcome, text: str) -> None:
     assert views.for_model(outcome) == text
 
 
@@ -169,20 +170,20 @@ def test_a_success_is_shown_with_its_text_and_where_its_media_can_be_had() -> No
 
 @pytest.mark.parametrize(
     ("length", "cut_before", "truncated"),
-    [(views.MAX_SHOWN, False, False), (views.MAX_SHOWN + 1, False, True), (3, True, True)],
+    [(USER_MAX_CHARS, False, False), (USER_MAX_CHARS + 1, False, True), (3, True, True)],
 )
-def test_a_long_text_is_shown_in_part_and_said_to_be(length: int, cut_before: bool, truncated: bool) -> None:
+def test_a_long_text_is_shown_in_part_and_marked_as_truncated(length: int, cut_before: bool, truncated: bool) -> None:
     outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("x" * length),), truncated=cut_before)
 
     result = views.outcome_details("turn", "call", outcome)["result"]
 
-    assert len(result["text"]) == min(length, views.MAX_SHOWN)
+    assert len(result["text"]) == min(length, USER_MAX_CHARS)
     assert result["truncated"] is truncated
     assert len(views.for_model(outcome)) == length
 
 
 @pytest.mark.parametrize("content", [(), (TextBlock("gone"),)])
-def test_what_did_not_succeed_is_shown_with_its_error_and_no_result(content: tuple[TextBlock, ...]) -> None:
+def test_a_failure_is_shown_with_its_error_and_no_result(content: tuple[TextBlock, ...]) -> None:
     failed = ToolOutcome(S.FAILED, content, error=ToolError(E.LOST, "gone"), duration_ms=3)
 
     assert views.outcome_details("turn", "call", failed) == {
@@ -192,20 +193,20 @@ def test_what_did_not_succeed_is_shown_with_its_error_and_no_result(content: tup
 
 
 @pytest.mark.parametrize("more", [TextBlock("and more"), MediaBlock("image/png", "AAAA"), LinkBlock("u:1", "n")])
-def test_what_a_tool_says_of_its_failure_beyond_the_message_is_shown_too(more: ContentBlock) -> None:
+def test_content_of_a_failure_beyond_its_message_is_shown(more: ContentBlock) -> None:
     failed = ToolOutcome(S.FAILED, (TextBlock("gone"), more), error=ToolError(E.LOST, "gone"))
 
     assert "result" in views.outcome_details("turn", "call", failed)
 
 
-def test_where_the_whole_text_can_be_had_is_said_when_a_part_is_shown() -> None:
+def test_a_truncated_text_has_a_url_of_the_whole() -> None:
     long = ToolOutcome(S.SUCCEEDED, (TextBlock("x" * 5_000), TextBlock("you", user_only=True)))
 
     assert views.outcome_details("t", "c", long)["result"]["textUrl"] == "/v1/turns/t/tool-calls/c/text"
     assert "textUrl" not in views.outcome_details("t", "c", ToolOutcome(S.SUCCEEDED, (TextBlock("x"),)))["result"]
 
 
-def test_the_user_reads_what_is_meant_for_the_user_only() -> None:
+def test_content_for_the_user_only_is_shown_to_the_user() -> None:
     outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("both"), TextBlock("you", user_only=True)))
 
     assert views.outcome_details("turn", "call", outcome)["result"]["text"] == "both\nyou"
@@ -218,14 +219,14 @@ def test_a_picture_for_the_user_only_does_not_go_to_the_model() -> None:
     assert views.tool_message(CALL, outcome) == ToolMessage("call_1", "a__b", "a")
 
 
-def test_arguments_are_shown_as_an_object_and_text_that_is_none_as_it_stands() -> None:
+def test_arguments_are_shown_as_an_object_and_other_text_unchanged() -> None:
     def shown(text: str) -> dict[str, object]:
         return views.shown_arguments(ToolCall("1", "id", "a__b", text))
 
     assert shown('{"a": [1]}') == {"a": [1]}
     assert shown("") == {}
     assert shown("[1") == {"": "[1"}
-    assert shown("x" * 1_000_000) == {"": "x" * views.MAX_SHOWN}
+    assert shown("x" * 1_000_000) == {"": "x" * USER_MAX_CHARS}
 
 
 CALL = ToolCall("call_1", "id", "a__b", '{"x": 1}')
@@ -247,14 +248,14 @@ CALL = ToolCall("call_1", "id", "a__b", '{"x": 1}')
         ),
     ],
 )
-def test_what_becomes_of_a_call_is_a_step(update: CallUpdate, status: ToolStatus, details: dict[str, object]) -> None:
+def test_every_update_of_a_call_is_a_step(update: CallUpdate, status: ToolStatus, details: dict[str, object]) -> None:
     step = Steps(Turn("turn", "session", "someone"), 2, {"id": "a"}).update(CALL, update)
 
     assert (step.status, step.details) == (status, details)
     assert (step.call, step.server, step.round) == (CALL, "a", 2)
 
 
-def test_what_a_call_waits_for_is_said_with_each_step_until_it_goes_on() -> None:
+def test_each_step_says_what_the_call_waits_for() -> None:
     steps = Steps(Turn("turn", "session", "someone"), 1, {})
     steps.pending(CALL, "Add")
     told = [

@@ -31,8 +31,7 @@ from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.streams.watch import RedisWatch
-from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ToolCalls
-from dialog_engine.tool_calls.results import ResultStore
+from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ResultStore, ToolCalls
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client
 from plugins_contract.keys import Keys

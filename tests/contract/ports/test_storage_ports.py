@@ -17,9 +17,9 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
-from dialog_engine.tool_calls.results import KeptResult
-from dialog_engine.tool_calls.rounds import OpenCall
-from dialog_engine.tool_calls.texts import WholeResult
+from dialog_engine.tool_calls.execution import OpenCall
+from dialog_engine.tool_calls.ports import KeptResult
+from dialog_engine.tool_calls.results.shortening import WholeResult
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ids import new_id
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested

@@ -17,14 +17,16 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
-from dialog_engine.tool_calls.exposure import Exposure
+from dialog_engine.tool_calls.approvals.pending import PendingApprovals
+from dialog_engine.tool_calls.approvals.rules import Decision, Given
+from dialog_engine.tool_calls.execution import Rounds
+from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.local_tools import LocalTool
-from dialog_engine.tool_calls.pending_approvals import PendingApprovals
-from dialog_engine.tool_calls.pipeline import enhance, standard_pipeline
+from dialog_engine.tool_calls.pipeline import enhance
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
-from dialog_engine.tool_calls.questions import Decision, Given
-from dialog_engine.tool_calls.read_result import ReadResult
-from dialog_engine.tool_calls.rounds import RESULT_MAX_CHARS, Rounds
+from dialog_engine.tool_calls.processors import standard_pipeline
+from dialog_engine.tool_calls.results.read_result import ReadResult
+from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS
 from plugins_contract.clock import RedisClock
 from tests.support.fakes.logs import MemoryLog, MemoryLogs
 from tests.support.fakes.stores import MemoryStore, NoOthers

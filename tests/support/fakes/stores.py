@@ -25,12 +25,20 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
-from dialog_engine.tool_calls.ports import NOTHING_ASKED, NOTHING_SPENT, NOWHERE, ApprovalStore, CallStore, MakeRequest
-from dialog_engine.tool_calls.questions import Approval, ApprovalState, Asked, Decision, Question
-from dialog_engine.tool_calls.results import KeptResult, ResultStore
-from dialog_engine.tool_calls.rounds import OpenCall
-from dialog_engine.tool_calls.texts import WholeResult, whole_of
-from dialog_engine.tool_calls.views import tool_message
+from dialog_engine.tool_calls.approvals.rules import Approval, ApprovalState, Asked, Decision, Question
+from dialog_engine.tool_calls.execution import OpenCall
+from dialog_engine.tool_calls.ports import (
+    NO_COST,
+    NO_QUESTIONS,
+    NO_SERVERS,
+    ApprovalStore,
+    CallStore,
+    KeptResult,
+    MakeRequest,
+    ResultStore,
+)
+from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
+from dialog_engine.tool_calls.results.views import tool_message
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, encode_request
 from plugins_contract.outcomes import ToolOutcome
 
@@ -177,10 +185,10 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
         message: AssistantMessage,
         requests: Sequence[ToolCallRequested],
         answered: Mapping[str, ToolOutcome],
-        questions: Mapping[str, Question] = NOTHING_ASKED,
-        servers: Mapping[str, str] = NOWHERE,
+        questions: Mapping[str, Question] = NO_QUESTIONS,
+        servers: Mapping[str, str] = NO_SERVERS,
         *,
-        cost: Usage = NOTHING_SPENT,
+        cost: Usage = NO_COST,
     ) -> int:
         def unit() -> int:
             asked = {request.correlation_id: request for request in requests}

@@ -8,8 +8,8 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from dialog_engine.tool_calls.directory import ServerView, ToolDirectory
-from dialog_engine.tool_calls.nearest import instead
+from dialog_engine.tool_calls.exposure.descriptions import suggestion
+from dialog_engine.tool_calls.ports import ServerView, ToolDirectory
 from plugins_contract.announcements import announcements
 from plugins_contract.catalog import (
     HEARTBEAT_SECONDS,
@@ -56,7 +56,7 @@ class CatalogReader(ToolDirectory):
         tool = self._tools.get(name)
         if tool is not None:
             return tool
-        there = instead(name, sorted(self._tools), "Tools")
+        there = suggestion(name, sorted(self._tools), "Tools")
         return ToolError(ErrorCode.TOOL_NOT_FOUND, f"there is no tool {name[:100]!r}. {there}")
 
     async def run(self) -> None:

@@ -1,7 +1,6 @@
-"""The side band: the user's view of a turn while the pipeline works on it.
+"""The side band: carries the events of a turn to the user while the pipeline works on the turn.
 
-It is the sole reader of the model's stream. What it reads goes two ways: text to the user as it comes, and the whole
-reply, once complete, to the pipeline.
+It is the only reader of the model's stream. Text goes to the user as it comes, and the complete reply to the pipeline.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """All that the model said in one round."""
+    """The complete reply of the model in one round."""
 
     text: str = ""
     reasoning: str = ""
@@ -38,23 +37,23 @@ class Reply:
 
 
 class SideBand:
-    """One turn's way out. `emit` never waits; `carry` hands on what is there, in the order in which it came."""
+    """The events of one turn. `emit` never waits; `carry` yields the events in the order in which they were emitted."""
 
     def __init__(self) -> None:
         self._events: list[ChatEvent] = []
         self._grown = asyncio.Event()
 
     def emit(self, event: ChatEvent) -> None:
-        """Show `event` to the user."""
+        """Pass `event` on to the user."""
         self._events.append(event)
         self._grown.set()
 
     async def fork(self, stream: AsyncGenerator[ChatEvent]) -> Reply:
-        """Read the model's stream to its end; the user sees the text meanwhile.
+        """Read the model's stream to its end, and emit what the user may see as it comes.
 
         Raises:
-            LLMError: as the stream does.
-            LLMStreamBrokenError: the stream stopped without its end.
+            LLMError: the stream raised it.
+            LLMStreamBrokenError: the stream stopped without a StreamEnd.
         """
         text, reasoning = TextBuffer(), TextBuffer()
         calls: list[ToolCallEvent] = []
@@ -79,10 +78,10 @@ class SideBand:
         return Reply(str(text), str(reasoning), tuple(calls), end.finish_reason, end.usage)
 
     async def carry(self, work: asyncio.Task[Any]) -> AsyncGenerator[ChatEvent]:
-        """The events of `work`, which emits into this band, until it ends.
+        """Yield the events of `work`, which emits into this band, until it ends.
 
-        A reader that is cancelled takes `work` along, and still gets everything that `work` said to its end: what was
-        committed is told. A reader that closes the generator ends `work` too and wants to hear no more.
+        When the reader is cancelled `work` is cancelled too, and the reader still gets every event up to its end, so
+        that everything that was committed is shown. Closing the generator cancels `work` and drops its events.
 
         Raises:
             Exception: what `work` raises, after its last event.
@@ -105,17 +104,17 @@ class SideBand:
             await _ended(work)
 
     def _taken(self) -> list[ChatEvent]:
-        """What is there now; nobody else gets it."""
+        """Remove and return the events that wait to be read."""
         taken, self._events = self._events, []
         return taken
 
 
 async def _ended(work: asyncio.Task[Any]) -> None:
-    """Cancel `work` and wait for its end. What it raises now has nobody left to go to but the log."""
+    """Cancel `work` and wait for its end. An exception that it raises now is logged, because no caller is left."""
     if not work.done():
         work.cancel()
         await asyncio.wait([work])
         if not work.cancelled() and (error := work.exception()):
             log.warning("%s failed while it was being cancelled: %s", work.get_name(), error)
     elif not work.cancelled():
-        work.exception()  # raised to the reader, or of no interest to one that has gone
+        work.exception()  # retrieved, or asyncio logs it: a reader that still listens gets it from `carry`

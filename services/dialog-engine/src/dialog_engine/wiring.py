@@ -43,15 +43,15 @@ from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.streams.watch import RedisWatch
-from dialog_engine.tool_calls.directory import ToolDirectory
-from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
-from dialog_engine.tool_calls.modes import TOOL_MODES, in_tool_modes
-from dialog_engine.tool_calls.pending_approvals import PendingApprovals
-from dialog_engine.tool_calls.pipeline import enhance, standard_pipeline
-from dialog_engine.tool_calls.ports import StreamChat
-from dialog_engine.tool_calls.quarantine import OfferedTools, Quarantine
-from dialog_engine.tool_calls.read_result import ReadResult
-from dialog_engine.tool_calls.rounds import Rounds
+from dialog_engine.tool_calls.approvals.pending import PendingApprovals
+from dialog_engine.tool_calls.execution import Rounds
+from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
+from dialog_engine.tool_calls.exposure.quarantine import OfferedTools, Quarantine
+from dialog_engine.tool_calls.pipeline import enhance
+from dialog_engine.tool_calls.ports import StreamChat, ToolDirectory
+from dialog_engine.tool_calls.processors import standard_pipeline
+from dialog_engine.tool_calls.prompt_mode.modes import TOOL_MODES, in_tool_modes
+from dialog_engine.tool_calls.results.read_result import ReadResult
 from plugins_contract.announcements import LISTEN_SECONDS
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client, command_client

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from dialog_engine.model import CallHeld, WaitsFor
 from dialog_engine.streams.watch import RedisWatch
-from dialog_engine.tool_calls.directory import ToolDirectory
+from dialog_engine.tool_calls.ports import ToolDirectory
 from plugins_contract.catalog import HEARTBEAT_SECONDS
 from plugins_contract.messages import ToolCallRequested
 

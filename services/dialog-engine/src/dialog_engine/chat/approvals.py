@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dialog_engine.chat.archive import Archive, CallRecord
 from dialog_engine.chat.ports import Control
 from dialog_engine.errors import AmbiguousCallError, ApprovalDecidedError, ApprovalNotFoundError
-from dialog_engine.tool_calls.pending_approvals import PendingApprovals
-from dialog_engine.tool_calls.questions import Asked, Decision, Given
-from dialog_engine.tool_calls.views import decision_details, status_of
+from dialog_engine.tool_calls.approvals.pending import PendingApprovals
+from dialog_engine.tool_calls.approvals.rules import Asked, Decision, Given
+from dialog_engine.tool_calls.results.views import decision_details, status_of
 
 
 class Approvals:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dialog_engine.model import ToolCall, TurnFailed, Usage
-from dialog_engine.tool_calls.questions import Approval
-from dialog_engine.tool_calls.texts import WholeResult
+from dialog_engine.tool_calls.approvals.rules import Approval
+from dialog_engine.tool_calls.results.shortening import WholeResult
 from plugins_contract.outcomes import ToolOutcome
 
 

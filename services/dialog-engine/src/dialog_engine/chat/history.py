@@ -2,28 +2,8 @@
 
 from collections.abc import Sequence
 
-from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-
-_PER_MESSAGE = 8
-"""Tokens for roles and separators, as providers count them."""
-_PER_MEDIA = 1_500
-"""Tokens for an image or a sound: what the large providers count for a big image, whatever its bytes."""
-
-
-def estimate_tokens(message: Message) -> int:
-    """About how many tokens a message costs: a quarter of its UTF-8 bytes, which errs on the side of too many."""
-    match message:
-        case AssistantMessage(content, ()):
-            text = len(content.encode())
-        case AssistantMessage(content, tool_calls, reasoning):
-            # Reasoning goes back to the providers that ask for it, with tool calls only.
-            text = len(content.encode()) + len(reasoning.encode())
-            text += sum(len(c.name) + len(c.arguments.encode()) + 16 for c in tool_calls)
-        case ToolMessage(content=content, media=media):
-            return _PER_MESSAGE + len(content.encode()) // 4 + _PER_MEDIA * len(media)
-        case SystemMessage(content) | UserMessage(content):
-            text = len(content.encode())
-    return _PER_MESSAGE + text // 4
+from dialog_engine.model import Message, UserMessage
+from dialog_engine.tokens import tokens_of_message
 
 
 def window(messages: Sequence[Message], *, max_messages: int, max_tokens: int) -> tuple[Message, ...]:
@@ -39,7 +19,7 @@ def window(messages: Sequence[Message], *, max_messages: int, max_tokens: int) -
         turn.append(message)
         if not isinstance(message, UserMessage):
             continue
-        cost = sum(map(estimate_tokens, turn))
+        cost = sum(map(tokens_of_message, turn))
         if kept and (len(kept) + len(turn) > max_messages or tokens + cost > max_tokens):
             break
         kept += turn

@@ -7,7 +7,7 @@ from typing import Protocol
 from dialog_engine.chat.archive import MessageRecord
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.model import AssistantMessage, Done, Message, Turn, TurnEvent, TurnFailed
-from dialog_engine.tool_calls.rounds import OpenCall
+from dialog_engine.tool_calls.execution import OpenCall
 
 
 class TurnStore(Protocol):

@@ -12,7 +12,7 @@ from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.errors import EngineError, LLMError, StorageUnavailableError, TurnFencedError
 from dialog_engine.model import Done, DoneReason, Turn, TurnEvent, TurnFailed
 from dialog_engine.outage_log import OutageLog
-from dialog_engine.tool_calls.commits import to_its_end
+from dialog_engine.tool_calls.shielding import run_shielded
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class RunningTurn:
             try:
                 await self._write(self._service.opening(self.turn))
                 ending = await self._ending()
-                await to_its_end(self._end(ending))
+                await run_shielded(self._end(ending))
             except TurnFencedError:
                 log.info("turn %s is owned by another engine", self.turn.turn_id)
                 self.fence()
@@ -132,7 +132,7 @@ class RunningTurn:
         failure = TurnFailed(error.code, str(error)) if known else TurnFailed(EngineError.code, _INTERNAL_ERROR)
         if not isinstance(error, StorageUnavailableError):
             try:
-                await to_its_end(self._end(_Ending(DoneReason.ERROR, failure)))
+                await run_shielded(self._end(_Ending(DoneReason.ERROR, failure)))
                 return
             except TurnFencedError:
                 self.fence()

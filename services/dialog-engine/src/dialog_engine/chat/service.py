@@ -37,12 +37,11 @@ from dialog_engine.model import (
 )
 from dialog_engine.sideband import SideBand
 from dialog_engine.text_buffer import TextBuffer
-from dialog_engine.tool_calls.approvals import stopped
+from dialog_engine.tool_calls.approvals.rules import Asked, stopped
+from dialog_engine.tool_calls.execution import OpenCall, Rounds
 from dialog_engine.tool_calls.normalise import within_sight
 from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat
-from dialog_engine.tool_calls.questions import Asked
-from dialog_engine.tool_calls.rounds import OpenCall, Rounds
-from dialog_engine.tool_calls.steps import Steps
+from dialog_engine.tool_calls.results.views import Steps
 
 
 @dataclass(slots=True)
@@ -242,7 +241,7 @@ class ChatService:
             return
         steps = Steps(turn, turn.rounds, _servers(open_calls, asked))
         band = SideBand()
-        waiting = self._rounds.see_through(turn, open_calls, asked, steps=steps, emit=band.emit, late=True)
+        waiting = self._rounds.await_results(turn, open_calls, asked, steps=steps, emit=band.emit, late=True)
         work = asyncio.create_task(waiting, name=f"open calls of turn {turn.turn_id}")
         async with aclosing(band.carry(work)) as events:
             async for event in events:

@@ -11,7 +11,7 @@ from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.errors import EngineError, StorageUnavailableError, TurnRunningError
 from dialog_engine.model import Choice, Turn, UserMessage
 from dialog_engine.outage_log import OutageLog
-from dialog_engine.tool_calls.commits import to_its_end
+from dialog_engine.tool_calls.shielding import run_shielded
 from plugins_contract.ids import new_id
 
 log = logging.getLogger(__name__)
@@ -104,11 +104,11 @@ class RunningTurns:
         """
         turn = Turn(new_id(), session_id or new_id(), subject, traceparent=traceparent, choice=choice)
         if session_id is None:
-            await to_its_end(self._begin_session(turn, text))
+            await run_shielded(self._begin_session(turn, text))
         elif queue:
             await self._begin_queued(turn, text)
         else:
-            await to_its_end(self._begin(turn, text))
+            await run_shielded(self._begin(turn, text))
         return turn
 
     async def _begin(self, turn: Turn, text: str, *, queue: bool = False) -> None:
@@ -142,7 +142,7 @@ class RunningTurns:
             try:
                 while True:
                     try:
-                        return await to_its_end(self._begin(turn, text, queue=True))
+                        return await run_shielded(self._begin(turn, text, queue=True))
                     except TurnRunningError as error:
                         left = gives_up_at - loop.time()
                         if left <= 0:
@@ -154,7 +154,7 @@ class RunningTurns:
             except BaseException:
                 if not self.knows(turn.turn_id):
                     with suppress(StorageUnavailableError):  # the next renewal of the lease removes it
-                        await to_its_end(self._store.leave(turn))
+                        await run_shielded(self._store.leave(turn))
                 self.queue.wake(turn.session_id)
                 raise
 
@@ -200,8 +200,8 @@ class RunningTurns:
         """Let turns end for `grace_seconds`, then cancel the rest. Those stay unfinished in the store, and another life
         of the engine, or another engine, resumes them.
 
-        A turn whose end is being committed is not cancelled: see `to_its_end`. A turn that begins meanwhile is treated
-        likewise. Returns the turns that were cancelled.
+        A turn whose end is being committed is not cancelled: see `run_shielded`. A turn that begins meanwhile is
+        treated likewise. Returns the turns that were cancelled.
         """
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + grace_seconds

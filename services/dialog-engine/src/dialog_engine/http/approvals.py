@@ -12,9 +12,8 @@ from dialog_engine.http.auth import Subject
 from dialog_engine.http.chat import Body, whole_characters
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine
-from dialog_engine.tool_calls.approvals import MAX_REASON, read_edited
-from dialog_engine.tool_calls.questions import Approve, Given, Refuse
-from dialog_engine.tool_calls.views import decision_details
+from dialog_engine.tool_calls.approvals.rules import MAX_REASON, Approve, Given, Refuse, read_edited
+from dialog_engine.tool_calls.results.views import decision_details
 
 router = APIRouter(prefix="/v1", tags=["turns"])
 

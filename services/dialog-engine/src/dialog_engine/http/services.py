@@ -14,8 +14,8 @@ from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.sse import Streams
 from dialog_engine.model import Choice
-from dialog_engine.tool_calls.directory import ToolDirectory
-from dialog_engine.tool_calls.exposure import Exposure
+from dialog_engine.tool_calls.exposure.exposure import Exposure
+from dialog_engine.tool_calls.ports import ToolDirectory
 
 
 @dataclass(frozen=True, slots=True)

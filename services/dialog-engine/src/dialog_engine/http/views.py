@@ -11,18 +11,18 @@ from fastapi import Response
 from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionRecord, TurnRecord
 from dialog_engine.chat.events import usage_view
 from dialog_engine.model import ApprovalStatus, ToolStatus
-from dialog_engine.tool_calls.directory import ServerView
-from dialog_engine.tool_calls.exposure import Exposure
-from dialog_engine.tool_calls.questions import Approval
-from dialog_engine.tool_calls.texts import WholeResult, user_text
-from dialog_engine.tool_calls.views import (
+from dialog_engine.tool_calls.approvals.rules import Approval
+from dialog_engine.tool_calls.exposure.exposure import Exposure
+from dialog_engine.tool_calls.ports import ServerView
+from dialog_engine.tool_calls.results.shortening import WholeResult, user_text
+from dialog_engine.tool_calls.results.views import (
     decision_details,
     outcome_details,
     question_details,
     shown_arguments,
     status_of,
 )
-from dialog_engine.tool_calls.views import timestamp as tool_calls_timestamp
+from dialog_engine.tool_calls.results.views import timestamp as tool_calls_timestamp
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
@@ -175,7 +175,7 @@ def result_text(outcome: ToolOutcome, whole: WholeResult | None) -> Response:
         "Cache-Control": "private, no-cache",
         "Content-Disposition": "inline",
     }
-    text = user_text(outcome) if whole is None else whole.shown
+    text = user_text(outcome) if whole is None else whole.user_text
     return Response(text.encode("utf-8", "replace"), media_type="text/plain; charset=utf-8", headers=headers)
 
 

@@ -12,8 +12,8 @@ from dialog_engine.chat.outbox import OfferRows, OutboxRow
 from dialog_engine.model import Turn
 from dialog_engine.storage.calls import add_request, answer_call, call_of
 from dialog_engine.storage.database import Database, Transaction, fence, fence_look, placeholders
+from dialog_engine.tool_calls.approvals.rules import ApprovalState, Asked, Decision, Question
 from dialog_engine.tool_calls.ports import ApprovalStore, MakeRequest
-from dialog_engine.tool_calls.questions import ApprovalState, Asked, Decision, Question
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import decode_request
 from plugins_contract.outcomes import ToolOutcome

@@ -21,10 +21,10 @@ from dialog_engine.model import (
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Database, Row, Transaction
 from dialog_engine.storage.turns import add_session
-from dialog_engine.tool_calls.questions import Approval, Decision, Question
-from dialog_engine.tool_calls.rounds import OpenCall
-from dialog_engine.tool_calls.texts import WholeResult, whole_of
-from dialog_engine.tool_calls.views import tool_message
+from dialog_engine.tool_calls.approvals.rules import Approval, Decision, Question
+from dialog_engine.tool_calls.execution import OpenCall
+from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
+from dialog_engine.tool_calls.results.views import tool_message
 from plugins_contract.ids import new_id
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.outcomes import ToolOutcome

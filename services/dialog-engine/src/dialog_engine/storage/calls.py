@@ -13,11 +13,17 @@ from dialog_engine.chat.outbox import (
 from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage
 from dialog_engine.storage.database import Database, Row, Transaction, fence, fence_look
 from dialog_engine.storage.outbox import add_event
-from dialog_engine.tool_calls.ports import NOTHING_ASKED, NOTHING_SPENT, NOWHERE, CallStore
-from dialog_engine.tool_calls.questions import Question
-from dialog_engine.tool_calls.results import KeptResult, ResultStore
-from dialog_engine.tool_calls.rounds import OpenCall
-from dialog_engine.tool_calls.texts import WholeResult, whole_of
+from dialog_engine.tool_calls.approvals.rules import Question
+from dialog_engine.tool_calls.execution import OpenCall
+from dialog_engine.tool_calls.ports import (
+    NO_COST,
+    NO_QUESTIONS,
+    NO_SERVERS,
+    CallStore,
+    KeptResult,
+    ResultStore,
+)
+from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request, encode_request
@@ -64,10 +70,10 @@ class SqlCalls(CallStore):
         message: AssistantMessage,
         requests: Sequence[ToolCallRequested],
         answered: Mapping[str, ToolOutcome],
-        questions: Mapping[str, Question] = NOTHING_ASKED,
-        servers: Mapping[str, str] = NOWHERE,
+        questions: Mapping[str, Question] = NO_QUESTIONS,
+        servers: Mapping[str, str] = NO_SERVERS,
         *,
-        cost: Usage = NOTHING_SPENT,
+        cost: Usage = NO_COST,
     ) -> int:
         of_call = {**servers, **{request.correlation_id: request.server for request in requests}}
         of_call |= {correlation_id: question.server for correlation_id, question in questions.items()}

@@ -1,1 +1,5 @@
-"""A model that can call tools: `enhance` wraps a client, `pipeline` tells the story, `processors` are its steps."""
+"""Tool calls of a turn, from what a model is offered to the results that it reads.
+
+`pipeline` and `processors` are the steps of a turn, `execution` commits and runs the calls of one round, and `ports` is
+what they need from other packages. Each subpackage is one subject: `approvals`, `exposure`, `prompt_mode`, `results`.
+"""

@@ -1,23 +1,28 @@
-"""The arguments of a call: read from the text that a model wrote, and what is wrong with them. Pure.
+"""The arguments of a call: parsed from the text that a model wrote, and validated against the tool's schema. Pure.
 
-Complaints are in words by which a model can mend all of them in one go.
+Validation messages name every field that is wrong, so that a model can correct all of them at once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any, cast
 
 import msgspec
+from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
+from referencing import Registry
+
+from plugins_contract.catalog import ToolEntry
 
 MAX_CHARACTERS = 256_000
-"""Arguments longer than this are not taken: they would travel through the database, Redis and a worker."""
+"""The longest arguments that are accepted: they travel through the database, Redis and a worker."""
 MAX_DEPTH = 64
-"""Objects and arrays inside each other. Encoders and validators along the way give up far later, but less politely."""
+"""The deepest nesting of objects and arrays that is accepted. Encoders and validators fail at several hundred."""
 
 
 def read_arguments(text: str) -> dict[str, Any] | str:
-    """The arguments in the model's text, or what is wrong with it. No text at all means no arguments."""
+    """The arguments in the model's text, or a message that says what is wrong. Empty text means no arguments."""
     if not text.strip():
         return {}
     if len(text) > MAX_CHARACTERS:
@@ -40,13 +45,13 @@ _TOO_DEEP = f"the arguments have more than {MAX_DEPTH} objects and arrays inside
 def _depth_is_fine(value: object) -> bool:
     level: list[object] = [value]
     for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, dict | list)]
+        level = [inner for outer in level for inner in _children(outer) if isinstance(inner, dict | list)]
         if not level:
             return True
     return False
 
 
-def _inside(value: object) -> Iterable[object]:
+def _children(value: object) -> Iterable[object]:
     match value:
         case dict():
             return cast("dict[str, object]", value).values()
@@ -68,37 +73,60 @@ def _json_type(value: object) -> str:
             return "a number"
 
 
-MOST = 3
-"""So many complaints at once: a model that is told of one at a time needs a round for each."""
+# --- Validation ---
+
+MAX_MESSAGES = 3
+"""The number of errors that are reported at once: with one at a time a model would need a round for each."""
 MAX_VALUE = 80
-"""Characters of a wrong value that are repeated: what was expected instead must not be crowded out."""
-MAX_COMPLAINT = 500
+"""Characters of a wrong value that are repeated in its message."""
+MAX_MESSAGE = 500
+"""Characters of one message."""
 
 
-def complaints(errors: Iterable[ValidationError]) -> str | None:
-    """The first of `errors`, each with the field it is about; None when there are none."""
-    found = list(islice(errors, MOST + 1))
+def validate(tool: ToolEntry, arguments: dict[str, Any]) -> str | None:
+    """A message that says how `arguments` break the schema of `tool`, field by field; None when they fit it.
+
+    Nothing is corrected silently: a number that is written as text is reported to the model.
+
+    A schema that is invalid, or that refers to something outside of it, accepts nothing.
+    """
+    try:
+        return validation_messages(_validator(msgspec.json.encode(tool.input_schema)).iter_errors(arguments))
+    except Exception as error:  # noqa: BLE001 -- schemas come from servers, and jsonschema raises many kinds of errors on them
+        reason = str(error)[:MAX_MESSAGE]
+        return f"they cannot be checked, because the input schema of {tool.name} is broken: {reason}. Tell the user."
+
+
+@lru_cache(maxsize=1024)
+def _validator(schema: bytes) -> Draft202012Validator:
+    # An empty registry: a schema must never make the engine fetch something.
+    return Draft202012Validator(msgspec.json.decode(schema), registry=Registry())
+
+
+def validation_messages(errors: Iterable[ValidationError]) -> str | None:
+    """The first of `errors`, each with the name of its field; None when there are none."""
+    found = list(islice(errors, MAX_MESSAGES + 1))
     if not found:
         return None
-    said = list(dict.fromkeys(_said(_meant(error)) for error in found[:MOST]))
-    return "; ".join([*said, "and there is more"] if len(found) > MOST else said)
+    messages = list(dict.fromkeys(_with_field(_closest(error)) for error in found[:MAX_MESSAGES]))
+    return "; ".join([*messages, "and there is more"] if len(found) > MAX_MESSAGES else messages)
 
 
-def _said(error: ValidationError) -> str:
+def _with_field(error: ValidationError) -> str:
     path = error.json_path.removeprefix("$").removeprefix(".") or "arguments"
-    return f"{path[:MAX_COMPLAINT]}: {_message(error)[:MAX_COMPLAINT]}"
+    return f"{path[:MAX_MESSAGE]}: {_message(error)[:MAX_MESSAGE]}"
 
 
-def _meant(error: ValidationError) -> ValidationError:
-    """Where nothing of several possibilities fits, what is wrong with the one that comes closest."""
+def _closest(error: ValidationError) -> ValidationError:
+    """Where none of several alternatives fits, the error of the alternative that the value comes closest to."""
     if error.validator not in ("anyOf", "oneOf") or not error.context or _types(error):
         return error
-    # A value of the right type at least, and the deeper the better, is what the model had in mind.
-    return _meant(max(error.context, key=lambda each: (each.validator != "type", len(each.absolute_path))))
+    # The alternative with the right type, and of those the one whose error is deepest in the value.
+    return _closest(max(error.context, key=lambda each: (each.validator != "type", len(each.absolute_path))))
 
 
 def _types(error: ValidationError) -> list[str]:
-    """The types that are possible, if the value is of none of them."""
+    """The types of all alternatives, if the value has none of these types."""
     context = error.context or ()
     if any(each.validator != "type" or each.relative_path for each in context):
         return []

@@ -1,10 +1,10 @@
 """Tools that the engine answers itself, without a worker.
 
-To add one: write a class with `entry`, made by `local_entry`, and `answer`; hand an instance of it to
-`standard_pipeline(local=...)` in wiring. The rest is as with any other tool: the model is offered it beside the
-catalog's, its arguments are checked against its schema before `answer` sees them, the user is shown the steps of the
-call, and its outcome is stored. The one difference is that message, call and outcome are committed together: such a
-call is never open, so there is nothing of it to take up again after a crash.
+To add one, write a class with `entry`, made by `local_entry`, and `answer`, and pass an instance of it to
+`standard_pipeline(local=...)` in wiring. Everything else is as with any other tool: the model is offered it beside the
+tools of the catalog, the arguments are validated before `answer` gets them, the user sees the steps of the call, and
+the outcome is stored. The one difference is that message, call and outcome are committed together, so that such a call
+is never open, and never has to be resumed after a crash.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 10.0
-"""How long an answer may take: the round is committed, and shown, only after it."""
+"""How long an answer may take. The round is committed, and shown, after it."""
 
 _NAME = re.compile(r"(?!.*__)[a-z][a-z_]{0,38}[a-z]")
-# Names in the catalog have a double underscore, or are cut to 64 characters: see plugins_contract.names.
+# No name in the catalog looks like this: those have a double underscore, or are cut to 64 characters.
 
 
 class LocalTool(Protocol):
@@ -38,12 +38,15 @@ class LocalTool(Protocol):
 
     @property
     def entry(self) -> ToolEntry:
-        """What the model is told of it. Always the same."""
+        """The definition that the model is offered. It never changes."""
         ...
 
     async def answer(self, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
-        """The outcome of a call with arguments that fit the schema. It must be safe to call again: a crash before the
-        commit makes the model ask anew. What it raises, or takes too long for, becomes a failure of this call."""
+        """The outcome of a call with valid arguments.
+
+        It must be safe to call again, because after a crash before the commit the model makes the call once more. An
+        exception, or a timeout after ANSWER_SECONDS, becomes a failure of this call.
+        """
         ...
 
 
@@ -54,7 +57,9 @@ def local_entry(name: str, description: str, input_schema: dict[str, Any], *, ti
         ValueError: a tool of the catalog could have the same name.
     """
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name for a local tool: a-z and single underscores, 2 to 40 characters")
+        raise ValueError(
+            f"{name!r} cannot be the name of a local tool: use a-z and single underscores, 2 to 40 characters"
+        )
     return ToolEntry(
         name=name,
         server=OWN_SERVER,
@@ -68,7 +73,7 @@ def local_entry(name: str, description: str, input_schema: dict[str, Any], *, ti
 
 
 class LocalTools(ToolSource):
-    """A source whose tools are found beside local ones. `tools` are those of the source alone."""
+    """A source with local tools added to it: `find` finds both, `tools` returns those of the source only."""
 
     def __init__(self, source: ToolSource, tools: Sequence[LocalTool] = ()) -> None:
         self._source = source
@@ -82,7 +87,7 @@ class LocalTools(ToolSource):
         return self._source.find(name) if tool is None else tool.entry
 
     async def answered(self, turn: Turn, plan: Runnable) -> Unrunnable | None:
-        """The call, answered; None when its tool is not local."""
+        """The call with its outcome, if its tool is local; otherwise None."""
         tool = self._tools.get(plan.tool.name)
         if tool is None:
             return None

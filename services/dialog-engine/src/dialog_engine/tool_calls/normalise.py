@@ -1,7 +1,7 @@
-"""A history that every provider accepts, from whatever crashes, cancellations and providers left behind. Pure.
+"""Makes a conversation acceptable to every provider, whatever crashes, cancellations and providers left in it. Pure.
 
-One call without its result makes every later request of the session fail, and so may too many images: this runs before
-each of them.
+It runs before each request: a single call without its result would make every later request of the session fail, and
+so may too many images.
 """
 
 import re
@@ -19,36 +19,36 @@ UNKNOWN_OUTCOME = (
 """What the model reads in place of a result that is missing."""
 
 NO_REPLY = "(There was no reply.)"
-"""What stands between a user's message and the next one, or a result and a user's message, if the model said nothing:
-the turn was stopped, or failed. Some providers, and the templates of many local models, refuse two in a row."""
+"""Inserted before a user's message that directly follows another one, or a result, because the model said
+nothing, because the turn was stopped or failed. Some providers and local models refuse two in a row."""
 
 MAX_CALL_ID_CHARACTERS = 40
-"""The longest tool call id that OpenAI takes back."""
+"""The longest tool call id that OpenAI accepts in a request."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""What OpenAI and Anthropic take back as the name of a call, whether or not there is such a tool."""
+"""What OpenAI and Anthropic accept as the name of a call in a request, whether or not such a tool exists."""
 
 _Place = tuple[int, int]
-"""One tool call: the position of its message, and its own in that message."""
+"""The place of a tool call: the position of its message, and its position in that message."""
 
 
 def normalise(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same conversation, such that:
+    """The same conversation with these properties:
 
-    - each assistant message with tool calls is followed at once by one result per call, in their order;
-    - no other tool results are left, and no assistant message that says and asks nothing;
-    - the model has its say, if only NO_REPLY, before each message of the user but the first;
-    - tool call ids are unique in the whole history: an id that a provider used again gets a suffix, with its result;
-    - ids and names of calls are such as all providers take: models call tools that do not exist by any name.
+    - directly behind each assistant message with tool calls is one result per call, in the order of the calls;
+    - there are no other tool results, and no assistant messages without text and calls;
+    - before each message of the user but the first the model says something, if only NO_REPLY;
+    - tool call ids are unique in the whole history: a repeated id gets a suffix, and so does that of its result;
+    - ids and names of calls have a form that every provider accepts, also those of tools that do not exist.
 
-    Normalising twice changes nothing more. Messages added at the end do not change what came before them.
+    Normalising is idempotent, and adding messages at the end does not change the result for those before them.
     """
     results = _results(messages)
     return tuple(_in_turn(_normalised(messages, results, _Ids())))
 
 
 def plain_name(name: str) -> str:
-    """`name` in the characters that providers take; as it is, if it is that of a tool."""
+    """`name` in characters that every provider accepts. The name of a tool that exists is returned as it is."""
     return name if _NAME.fullmatch(name) else re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
 
 
@@ -86,7 +86,7 @@ def _named(call: ToolCall) -> ToolCall:
 
 
 def _results(messages: Sequence[Message]) -> dict[_Place, ToolMessage]:
-    """The result of each call: the first with its id after it, before the id is used again."""
+    """The result of each call: the first one with its id that comes after it, and before the id is used again."""
     waiting: dict[str, deque[_Place]] = {}
     results: dict[_Place, ToolMessage] = {}
     for position, message in enumerate(messages):
@@ -104,7 +104,7 @@ def _results(messages: Sequence[Message]) -> dict[_Place, ToolMessage]:
 
 
 class _Ids:
-    """Gives each call an id of its own. The first user of an id keeps it."""
+    """Makes the ids of calls unique. The first call with an id keeps it."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
@@ -120,15 +120,16 @@ class _Ids:
 
 
 MAX_BLOCKS = 8
-"""Images and sounds in one request: each costs tokens again in every round."""
+"""Images and sounds in one request, at most: each costs tokens again in every round."""
 MAX_BASE64 = 8_000_000
-"""Characters of all of them together: the large providers take requests of 20 to 50 MB, gateways often less."""
+"""Base64 characters of all of them together: large providers accept requests of 20 to 50 MB, gateways often less."""
 
 
 def within_sight(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same conversation with its newest images and sounds only, as many as fit.
+    """The same conversation with only as many of its newest images and sounds as fit into a request.
 
-    The text of a result still names those that are left out.
+    The text of a result still names those that are left out. The chat service applies this to the history before it
+    estimates tokens, and each round applies it again, because the results of a turn may bring further images.
     """
     blocks, room = MAX_BLOCKS, MAX_BASE64
     seen: list[Message] = []
@@ -142,6 +143,6 @@ def within_sight(messages: Sequence[Message]) -> tuple[Message, ...]:
                 kept.append(block)
                 blocks, room = blocks - 1, room - len(block.data)
             else:
-                blocks = 0  # what is older goes too: a model that sees an old image but not a newer one is misled
+                blocks = 0  # older ones are left out too: a model that sees an old image but not a newer one is misled
         seen.append(message if len(kept) == len(message.media) else replace(message, media=tuple(reversed(kept))))
     return tuple(reversed(seen))

@@ -1,18 +1,13 @@
-"""Decide what is to be done with a tool call before anything travels: find the tool, check the arguments."""
+"""Decides, before anything is sent, what is done with a tool call: find the tool, validate the arguments."""
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
-import msgspec
-from jsonschema import Draft202012Validator
-from referencing import Registry
-
 from dialog_engine.model import ToolCall
-from dialog_engine.tool_calls import gateway, gateway_entry
-from dialog_engine.tool_calls.arguments import MAX_COMPLAINT, complaints, read_arguments
+from dialog_engine.tool_calls.arguments import read_arguments, validate
+from dialog_engine.tool_calls.exposure import gateway
+from dialog_engine.tool_calls.exposure.descriptions import signature
 from dialog_engine.tool_calls.ports import ToolSource
-from dialog_engine.tool_calls.signatures import signature
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
@@ -20,7 +15,7 @@ from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """The call fits its tool and can be requested."""
+    """A call that fits its tool and can be requested."""
 
     call: ToolCall
     tool: ToolEntry
@@ -29,7 +24,7 @@ class Runnable:
 
 @dataclass(frozen=True, slots=True)
 class Unrunnable:
-    """The call is answered here and now. `tool` is the tool of the engine's own that was run; None when nothing was."""
+    """A call that already has its outcome. `tool` is the engine's own tool that was run; None when nothing was run."""
 
     call: ToolCall
     outcome: ToolOutcome
@@ -37,8 +32,8 @@ class Unrunnable:
 
 
 def plan(call: ToolCall, source: ToolSource) -> Runnable | Unrunnable:
-    """What to do with `call`. The call that comes back names the tool that is meant."""
-    if call.name == gateway_entry.NAME:
+    """What to do with `call`. If it goes through the gateway, the returned call names the tool that it resolves to."""
+    if call.name == gateway.NAME:
         return _through_gateway(call, source)
     tool = source.find(call.name)
     if isinstance(tool, ToolError):
@@ -46,8 +41,8 @@ def plan(call: ToolCall, source: ToolSource) -> Runnable | Unrunnable:
     arguments = read_arguments(call.arguments)
     if isinstance(arguments, str):
         return invalid(call, arguments)
-    complaint = check(tool, arguments)
-    return invalid(call, complaint) if complaint else Runnable(call, tool, arguments)
+    message = validate(tool, arguments)
+    return invalid(call, message) if message else Runnable(call, tool, arguments)
 
 
 def _through_gateway(call: ToolCall, source: ToolSource) -> Runnable | Unrunnable:
@@ -57,39 +52,18 @@ def _through_gateway(call: ToolCall, source: ToolSource) -> Runnable | Unrunnabl
     arguments = read_arguments(call.arguments)
     if isinstance(arguments, str):
         return invalid(call, arguments)
-    if complaint := check(gateway_entry.INPUT, arguments):
-        return invalid(call, f"{complaint}. {gateway_entry.SHAPE}")
-    meant = gateway.resolve(arguments, catalog)
-    if isinstance(meant, ToolOutcome):
-        return Unrunnable(call, meant, None if meant.error else gateway_entry.INPUT)
-    call = replace(call, tool=meant.tool.name)
-    if complaint := check(meant.tool, meant.arguments):
-        return invalid(
-            call, f"params: {complaint.removeprefix('arguments: ')}. The operation is {signature(meant.tool)}"
-        )
-    return Runnable(call, meant.tool, meant.arguments)
+    if message := validate(gateway.INPUT, arguments):
+        return invalid(call, f"{message}. {gateway.SHAPE}")
+    resolved = gateway.resolve(arguments, catalog)
+    if isinstance(resolved, ToolOutcome):
+        return Unrunnable(call, resolved, None if resolved.error else gateway.INPUT)
+    call = replace(call, tool=resolved.tool.name)
+    if message := validate(resolved.tool, resolved.arguments):
+        about = message.removeprefix("arguments: ")
+        return invalid(call, f"params: {about}. The operation is {signature(resolved.tool)}")
+    return Runnable(call, resolved.tool, resolved.arguments)
 
 
-def check(tool: ToolEntry, arguments: dict[str, Any]) -> str | None:
-    """How `arguments` break the schema of `tool`, or None. The text names each field.
-
-    Nothing is mended silently: a number written as text is told to the model, which alone knows what it meant.
-
-    A schema that is broken itself, or refers to something outside of it, lets nothing pass.
-    """
-    try:
-        return complaints(_validator(msgspec.json.encode(tool.input_schema)).iter_errors(arguments))
-    except Exception as broken:  # noqa: BLE001 -- a schema is anybody's text, and jsonschema raises whatever it trips over
-        reason = str(broken)[:MAX_COMPLAINT]
-        return f"they cannot be checked, because the input schema of {tool.name} is broken: {reason}. Tell the user."
-
-
-@lru_cache(maxsize=1024)
-def _validator(schema: bytes) -> Draft202012Validator:
-    # An empty registry: a schema must never make us fetch something.
-    return Draft202012Validator(msgspec.json.decode(schema), registry=Registry())
-
-
-def invalid(call: ToolCall, complaint: str) -> Unrunnable:
-    """The call is answered with what is wrong with it."""
-    return Unrunnable(call, ToolOutcome.failure(CallState.FAILED, ErrorCode.INVALID_ARGUMENTS, complaint))
+def invalid(call: ToolCall, message: str) -> Unrunnable:
+    """The call with an error as its outcome that says what is wrong with it."""
+    return Unrunnable(call, ToolOutcome.failure(CallState.FAILED, ErrorCode.INVALID_ARGUMENTS, message))

@@ -1,27 +1,28 @@
-"""What the pipeline needs from the world. Adapters elsewhere name these as their bases."""
+"""The interfaces that the pipeline needs from other packages. Adapters elsewhere name these as their bases."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dialog_engine.model import AssistantMessage, CallUpdate, ChatEvent, ChatRequest, ToolCall, Turn, Usage
-from dialog_engine.tool_calls.questions import ApprovalState, Asked, Decision, Question
-from dialog_engine.tool_calls.texts import WholeResult
-from plugins_contract.catalog import ToolEntry
+from dialog_engine.tool_calls.approvals.rules import ApprovalState, Asked, Decision, Question
+from dialog_engine.tool_calls.results.shortening import WholeResult
+from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState, ToolEntry
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolError, ToolOutcome
 
-NOTHING_ASKED: Mapping[str, Question] = {}
-NOWHERE: Mapping[str, str] = {}
-NOTHING_SPENT = Usage()
+NO_QUESTIONS: Mapping[str, Question] = {}
+NO_SERVERS: Mapping[str, str] = {}
+NO_COST = Usage()
 
 OWN_SERVER = "callstream"
-"""What users are shown in place of an MCP server, for tools of the engine's own."""
+"""The name of the server that users see for the engine's own tools."""
 
 
 class StreamChat(Protocol):
     """A chat model. Closing the generator closes the stream at the provider.
 
-    It raises LLMError when the model cannot be reached or refuses, and ends with StreamEnd otherwise.
+    The stream ends with StreamEnd. It raises LLMError when the model cannot be reached, or refuses.
     """
 
     def __call__(self, request: ChatRequest) -> AsyncGenerator[ChatEvent]:
@@ -30,19 +31,19 @@ class StreamChat(Protocol):
 
 
 class ToolSource(Protocol):
-    """The tools there are."""
+    """The tools that exist."""
 
     def tools(self) -> tuple[ToolEntry, ...]:
-        """What to offer to the model now."""
+        """All tools of the catalog, as it is now."""
         ...
 
     def find(self, name: str) -> ToolEntry | ToolError:
-        """The tool behind a name the model used, or why there is none."""
+        """The tool of that name, or the error that the model reads when there is none."""
         ...
 
 
 class CallStore(Protocol):
-    """Where rounds and results are committed. Every write raises TurnFencedError when another engine runs the turn."""
+    """Commits rounds and results. Every write raises TurnFencedError when another engine runs the turn."""
 
     async def add_round(
         self,
@@ -50,43 +51,46 @@ class CallStore(Protocol):
         message: AssistantMessage,
         requests: Sequence[ToolCallRequested],
         answered: Mapping[str, ToolOutcome],
-        questions: Mapping[str, Question] = NOTHING_ASKED,
-        servers: Mapping[str, str] = NOWHERE,
+        questions: Mapping[str, Question] = NO_QUESTIONS,
+        servers: Mapping[str, str] = NO_SERVERS,
         *,
-        cost: Usage = NOTHING_SPENT,
+        cost: Usage = NO_COST,
     ) -> int:
-        """Commit the assistant's message with its calls and an outbox row per request, all or nothing.
+        """Commit the assistant's message with its calls, and an outbox row per request, in one transaction.
 
-        By correlation id, `answered` holds the outcomes of calls that are not requested, `questions` what is asked
-        about those that wait for approval: they have no outbox row. `servers` says who ran those of the answered that
-        were run. `cost` is that of the message; it is added to the turn's. Returns the message's id.
+        By correlation id, `answered` holds the outcomes of calls that are not requested, `questions` those that wait
+        for approval and get no outbox row, and `servers` the servers of answered calls that were run. `cost` is the
+        usage of the message, and is added to the turn's. Returns the id of the message.
         """
         ...
 
     async def add_result(
         self, turn: Turn, call: ToolCall, outcome: ToolOutcome, whole: WholeResult | None = None
     ) -> bool:
-        """Commit the terminal outcome of one call, with the whole text of it where `outcome` has a part only.
+        """Commit the terminal outcome of one call; `whole` is its full text, if `outcome` was shortened.
 
-        False when it had one before: the first stands.
+        Returns False when the call had an outcome already, which is kept.
         """
         ...
 
 
 MakeRequest = Callable[[Turn], ToolCallRequested]
-"""Makes the request of an approved call of this turn. Pure; its mailbox is that of the turn's owner in the end."""
+"""Makes the request of an approved call. Pure. The store passes the turn as it is at the commit, with its owner."""
 
 
 class ApprovalStore(Protocol):
-    """Where the approvals of committed calls are. `waiting` and `close` are for the turn's owner, and raise
-    TurnFencedError when another engine runs it; any engine may decide."""
+    """Stores the approvals of committed calls.
+
+    `waiting` and `close` are for the owner of the turn, and raise TurnFencedError when another engine runs it. Any
+    engine may call the others.
+    """
 
     async def waiting(self, turn: Turn) -> Sequence[Asked]:
         """The calls of the turn that wait for approval."""
         ...
 
     async def states(self, correlation_ids: Sequence[str]) -> Sequence[ApprovalState]:
-        """What is committed of these calls; of a call that is gone, nothing."""
+        """What is committed of these calls. Calls that were deleted are left out."""
         ...
 
     async def decide(
@@ -97,19 +101,19 @@ class ApprovalStore(Protocol):
         request: MakeRequest | None,
         outcome: ToolOutcome | None,
     ) -> bool:
-        """Commit a decision, with the request that runs the call or the outcome that answers it, all or nothing.
+        """Commit a decision, with the request that runs the call or the outcome that answers it, in one transaction.
 
-        False when that question does not stand any more: it was decided before, put anew, its call has its outcome, or
-        its turn does not run.
+        Returns False when the question is not open any more: it has its decision, was replaced by another question,
+        its call has an outcome, or its turn does not run.
         """
         ...
 
     async def ask_again(self, turn_id: str, asked: Asked, question: Question) -> bool:
-        """Put another question in the place of this one, which is still undecided. False when it is not."""
+        """Replace the question by another one. Returns False when it was not open any more."""
         ...
 
     async def close(self, turn: Turn, outcome: ToolOutcome) -> Sequence[Asked]:
-        """Give every call of the turn that still waits this outcome: from here on nothing can be approved."""
+        """Give this outcome to every call of the turn that still waits, so that none can be approved later."""
         ...
 
 
@@ -117,21 +121,93 @@ class ToolCalls(Protocol):
     """Durable execution of tool calls."""
 
     def request(self, turn: Turn, call: ToolCall, tool: ToolEntry, arguments: dict[str, Any]) -> ToolCallRequested:
-        """The request that would run `call`, with its deadline. Pure: nothing is sent."""
+        """The request that runs `call`, with its deadline. Pure: nothing is sent."""
         ...
 
     def run(self, requests: Sequence[ToolCallRequested], *, late: bool = False) -> AsyncGenerator[CallUpdate]:
-        """See committed requests through: what becomes of each, until every one is answered. `late`: they were
-        committed some time ago, by this engine or another, so that they may be answered by now.
+        """Yield the updates of committed requests until each has its outcome.
 
-        The generator must be closed before the same requests are cancelled or seen through again.
+        `late` says that they were committed earlier, perhaps by another engine, so that they may have an answer by
+        now. The generator must be closed before the same requests are cancelled or run again.
         """
         ...
 
     async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
-        """End committed requests on the user's behalf: what really became of each, by correlation id.
+        """Cancel committed requests for the user. Returns the outcome that each really has, by correlation id.
 
-        What was not begun never will be. What was is cancelled at the MCP server; when no worker answers in time its
-        outcome is unknown, and said to be so.
+        A call that has not begun will not run. One that has is cancelled at the MCP server; when no worker confirms
+        that in time, its outcome is unknown.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A tool, by the name that its server gives it, that one model is not offered, because its provider refuses it."""
+
+    tool: str
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerView:
+    """One MCP server as the engine knows it. `workers` is the number of workers that have it in their configuration.
+
+    `breaker` and `retry_at` (Unix milliseconds) are those of the worker that can reach it best. A tool in `refused` is
+    not in the catalog if every model's provider refuses it.
+    """
+
+    catalog: ServerCatalog
+    state: ServerState
+    error: str | None
+    workers: int
+    breaker: BreakerState = BreakerState.CLOSED
+    retry_at: int | None = None
+    refused: tuple[Refused, ...] = ()
+
+    @property
+    def starting(self) -> bool:
+        """Whether no worker has connected to it, or failed to, since the worker started.
+
+        Its tools may be known from before; a call of one waits, or fails as not sent.
+        """
+        return self.state is ServerState.CONNECTING
+
+
+class ToolDirectory(ToolSource, Protocol):
+    """The tools with their servers, for people to look at."""
+
+    @property
+    def servers(self) -> tuple[ServerView, ...]:
+        """Every configured server, in the order of the names."""
+        ...
+
+    @property
+    def workers(self) -> int:
+        """The number of workers that report, as counted for the server with the most of them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResult:
+    """The full result of a call whose shown result was shortened."""
+
+    correlation_id: str
+    tool_name: str
+    whole: WholeResult
+
+
+class ResultStore(Protocol):
+    """The full texts of results that were shortened."""
+
+    async def result(self, turn: Turn, name: str) -> KeptResult | None:
+        """The result of the call whose correlation id ends with `name`, in the session and of the subject of `turn`."""
+        ...
+
+    async def cut_results(self, turn: Turn) -> Sequence[tuple[str, str]]:
+        """The newest results in the session of `turn` that were shortened, at most ten.
+
+        Each is the correlation id of the call and the name of its tool.
         """
         ...

@@ -1,6 +1,6 @@
-"""When a turn has to come to its end: a model that goes round in circles, or has had all its rounds. Pure.
+"""When a turn has to end: the model repeats its calls, or has used all its rounds. Pure.
 
-Everything is worked out anew from the messages of the turn, so it holds in the next life of the turn as well.
+Everything is computed from the messages of the turn, so that it is the same on an engine that takes the turn up again.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,18 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
 
 SAME_RESULTS = 3
-"""So often a call may have the same result, with nothing new in between; after that it is not run again."""
+"""How often a call may have the same result, with no new result in between; after that it is not run again."""
 REFUSED_ROUNDS = 2
-"""So many rounds in which such a call is asked for again, and the model has to answer without calls."""
+"""The number of rounds with such a refused call after which the model has to answer without calls."""
 
 NOTE = (
     "(You have made this exact call {} times now, and nothing new came of it. It will not be run again: use what you"
     " have, try something else, or tell the user.)"
 )
+LAST_NOTE = (
+    "(No more tool calls can be made for this answer. Answer the user now with what you have, and say what is missing.)"
+)
+"""What the model reads behind the last result before its last answer."""
 _REFUSAL = (
     "you made this exact call {} times and nothing new came of it, so it was not run again. What it told you stands:"
     " use that, try something else, or answer the user."
@@ -35,7 +39,7 @@ _Pair = tuple[_Call, str, tuple[object, ...]]
 
 @dataclass(slots=True)
 class Repeats:
-    """What a turn has repeated so far, since something new came of a call.
+    """The calls that a turn has repeated since its last new result.
 
     New is a pair of call and result that the turn has not had before: a tool that is polled until its answer changes,
     or tests that are run again after each edit, repeat nothing.
@@ -45,20 +49,21 @@ class Repeats:
     refused_rounds: int = 0
     _seen: set[_Pair] = field(default_factory=set[_Pair])
 
-    @property
-    def hopeless(self) -> bool:
-        """Whether being told has not helped."""
-        return self.refused_rounds >= REFUSED_ROUNDS
-
     def refusal(self, call: ToolCall) -> ToolOutcome | None:
-        """The outcome of a call that is not to be run again; None for all others."""
+        """The outcome of a call that must not be run again; None for all others."""
         times = self.times.get(_key(call), 0)
         if times < SAME_RESULTS:
             return None
         return ToolOutcome.failure(CallState.FAILED, ErrorCode.REPEATED, _REFUSAL.format(times))
 
-    def take(self, answered: Sequence[tuple[ToolCall, ToolMessage]]) -> list[ToolMessage]:
-        """Take account of the next round; its results, with a note for those that repeat too often."""
+    def last_answer(self, depth: int, max_rounds: int) -> FinishReason | None:
+        """Why the model's next reply must be its answer, after `depth` rounds; None when it may still call tools."""
+        if depth >= max_rounds:
+            return FinishReason.MAX_ROUNDS
+        return FinishReason.REPEATED_CALLS if self.refused_rounds >= REFUSED_ROUNDS else None
+
+    def add_round(self, answered: Sequence[tuple[ToolCall, ToolMessage]]) -> list[ToolMessage]:
+        """Count the calls of the next round. Returns its results, with a note on those that repeat too often."""
         refused = {_key(call) for call, _ in answered if self.refusal(call)}
         new = False
         noted: list[ToolMessage] = []
@@ -78,70 +83,47 @@ class Repeats:
         return noted
 
 
-def repeats(messages: Sequence[Message]) -> Repeats:
-    """What the turn that `messages` end with has repeated. They are normalised."""
-    return _replay(messages)[0]
+def find_repeats(messages: Sequence[Message]) -> tuple[Repeats, tuple[Message, ...]]:
+    """What the turn that `messages` end with has repeated, and the messages with a note on results that repeat.
 
-
-def noted(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same messages, normalised as they are, where results that repeat too often say so to the model.
-
-    Messages added at the end do not change what came before them.
+    The messages must be normalised, and stay so. Adding messages at the end does not change those before them.
     """
-    return tuple(_replay(messages)[1])
+    repeats = Repeats()
+    noted: list[Message] = []
+    rest = iter(messages)
+    for message in rest:
+        noted.append(message)
+        match message:
+            case UserMessage():
+                repeats = Repeats()
+            case AssistantMessage(tool_calls=calls) if calls:
+                results = [each for each in islice(rest, len(calls)) if isinstance(each, ToolMessage)]
+                noted.extend(repeats.add_round(list(zip(calls, results, strict=True))))
+            case _:
+                pass
+    return repeats, tuple(noted)
 
 
-def with_last_note(messages: Sequence[Message], note: str) -> tuple[Message, ...]:
-    """The same messages with a note for the model behind the result they end with, if they end with one.
+def with_last_note(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The same messages with LAST_NOTE behind the result that they end with, if they end with one.
 
-    A message of its own would be refused: some providers take none between a result and what the model says next.
+    It is not a message of its own, because some providers refuse one between a result and the model's next message.
     """
     match messages:
         case [*before, ToolMessage() as result]:
-            return (*before, _with_note(result, note))
+            return (*before, _with_note(result, LAST_NOTE))
         case _:
             return tuple(messages)
 
 
-def _replay(messages: Sequence[Message]) -> tuple[Repeats, list[Message]]:
-    state = Repeats()
-    result: list[Message] = []
-    rest = iter(messages)
-    for message in rest:
-        result.append(message)
-        match message:
-            case UserMessage():
-                state = Repeats()
-            case AssistantMessage(tool_calls=calls) if calls:
-                results = [each for each in islice(rest, len(calls)) if isinstance(each, ToolMessage)]
-                result.extend(state.take(list(zip(calls, results, strict=True))))
-            case _:
-                pass
-    return state, result
-
-
 def _key(call: ToolCall) -> _Call:
-    """Calls with the same key are the same: how the arguments are written does not count, nor whether the name has
-    been normalised."""
+    """Equal for equal calls, however their arguments are formatted, and whether or not their names are normalised."""
     arguments = read_arguments(call.arguments)
     name = plain_name(call.name)
     if isinstance(arguments, str):
-        return name, ""  # nothing is run, and what was wrong is in the result
+        return name, ""  # such a call is not run, and its result says what is wrong
     return name, msgspec.json.encode(arguments, order="deterministic").decode()
 
 
 def _with_note(result: ToolMessage, note: str) -> ToolMessage:
     return replace(result, content=f"{result.content}\n\n{note}")
-
-
-LAST_NOTE = (
-    "(No more tool calls can be made for this answer. Answer the user now with what you have, and say what is missing.)"
-)
-"""What the model reads behind the last result before its last answer."""
-
-
-def last_answer(messages: Sequence[Message], depth: int, max_rounds: int) -> FinishReason | None:
-    """Why the model's next reply must be its answer, None when it may still call tools. `messages` are normalised."""
-    if depth >= max_rounds:
-        return FinishReason.MAX_ROUNDS
-    return FinishReason.REPEATED_CALLS if repeats(messages).hopeless else None

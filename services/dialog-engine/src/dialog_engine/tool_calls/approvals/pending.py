@@ -1,0 +1,213 @@
+"""Calls of running turns that wait for a person's approval.
+
+A decision is a row of the store, which any engine may commit; the rules for it are in `approvals/rules.py`. The engine
+that runs the turn finds the row at once when another engine wakes it (`wake`), and otherwise within LOOK_SECONDS.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dialog_engine.errors import StorageUnavailableError
+from dialog_engine.model import ApprovalStatus, ChatEvent, ToolCall, Turn
+from dialog_engine.tool_calls.approvals import rules
+from dialog_engine.tool_calls.approvals.rules import (
+    Answer,
+    ApprovalState,
+    AskAgain,
+    Asked,
+    Decision,
+    Given,
+    Question,
+    Reject,
+    Run,
+)
+from dialog_engine.tool_calls.pipeline import CallResult
+from dialog_engine.tool_calls.ports import ApprovalStore, ToolCalls, ToolSource
+from dialog_engine.tool_calls.results.views import Steps
+from dialog_engine.tool_calls.shielding import run_shielded
+from plugins_contract.catalog import ToolEntry
+from plugins_contract.messages import ToolCallRequested
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+"""The interval at which the store is asked for decisions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """A call that was approved: it is committed with its request, and can be run. `edited`: see CallResult."""
+
+    call: ToolCall
+    request: ToolCallRequested
+    edited: dict[str, Any] | None
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """The waiting calls of one turn, and a queue of what has changed for them in the store."""
+
+    turn: Turn
+    asked: dict[str, Asked]
+    changed: asyncio.Queue[ApprovalState] = field(default_factory=asyncio.Queue[ApprovalState])
+
+
+class PendingApprovals:
+    """The approvals that turns of this engine wait for. It also commits decisions on those of any turn."""
+
+    def __init__(
+        self,
+        store: ApprovalStore,
+        source: ToolSource,
+        calls: ToolCalls,
+        *,
+        now_ms: Callable[[], int],
+        timeout_seconds: float,
+        note: Callable[[ApprovalStatus], None] = lambda _: None,
+    ) -> None:
+        """`now_ms` is the clock of Redis. `note` is called with each decision that is committed here."""
+        self._store = store
+        self._source = source
+        self._calls = calls
+        self._now_ms = now_ms
+        self._timeout_ms = round(timeout_seconds * 1000)
+        self._note = note
+        self._waiting: dict[str, _Waiting] = {}
+        self._wake = asyncio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """The number of calls that wait for a person."""
+        return len(self._waiting)
+
+    def question(self, tool: ToolEntry, arguments: dict[str, Any]) -> Question | None:
+        """The question to put before such a call; None if it needs no approval."""
+        return rules.question_for(tool, arguments, self._now_ms(), self._timeout_ms)
+
+    def wake(self) -> None:
+        """Ask the store for decisions now."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Ask the store for decisions at each wake and each interval. Runs until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            try:
+                await self._look()
+            except StorageUnavailableError as error:
+                log.warning("cannot read decisions on tool calls from the store now: %s", error)
+
+    async def decide(self, turn_id: str, asked: Asked, given: Given) -> Decision | None:
+        """Commit what follows from a person's decision on a call of any turn.
+
+        Returns None when the question is not open any more: the caller reads the call again.
+
+        Raises:
+            ApprovalError: the decision is refused. The question stays open, or a new one was put.
+            StorageUnavailableError: it cannot be committed now.
+        """
+        tool = self._source.find(asked.call.tool_name)
+        match rules.judge(asked.question, given, tool, self._now_ms()):
+            case Reject(error):
+                raise error
+            case AskAgain(question, error):
+                if not await run_shielded(self._store.ask_again(turn_id, asked, question)):
+                    return None
+                self.wake()
+                raise error
+            case Answer() as answer:
+                taken = await run_shielded(self._commit(turn_id, asked, answer))
+                if taken and answer.error is not None:
+                    raise answer.error
+                return answer.decision if taken else None
+            case Run() as run:
+                return run.decision if await run_shielded(self._commit(turn_id, asked, run)) else None
+
+    async def decisions(
+        self, turn: Turn, asked: Sequence[Asked], steps: Steps, emit: Callable[[ChatEvent], None]
+    ) -> AsyncGenerator[Approved | CallResult]:
+        """Wait until every call has its decision. Each is committed and emitted before it is yielded.
+
+        Raises:
+            StorageUnavailableError: the expiry of a question cannot be committed.
+        """
+        waiting = _Waiting(turn, {each.call.correlation_id: each for each in asked})
+        self._waiting.update(dict.fromkeys(waiting.asked, waiting))
+        self.wake()  # another engine may have committed a decision before this one took the turn over
+        try:
+            while waiting.asked:
+                state = await self._next(waiting)
+                if state is None or (each := waiting.asked.get(state.correlation_id)) is None:
+                    continue
+                if state.decision is None and state.outcome is None:
+                    if state.question == each.question:
+                        continue  # the same change was queued twice
+                    waiting.asked[state.correlation_id] = again = Asked(each.call, state.question)
+                    emit(steps.asked(again))
+                    continue
+                del waiting.asked[state.correlation_id]
+                self._waiting.pop(state.correlation_id, None)
+                yield _decided(each.call, state, steps, emit)
+        finally:
+            for correlation_id in waiting.asked:
+                if self._waiting.get(correlation_id) is waiting:
+                    del self._waiting[correlation_id]
+
+    async def _next(self, waiting: _Waiting) -> ApprovalState | None:
+        """The next change. None when a question has expired: that is committed, and the change follows."""
+        now = self._now_ms()
+        for each in waiting.asked.values():
+            if each.question.expires_at <= now:
+                await run_shielded(self._commit(waiting.turn.turn_id, each, rules.expired(each.question, now)))
+        first = min(each.question.expires_at for each in waiting.asked.values())
+        try:
+            async with asyncio.timeout((first - now) / 1000 if first > now else LOOK_SECONDS):
+                return await waiting.changed.get()
+        except TimeoutError:
+            return None
+
+    async def _commit(self, turn_id: str, asked: Asked, judgement: Run | Answer) -> bool:
+        match judgement:
+            case Run(decision, tool, arguments):
+                taken = await self._store.decide(
+                    turn_id, asked, decision, lambda turn: self._calls.request(turn, asked.call, tool, arguments), None
+                )
+            case Answer(decision, outcome):
+                taken = await self._store.decide(turn_id, asked, decision, None, outcome)
+        if taken:
+            self._note(judgement.decision.status)
+        self.wake()
+        return taken
+
+    async def _look(self) -> None:
+        """Queue what has changed in the store for the turns that wait for it."""
+        for state in await self._store.states(list(self._waiting)):
+            waiting = self._waiting.get(state.correlation_id)
+            known = waiting.asked.get(state.correlation_id) if waiting else None
+            if waiting is None or known is None:
+                continue
+            if state.decision is None and state.outcome is None and state.question == known.question:
+                continue
+            waiting.changed.put_nowait(state)
+
+
+def _decided(
+    call: ToolCall, state: ApprovalState, steps: Steps, emit: Callable[[ChatEvent], None]
+) -> Approved | CallResult:
+    """Emit a committed decision, and return what follows from it."""
+    if state.decision is not None:
+        emit(steps.decided(call, state.decision))
+    if state.outcome is not None:
+        emit(steps.finished(call, state.outcome))
+        return CallResult(call, state.outcome)
+    if state.request is None or state.decision is None:
+        raise RuntimeError(f"call {call.correlation_id} was approved without a request")
+    return Approved(call, state.request, state.decision.arguments)

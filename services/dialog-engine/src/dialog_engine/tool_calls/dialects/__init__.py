@@ -1,1 +1,0 @@
-"""How calls and results are written as text: one file per dialect. How they are read is in `parsers`."""

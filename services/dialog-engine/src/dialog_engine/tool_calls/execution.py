@@ -1,0 +1,216 @@
+"""Step 5, tool_execution: commit the calls of a round, wait for their results, commit each result."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from dialog_engine.model import AssistantMessage, CallAnswered, ChatEvent, MessageFinished, ToolCall, Turn
+from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals
+from dialog_engine.tool_calls.approvals.rules import Asked
+from dialog_engine.tool_calls.local_tools import LocalTools
+from dialog_engine.tool_calls.pipeline import CallResult, TurnContext
+from dialog_engine.tool_calls.planning import Runnable, Unrunnable, invalid, plan
+from dialog_engine.tool_calls.ports import CallStore, ToolCalls
+from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS, shorten
+from dialog_engine.tool_calls.results.views import Steps
+from dialog_engine.tool_calls.shielding import run_shielded
+from plugins_contract.messages import ToolCallRequested
+from plugins_contract.outcomes import ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The calls of one round. Each is answered, or open, or waits for approval."""
+
+    calls: Sequence[Runnable | Unrunnable]
+    open_calls: Sequence["OpenCall"]
+    asked: Sequence[Asked]
+
+    @property
+    def answered(self) -> Sequence[Unrunnable]:
+        """The calls that have their outcome before anything is committed."""
+        return [each for each in self.calls if isinstance(each, Unrunnable)]
+
+    @property
+    def local_servers(self) -> dict[str, str]:
+        """The servers of those answered calls that the engine ran itself, by correlation id."""
+        return {each.call.correlation_id: each.tool.server for each in self.answered if each.tool}
+
+
+class ToolExecution:
+    """Runs all calls of a round at the same time. A failure of a tool is a result like any other.
+
+    A call that needs approval is committed without a request, so that there is nothing to relay.
+    """
+
+    def __init__(self, tools: LocalTools, rounds: "Rounds") -> None:
+        self._tools = tools
+        self._rounds = rounds
+
+    async def process(self, ctx: TurnContext) -> TurnContext:
+        """Adds one result per call, in their order. A call of the gateway now names the tool that it resolves to."""
+        if not ctx.calls:
+            return ctx
+        if ctx.committed is not None:
+            await ctx.committed.wait()
+        planned = await self._planned(ctx)
+        servers = planned.local_servers
+        servers |= {each.call.correlation_id: each.request.server for each in planned.open_calls}
+        servers |= {each.call.correlation_id: each.question.server for each in planned.asked}
+        steps = Steps(ctx.turn, ctx.depth + 1, servers)
+        await run_shielded(self._commit(ctx, planned, steps))
+        results = await self._rounds.await_results(
+            ctx.turn, planned.open_calls, planned.asked, steps=steps, emit=ctx.band.emit
+        )
+        results |= {each.call.correlation_id: CallResult(each.call, each.outcome) for each in planned.answered}
+        calls = tuple(each.call for each in planned.calls)
+        return replace(ctx, calls=calls, results=tuple(results[call.correlation_id] for call in calls))
+
+    async def _planned(self, ctx: TurnContext) -> _Plan:
+        plans = await asyncio.gather(*(self._plan(ctx, call) for call in ctx.calls))
+        open_calls: list[OpenCall] = []
+        asked: list[Asked] = []
+        for each in plans:
+            if not isinstance(each, Runnable):
+                continue
+            if question := self._rounds.approvals.question(each.tool, each.arguments):
+                asked.append(Asked(each.call, question))
+            else:
+                request = self._rounds.calls.request(ctx.turn, each.call, each.tool, each.arguments)
+                open_calls.append(OpenCall(each.call, request))
+        return _Plan(plans, open_calls, asked)
+
+    async def _plan(self, ctx: TurnContext, call: ToolCall) -> Runnable | Unrunnable:
+        planned = plan(call, self._tools)
+        if refusal := ctx.repeats.refusal(call):
+            return Unrunnable(planned.call, refusal)
+        if problem := ctx.problems.get(call.correlation_id):
+            return invalid(planned.call, problem)
+        if isinstance(planned, Unrunnable):
+            return planned
+        return await self._tools.answered(ctx.turn, planned) or planned
+
+    async def _commit(self, ctx: TurnContext, planned: _Plan, steps: Steps) -> None:
+        """Commit the round, then emit its events: nothing is shown that is not stored."""
+        message = AssistantMessage(ctx.reply.text, tuple(each.call for each in planned.calls), ctx.reply.reasoning)
+        asked = {each.call.correlation_id: each for each in planned.asked}
+        message_id = await self._rounds.store.add_round(
+            ctx.turn,
+            message,
+            [each.request for each in planned.open_calls],
+            {each.call.correlation_id: each.outcome for each in planned.answered},
+            {correlation_id: each.question for correlation_id, each in asked.items()},
+            planned.local_servers,
+            cost=ctx.reply.usage,
+        )
+        ctx.band.emit(MessageFinished(message_id, message))
+        for each in planned.calls:
+            ctx.band.emit(steps.pending(each.call, each.tool.title if each.tool else None))
+            if isinstance(each, Unrunnable):
+                ctx.band.emit(steps.finished(each.call, each.outcome))
+            elif waiting := asked.get(each.call.correlation_id):
+                ctx.band.emit(steps.asked(waiting))
+
+
+# --- Committed calls ---
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call that is committed with its request, and has no outcome yet."""
+
+    call: ToolCall
+    request: ToolCallRequested
+
+
+Results = dict[str, CallResult]
+"""By correlation id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Waits for the results of committed calls and commits them, also after the turn was taken over from an engine."""
+
+    store: CallStore
+    calls: ToolCalls
+    approvals: PendingApprovals
+    result_max_chars: int = RESULT_MAX_CHARS
+    """How many characters of a result the model is shown; see `shorten`."""
+
+    async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
+        """Commit the outcome of a call. Returns it as it is shown: see `shorten`."""
+        shown, whole = shorten(outcome, call.correlation_id, self.result_max_chars)
+        await self.store.add_result(turn, call, shown, whole)
+        return shown
+
+    async def await_results(
+        self,
+        turn: Turn,
+        open_calls: Sequence[OpenCall],
+        asked: Sequence[Asked],
+        *,
+        steps: Steps,
+        emit: Callable[[ChatEvent], None],
+        late: bool = False,
+    ) -> Results:
+        """Wait for every call, and commit each outcome before it is emitted. `late`: see `ToolCalls.run`.
+
+        Calls that wait for a person do not delay the others. When this is cancelled, an outcome or a decision that is
+        being committed is still committed and emitted.
+        """
+        if not asked:
+            return await self._run(turn, open_calls, steps, emit, late=late)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                work = self._run(turn, open_calls, steps, emit, late=late)
+                running = [tasks.create_task(work, name="calls of the round")]
+                results: Results = {}
+                async with aclosing(self.approvals.decisions(turn, asked, steps, emit)) as decisions:
+                    async for decided in decisions:
+                        match decided:
+                            case CallResult():
+                                results[decided.call.correlation_id] = decided
+                            case Approved():
+                                name = f"approved call {decided.call.correlation_id}"
+                                work = self._run_approved(turn, decided, steps, emit)
+                                running.append(tasks.create_task(work, name=name))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from group  # the first one cancelled the other tasks
+        for task in running:
+            results |= task.result()
+        return results
+
+    async def _run_approved(
+        self, turn: Turn, approved: Approved, steps: Steps, emit: Callable[[ChatEvent], None]
+    ) -> Results:
+        # Another engine may have committed the decision, some time ago.
+        results = await self._run(turn, [OpenCall(approved.call, approved.request)], steps, emit, late=True)
+        return {i: replace(result, edited=approved.edited) for i, result in results.items()}
+
+    async def _run(
+        self,
+        turn: Turn,
+        open_calls: Sequence[OpenCall],
+        steps: Steps,
+        emit: Callable[[ChatEvent], None],
+        *,
+        late: bool,
+    ) -> Results:
+        by_id = {open_call.call.correlation_id: open_call.call for open_call in open_calls}
+        results: Results = {}
+
+        async def add_answer(call: ToolCall, update: CallAnswered) -> None:
+            shown = await self.add_result(turn, call, update.outcome)
+            results[call.correlation_id] = CallResult(call, shown)
+            emit(steps.finished(call, shown))
+
+        requests = [open_call.request for open_call in open_calls]
+        async with aclosing(self.calls.run(requests, late=late)) as updates:
+            async for update in updates:
+                call = by_id[update.correlation_id]
+                if isinstance(update, CallAnswered):
+                    await run_shielded(add_answer(call, update))
+                else:
+                    emit(steps.update(call, update))
+        return results

@@ -1,0 +1,137 @@
+"""How the tools of the catalog are offered to a model. It may call any of them by name, however they are offered.
+
+- direct: every tool with its schema, in every request.
+- gateway: one tool in place of all, see `gateway`.
+- search: a tool to search with; tools that were found are offered from the next request on, see `search`.
+- auto: direct, while all schemas fit the budget and the number of tools that providers accept; otherwise search.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+
+from dialog_engine.model import AssistantMessage, Message, ToolMessage
+from dialog_engine.tokens import tokens_of_tool
+from dialog_engine.tool_calls.exposure import gateway, search
+from plugins_contract.catalog import ToolEntry
+
+MAX_TOOLS = 120
+"""The most tools of the catalog that are offered at once, unless `direct` is set. OpenAI accepts 128 in a request
+("Expected an array with maximum length 128"), and the engine's own tools are among them."""
+
+
+class ExposureMode(StrEnum):
+    """The values of TOOL_EXPOSURE."""
+
+    DIRECT = "direct"
+    GATEWAY = "gateway"
+    SEARCH = "search"
+    AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class OfferRule:
+    """How one catalog is offered; `mode` is never `auto`. `tokens` is the cost of all its schemas in every request."""
+
+    mode: ExposureMode
+    tokens: int
+    offered: tuple[ToolEntry, ...]
+    """The tools that are always offered: the whole catalog, or the one tool in its place."""
+
+
+class Exposure:
+    """Decides what is offered. `budget_tokens` bounds what the offered tools of the catalog cost in each request."""
+
+    def __init__(self, mode: ExposureMode = ExposureMode.AUTO, budget_tokens: int = 12_000) -> None:
+        self.mode = mode
+        self.budget_tokens = budget_tokens
+        self._last: tuple[tuple[ToolEntry, ...], OfferRule] | None = None
+        self._preparing = asyncio.Lock()
+
+    async def prepare(self, catalog: tuple[ToolEntry, ...]) -> None:
+        """Decide how this catalog is offered, in a thread: with hundreds of tools it takes 10 ms and more."""
+        async with self._preparing:
+            if not self._knows(catalog):
+                self._last = catalog, await asyncio.to_thread(self._decide, catalog)
+
+    def in_force(self, catalog: tuple[ToolEntry, ...]) -> OfferRule:
+        """How this catalog is offered. The last answer is kept, because catalogs seldom change."""
+        if self._last is not None and self._knows(catalog):
+            return self._last[1]
+        rule = self._decide(catalog)
+        self._last = catalog, rule
+        return rule
+
+    def offered(
+        self,
+        catalog: tuple[ToolEntry, ...],
+        messages: Sequence[Message],
+        own: Sequence[ToolEntry] = (),
+        reader: ToolEntry | None = None,
+    ) -> tuple[ToolEntry, ...]:
+        """The tools that are offered after these messages.
+
+        `own` are the engine's tools that are always offered; `reader` is offered from the first shortened result on.
+        Tools that are added later come last, so that the beginning of the list stays the same and the provider's
+        prompt cache holds.
+        """
+        rule = self.in_force(catalog)
+        later = found(catalog, messages, self.budget_tokens) if rule.mode is ExposureMode.SEARCH else []
+        cut = next((n for n, m in enumerate(messages, 1) if isinstance(m, ToolMessage) and m.cut), 0)
+        if reader and cut:
+            before = set(chain.from_iterable(map(_mentioned, messages[:cut])))
+            later.insert(sum(tool.name in before for tool in later), reader)
+        return (*rule.offered, *own, *later)
+
+    def _knows(self, catalog: tuple[ToolEntry, ...]) -> bool:
+        if self._last is None or self._last[0] != catalog:
+            return False
+        self._last = catalog, self._last[1]  # so that equal content in new objects is compared once
+        return True
+
+    def _decide(self, catalog: tuple[ToolEntry, ...]) -> OfferRule:
+        tokens = sum(map(tokens_of_tool, catalog))
+        mode = self.mode
+        if mode is ExposureMode.AUTO:
+            few = tokens <= self.budget_tokens and len(catalog) <= MAX_TOOLS
+            mode = ExposureMode.DIRECT if few else ExposureMode.SEARCH
+        return OfferRule(mode, tokens, self._standing(mode, catalog) if catalog else ())
+
+    def _standing(self, mode: ExposureMode, catalog: tuple[ToolEntry, ...]) -> tuple[ToolEntry, ...]:
+        match mode:
+            case ExposureMode.GATEWAY:
+                return (gateway.entry(catalog, self.budget_tokens),)
+            case ExposureMode.SEARCH:
+                return (search.entry(catalog),)
+            case ExposureMode.DIRECT | ExposureMode.AUTO:
+                return catalog
+
+
+def found(catalog: Sequence[ToolEntry], messages: Sequence[Message], budget_tokens: int) -> list[ToolEntry]:
+    """The tools that were found or called in these messages, in the order of their first mention.
+
+    When they exceed the budget or MAX_TOOLS, those whose last mention is oldest are left out, and of one search the
+    worst matches. The best match of the last search is always kept.
+    """
+    by_name = {tool.name: tool for tool in catalog}
+    mentioned = [[name for name in _mentioned(message) if name in by_name] for message in messages]
+    kept: set[str] = set()
+    tokens = 0
+    for name in dict.fromkeys(chain.from_iterable(reversed(mentioned))):
+        tokens += tokens_of_tool(by_name[name])
+        if kept and (tokens > budget_tokens or len(kept) == MAX_TOOLS):
+            break
+        kept.add(name)
+    return [by_name[name] for name in dict.fromkeys(chain.from_iterable(mentioned)) if name in kept]
+
+
+def _mentioned(message: Message) -> Iterator[str]:
+    match message:
+        case AssistantMessage(tool_calls=calls):
+            yield from (call.tool_name for call in calls)
+        case ToolMessage(name=search.NAME, content=content):
+            yield from search.names_in(content)
+        case _:
+            pass

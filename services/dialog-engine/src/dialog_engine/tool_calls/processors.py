@@ -1,0 +1,193 @@
+"""The seven steps of a turn, in the order in which the pipeline runs them.
+
+1. conversation_entry, 2. tool_preparation, 3. start_side_band, 4. tool_call_extractor, 5. tool_execution (in
+`execution`), 6. result_formatting, 7. recursive. The first runs once, the others in each round.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dialog_engine.model import (
+    AssistantMessage,
+    ChatRequest,
+    FinishReason,
+    RoundComplete,
+    SystemMessage,
+    TextDelta,
+    TokensSpent,
+    ToolCall,
+)
+from dialog_engine.sideband import Reply
+from dialog_engine.tool_calls.execution import Rounds, ToolExecution
+from dialog_engine.tool_calls.exposure.exposure import Exposure
+from dialog_engine.tool_calls.exposure.search import ToolSearch
+from dialog_engine.tool_calls.local_tools import LocalTool, LocalTools
+from dialog_engine.tool_calls.normalise import normalise, within_sight
+from dialog_engine.tool_calls.pipeline import Answer, Pipeline, TurnContext
+from dialog_engine.tool_calls.ports import ToolSource
+from dialog_engine.tool_calls.repeats import find_repeats, with_last_note
+from dialog_engine.tool_calls.results.views import tool_message
+from plugins_contract.catalog import ToolEntry
+from plugins_contract.ids import new_id
+
+
+def standard_pipeline(
+    *,
+    source: ToolSource,
+    rounds: Rounds,
+    system_prompt: str,
+    max_rounds: int,
+    local: Sequence[LocalTool] = (),
+    exposure: Exposure | None = None,
+    reader: LocalTool | None = None,
+) -> Pipeline:
+    """The pipeline of the product: at most `max_rounds` rounds of tool calls, then a last answer without tools.
+
+    `local` are tools that the engine answers itself. `reader` is one more, which reads the rest of shortened results.
+    `exposure` says how the tools of `source` are offered; the default is `auto`.
+    """
+    tools = LocalTools(source, (*local, ToolSearch(source), *((reader,) if reader else ())))
+    own, reader_entry = [tool.entry for tool in local], reader.entry if reader else None
+    return Pipeline(
+        prepare=(ConversationEntry(system_prompt),),
+        rounds=(
+            ToolPreparation(source, exposure or Exposure(), own, reader_entry),
+            StartSideBand(max_rounds),
+            ToolCallExtractor(),
+            ToolExecution(tools, rounds),
+            ResultFormatting(),
+            Recursive(),
+        ),
+    )
+
+
+class ConversationEntry:
+    """Step 1, once: puts the system prompt in front of the history."""
+
+    def __init__(self, system_prompt: str) -> None:
+        self._system_prompt = system_prompt
+
+    async def process(self, ctx: TurnContext) -> TurnContext:
+        """Adds the system message; an empty prompt adds none."""
+        if not self._system_prompt:
+            return ctx
+        return replace(ctx, messages=(SystemMessage(self._system_prompt), *ctx.messages))
+
+
+class ToolPreparation:
+    """Step 2: chooses the tools that the model is offered, from the published catalog and the engine's own."""
+
+    def __init__(
+        self,
+        source: ToolSource,
+        exposure: Exposure,
+        own: Sequence[ToolEntry] = (),
+        reader: ToolEntry | None = None,
+    ) -> None:
+        """`reader` reads the rest of shortened results; it is offered once the conversation has one."""
+        self._source = source
+        self._exposure = exposure
+        self._own = tuple(own)
+        self._reader = reader
+
+    async def process(self, ctx: TurnContext) -> TurnContext:
+        """Sets the tools. The catalog stays the same for the whole turn, so that no tool disappears between rounds;
+        a search may add tools."""
+        catalog = self._source.tools() if ctx.catalog is None else ctx.catalog
+        await self._exposure.prepare(catalog)
+        tools = self._exposure.offered(catalog, ctx.messages, self._own, self._reader)
+        return replace(ctx, catalog=catalog, tools=tools)
+
+
+class StartSideBand:
+    """Step 3: sends the request and forks the model's stream. Text goes to the user, the whole reply to the pipeline.
+
+    The conversation is normalised before every request, not only before the first, because a provider may use the id
+    of an earlier round's call again. Results that repeat too often get a note.
+
+    When the turn may make no more calls, the model is asked for its last answer with the tools declared and forbidden.
+    If it calls one all the same and writes no text, it is asked again without tools.
+    """
+
+    def __init__(self, max_rounds: int) -> None:
+        self._max_rounds = max_rounds
+
+    async def process(self, ctx: TurnContext) -> TurnContext:
+        """Adds the reply, its usage, and what the turn has repeated up to this round."""
+        repeats, messages = find_repeats(normalise(ctx.messages))
+        last = repeats.last_answer(ctx.depth, self._max_rounds)
+        if last is not None:
+            messages = with_last_note(messages)
+        request = ChatRequest(within_sight(messages), ctx.turn, ctx.tools, answer_only=last is not None)
+        ctx, reply = await self._ask(ctx, request)
+        if last and reply.tool_calls and not reply.text.strip():
+            ctx, reply = await self._ask(ctx, replace(request, tools=()))
+        return replace(ctx, reply=reply, last=last, repeats=repeats)
+
+    async def _ask(self, ctx: TurnContext, request: ChatRequest) -> tuple[TurnContext, Reply]:
+        reply = await ctx.band.fork(ctx.llm(request))
+        usage = ctx.usage + reply.usage
+        ctx.band.emit(TokensSpent(usage))
+        return replace(ctx, usage=usage), reply
+
+
+OUT_OF_ROUNDS = "I have used up the tool calls that I may make for one answer, and could not finish."
+TOO_LONG = "I could not finish: each time, the limit of my reply cut off the tool call that I was writing."
+
+
+class ToolCallExtractor:
+    """Step 4: takes the calls from the reply, and gives each a correlation id: ids of providers may repeat.
+
+    Calls in a last answer are not run. A reply that was cut off before any of its calls was complete is made once
+    more, and the model reads why; when that is cut off too, it is the answer.
+    """
+
+    async def process(self, ctx: TurnContext) -> TurnContext:
+        """Adds the calls of the reply, whatever its finish reason is."""
+        if ctx.last is not None:
+            if ctx.reply.tool_calls and not ctx.reply.text.strip():
+                ctx.band.emit(TextDelta(OUT_OF_ROUNDS))
+            return replace(ctx, calls=())
+        cut = _cut_before_any_call(ctx.reply)
+        if cut and ctx.cut:
+            if not ctx.reply.text.strip():
+                ctx.band.emit(TextDelta(TOO_LONG))
+            return replace(ctx, calls=())
+        calls = [
+            (ToolCall(event.tool_call_id, new_id(), event.name, event.arguments, event.extra), event.problem)
+            for event in ctx.reply.tool_calls
+        ]
+        problems = {call.correlation_id: problem for call, problem in calls if problem}
+        return replace(ctx, calls=tuple(call for call, _ in calls), problems=problems, cut=cut)
+
+
+def _cut_before_any_call(reply: Reply) -> bool:
+    """Whether a limit or a filter ended the reply and left no call that can be run."""
+    cut = reply.finish_reason in (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
+    return cut and bool(reply.tool_calls) and all(call.problem for call in reply.tool_calls)
+
+
+class ResultFormatting:
+    """Step 6: appends the assistant's message to the conversation, and behind it one result per call."""
+
+    async def process(self, ctx: TurnContext) -> TurnContext:
+        """Adds the messages of this round."""
+        if not ctx.calls:
+            return ctx
+        message = AssistantMessage(ctx.reply.text, ctx.calls, ctx.reply.reasoning)
+        results = (tool_message(result.call, result.outcome, result.edited) for result in ctx.results)
+        return replace(ctx, messages=(*ctx.messages, message, *results))
+
+
+class Recursive:
+    """Step 7: ends the turn when the reply has no calls, and otherwise starts the next round."""
+
+    async def process(self, ctx: TurnContext) -> TurnContext:
+        """Sets the answer, or increments the depth."""
+        if not ctx.calls:
+            cut = ctx.reply.finish_reason in (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
+            reason = ctx.reply.finish_reason if cut or ctx.last is None else ctx.last
+            return replace(ctx, answer=Answer(reason, ctx.usage))
+        depth = ctx.depth + 1
+        ctx.band.emit(RoundComplete(depth))
+        return replace(ctx, depth=depth)

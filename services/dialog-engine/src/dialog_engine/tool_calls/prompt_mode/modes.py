@@ -1,0 +1,190 @@
+"""The tool modes: function calling of the provider, or calls as tags in the text for models without it.
+
+With tags, the tools are described in the system message. The events that come out, and the stored history, are the same
+in all modes, so that a session can change its mode between two requests.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Literal, get_args
+
+from dialog_engine.errors import LLMToolsRejectedError
+from dialog_engine.model import (
+    AssistantMessage,
+    ChatEvent,
+    ChatRequest,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from dialog_engine.tool_calls.ports import StreamChat
+from dialog_engine.tool_calls.prompt_mode.dialect import Dialect
+from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
+from dialog_engine.tool_calls.prompt_mode.tagged_reply import TaggedReply
+from dialog_engine.tool_calls.prompt_mode.tool_use import TOOL_USE
+from plugins_contract.ids import new_id
+
+log = logging.getLogger(__name__)
+
+ToolMode = Literal["auto", "native", "tool_use", "function_calls"]
+TOOL_MODES: tuple[ToolMode, ...] = get_args(ToolMode)
+
+
+def in_tool_mode(llm: StreamChat, mode: ToolMode, *, stop: bool, model: str) -> StreamChat:
+    """`llm` with tools offered in that mode. `model` is its name in logs; for `stop` see `in_prompt_mode`."""
+    match mode:
+        case "native":
+            return llm
+        case "tool_use":
+            return in_prompt_mode(llm, TOOL_USE, stop=stop)
+        case "function_calls":
+            return in_prompt_mode(llm, FUNCTION_CALLS, stop=stop)
+        case "auto":
+            return native_if_possible(llm, in_prompt_mode(llm, TOOL_USE, stop=stop), model)
+
+
+def in_tool_modes(llm: StreamChat, usual: ToolMode, *, stop: bool, model: str) -> StreamChat:
+    """`llm` with tools offered in the mode of the turn, or in the `usual` one if the turn has none.
+
+    A mode that this release does not know, because an engine of another release stored it, counts as none.
+    """
+    modes = {mode: in_tool_mode(llm, mode, stop=stop, model=model) for mode in TOOL_MODES}
+
+    def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+        return modes.get(request.turn.choice.tool_mode, modes[usual])(request)
+
+    return stream_chat
+
+
+def native_if_possible(native: StreamChat, prompted: StreamChat, model: str) -> StreamChat:
+    """`native` until it rejects tools; from then on `prompted`, beginning with the request that was rejected.
+
+    It costs no request while function calling works. The change lasts as long as the returned client.
+    """
+    rejected = False
+
+    async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+        nonlocal rejected
+        refusal: LLMToolsRejectedError | None = None
+        if not rejected:
+            started = False
+            try:
+                async with aclosing(native(request)) as events:
+                    async for event in events:
+                        started = True
+                        yield event
+                return
+            except LLMToolsRejectedError as error:
+                if not request.tools or started:
+                    raise
+                refusal = error
+        async with aclosing(prompted(request)) as events:
+            async for event in events:
+                if not rejected:
+                    # The reply shows that the tools were the reason.
+                    log.warning(
+                        "model %s rejects tools; from now on they are described in its system message: %s",
+                        model,
+                        refusal,
+                    )
+                    rejected = True
+                yield event
+
+    return stream_chat
+
+
+def in_prompt_mode(
+    llm: StreamChat, dialect: Dialect, *, stop: bool = True, mint: Callable[[], str] = new_id
+) -> StreamChat:
+    """`llm` with calls in `dialect`. Its requests contain nothing of function calling.
+
+    With `stop`, a stop sequence ends the reply after its first call, so that the model cannot continue with a
+    fabricated result. `mint` makes the ids of calls; each must be unique.
+    """
+
+    async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+        known = {tool.name for tool in request.tools} | _called(request.messages)
+        if not known:
+            async with aclosing(llm(request)) as events:
+                async for event in events:
+                    yield event
+            return
+        reply = TaggedReply(dialect.grammar(request.tools), known, mint, may_quote_results=_has_results(request))
+        async with aclosing(llm(_as_text(request, dialect, stop=stop))) as events:
+            async for event in events:
+                for each in reply.read(event):
+                    yield each
+                if reply.over:
+                    break
+        for each in reply.end():
+            yield each
+
+    return stream_chat
+
+
+def _called(messages: Sequence[Message]) -> set[str]:
+    """The names of all tools that were called: a model may repeat such a call when no tool is offered any more."""
+    calls = (call for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls)
+    return {call.name for call in calls}
+
+
+def _has_results(request: ChatRequest) -> bool:
+    """Whether the model has just been given results, or may not call tools.
+
+    A result in its reply is then not written in place of a call.
+    """
+    latest = (message for message in reversed(request.messages) if isinstance(message, UserMessage | ToolMessage))
+    return request.answer_only or not request.tools or isinstance(next(latest, None), ToolMessage)
+
+
+def _as_text(request: ChatRequest, dialect: Dialect, *, stop: bool) -> ChatRequest:
+    """The same request with tools, calls and results as text."""
+    described = [dialect.describe(request.tools, stop)] if request.tools else []
+    if request.answer_only or not request.tools:
+        described.append(dialect.no_tools)
+    messages = [*_instructed(request.messages, "\n\n".join(described))]
+    stops = request.stop + ((dialect.stop,) if stop else ())
+    return replace(
+        request, messages=tuple(_messages_as_text(messages, dialect)), tools=(), answer_only=False, stop=stops
+    )
+
+
+def _instructed(messages: Sequence[Message], described: str) -> Iterator[Message]:
+    match messages:
+        case [SystemMessage(content), *others]:
+            yield SystemMessage(f"{content}\n\n{described}")
+        case others:
+            yield SystemMessage(described)
+    yield from others
+
+
+def _messages_as_text(messages: Sequence[Message], dialect: Dialect) -> Iterator[Message]:
+    """Calls as text of the assistant's message, and the results of a round as one message of the user.
+
+    A user's message right after results is joined to them, because many models accept no two in a row.
+    """
+    results: list[ToolMessage] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            results.append(message)
+            continue
+        pending, results = results, []
+        match message:
+            case UserMessage(content) if pending:
+                yield replace(message, content=f"{dialect.results(pending)}\n\n{content}")
+                continue
+            case _ if pending:
+                yield UserMessage(dialect.results(pending))
+            case _:
+                pass
+        match message:
+            case AssistantMessage(content, calls) if calls:
+                gap = "" if not content or content.endswith("\n") else "\n\n"
+                yield replace(message, content=content + gap + dialect.calls(calls), tool_calls=())
+            case _:
+                yield message
+    if results:
+        yield UserMessage(dialect.results(results))

@@ -1,0 +1,291 @@
+"""Text that arrives in pieces: `Source` reads it, `CodeFenceTracker` tracks what of it has been shown.
+
+A parser is written as if the whole text were there. It is a generator that yields whenever it needs more text, and is
+resumed when there is more or the text has ended. How the text is cut into pieces does not change what is parsed.
+"""
+
+import re
+from collections.abc import Generator
+from typing import TypeVar
+
+T = TypeVar("T")
+Reading = Generator[None, None, T]
+"""A parser that returns a T; each yield asks for more text."""
+
+MAX_WHITE_SPACE = 200
+"""Characters of white space behind a closing tag after which it counts, whatever follows."""
+
+_SPACE = re.compile(r"\s*")
+_OUTSIDE_STRINGS = re.compile(r'["<]')
+_INSIDE_STRINGS = re.compile(r'["\\]')
+_TAGS = re.compile("<")
+
+
+class CutError(Exception):
+    """The text ended inside something unfinished.
+
+    `text` is what an unfinished `until` or `upto` had read; for the head of a block it is the beginning of the name.
+    """
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__("the text is cut")
+        self.text = text
+
+
+class Source:
+    """The text that has arrived and is not read yet. Text that was read is dropped, unless a mark keeps it."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._at = 0
+        self._mark: int | None = None
+        self.ended = False
+        """Whether all text has arrived."""
+        self.doubt = ""
+        """The problem of every call from here on, when it is not certain any more what is inside a string."""
+
+    def add(self, text: str) -> None:
+        """Append the next piece of text."""
+        kept = self._at if self._mark is None else self._mark
+        self._text = self._text[kept:] + text
+        self._at -= kept
+        self._mark = None if self._mark is None else 0
+
+    # --- Going back ---
+
+    def mark(self) -> None:
+        """Keep what is read from here on, so that `back` can return to it."""
+        self._mark = self._at
+
+    def unmark(self) -> None:
+        """Drop the mark."""
+        self._mark = None
+
+    def back(self) -> None:
+        """Return to the mark, and drop it."""
+        self._at = self._at if self._mark is None else self._mark
+        self._mark = None
+
+    def put_back(self, text: str) -> None:
+        """Insert `text` before what is read next."""
+        self._text = text + self._text[self._at :]
+        self._at = 0
+
+    @property
+    def since_mark(self) -> int:
+        """Characters read since the mark."""
+        return self._at - (self._at if self._mark is None else self._mark)
+
+    @property
+    def available_since_mark(self) -> int:
+        """Characters that have arrived since the mark, read or not."""
+        return len(self._text) - (self._at if self._mark is None else self._mark)
+
+    @property
+    def blank_since_mark(self) -> bool:
+        """Whether only white space has arrived since the mark."""
+        return not self._text[self._at if self._mark is None else self._mark :].strip()
+
+    # --- Reading what has arrived ---
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything that has arrived is read."""
+        return self._at >= len(self._text)
+
+    def before(self, character: str) -> str:
+        """Read up to `character`, or everything that has arrived."""
+        found = self._text.find(character, self._at)
+        return self.take((len(self._text) if found < 0 else found) - self._at)
+
+    def take(self, count: int) -> str:
+        """Read `count` characters, or as many as have arrived."""
+        taken = self._text[self._at : self._at + count]
+        self._at += len(taken)
+        return taken
+
+    def rest(self) -> str:
+        """Read everything that has arrived."""
+        return self.take(len(self._text))
+
+    def take_space(self) -> str:
+        """Read the white space that has arrived."""
+        found = _SPACE.match(self._text, self._at)
+        return self.take(found.end() - self._at if found else 0)
+
+    # --- Parsers ---
+
+    def space(self) -> Reading[None]:
+        """Read white space."""
+        self.take_space()
+        while self.empty and not self.ended:
+            yield
+            self.take_space()
+
+    def peek(self) -> Reading[str]:
+        """The next character, without reading it; "" at the end."""
+        while self.empty and not self.ended:
+            yield
+        return self._text[self._at : self._at + 1]
+
+    def one_of(self, *literals: str) -> Reading[str | None]:
+        """Read the one of `literals` that comes next. Returns None, and reads nothing, if none of them does.
+
+        Raises:
+            CutError: the text ended before this could be decided.
+        """
+        while True:
+            for literal in literals:
+                if self._text.startswith(literal, self._at):
+                    self._at += len(literal)
+                    return literal
+            rest = self._text[self._at : self._at + max(map(len, literals))]
+            if not any(literal.startswith(rest) for literal in literals):
+                return None
+            if self.ended:
+                raise CutError
+            yield
+
+    def upto(self, character: str) -> Reading[str]:
+        """Read up to and including `character`. Returns what is before it.
+
+        Raises:
+            CutError: it does not come.
+        """
+        parts: list[str] = []
+        while True:
+            parts.append(self.before(character))
+            if not self.empty:
+                self.take(1)
+                return "".join(parts)
+            if self.ended:
+                raise CutError("".join(parts))
+            yield
+
+    def until(self, *closers: str, strings: bool = False, before: tuple[str, ...] = ()) -> Reading[tuple[str, str]]:
+        """Read up to and including the first of `closers`, which are tags. Returns the text, and the closer.
+
+        With `strings`, tags inside JSON strings do not count. With `before`, a closer counts only if one of these, or
+        the end of the text, follows it, possibly after white space.
+
+        Raises:
+            CutError: the text ended; its `text` is what was read, without the beginning of a closer.
+        """
+        parts: list[str] = []
+        in_string = False
+        start = self._at
+        while True:
+            pattern = _INSIDE_STRINGS if in_string else _OUTSIDE_STRINGS if strings else _TAGS
+            found = pattern.search(self._text, self._at)
+            self._at = found.start() if found else len(self._text)
+            match found and found[0]:
+                case '"':
+                    in_string = not in_string
+                    self._at += 1
+                    continue
+                case "\\" if self._at + 1 < len(self._text):
+                    self._at += 2
+                    continue
+                case "<":
+                    closer = self._closer(closers, before)
+                    if closer:
+                        parts.append(self._text[start : self._at])
+                        self._at += len(closer)
+                        return "".join(parts), closer
+                    if closer is None:
+                        self._at += 1
+                        continue
+                case _:
+                    pass
+            parts.append(self._text[start : self._at])
+            if self.ended:
+                raise CutError("".join(parts))
+            yield
+            start = self._at
+
+    def _closer(self, closers: tuple[str, ...], before: tuple[str, ...]) -> str | None:
+        """Which of `closers` comes next: None for none of them, "" if that needs more text."""
+        for closer in closers:
+            if self._text.startswith(closer, self._at):
+                return self._followed(closer, before) if before else closer
+        rest = self._text[self._at :]
+        return "" if any(closer.startswith(rest) for closer in closers) else None
+
+    def _followed(self, closer: str, followers: tuple[str, ...]) -> str | None:
+        at = self._at + len(closer)
+        found = _SPACE.match(self._text, at, at + MAX_WHITE_SPACE)
+        after = found.end() if found else at
+        rest = self._text[after : after + max(map(len, followers))]
+        if after - at == MAX_WHITE_SPACE or any(rest.startswith(follower) for follower in followers):
+            return closer
+        if any(follower.startswith(rest) for follower in followers):
+            return closer if self.ended else ""
+        return None
+
+
+_LINE_START = 200
+"""Characters of a line that are kept. A fence is at its beginning."""
+
+_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?(`{3,}|~{3,})")
+
+
+class CodeFenceTracker:
+    """Tracks whether the text that was shown ends inside code, or at the beginning of a line.
+
+    The text is examined only when a property is read, because most text contains no tag.
+    """
+
+    def __init__(self) -> None:
+        self._unread: list[str] = []
+        self._fence = ""
+        self._start_line()
+
+    def add(self, text: str) -> None:
+        """Append text that has been shown."""
+        self._unread.append(text)
+
+    @property
+    def in_code(self) -> bool:
+        """Whether what is shown next is in a code fence, on the line that opens one, or in inline code."""
+        self._examine()
+        return bool(self._fence or self._opened()) or self._ticks % 2 == 1
+
+    @property
+    def at_line_start(self) -> bool:
+        """Whether only white space precedes what is shown next on its line."""
+        self._examine()
+        return self._blank
+
+    def _examine(self) -> None:
+        first, *lines = "".join(self._unread).split("\n")
+        self._unread.clear()
+        self._extend(first)
+        for line in lines:
+            self._end_line()
+            self._extend(line)
+
+    def _start_line(self) -> None:
+        self._start, self._length, self._ticks, self._blank = "", 0, 0, True
+
+    def _extend(self, text: str) -> None:
+        self._start += text[: _LINE_START - len(self._start)]
+        self._length += len(text)
+        self._ticks += text.count("`")
+        self._blank = self._blank and not text.strip()
+
+    def _end_line(self) -> None:
+        if not self._fence:
+            self._fence = self._opened()
+        elif self._length <= _LINE_START:
+            marks = self._start.strip(" \t\r>")
+            closed = marks.startswith(self._fence) and not marks.strip(self._fence[0])
+            self._fence = "" if closed else self._fence
+        self._start_line()
+
+    def _opened(self) -> str:
+        """The fence that this line opens, or ""."""
+        found = _FENCE.match(self._start)
+        if not found:
+            return ""
+        fence = found[1]
+        return "" if fence[0] == "`" and self._ticks > len(fence) else fence

@@ -1,0 +1,182 @@
+"""Values and JSON objects in the text of a call, with the mistakes that models make in them."""
+
+import html
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn, cast
+
+import msgspec
+
+from dialog_engine.tool_calls.prompt_mode.source import CutError, Reading, Source
+
+_ANY = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+_TEXT = frozenset({"string"})
+_WORDS = {"true": True, "false": False, "none": None, "null": None}
+_MAX_DEPTH = 8
+_LINE_BREAKS = ("\n", "\r\n")
+_CDATA = re.compile(r"<!\[CDATA\[((?:(?!\]\]>).)*)\]\]>", re.DOTALL)
+_ALL_CDATA = re.compile(rf"\s*(?:{_CDATA.pattern})+\s*", re.DOTALL)
+
+Schema = Mapping[str, Any]
+
+
+def is_text(schema: Schema, name: str) -> bool:
+    """Whether that parameter may be plain text. Its value then ends at its closing tag, whatever is in it."""
+    return "string" in _types(schema, name)
+
+
+def typed(schema: Schema, name: str, text: str) -> Any:
+    """Convert `text` to the type that the schema of the tool's arguments asks for.
+
+    It stays text if only text is allowed. Otherwise it is parsed as JSON if that gives an allowed type. Text that fits
+    no type stays text, and the validation of the arguments reports it.
+    """
+    types = _types(schema, name)
+    if types == _TEXT:
+        return text
+    word = text.strip()
+    try:
+        value = _WORDS[word.lower()] if word.lower() in _WORDS else json.loads(word, strict=False)
+    except (ValueError, RecursionError):
+        return text
+    return value if _type_of(value) & (types - _TEXT) else text
+
+
+def trimmed(text: str) -> str:
+    """A value without a CDATA section around it, and without the line breaks next to its tags."""
+    text = without_cdata(text)
+    line_break = next((each for each in _LINE_BREAKS if text.startswith(each)), "")
+    return text.removeprefix(line_break).removesuffix(line_break)
+
+
+def with_layout(text: str) -> str:
+    """`text` in a form from which `trimmed` returns it, unless it is a CDATA section itself."""
+    return f"\n{text}\n" if text.startswith(_LINE_BREAKS) else text
+
+
+def without_cdata(text: str) -> str:
+    """The content of `text` if it consists of one or more CDATA sections; otherwise `text`."""
+    return "".join(_CDATA.findall(text)) if _ALL_CDATA.fullmatch(text) else text
+
+
+def _types(schema: Schema, name: str) -> frozenset[str]:
+    entry = _found(schema, "properties", name)
+    return frozenset(_allowed(entry, schema, _MAX_DEPTH)) or _ANY
+
+
+def _allowed(entry: object, root: Schema, depth: int) -> Iterator[str]:
+    """The types that a schema allows; none if it names no types."""
+    if not isinstance(entry, Mapping) or depth == 0:
+        return
+    match cast("Schema", entry):
+        case {"type": str(kind)}:
+            yield kind
+        case {"type": [*kinds]}:
+            yield from (kind for kind in kinds if isinstance(kind, str))
+        case {"enum": [*values]}:
+            yield from (kind for value in values for kind in _type_of(value))
+        case {"const": value}:
+            yield from _type_of(value)
+        case {"$ref": str(reference)}:
+            yield from _allowed(_found(root, *reference.removeprefix("#/").split("/")), root, depth - 1)
+        case fields:
+            for key in ("anyOf", "oneOf", "allOf"):
+                options = fields.get(key)
+                for option in cast("list[object]", options) if isinstance(options, list) else ():
+                    yield from _allowed(option, root, depth - 1)
+
+
+def _found(place: object, *path: str) -> object:
+    for step in path:
+        place = cast("Schema", place).get(step) if isinstance(place, Mapping) else None
+    return place
+
+
+def _type_of(value: object) -> frozenset[str]:
+    match value:
+        case None:
+            return frozenset({"null"})
+        case bool():
+            return frozenset({"boolean"})
+        case int():
+            return frozenset({"integer", "number"})
+        case float():
+            return frozenset({"number", "integer"} if value.is_integer() else {"number"})
+        case str():
+            return frozenset({"string"})
+        case list():
+            return frozenset({"array"})
+        case _:
+            return frozenset({"object"})
+
+
+QUOTE_MISSING = (
+    "a quote is missing in its arguments, or in those of a call before it, so that their end is not certain."
+    " Write these calls again."
+)
+
+_FENCED = re.compile(r"\s*```\w*\s*\n(.*)\n\s*```\s*", re.DOTALL)
+
+
+def as_object(text: str) -> str | None:
+    """The JSON object in `text`, or None. Valid JSON is returned as it is written.
+
+    Accepted are a code fence or a CDATA section around the object, line breaks inside its strings, and XML entities in
+    place of its characters.
+    """
+    text = without_cdata(text).strip()
+    if _is_object(text):
+        return text
+    fenced = _FENCED.fullmatch(text)
+    return _rewritten(fenced[1] if fenced else text) or _rewritten(html.unescape(text))
+
+
+def json_until(source: Source, *closers: str) -> Reading[tuple[str, str]]:
+    """Read JSON up to its closing tag. Returns the text and the tag, or "" if the reply ended before it.
+
+    Tags inside strings do not count. If that gives no JSON, a quote is probably missing: then the first tag counts, so
+    that the next calls are still read, but no call from here on may run, because it could be part of a string.
+    """
+    try:
+        text, closer = yield from source.until(*closers, strings=not source.doubt)
+    except CutError as cut:
+        text, closer = cut.text, ""
+    inside = [(at, tag) for tag in closers if (at := text.find(tag)) >= 0]
+    if not inside or _is_json(text) or as_object(text) is not None:
+        return text, closer
+    at, tag = min(inside)
+    source.put_back(text[at + len(tag) :] + closer)
+    source.doubt = QUOTE_MISSING
+    return text[:at], tag
+
+
+def _is_object(text: str) -> bool:
+    if not text.startswith("{"):
+        return False
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text, strict=False)
+    except ValueError:
+        return False
+    except RecursionError:
+        return True
+    return True
+
+
+def _rewritten(text: str) -> str | None:
+    try:
+        value = json.loads(text, strict=False, parse_constant=_refuse)
+        return json.dumps(value) if isinstance(value, dict) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not valid JSON")

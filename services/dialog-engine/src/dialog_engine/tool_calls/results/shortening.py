@@ -1,0 +1,179 @@
+"""The text of a result, for the model and for the user, and how it is shortened. Pure.
+
+A long result is shown to the model as its head and tail, and to the user as its head; the engine stores the whole. The
+worker has a limit of its own (RESULT_MAX_BYTES), beyond which nothing is kept.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from plugins_contract.outcomes import ContentBlock, CutBlock, LinkBlock, MediaBlock, TextBlock, ToolOutcome
+
+RESULT_MAX_CHARS = 16_000
+"""Characters of a result that a model is shown; the default of the setting."""
+USER_MAX_CHARS = 4_000
+"""Characters of a result, or of arguments that are not a JSON object, that a user is shown at first."""
+READ_RESULT = "read_result"
+"""The name of the tool that reads what was left out."""
+
+
+class WholeResult(msgspec.Struct, frozen=True):
+    """The full text of a shortened result. Offsets refer to `for_model`; `for_user` is None when it is the same."""
+
+    for_model: str
+    for_user: str | None = None
+
+    @property
+    def user_text(self) -> str:
+        """The text that the user may see."""
+        return self.for_model if self.for_user is None else self.for_user
+
+
+def whole_of(outcome: ToolOutcome) -> WholeResult:
+    """The texts of an outcome as it is."""
+    for_model, for_user = model_text(outcome), user_text(outcome)
+    return WholeResult(for_model, None if for_model == for_user else for_user)
+
+
+def model_text(outcome: ToolOutcome) -> str:
+    """The content as the model reads it."""
+    return "\n".join(text for _, text in model_parts(outcome.content))
+
+
+def model_parts(content: Sequence[ContentBlock]) -> Iterator[tuple[int, str]]:
+    """The positions of the blocks that the model reads, each with its text."""
+    for number, block in enumerate(content):
+        match block:
+            case CutBlock():
+                yield number, _cut(block)
+            case TextBlock(user_only=True) | MediaBlock(user_only=True) | LinkBlock(user_only=True):
+                pass
+            case TextBlock(text):
+                yield number, text
+            case MediaBlock():
+                yield number, _media(block)
+            case LinkBlock():
+                yield number, _link(block)
+
+
+def user_text(outcome: ToolOutcome) -> str:
+    """The text of the content as the user reads it; images and links are shown beside it."""
+    parts: list[str] = []
+    for block in outcome.content:
+        match block:
+            case TextBlock(text):
+                parts.append(text)
+            case CutBlock(characters=characters, total=total):
+                parts.append(f"[… {characters:,} of {total:,} characters left out …]")
+            case MediaBlock() | LinkBlock():
+                pass
+    return "\n".join(parts)
+
+
+def _cut(block: CutBlock) -> str:
+    return (
+        f"[… {block.characters:,} of {block.total:,} characters left out: call {READ_RESULT} with"
+        f' id "{block.result_id}" and offset {block.offset} …]'
+    )
+
+
+def _media(block: MediaBlock) -> str:
+    where = f" {block.uri}" if block.uri else ""
+    if perceptible(block):
+        return f"[{block.mime_type}{where}, shown to the user]"
+    return f"[{block.mime_type}{where} of {block.size:,} bytes: the user can download it, you cannot read it]"
+
+
+def perceptible(block: MediaBlock) -> bool:
+    """Whether it is an image or a sound, which some models can see or hear."""
+    return block.mime_type.startswith(("image/", "audio/"))
+
+
+def _link(block: LinkBlock) -> str:
+    facts = [block.mime_type] if block.mime_type else []
+    facts += [f"{block.size:,} bytes"] if block.size is not None else []
+    about = f" ({', '.join(facts)})" if facts else ""
+    described = f": {block.description}" if block.description else ""
+    return f"[{block.title or block.name}]({block.uri}){about}{described}"
+
+
+def result_id(correlation_id: str) -> str:
+    """A short id of a result that models copy without errors: the random end of its correlation id."""
+    return correlation_id[-8:]
+
+
+def shorten(outcome: ToolOutcome, correlation_id: str, max_chars: int) -> tuple[ToolOutcome, WholeResult | None]:
+    """The outcome with at most `max_chars` characters of text for the model, and as many for the user only.
+
+    The second value is the full text, or None if nothing was left out. Images, sounds and files are kept.
+    """
+    whole = whole_of(outcome)
+    content = outcome.content
+    if len(whole.for_model) > max_chars:
+        content = _head_and_tail(content, whole.for_model, result_id(correlation_id), max_chars)
+    content = _heads_for_user(content, max_chars)
+    if content == outcome.content:
+        return outcome, None
+    return msgspec.structs.replace(outcome, content=content, truncated=True), whole
+
+
+def end_of_line(text: str, start: int, end: int) -> int:
+    """The end of the last line that ends in the last quarter of text[start:end], or `end` if there is none."""
+    found = text.rfind("\n", end - (end - start) // 4, end)
+    return end if found < 0 else found + 1
+
+
+def start_of_line(text: str, start: int) -> int:
+    """The beginning of the first line that begins in the first quarter of text[start:], or `start` if there is none."""
+    found = text.find("\n", start, start + (len(text) - start) // 4)
+    return start if found < 0 else found + 1
+
+
+def _head_and_tail(content: Sequence[ContentBlock], text: str, name: str, max_chars: int) -> tuple[ContentBlock, ...]:
+    """The blocks without the middle of `text`, which is the text of all of them for the model."""
+    # The head says what a text is about, and the tail how it ended.
+    head = end_of_line(text, 0, max_chars * 2 // 3)
+    tail = start_of_line(text, len(text) - (max_chars - head))
+    cut = CutBlock(name, head, tail - head, len(text))
+    words = dict(model_parts(content))
+    kept: list[ContentBlock] = []
+    ends = -1
+    for number, block in enumerate(content):
+        if number not in words:
+            kept.append(block)
+            continue
+        begins = ends + 1  # there is a line break between two blocks
+        ends = begins + len(words[number])
+        if begins >= tail or ends <= head:
+            kept.append(block)
+            continue
+        match block:
+            case TextBlock(whole):
+                pieces = [whole[: max(0, head - begins)], whole[max(0, tail - begins) :] if ends > tail else ""]
+            case LinkBlock() if head <= begins and ends <= tail:
+                pieces = ["", ""]
+            case _:
+                kept.append(block)
+                continue
+        kept += [TextBlock(pieces[0])] if pieces[0] else []
+        kept += [cut] if cut not in kept else []
+        kept += [TextBlock(pieces[1])] if pieces[1] else []
+    return tuple(kept)
+
+
+def _heads_for_user(content: Sequence[ContentBlock], max_chars: int) -> tuple[ContentBlock, ...]:
+    """The blocks with only the first `max_chars` characters of the text that is for the user only."""
+    kept: list[ContentBlock] = []
+    room = max_chars
+    for block in content:
+        match block:
+            case TextBlock(text, user_only=True) if len(text) > room:
+                kept += [TextBlock(text[:room], user_only=True)] if room else []
+                room = 0
+            case TextBlock(text, user_only=True):
+                room -= len(text)
+                kept.append(block)
+            case _:
+                kept.append(block)
+    return tuple(kept)

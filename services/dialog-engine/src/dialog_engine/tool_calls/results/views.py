@@ -1,0 +1,225 @@
+"""How calls and their outcomes are shown: to users as steps with JSON-ready details, to models as text."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from dialog_engine.model import (
+    ApprovalStatus,
+    ApprovalStep,
+    CallAnswered,
+    CallHeld,
+    CallProgressed,
+    CallQueued,
+    CallRunning,
+    CallUpdate,
+    ToolCall,
+    ToolMessage,
+    ToolStatus,
+    ToolStep,
+    Turn,
+    WaitsFor,
+)
+from dialog_engine.tool_calls.approvals.rules import Asked, Decision, Question
+from dialog_engine.tool_calls.arguments import read_arguments
+from dialog_engine.tool_calls.exposure import gateway
+from dialog_engine.tool_calls.results.shortening import USER_MAX_CHARS, model_text, perceptible, user_text
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallState, CutBlock, LinkBlock, MediaBlock, TextBlock, ToolError, ToolOutcome
+
+NOTHING = "The tool returned nothing."
+
+_NOT_EXECUTED = {ErrorCode.DISABLED, ErrorCode.OVERLOADED, ErrorCode.NOT_APPROVED, ErrorCode.REPEATED}
+
+
+def timestamp(milliseconds: int) -> str:
+    """Unix milliseconds as RFC 3339 text."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def status_of(outcome: ToolOutcome) -> ToolStatus:
+    """The status of the last step of a call with this outcome."""
+    code = outcome.error.code if outcome.error else None
+    match outcome.state:
+        case CallState.SUCCEEDED:
+            return ToolStatus.SUCCEEDED
+        case CallState.CANCELLED:
+            return ToolStatus.CANCELLED
+        case CallState.UNKNOWN:
+            return ToolStatus.UNKNOWN
+        case CallState.EXPIRED:
+            return ToolStatus.TIMEOUT
+        case _ if code is ErrorCode.TIMEOUT:
+            return ToolStatus.TIMEOUT
+        case _ if code in _NOT_EXECUTED:
+            return ToolStatus.REFUSED
+        case _:
+            return ToolStatus.FAILED
+
+
+def shown_arguments(call: ToolCall) -> dict[str, Any]:
+    """The arguments of the tool that the call resolves to. Text that is no JSON object gets an empty key."""
+    arguments = read_arguments(call.arguments)
+    if call.tool and isinstance(arguments, dict):
+        arguments = gateway.params_of(arguments)
+    return {"": call.arguments[:USER_MAX_CHARS]} if isinstance(arguments, str) else arguments
+
+
+def outcome_details(turn_id: str, correlation_id: str, outcome: ToolOutcome) -> dict[str, Any]:
+    """The details of the last step of a call."""
+    details: dict[str, Any] = {"durationMs": outcome.duration_ms}
+    if outcome.error is not None:
+        details["error"] = {"code": outcome.error.code, "message": outcome.error.message}
+    repeats_error = outcome.error is not None and user_text(outcome) in ("", outcome.error.message)
+    if outcome.state is CallState.SUCCEEDED or not repeats_error or _has_media_or_links(outcome):
+        details["result"] = _result(f"/v1/turns/{turn_id}/tool-calls/{correlation_id}", outcome)
+    return details
+
+
+def _result(url: str, outcome: ToolOutcome) -> dict[str, Any]:
+    text = user_text(outcome)
+    truncated = outcome.truncated or len(text) > USER_MAX_CHARS
+    result: dict[str, Any] = {"text": text[:USER_MAX_CHARS], "truncated": truncated, "media": [], "links": []}
+    if truncated:
+        result["textUrl"] = f"{url}/text"
+    for number, block in enumerate(outcome.content):
+        match block:
+            case MediaBlock(kind):
+                result["media"].append({"mimeType": kind, "url": f"{url}/content/{number}", "size": block.size})
+            case LinkBlock(uri, name, kind, description, title):
+                about = {"title": title, "mimeType": kind, "description": description}
+                result["links"].append({"uri": uri, "name": name} | {k: v for k, v in about.items() if v})
+            case TextBlock() | CutBlock():
+                pass
+    return result
+
+
+def _has_media_or_links(outcome: ToolOutcome) -> bool:
+    return any(isinstance(block, MediaBlock | LinkBlock) for block in outcome.content)
+
+
+def question_details(question: Question) -> dict[str, Any]:
+    """The details of a step that asks for approval."""
+    details: dict[str, Any] = {
+        "arguments": question.arguments,
+        "policy": question.policy,
+        "hash": question.hash,
+        "expiresAt": timestamp(question.expires_at),
+    }
+    return details | ({"title": question.title} if question.title else {})
+
+
+def decision_details(decision: Decision) -> dict[str, Any]:
+    """The details of a step that shows a decision."""
+    details: dict[str, Any] = {"decidedAt": timestamp(decision.at)}
+    if decision.reason:
+        details["reason"] = decision.reason
+    return details | ({} if decision.arguments is None else {"arguments": decision.arguments})
+
+
+def tool_message(call: ToolCall, outcome: ToolOutcome, edited: Mapping[str, Any] | None = None) -> ToolMessage:
+    """The result as a message of the conversation: its text, with the images and sounds of it."""
+    media = (block for block in outcome.content if isinstance(block, MediaBlock) and not block.user_only)
+    cut = any(isinstance(block, CutBlock) for block in outcome.content)
+    failed = outcome.state is not CallState.SUCCEEDED
+    words = for_model(outcome, edited)
+    return ToolMessage(call.tool_call_id, call.name, words, tuple(filter(perceptible, media)), failed, cut)
+
+
+def for_model(outcome: ToolOutcome, edited: Mapping[str, Any] | None = None) -> str:
+    """The result as the model reads it. It is never empty.
+
+    `edited` are the arguments that the call was run with, if the person who approved it changed them. The text says so,
+    because the message of the model still has its own arguments.
+    """
+    if edited is None:
+        return _for_model(outcome)
+    ran_with = msgspec.json.encode(edited).decode()
+    return f"{_for_model(outcome)}\n\n(The user approved this call with other arguments: it was run with {ran_with})"
+
+
+def _for_model(outcome: ToolOutcome) -> str:
+    text = model_text(outcome)
+    if outcome.state is CallState.SUCCEEDED:
+        if text.strip():
+            return text
+        for_user = _has_media_or_links(outcome) or user_text(outcome).strip()
+        return f"{NOTHING[:-1]} for you: what it returned is shown to the user." if for_user else NOTHING
+    error = outcome.error or ToolError(ErrorCode.UNKNOWN_ERROR, "")
+    why = text if text.strip() else error.message
+    text = f"Error {error.code}: {why or f'the call ended as {outcome.state}, for a reason that is not known'}"
+    if error.code is ErrorCode.NOT_APPROVED:
+        text += "\nDo not make this call again unless the user asks you to."
+    if outcome.state is CallState.UNKNOWN:
+        text = f"{text.rstrip('.')}. It may or may not have taken effect. Do not repeat it on your own: tell the user."
+    return text
+
+
+def progress_details(progress: float, total: float | None, message: str | None) -> Mapping[str, Any]:
+    """The details of a progress step."""
+    details: dict[str, Any] = {"progress": progress}
+    if total is not None:
+        details["total"] = total
+    if message:
+        details["message"] = message
+    return details
+
+
+class Steps:
+    """Makes the events about the calls of one round. `servers` maps correlation ids to the servers that run them."""
+
+    def __init__(self, turn: Turn, round_number: int, servers: Mapping[str, str]) -> None:
+        self._turn = turn
+        self._round = round_number
+        self._servers = servers
+        self._reached: dict[str, tuple[ToolStatus, Mapping[str, Any]]] = {}
+        self._held: dict[str, WaitsFor | None] = {}
+
+    def pending(self, call: ToolCall, title: str | None) -> ToolStep:
+        """The first step: the call is committed."""
+        details: dict[str, Any] = {"arguments": shown_arguments(call)}
+        if title:
+            details["title"] = title
+        return self._step(call, ToolStatus.PENDING, details)
+
+    def update(self, call: ToolCall, update: CallUpdate) -> ToolStep:
+        """The step for an update. Each step says what the call waits for; when only that changes, the last step is
+        repeated with it."""
+        reached: tuple[ToolStatus, Mapping[str, Any]]
+        match update:
+            case CallAnswered(outcome=outcome):
+                return self.finished(call, outcome)
+            case CallHeld(waits_for=waits_for):
+                self._held[call.correlation_id] = waits_for
+                reached = self._reached.get(call.correlation_id, (ToolStatus.PENDING, {}))
+            case CallQueued(position=position):
+                reached = ToolStatus.QUEUED, {} if position is None else {"position": position}
+            case CallRunning(attempt=attempt):
+                reached = ToolStatus.RUNNING, {"attempt": attempt}
+            case CallProgressed(_, progress, total, message):
+                reached = ToolStatus.PROGRESS, progress_details(progress, total, message)
+        self._reached[call.correlation_id] = status, details = reached
+        held = self._held.get(call.correlation_id)
+        return self._step(call, status, {**details, "waitsFor": held} if held else details)
+
+    def finished(self, call: ToolCall, outcome: ToolOutcome) -> ToolStep:
+        """The last step: the call has its outcome."""
+        details = outcome_details(self._turn.turn_id, call.correlation_id, outcome)
+        return self._step(call, status_of(outcome), details)
+
+    def asked(self, asked: Asked) -> ApprovalStep:
+        """The call waits for a person's approval."""
+        return self._approval(asked.call, ApprovalStatus.ASKED, question_details(asked.question))
+
+    def decided(self, call: ToolCall, decision: Decision) -> ApprovalStep:
+        """The approval of the call was decided."""
+        return self._approval(call, decision.status, decision_details(decision))
+
+    def _approval(self, call: ToolCall, status: ApprovalStatus, details: Mapping[str, Any]) -> ApprovalStep:
+        return ApprovalStep(status, call, self._servers.get(call.correlation_id, ""), self._round, details)
+
+    def _step(self, call: ToolCall, status: ToolStatus, details: Mapping[str, Any]) -> ToolStep:
+        return ToolStep(status, call, self._servers.get(call.correlation_id, ""), self._round, details)

@@ -1,0 +1,53 @@
+"""Repeated calls: a call that keeps giving the same result is not run any more, also after a restart."""
+
+import asyncio
+
+import pytest
+
+from dialog_engine.model import DoneReason, TextDelta, ToolMessage, ToolStatus, ToolStep
+from tests.support.fakes import (
+    FakeCatalog,
+    FakeEngine,
+    ScriptedModel,
+    asks,
+    done_of,
+    is_text,
+    says,
+    steps_of,
+    text_of,
+    tool,
+)
+
+pytestmark = pytest.mark.anyio
+
+CATALOG = FakeCatalog(tool("job__status"))
+AGAIN = asks(("job__status", '{"job": 7}'))
+
+
+async def test_repeated_calls_get_a_note_then_an_error_and_then_the_model_must_answer() -> None:
+    model = ScriptedModel(AGAIN, AGAIN, AGAIN, AGAIN, AGAIN, says("Job 7 does not move."))
+    async with FakeEngine(model, tools=CATALOG, max_rounds=20) as engine:
+        events = await engine.turn("Tell me when job 7 is done.")
+        assert len(engine.worker.executed) == 3
+
+    ends = [step for step in steps_of(events) if step in (ToolStatus.SUCCEEDED, ToolStatus.REFUSED)]
+    assert ends == [ToolStatus.SUCCEEDED] * 3 + [ToolStatus.REFUSED] * 2
+    assert text_of(events) == "Job 7 does not move."
+    assert done_of(events).reason is DoneReason.REPEATED_CALLS
+
+
+async def test_repetitions_are_counted_across_a_restart() -> None:
+    cut = [TextDelta("Once"), asyncio.Event()]
+    model = ScriptedModel(AGAIN, AGAIN, AGAIN, cut, AGAIN, says("No."))
+    async with FakeEngine(model, tools=CATALOG, max_rounds=20) as engine:
+        turn = await engine.turns.start("ada", None, "Tell me when job 7 is done.")
+        await engine.until(turn, is_text("Once"))
+        await engine.restart()
+        events = await engine.seen(turn)
+        assert len(engine.worker.executed) == 3
+
+    refused = [event for event in events if isinstance(event, ToolStep) and event.status is ToolStatus.REFUSED]
+    assert [step.details["error"]["code"] for step in refused] == ["REPEATED"]
+    results = [message.content for message in model.requests[3].messages if isinstance(message, ToolMessage)]
+    assert results == [message.content for message in model.requests[4].messages if isinstance(message, ToolMessage)]
+    assert "nothing new came of it" in results[2]

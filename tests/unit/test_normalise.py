@@ -1,0 +1,189 @@
+"""Whatever happened in a session, its history is sent in a form that every provider accepts."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from dialog_engine.tokens import tokens_of_message
+from dialog_engine.tool_calls.normalise import UNKNOWN_OUTCOME, normalise, within_sight
+from dialog_engine.tool_calls.results.views import tool_message
+from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
+from tests.support.corpus import history_files, messages_of, messages_written, read_history
+
+USER = UserMessage("What time is it?")
+
+
+def asks(*ids: str, content: str = "") -> AssistantMessage:
+    return AssistantMessage(content, tuple(ToolCall(call_id, f"correlation-{call_id}", "now", "{}") for call_id in ids))
+
+
+def result(call_id: str, content: str = "noon") -> ToolMessage:
+    return ToolMessage(call_id, "now", content)
+
+
+FILES = history_files()
+
+
+def test_each_history_of_the_corpus_is_sent_as_its_file_says() -> None:
+    for path in FILES:
+        case = read_history(path)
+        sent = normalise(messages_of(case.messages))
+
+        assert messages_written(sent) == messages_written(messages_of(case.sent)), path.stem
+        assert normalise(sent) == sent, path.stem
+
+
+def test_every_quirk_of_histories_has_a_file() -> None:
+    assert {read_history(path).quirk for path in FILES} == {
+        "nothing wrong",
+        "a call without a result",
+        "a result without a call",
+        "results out of order",
+        "two results for one call",
+        "something between a call and its result",
+        "an interrupted reply",
+        "ids that repeat",
+        "ids that are too long",
+        "names that no tool has",
+        "an assistant message of nothing",
+        "results of calls that went wrong",
+        "what providers want echoed",
+        "broken arguments",
+        "two messages of the user in a row",
+    }
+
+
+def test_a_suffix_that_is_an_id_already_is_not_used_twice() -> None:
+    ids = [
+        message.tool_call_id
+        for message in normalise((asks("a"), asks("a"), asks("a_2")))
+        if isinstance(message, ToolMessage)
+    ]
+    assert len(set(ids)) == 3
+
+
+ids = st.sampled_from(["a", "b", "a_2", ""])
+histories = st.lists(
+    st.one_of(
+        st.just(USER),
+        st.builds(AssistantMessage, st.sampled_from(["", "Noon."])),
+        st.lists(ids, min_size=1, max_size=3).map(lambda chosen: asks(*chosen)),
+        st.builds(result, ids, st.sampled_from(["1", "2"])),
+    ),
+    max_size=10,
+)
+
+
+@given(histories)
+def test_every_history_is_normalised_to_one_that_providers_accept(history: list[Message]) -> None:
+    accepted = normalise(history)
+
+    expected: list[str] = []
+    before: Message | None = None
+    used: Counter[str] = Counter()
+    for message in accepted:
+        match message:
+            case ToolMessage(tool_call_id):
+                assert expected.pop(0) == tool_call_id
+            case AssistantMessage(content, calls):
+                assert not expected
+                assert content or calls
+                expected = [call.tool_call_id for call in calls]
+                used.update(expected)
+            case _:
+                assert not expected
+                assert not isinstance(before, UserMessage | ToolMessage)
+        before = message
+    assert not expected
+    assert all(count == 1 for count in used.values())
+    assert "" not in used
+    assert sum(message == USER for message in accepted) == sum(message == USER for message in history)
+
+
+@given(histories)
+def test_normalising_is_idempotent(history: list[Message]) -> None:
+    assert normalise(normalise(history)) == normalise(history)
+
+
+@given(histories, histories)
+def test_later_messages_do_not_change_earlier_ones(earlier: list[Message], later: list[Message]) -> None:
+    # Providers cache prompts by their beginning. A result that was missing is the one thing that may still come.
+    before = normalise(earlier)
+    assume(not any(isinstance(message, ToolMessage) and message.content == UNKNOWN_OUTCOME for message in before))
+
+    assert normalise([*earlier, *later])[: len(before)] == before
+
+
+@given(histories)
+def test_a_result_changes_nothing_before_its_call(history: list[Message]) -> None:
+    before = normalise(history)
+    after = normalise([*history, USER, asks("a", "b"), result("a")])
+
+    assert after[: len(before)] == before
+
+
+# --- Images and sounds ---
+
+
+CALL = ToolCall("a", "id", "camera__shoot", "{}")
+
+
+def shots(*names: str, size: int = 0) -> ToolMessage:
+    return ToolMessage("a", "camera__shoot", f"{len(names)} images", tuple(image(name, size) for name in names))
+
+
+def image(name: str, size: int = 0) -> MediaBlock:
+    return MediaBlock("image/png", name.ljust(size, "="))
+
+
+def seen(*messages: Message) -> list[str]:
+    return [
+        block.data.strip("=")
+        for message in within_sight(messages)
+        if isinstance(message, ToolMessage)
+        for block in message.media
+    ]
+
+
+def test_a_result_keeps_its_images_and_sounds_beside_its_words() -> None:
+    sound, document = MediaBlock("audio/wav", "AAAA"), MediaBlock("application/pdf", "AAAA")
+    outcome = ToolOutcome(CallState.SUCCEEDED, (TextBlock("Click."), image("1"), sound, document))
+
+    message = tool_message(CALL, outcome)
+
+    assert message.media == (image("1"), sound)
+    assert message.content.startswith("Click.\n[image/png, ")
+
+
+def test_few_images_are_all_sent_and_the_conversation_is_unchanged() -> None:
+    said = (UserMessage("Shoot!"), AssistantMessage("", (CALL,)), shots("1", "2"), AssistantMessage("Done."))
+    assert within_sight(said) == said
+
+
+def test_of_many_images_the_newest_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dialog_engine.tool_calls.normalise.MAX_BLOCKS", 3)
+    assert seen(shots("1", "2"), UserMessage("More!"), shots("3", "4")) == ["2", "3", "4"]
+
+
+def test_large_images_are_sent_from_the_newest_on_until_one_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dialog_engine.tool_calls.normalise.MAX_BASE64", 100)
+    assert seen(shots("small"), shots("2", size=60), shots("3", size=50), shots("4", size=50)) == ["3", "4"]
+
+
+def test_the_text_still_names_an_image_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dialog_engine.tool_calls.normalise.MAX_BLOCKS", 0)
+    [left] = within_sight([tool_message(CALL, ToolOutcome(CallState.SUCCEEDED, (image("1"),)))])
+    assert left == ToolMessage("a", "camera__shoot", "[image/png, shown to the user]")
+
+
+def test_normalising_keeps_images() -> None:
+    said = (UserMessage("Shoot!"), AssistantMessage("", (CALL,)), shots("1"))
+    assert normalise(said) == said
+
+
+def test_an_image_counts_by_the_piece_and_not_by_its_bytes() -> None:
+    assert tokens_of_message(shots("1", size=400_000)) - tokens_of_message(shots("1")) == 0
+    assert tokens_of_message(shots("1", "2")) - tokens_of_message(shots("1")) == 1_500
