@@ -201,11 +201,11 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     ),
     "Markdown is safe": (
         "unit/test_markdown.py::test_hostile_markdown_renders_to_safe_html",
-        "e2e/test_page_safety.py::test_attacks_in_an_answer_stay_words",
+        "e2e/test_page_safety.py::test_attacks_in_an_answer_stay_text",
     ),
     "the page works by keyboard, screen reader, in the dark and on a phone": (
         "e2e/test_page_comfort.py::test_everything_can_be_done_with_the_keyboard",
-        "e2e/test_page_comfort.py::test_a_screen_reader_hears_what_happens_and_not_each_word",
+        "e2e/test_page_comfort.py::test_a_screen_reader_gets_announcements_and_not_each_word",
         "e2e/test_page_comfort.py::test_text_has_enough_contrast",
         "e2e/test_page_comfort.py::test_nothing_is_wider_than_the_screen",
     ),
@@ -564,7 +564,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "chaos/test_cut_streams.py::test_streams_that_are_cut_at_random_have_no_gap_and_no_duplicate",
     ),
     "a dropped stream goes on where it stopped": (
-        "e2e/test_page_connections.py::test_a_stream_dropped_in_the_middle_goes_on_where_it_stopped",
+        "e2e/test_page_connections.py::test_a_dropped_stream_resumes_where_it_stopped",
     ),
     "a restarted engine goes on: finished tools are not run again": (
         "story/test_07_a_restart.py::test_finished_tools_are_not_run_again_and_running_ones_are_waited_for",
@@ -721,8 +721,8 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_streams.py::test_two_tabs_show_the_same_turn_as_it_goes",
     ),
     "the page resumes without an error, a flicker or a duplicate": (
-        "e2e/test_page_connections.py::test_what_a_reset_tells_again_is_shown_once_and_stays_as_it_was",
-        "e2e/test_page_connections.py::test_a_farewell_of_the_server_goes_unnoticed",
+        "e2e/test_page_connections.py::test_items_of_a_reset_are_shown_once_and_keep_their_state",
+        "e2e/test_page_connections.py::test_a_reconnect_hint_of_the_server_is_followed_silently",
         "e2e/test_stack_streams.py::test_a_tool_call_outlives_the_engine_and_the_page_shows_it_once",
     ),
     "after a stop the page says what became of each call": (
@@ -743,7 +743,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_engine_start.py::test_with_the_demo_model_and_no_worker_at_all_text_chat_works",
     ),
     "the page says when no tools are there": (
-        "e2e/test_page_connections.py::test_the_page_says_that_no_tools_are_there_until_they_are",
+        "e2e/test_page_connections.py::test_the_page_says_that_no_tools_are_available",
     ),
     "a call that waits for Redis or for a worker says so, until it goes on": (
         "e2e/test_stack_missing_parts.py::test_a_call_says_that_redis_is_away_and_goes_on_when_it_is_back",
@@ -752,7 +752,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_executor.py::test_a_call_says_what_it_waits_for_and_that_it_does_not_any_more",
         "integration/test_executor.py::test_the_silence_of_workers_means_nothing_before_they_had_the_time_to_report",
         "unit/test_views.py::test_what_a_call_waits_for_is_said_with_each_step_until_it_goes_on",
-        "e2e/test_page_modules.py::test_what_a_call_waits_for_is_that_of_the_newest_step",
+        "e2e/test_page_modules.py::test_waits_for_is_that_of_the_newest_step",
     ),
     "a page from elsewhere can do nothing to an engine without keys": (
         "integration/test_http_problems.py::test_bodies_other_than_json_are_refused",
@@ -764,7 +764,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_faults.py::test_a_worker_that_dies_during_a_call_leaves_it_unknown_when_it_may_not_run_twice",
     ),
     "the page survives a reload in the middle of an answer": (
-        "e2e/test_page_connections.py::test_a_reload_in_the_middle_of_an_answer_joins_it_again",
+        "e2e/test_page_connections.py::test_a_reload_during_an_answer_follows_it_again",
     ),
 }
 
