@@ -1,6 +1,6 @@
 # Callstream. GNU make 3.81 or newer, on Linux or macOS. Needs uv, or a Python ≥ 3.11 to get uv with.
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt bench bench-relay chaos fuzz clean sync sync-run
+.PHONY: help run test check check-js fmt bench bench-relay chaos fuzz clean sync sync-run
 
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 
@@ -21,12 +21,25 @@ run: sync-run ## the whole product on this machine: http://127.0.0.1:8000 (PORT=
 test: sync ## every test; ARGS="tests/unit -k name" for some, PYTHON=3.13 (or UV_PYTHON) on another Python
 	$(BIN)/pytest $(ARGS)
 
-check: sync ## formatting, lint, types, import layers, lock file
+check: sync check-js ## formatting, lint, types, import layers, lock file
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(UV) lock --check
+
+# The page needs neither Node nor a package: only this check of its JavaScript does.
+WEB_CHECK := services/dialog-engine/web-check
+WEB := src/dialog_engine/http/web
+check-js: ## lint and types of the page's JavaScript; skipped where there is no Node
+	@if ! command -v npm >/dev/null; then echo "check-js: skipped, there is no Node (npm) on this machine"; exit 0; fi; \
+	cd $(WEB_CHECK); \
+	if ! cmp -s package-lock.json node_modules/.installed; then \
+	  npm ci --no-audit --no-fund --loglevel=error && cp package-lock.json node_modules/.installed || \
+	    { echo "check-js: skipped, npm cannot install the packages of $(WEB_CHECK)"; exit 0; }; \
+	fi; \
+	cd .. && web-check/node_modules/.bin/eslint --config web-check/eslint.config.js --max-warnings 0 $(WEB) && \
+	web-check/node_modules/.bin/tsc -p web-check
 
 fmt: sync ## format, and fix what lint can fix
 	$(BIN)/ruff format .

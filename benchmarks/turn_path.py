@@ -39,7 +39,7 @@ import httpx2
 from benchmarks.arguments import at_least
 from deploy.local.ports import free_port
 from dialog_engine.config import Settings as EngineSettings
-from dialog_engine.http.server import server_of
+from dialog_engine.http.app import server_of
 from dialog_engine.wiring import build_app
 from examples.demo_model.request import MODEL_ID
 from plugins_mcp.config import Settings as WorkerSettings

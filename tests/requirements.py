@@ -198,16 +198,16 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "e2e/test_chat_page.py::test_a_tool_card_goes_from_pending_over_running_with_progress_to_succeeded",
     ),
     "the page loads nothing from other hosts, under a strict policy": (
-        "unit/test_page.py::test_the_page_is_served_under_a_policy_that_lets_it_run_its_own_files_only",
+        "unit/test_page.py::test_the_page_has_a_content_security_policy_for_its_own_files_only",
         "e2e/test_chat_page.py::test_an_image_from_elsewhere_is_never_fetched",
     ),
     "Markdown is safe": (
-        "unit/test_markdown.py::test_a_hostile_text_loses_its_teeth",
-        "e2e/test_page_safety.py::test_attacks_in_an_answer_stay_words",
+        "unit/test_markdown.py::test_hostile_markdown_renders_to_safe_html",
+        "e2e/test_page_safety.py::test_attacks_in_an_answer_stay_text",
     ),
     "the page works by keyboard, screen reader, in the dark and on a phone": (
         "e2e/test_page_comfort.py::test_everything_can_be_done_with_the_keyboard",
-        "e2e/test_page_comfort.py::test_a_screen_reader_hears_what_happens_and_not_each_word",
+        "e2e/test_page_comfort.py::test_a_screen_reader_gets_announcements_and_not_each_word",
         "e2e/test_page_comfort.py::test_text_has_enough_contrast",
         "e2e/test_page_comfort.py::test_nothing_is_wider_than_the_screen",
     ),
@@ -538,8 +538,8 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_turn_logs.py::test_a_log_is_stored_again_without_new_events",
     ),
     "a cursor that is too old gets a reset with a snapshot": (
-        "unit/test_snapshot.py::test_a_hole_in_the_log_of_a_turn_that_runs_is_filled_with_a_reset_and_then_it_goes_on",
-        "unit/test_snapshot.py::test_one_who_has_read_a_part_is_told_to_forget_it_and_then_nothing_more",
+        "unit/test_turn_events.py::test_a_gap_in_the_log_of_a_running_turn_is_filled_with_a_reset",
+        "unit/test_turn_events.py::test_a_reader_of_a_part_gets_a_reset_and_then_nothing_more",
     ),
     "one id per entry, given after deltas are coalesced, and the first delta goes at once": (
         "unit/test_live_log.py::test_the_first_delta_goes_at_once_and_those_that_follow_are_one_entry",
@@ -548,20 +548,20 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "test_here_and_elsewhere_the_ids_are_the_same_and_after_each_comes_exactly_what_was_missed",
     ),
     "ids never go back: what died with an engine is a reset in the next epoch": (
-        "integration/test_turn_log_faults.py::test_ids_only_rise_and_the_text_is_complete_whatever_fails",
-        "integration/test_turn_logs.py::test_a_reader_ahead_of_a_dead_engines_log_waits_for_the_next_epoch",
-        "unit/test_snapshot.py::test_a_log_that_is_behind_its_reader_is_no_hole_and_the_client_comes_back",
+        "integration/test_turn_log_faults.py::test_ids_only_rise_and_the_text_is_what_was_said_whatever_breaks",
+        "integration/test_turn_logs.py::test_a_reader_who_saw_what_died_with_its_engine_waits_for_the_next_epoch",
+        "unit/test_turn_events.py::test_a_log_behind_its_reader_ends_the_stream_without_a_reset",
     ),
     "what was committed before a crash is told after it": (
-        "story/test_07_a_restart.py::test_finished_calls_are_not_repeated_and_running_ones_are_awaited",
-        "integration/test_http_turns.py::test_the_end_that_a_log_lost_is_told_from_what_was_stored",
+        "story/test_07_a_restart.py::test_finished_tools_are_not_run_again_and_running_ones_are_waited_for",
+        "integration/test_http_turns.py::test_a_log_that_lost_its_end_is_completed_from_the_database",
         "e2e/test_stack_resume.py::test_a_client_that_comes_back_and_one_that_begins_anew_are_told_what_is_stored",
     ),
     "streams cut at random have no gap and no duplicate": (
         "chaos/test_cut_streams.py::test_streams_that_are_cut_at_random_have_no_gap_and_no_duplicate",
     ),
     "a dropped stream goes on where it stopped": (
-        "e2e/test_page_connections.py::test_a_stream_dropped_in_the_middle_goes_on_where_it_stopped",
+        "e2e/test_page_connections.py::test_a_dropped_stream_resumes_where_it_stopped",
     ),
     "a restarted engine goes on: finished tools are not run again": (
         "story/test_07_a_restart.py::test_finished_calls_are_not_repeated_and_running_ones_are_awaited",
@@ -714,29 +714,29 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_streams.py::test_two_tabs_show_the_same_turn_as_it_goes",
     ),
     "the page resumes without an error, a flicker or a duplicate": (
-        "e2e/test_page_connections.py::test_what_a_reset_tells_again_is_shown_once_and_stays_as_it_was",
-        "e2e/test_page_connections.py::test_a_farewell_of_the_server_goes_unnoticed",
+        "e2e/test_page_connections.py::test_items_of_a_reset_are_shown_once_and_keep_their_state",
+        "e2e/test_page_connections.py::test_a_reconnect_hint_of_the_server_is_followed_silently",
         "e2e/test_stack_streams.py::test_a_tool_call_outlives_the_engine_and_the_page_shows_it_once",
     ),
     "after a stop the page says what became of each call": (
         "e2e/test_chat_page.py::test_after_a_stop_each_card_says_what_became_of_its_call",
     ),
     "SIGTERM says farewell to streams": (
-        "integration/test_http_turns.py::test_at_the_end_of_the_engine_streams_get_what_is_there_and_a_farewell",
-        "integration/test_http_turns.py::test_a_turn_that_ends_in_its_grace_is_told_to_its_end",
+        "integration/test_http_turns.py::test_at_shutdown_streams_end_with_a_reconnect_hint",
+        "integration/test_http_turns.py::test_a_turn_that_ends_within_the_grace_period_is_streamed_to_its_end",
     ),
     "streams pass a real nginx": (
-        "e2e/test_nginx.py::test_what_is_said_comes_at_once_though_nginx_buffers_by_default",
-        "e2e/test_nginx.py::test_what_a_client_does_not_read_is_not_kept_for_it",
-        "e2e/test_nginx.py::test_a_stream_that_is_silent_for_long_stays_open",
-        "e2e/test_nginx.py::test_the_engines_farewell_passes_and_the_stream_goes_on_with_its_next_life",
+        "e2e/test_nginx.py::test_events_are_not_buffered_by_nginx",
+        "e2e/test_nginx.py::test_a_client_that_does_not_read_through_nginx_is_dropped",
+        "e2e/test_nginx.py::test_pings_keep_a_quiet_stream_open",
+        "e2e/test_nginx.py::test_the_reconnect_hint_passes_nginx_and_the_restarted_engine_continues_the_turn",
     ),
     "with Redis or all workers down chat still answers": (
         "e2e/test_stack_faults.py::test_without_redis_the_chat_still_answers_and_with_it_tools_work_again",
         "integration/test_engine_start.py::test_with_the_demo_model_and_no_worker_at_all_text_chat_works",
     ),
     "the page says when no tools are there": (
-        "e2e/test_page_connections.py::test_the_page_says_that_no_tools_are_there_until_they_are",
+        "e2e/test_page_connections.py::test_the_page_says_that_no_tools_are_available",
     ),
     "a call that waits for Redis or for a worker says so, until it goes on": (
         "e2e/test_stack_missing_parts.py::test_a_call_says_that_redis_is_away_and_goes_on_when_it_is_back",
@@ -745,10 +745,10 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_executor.py::test_a_blocked_call_is_reported_and_so_is_its_release",
         "integration/test_executor.py::test_missing_workers_block_a_call_only_after_they_had_time_to_report",
         "unit/test_views.py::test_what_a_call_waits_for_is_said_with_each_step_until_it_goes_on",
-        "e2e/test_page_modules.py::test_what_a_call_waits_for_is_that_of_the_newest_step",
+        "e2e/test_page_modules.py::test_waits_for_is_that_of_the_newest_step",
     ),
     "a page from elsewhere can do nothing to an engine without keys": (
-        "integration/test_http_problems.py::test_only_json_is_taken_so_that_a_foreign_page_cannot_post",
+        "integration/test_http_problems.py::test_bodies_other_than_json_are_refused",
         "integration/test_http_problems.py::test_without_keys_pages_from_elsewhere_are_not_served",
         "integration/test_http_problems.py::test_without_keys_only_this_machines_own_names_are_served",
     ),
@@ -757,7 +757,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_faults.py::test_a_worker_that_dies_during_a_call_leaves_it_unknown_when_it_may_not_run_twice",
     ),
     "the page survives a reload in the middle of an answer": (
-        "e2e/test_page_connections.py::test_a_reload_in_the_middle_of_an_answer_joins_it_again",
+        "e2e/test_page_connections.py::test_a_reload_during_an_answer_follows_it_again",
     ),
 }
 
@@ -880,7 +880,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_exposure_turns.py::test_with_five_hundred_tools_found_ones_are_offered_for_the_whole_session",
     ),
     "a message may ask for a model and a tool mode that are allowed, and for no other": (
-        "unit/test_choices.py::test_anything_else_is_refused_and_says_what_is_allowed",
+        "unit/test_choices.py::test_other_choices_are_refused_with_the_list_of_allowed_ones",
         "integration/test_choices.py::test_the_chosen_model_answers_in_the_chosen_way_and_the_next_message_chooses_anew",
         "integration/test_choices.py::test_what_is_not_allowed_is_refused_before_anything_begins",
         "integration/test_choices.py::test_a_message_that_waits_keeps_its_choice",
@@ -939,14 +939,14 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     "images reach the page as URLs": ("e2e/test_stack_chat.py::test_an_image_is_a_url_that_answers_with_the_picture",),
     "an empty result is said to be empty": ("unit/test_mcp_content.py::test_nothing_is_said_to_be_nothing",),
     "large results are paged through with a tool": (
-        "integration/test_http_turns.py::test_a_model_reads_on_in_a_result_of_half_a_megabyte",
+        "integration/test_http_turns.py::test_a_model_reads_parts_of_a_result_of_half_a_megabyte",
         "unit/test_shortening.py::test_every_character_is_shown_or_counted_at_its_offset",
         "unit/test_read_result.py::test_the_pages_of_a_text_make_up_the_text",
         "contract/ports/test_storage_ports.py::test_a_result_is_found_in_its_own_session_by_its_own_name_and_for_its_own_user",
     ),
     "the user can see the whole of a result, as nothing but text": (
         "e2e/test_chat_page.py::test_a_long_result_is_shown_in_part_and_whole_when_that_is_asked_for",
-        "integration/test_http_turns.py::test_a_long_result_is_shown_in_part_and_can_be_had_whole_as_nothing_but_text",
+        "integration/test_http_turns.py::test_a_long_result_is_shortened_and_its_whole_text_is_served_as_plain_text",
         "e2e/test_stack_chat.py::test_of_a_result_that_is_too_large_to_keep_it_is_said_how_much_is_gone",
     ),
     "content for the user only does not go to the model": (

@@ -2,9 +2,10 @@
 
 import sys
 
-from dialog_engine.http import server
+from dialog_engine.http import app, sse
 from dialog_engine.main import main
 
 if __name__ == "__main__":
-    server.FROZEN_SECONDS = float(sys.argv[1])
+    sse.SEND_TIMEOUT_SECONDS = float(sys.argv[1])
+    app.UNREAD_SECONDS = sse.SEND_TIMEOUT_SECONDS + 5
     main()

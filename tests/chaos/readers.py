@@ -5,12 +5,24 @@ import json
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.support.transcript import Transcript
 
 RETRY_SECONDS = 0.2
-ESTABLISHED = 1
-"""The state of a TCP connection that is open, in the kernel's TCP_INFO."""
+ESTABLISHED = "01"
+"""The state of an open TCP connection in /proc/net/tcp."""
+
+
+def clients_of(port: int) -> set[int]:
+    """The ports of all clients that the server at `port` on this machine has an open connection to."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    ends = ([int(end.rpartition(":")[2], 16) for end in line.split()[1:3]] for line in lines if _is_open(line))
+    return {remote for local, remote in ends if local == port}
+
+
+def _is_open(line: str) -> bool:
+    return line.split()[3] == ESTABLISHED
 
 
 @dataclass
@@ -169,12 +181,9 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     @property
-    def dropped(self) -> bool:
-        """Whether the other end has given this connection up; seen without reading."""
-        if self._transport is None:
-            return False
-        state = self._transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-        return state[0] != ESTABLISHED
+    def port(self) -> int:
+        """The client's port; 0 when it is not connected."""
+        return self._transport.get_extra_info("sockname")[1] if self._transport is not None else 0
 
     def leave(self) -> None:
         """Close it, and go on with another one."""

@@ -77,7 +77,7 @@ def test_where_tool_modes_may_be_chosen_the_picked_one_is_asked_for_and_kept(
     picker = chat.page.get_by_label("How tools are called")
     expect(picker.locator("option")).to_have_text(
         [
-            "Tools: as usual",
+            "Tools: default",
             "Tools: automatic",
             "Tools: function calling",
             "Tools: tool_use tags",

@@ -11,10 +11,8 @@ import httpx2
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from dialog_engine.chat import events
-from dialog_engine.chat.events import IDLE_SECONDS
-from dialog_engine.http import server
-from dialog_engine.http.server import Connection
+from dialog_engine.http import sse
+from dialog_engine.http.sse import PING_SECONDS
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support import nginx
 from tests.support.nginx import CONFIG, running_nginx
@@ -37,7 +35,7 @@ async def model() -> AsyncGenerator[Model]:
 async def engine(
     tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[Engine]:
-    monkeypatch.setattr(events, "IDLE_SECONDS", 0.25)
+    monkeypatch.setattr(sse, "PING_SECONDS", 0.25)
     async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
         yield engine
 
@@ -68,7 +66,7 @@ async def later_bytes(through: Engine, seconds: float, **headers: str) -> httpx2
         await through.client.aclose()
 
 
-async def test_what_is_said_comes_at_once_though_nginx_buffers_by_default(engine: Engine, tmp_path: Path) -> None:
+async def test_events_are_not_buffered_by_nginx(engine: Engine, tmp_path: Path) -> None:
     assert "proxy_buffering" not in CONFIG.read_text()
     with in_front_of(engine, tmp_path) as through:
         headers = await later_bytes(through, 5)
@@ -80,18 +78,10 @@ async def test_what_is_said_comes_at_once_though_nginx_buffers_by_default(engine
 @pytest.mark.parametrize(
     ("http", "kept_by"), [("", "nobody"), ("proxy_ignore_headers X-Accel-Buffering;", "nginx")], ids=["ours", "theirs"]
 )
-async def test_what_a_client_does_not_read_is_not_kept_for_it(
+async def test_a_client_that_does_not_read_through_nginx_is_dropped(
     http: str, kept_by: str, engine: Engine, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dropped: list[Connection] = []
-    monkeypatch.setattr(server, "FROZEN_SECONDS", 0.5)
-    drop = Connection.drop
-
-    def noted(connection: Connection) -> None:
-        dropped.append(connection)
-        drop(connection)
-
-    monkeypatch.setattr(Connection, "drop", noted)
+    monkeypatch.setattr(sse, "SEND_TIMEOUT_SECONDS", 0.5)
     model.replies = [[{"content": "x" * 50_000}] * 200]
     model.held.set()
     with in_front_of(engine, tmp_path, http=http) as through, socket.socket() as client:
@@ -101,32 +91,35 @@ async def test_what_a_client_does_not_read_is_not_kept_for_it(
         await loop.sock_connect(client, ("127.0.0.1", int(through.url.rpartition(":")[2])))
         head = b"POST /v1/chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         await loop.sock_sendall(client, head + b'content-length: 16\r\n\r\n{"message":"Hi"}')
-        await wait_until(lambda: dropped or not (model.replies or model.open or streams()))
-        assert bool(dropped) == (kept_by == "nobody")
+        await wait_until(lambda: not (model.replies or model.open or streams()))
         await through.client.aclose()
+    metrics = (await engine.client.get("/metrics")).text
+    assert f"dialog_clients_dropped_total {1.0 if kept_by == 'nobody' else 0.0}" in metrics
 
 
-async def test_what_is_said_comes_at_once_though_nginx_compresses_everything(engine: Engine, tmp_path: Path) -> None:
+async def test_events_are_not_compressed_by_nginx(engine: Engine, tmp_path: Path) -> None:
     with in_front_of(engine, tmp_path, http="gzip on; gzip_types *; gzip_min_length 0; gzip_proxied any;") as through:
         assert await later_bytes(through, 5, **{"accept-encoding": "gzip"}) is not None
 
 
-async def test_a_stream_that_is_silent_for_long_stays_open(
+async def test_pings_keep_a_quiet_stream_open(
     engine: Engine, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = CONFIG.read_text()
     [seconds] = map(int, re.findall(r"proxy_read_timeout (\d+)s;", config))
-    assert seconds >= 3 * IDLE_SECONDS
+    assert seconds >= 3 * PING_SECONDS
     # The same in small: nginx gives up after a second, and a ping comes four times as often.
     quick = tmp_path / "quick.conf"
     quick.write_text(config.replace(f"proxy_read_timeout {seconds}s;", "proxy_read_timeout 1s;"))
     monkeypatch.setattr(nginx, "CONFIG", quick)
     with in_front_of(engine, tmp_path) as through:
-        async with through.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
-            await stream.until("text")
-            await asyncio.sleep(2.5)  # longer than nginx waits: it is the silence that is tested
-            model.held.set()
-            assert (await stream.until("done")).data["reason"] == "stop"
+        lines: list[str] = []
+        async with asyncio.timeout(20), through.client.stream("POST", "/v1/chat", json={"message": "Hi"}) as response:
+            async for line in response.aiter_lines():
+                lines.append(line)
+                if lines.count(": ping") == 10:  # for longer than nginx waits
+                    model.held.set()
+        assert "event: done" in lines
         await through.client.aclose()
 
 
@@ -135,22 +128,23 @@ def streams() -> int:
     return sum("run_asgi" in repr(task.get_coro()) for task in asyncio.all_tasks())
 
 
-async def test_a_client_that_goes_away_is_gone_for_the_engine_too(engine: Engine, tmp_path: Path) -> None:
+async def test_a_disconnect_reaches_the_engine_through_nginx(engine: Engine, tmp_path: Path) -> None:
     with in_front_of(engine, tmp_path) as through:
         assert await later_bytes(through, 5) is not None
         await wait_until(lambda: streams() == 0, what="the end of the stream")
 
 
-async def test_connections_to_the_engine_are_used_again(
+async def test_nginx_reuses_connections_to_the_engine(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[object] = []
+    connection_made = HttpToolsProtocol.connection_made
 
-    def noted(connection: Connection, transport: asyncio.Transport) -> None:
+    def noted(connection: HttpToolsProtocol, transport: asyncio.Transport) -> None:
         made.append(transport)
-        HttpToolsProtocol.connection_made(connection, transport)
+        connection_made(connection, transport)
 
-    monkeypatch.setattr(Connection, "connection_made", noted)
+    monkeypatch.setattr(HttpToolsProtocol, "connection_made", noted)
     with in_front_of(engine, tmp_path) as through:
         for _ in range(20):
             assert (await through.client.get("/v1/sessions")).status_code == 200
@@ -158,7 +152,7 @@ async def test_connections_to_the_engine_are_used_again(
     assert len(made) == 1
 
 
-async def test_the_engines_farewell_passes_and_the_stream_goes_on_with_its_next_life(
+async def test_the_reconnect_hint_passes_nginx_and_the_restarted_engine_continues_the_turn(
     tmp_path: Path, redis_url: str, model: Model
 ) -> None:
     configured = settings(tmp_path, redis_url, model.url)

@@ -34,20 +34,20 @@ def call_after(chat: ChatPage, *events: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def test_a_call_waits_from_the_question_to_the_decision(chat: ChatPage) -> None:
+def test_a_call_needs_approval_until_the_decision(chat: ChatPage) -> None:
     asked = call_after(chat, control(1, PENDING), control(2, ASKED))
     assert (asked["waits"], asked["status"], asked["approval"]["hash"]) == (True, "pending", "h")
     decided = call_after(chat, control(1, PENDING), control(2, ASKED), control(3, EDITED))
     assert (decided["waits"], decided["arguments"]) == (False, {"x": 2})
 
 
-def test_a_call_that_has_ended_does_not_ask_any_more(chat: ChatPage) -> None:
+def test_an_ended_call_needs_no_approval(chat: ChatPage) -> None:
     ended = call_after(chat, control(1, PENDING), control(2, ASKED), control(3, ENDED), control(4, ASKED))
 
     assert (ended["waits"], ended["status"]) == (False, "refused")
 
 
-def test_a_decision_that_was_missed_is_learned_from_a_reset(chat: ChatPage) -> None:
+def test_a_missed_decision_is_in_a_reset(chat: ChatPage) -> None:
     told = [{"event": "control", "data": data} for data in (PENDING, EDITED)]
     reset = {"id": "2-1", "type": "reset", "data": {"reason": "why", "told": told}}
     call = call_after(chat, control(1, PENDING), control(2, ASKED), reset)

@@ -75,7 +75,7 @@ def test_focus_can_be_seen(chat: ChatPage) -> None:
     expect(focused).to_have_css("outline-style", "solid")
 
 
-def test_a_screen_reader_hears_what_happens_and_not_each_word(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_a_screen_reader_gets_announcements_and_not_each_word(chat: ChatPage, engine: ScriptedEngine) -> None:
     call = Call("demo__job", "job")
     engine.scripts["go"] = [
         *call.announced(),
@@ -152,7 +152,7 @@ def test_code_can_be_copied(chat: ChatPage, context: BrowserContext, engine: Scr
     assert chat.page.evaluate("navigator.clipboard.readText()") == "Try\n\n```python\nprint(1)\n```"
 
 
-def test_the_newest_words_stay_in_sight(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_the_page_scrolls_with_the_answer(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [*answer(PARAGRAPHS), done()]
     chat.open()
     chat.ask("go")
@@ -161,7 +161,7 @@ def test_the_newest_words_stay_in_sight(chat: ChatPage, engine: ScriptedEngine) 
     expect(chat.page.get_by_test_id("jump")).to_be_hidden()
 
 
-def test_whoever_scrolls_up_is_left_in_peace_until_they_come_back(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_scrolling_up_stops_following_until_the_end_is_reached_again(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [
         *text(PARAGRAPHS),
         Wait("more"),

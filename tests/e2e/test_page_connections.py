@@ -20,7 +20,7 @@ LISTEN = """globalThis.heard = [];
             .observe(document.getElementById(id), { childList: true });"""
 
 
-def test_a_stream_dropped_in_the_middle_goes_on_where_it_stopped(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_a_dropped_stream_resumes_where_it_stopped(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [
         *text("one ", "two "),
         Wait("drop"),
@@ -46,7 +46,7 @@ def test_a_stream_dropped_in_the_middle_goes_on_where_it_stopped(chat: ChatPage,
     assert engine.reconnects == ["1-3", "1-5"]
 
 
-def test_while_the_server_is_away_the_page_says_that_it_reconnects(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_the_page_says_that_it_reconnects(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [*text("one "), Wait("back"), *text("two"), message("one two"), done()]
     chat.open()
     chat.ask("go")
@@ -62,9 +62,7 @@ def test_while_the_server_is_away_the_page_says_that_it_reconnects(chat: ChatPag
     chat.expect_idle()
 
 
-def test_a_conversation_that_is_opened_while_the_server_is_away_waits_for_it(
-    chat: ChatPage, engine: ScriptedEngine
-) -> None:
+def test_a_conversation_opened_during_an_outage_is_loaded_after_it(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.store("Kept", ("Hi", "Hello!"))
     answers = iter((503, 502, 0))
 
@@ -84,7 +82,7 @@ def test_a_conversation_that_is_opened_while_the_server_is_away_waits_for_it(
     expect(chat.notice).to_be_hidden()
 
 
-def test_a_replay_of_what_was_seen_already_shows_nothing_twice(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_a_replay_shows_nothing_twice(chat: ChatPage, engine: ScriptedEngine) -> None:
     def from_the_start(route: Route) -> None:
         route.continue_(headers={k: v for k, v in route.request.headers.items() if k != "last-event-id"})
 
@@ -110,9 +108,7 @@ def test_a_replay_of_what_was_seen_already_shows_nothing_twice(chat: ChatPage, e
     assert engine.reconnects == [None]
 
 
-def test_a_turn_that_ended_while_nobody_listened_is_read_from_its_messages(
-    chat: ChatPage, engine: ScriptedEngine
-) -> None:
+def test_a_turn_that_ended_during_an_outage_is_read_from_its_messages(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [*text("one "), Wait("end"), *text("two"), message("one two"), done()]
     chat.open()
     chat.ask("go")
@@ -127,7 +123,7 @@ def test_a_turn_that_ended_while_nobody_listened_is_read_from_its_messages(
     chat.expect_idle()
 
 
-def test_a_reload_in_the_middle_of_an_answer_joins_it_again(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_a_reload_during_an_answer_follows_it_again(chat: ChatPage, engine: ScriptedEngine) -> None:
     call = Call("demo__job", "job", {"n": 1})
     engine.scripts["go"] = [
         *text("Before. "),
@@ -155,7 +151,7 @@ def test_a_reload_in_the_middle_of_an_answer_joins_it_again(chat: ChatPage, engi
     expect(chat.cards).to_have_count(1)
 
 
-def test_a_reset_drops_the_unfinished_text_and_nothing_else(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_a_reset_drops_unfinished_text_only(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [
         *answer("kept"),
         *text("dropped"),
@@ -176,7 +172,7 @@ def test_a_reset_drops_the_unfinished_text_and_nothing_else(chat: ChatPage, engi
     expect(chat.answers).to_have_text(["kept", "said again"])
 
 
-def test_what_a_reset_tells_again_is_shown_once_and_stays_as_it_was(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_items_of_a_reset_are_shown_once_and_keep_their_state(chat: ChatPage, engine: ScriptedEngine) -> None:
     first, second, lost = Call("demo__first", "one"), Call("demo__second", "two"), Call("demo__lost", "three")
     said = message("Let me **see**.", first, second, lost)
     engine.scripts["go"] = [
@@ -211,7 +207,7 @@ def test_what_a_reset_tells_again_is_shown_once_and_stays_as_it_was(chat: ChatPa
     expect(chat.answers).to_have_text(["Let me see.", "Done."])
 
 
-def test_a_farewell_of_the_server_goes_unnoticed(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_a_reconnect_hint_of_the_server_is_followed_silently(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [
         *text("one "),
         Wait("farewell"),
@@ -237,7 +233,7 @@ def test_a_farewell_of_the_server_goes_unnoticed(chat: ChatPage, engine: Scripte
     assert engine.reconnects == ["1-2"]
 
 
-def test_with_the_network_off_the_page_says_so_and_with_it_on_it_goes_on(
+def test_the_page_reconnects_when_the_network_is_back(
     chat: ChatPage, engine: ScriptedEngine, context: BrowserContext
 ) -> None:
     engine.scripts["go"] = [*text("one "), Wait("on"), *text("two "), Wait("end"), message("one two "), done()]
@@ -284,9 +280,7 @@ def test_two_tabs_follow_one_turn_and_either_can_stop_it(
     assert len(engine.cancels) == 1
 
 
-def test_a_turn_begun_on_another_device_is_joined_when_the_user_comes_back_to_the_page(
-    chat: ChatPage, engine: ScriptedEngine
-) -> None:
+def test_a_turn_started_on_another_device_is_followed_on_focus(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.store("About leases", ("Why?", "Because."), session_id="shared")
     chat.open("shared")
     expect(chat.answers).to_have_text("Because.")
@@ -307,7 +301,7 @@ def test_the_finished_message_replaces_what_was_streamed(chat: ChatPage, engine:
     expect(chat.answers).to_have_text("one two")
 
 
-def test_without_the_markdown_renderer_the_answer_is_still_readable(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_without_markdown_rendering_the_answer_is_plain_text(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [*answer("plain *words*"), done()]
     chat.page.route("**/ui/markdown", lambda route: route.abort())
     chat.open()
@@ -316,11 +310,11 @@ def test_without_the_markdown_renderer_the_answer_is_still_readable(chat: ChatPa
     expect(chat.answers).to_have_text("plain *words*")
 
 
-def test_the_page_says_that_no_tools_are_there_until_they_are(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_the_page_says_that_no_tools_are_available(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.tools = 0
     chat.open()
     tools = chat.page.get_by_test_id("tools")
-    expect(tools).to_have_text("No tools are there just now")
+    expect(tools).to_have_text("No tools are available")
     engine.tools = 3
     chat.page.evaluate("dispatchEvent(new Event('focus'))")
     expect(tools).to_have_text("3 tools")

@@ -1,4 +1,4 @@
-"""The page's pure modules, in the browser that runs them: the parser of event streams, and the order of things."""
+"""The page's pure modules, in a browser: the parser of event streams, and the state."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,12 +31,6 @@ REDUCE = """async (actions) => {
 }"""
 
 
-def parse(chat: ChatPage, *chunks: str) -> list[tuple[str | None, str, str]]:
-    chat.open()
-    events = chat.page.evaluate(PARSE, list(chunks))
-    return [(event["id"], event["type"], event["data"]) for event in events]
-
-
 def reduce(chat: ChatPage, *actions: dict[str, Any]) -> dict[str, Any]:
     chat.open()
     expect(chat.empty).to_be_visible()
@@ -54,26 +48,26 @@ def texts(state: dict[str, Any]) -> Sequence[str]:
 ATTACHED = {"type": "attached", "turnId": "t1"}
 
 
-@pytest.mark.parametrize(
-    ("stream", "expected"),
-    [
-        ("id: 1-1\nevent: text\ndata: {}\n\n", [("1-1", "text", "{}")]),
-        ("data: a\r\ndata: b\r\n\r\n", [(None, "message", "a\nb")]),
-        ("data: a\rdata:b\r\r", [(None, "message", "a\nb")]),
-        (": ping\n\n: ping\n\ndata:  two spaces\n\n", [(None, "message", " two spaces")]),
-        ("data\n\n", [(None, "message", "")]),
-        ("id: 7\n\ndata: after an id alone\n\n", [(None, "message", "after an id alone")]),
-        ("retry: 10\nunknown: x\ndata: a\n\n", [(None, "message", "a")]),
-        ("data: never finished\n", []),
-    ],
-)
-def test_the_parser_reads_the_event_stream_format(
-    chat: ChatPage, stream: str, expected: list[tuple[str | None, str, str]]
-) -> None:
-    assert parse(chat, stream) == expected
+EVENT_STREAMS: list[tuple[str, list[tuple[str | None, str, str]]]] = [
+    ("id: 1-1\nevent: text\ndata: {}\n\n", [("1-1", "text", "{}")]),
+    ("data: a\r\ndata: b\r\n\r\n", [(None, "message", "a\nb")]),
+    ("data: a\rdata:b\r\r", [(None, "message", "a\nb")]),
+    (": ping\n\n: ping\n\ndata:  two spaces\n\n", [(None, "message", " two spaces")]),
+    ("data\n\n", [(None, "message", "")]),
+    ("id: 7\n\ndata: after an id alone\n\n", [(None, "message", "after an id alone")]),
+    ("retry: 10\nunknown: x\ndata: a\n\n", [(None, "message", "a")]),
+    ("data: never finished\n", []),
+]
 
 
-def test_the_parser_does_not_care_where_the_network_cuts(chat: ChatPage) -> None:
+def test_the_parser_reads_the_event_stream_format(chat: ChatPage) -> None:
+    chat.open()
+    for stream, expected in EVENT_STREAMS:
+        events = chat.page.evaluate(PARSE, [stream])
+        assert [(event["id"], event["type"], event["data"]) for event in events] == expected
+
+
+def test_the_parser_takes_a_stream_cut_anywhere(chat: ChatPage) -> None:
     chat.open()
     stream = (
         ': ping\r\n\r\nid: 1-1\r\nevent: text\r\ndata: {"delta": "häß"}\r\n\r\nid: 1-2\ndata: a\ndata: b\n\ndata: c\r\r'
@@ -83,19 +77,19 @@ def test_the_parser_does_not_care_where_the_network_cuts(chat: ChatPage) -> None
     assert cuts == []
 
 
-def test_an_event_that_was_seen_is_not_applied_again(chat: ChatPage) -> None:
+def test_an_event_is_applied_once(chat: ChatPage) -> None:
     first, second = event("1-1", "text", delta="a"), event("1-2", "text", delta="b")
     assert texts(reduce(chat, ATTACHED, first, second, first, second, event("1-10", "text", delta="c"))) == ["abc"]
 
 
-def test_a_later_epoch_comes_after_every_number_of_an_earlier_one(chat: ChatPage) -> None:
+def test_events_of_a_later_epoch_come_after_those_of_an_earlier_one(chat: ChatPage) -> None:
     state = reduce(chat, ATTACHED, event("1-900", "text", delta="a"), event("2-1", "text", delta="b"))
     assert texts(state) == ["ab"]
     stale = reduce(chat, ATTACHED, event("2-1", "text", delta="b"), event("1-900", "text", delta="a"))
     assert texts(stale) == ["b"]
 
 
-def test_a_reset_takes_back_what_was_not_finished_and_what_follows_goes_on_from_there(chat: ChatPage) -> None:
+def test_a_reset_removes_unfinished_text_and_later_events_continue(chat: ChatPage) -> None:
     told = [{"event": "message", "data": {"messageId": 7, "content": "kept"}}]
     state = reduce(
         chat,
@@ -111,7 +105,7 @@ def test_a_reset_takes_back_what_was_not_finished_and_what_follows_goes_on_from_
     assert [item["kind"] for item in state["items"]] == ["user", "answer", "answer"]
 
 
-def test_what_is_read_back_keeps_its_place_on_the_screen(chat: ChatPage) -> None:
+def test_items_read_again_keep_their_keys(chat: ChatPage) -> None:
     said = [
         {"role": "user", "content": "Hi", "turnId": "t1", "messageId": 1},
         {
@@ -136,7 +130,7 @@ def test_what_is_read_back_keeps_its_place_on_the_screen(chat: ChatPage) -> None
     assert after["items"][-1]["call"]["status"] == "succeeded"
 
 
-def test_a_call_that_has_ended_is_not_woken_by_a_late_step(chat: ChatPage) -> None:
+def test_a_late_step_does_not_change_an_ended_call(chat: ChatPage) -> None:
     call = {"type": "tool", "correlationId": "c", "toolName": "t"}
     state = reduce(
         chat,
@@ -147,7 +141,7 @@ def test_a_call_that_has_ended_is_not_woken_by_a_late_step(chat: ChatPage) -> No
     assert [item["call"]["status"] for item in state["items"]] == ["succeeded"]
 
 
-def test_a_message_without_pieces_stands_above_the_cards_of_its_calls(chat: ChatPage) -> None:
+def test_a_message_without_deltas_stands_above_the_cards_of_its_calls(chat: ChatPage) -> None:
     state = reduce(
         chat,
         ATTACHED,
@@ -157,7 +151,7 @@ def test_a_message_without_pieces_stands_above_the_cards_of_its_calls(chat: Chat
     assert [item["kind"] for item in state["items"]] == ["answer", "tool"]
 
 
-def test_no_call_looks_busy_after_its_turn_has_ended(chat: ChatPage) -> None:
+def test_no_call_is_shown_as_running_after_its_turn(chat: ChatPage) -> None:
     state = reduce(
         chat,
         ATTACHED,
@@ -168,7 +162,7 @@ def test_no_call_looks_busy_after_its_turn_has_ended(chat: ChatPage) -> None:
     assert state["phase"] == "idle"
 
 
-def test_no_stored_call_looks_busy_either(chat: ChatPage) -> None:
+def test_no_stored_call_is_shown_as_running(chat: ChatPage) -> None:
     message = {"role": "assistant", "content": "", "turnId": "t0"}
     calls = [{"correlationId": "c", "toolName": "t", "status": "pending"}]
     history = {"sessionId": "s", "title": "", "messages": [message | {"toolCalls": calls}]}
@@ -176,12 +170,12 @@ def test_no_stored_call_looks_busy_either(chat: ChatPage) -> None:
     assert [item["call"]["status"] for item in state["items"]] == ["unknown"]
 
 
-def test_a_message_that_was_refused_is_taken_off_the_screen(chat: ChatPage) -> None:
+def test_a_rejected_message_is_removed_from_the_screen(chat: ChatPage) -> None:
     state = reduce(chat, {"type": "submitted", "text": "hello"}, {"type": "rejected"})
     assert (state["items"], state["phase"]) == ([], "idle")
 
 
-def test_the_delay_between_attempts_grows_to_a_limit_and_is_never_the_same_for_all(chat: ChatPage) -> None:
+def test_reconnect_delays_grow_to_a_limit_and_are_random(chat: ChatPage) -> None:
     chat.open()
     delays = chat.page.evaluate(
         """async () => {
@@ -195,7 +189,7 @@ def test_the_delay_between_attempts_grows_to_a_limit_and_is_never_the_same_for_a
 WAITS = {"type": "tool", "toolCallId": "call_1", "correlationId": "one", "toolName": "a__b", "server": "a", "round": 1}
 
 
-def test_what_a_call_waits_for_is_that_of_the_newest_step(chat: ChatPage) -> None:
+def test_waits_for_is_that_of_the_newest_step(chat: ChatPage) -> None:
     def waits_for(*events: dict[str, Any]) -> list[Any]:
         state = reduce(chat, ATTACHED, *events)
         return [item["call"].get("waitsFor") for item in state["items"] if item["kind"] == "tool"]

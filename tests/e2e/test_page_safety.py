@@ -23,7 +23,7 @@ ATTACKS = """\
 ATTACK = '"><img src=x onerror=alert(1)><script>alert(1)</script>'
 
 
-def test_attacks_in_an_answer_stay_words(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_attacks_in_an_answer_stay_text(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [*answer(*ATTACKS.splitlines(keepends=True)), done()]
     chat.open()
     chat.ask("go")
@@ -33,7 +33,7 @@ def test_attacks_in_an_answer_stay_words(chat: ChatPage, engine: ScriptedEngine)
     assert_nothing_foreign(chat.page)
 
 
-def test_attacks_in_every_part_of_a_tool_call_stay_words(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_attacks_in_every_part_of_a_tool_call_stay_text(chat: ChatPage, engine: ScriptedEngine) -> None:
     good = Call(f"a__{ATTACK}", "good", {ATTACK: ATTACK}, ATTACK)
     bad = Call(f"b__{ATTACK}", "bad", {"x": ATTACK}, ATTACK)
     media = [
@@ -63,7 +63,7 @@ def test_attacks_in_every_part_of_a_tool_call_stay_words(chat: ChatPage, engine:
     assert_nothing_foreign(chat.page)
 
 
-def test_attacks_in_a_question_a_title_and_a_stored_answer_stay_words(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_attacks_in_questions_titles_and_stored_answers_stay_text(chat: ChatPage, engine: ScriptedEngine) -> None:
     session = engine.store(ATTACK, (ATTACK, ATTACKS))
     chat.open(session.session_id)
     expect(chat.questions).to_have_text(ATTACK)
@@ -75,7 +75,7 @@ def test_attacks_in_a_question_a_title_and_a_stored_answer_stay_words(chat: Chat
     assert_nothing_foreign(chat.page)
 
 
-def test_event_types_and_statuses_of_a_newer_server_do_no_harm(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_unknown_event_types_and_statuses_are_tolerated(chat: ChatPage, engine: ScriptedEngine) -> None:
     call = Call("demo__job", "job")
     engine.scripts["go"] = [
         Say("constructor", {"delta": "x"}),

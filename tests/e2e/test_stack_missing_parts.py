@@ -34,8 +34,8 @@ def steps(stack: Stack, tool: str) -> list[tuple[str, str | None]]:
     return [(step["status"], step.get("waitsFor")) for step in stack.follow(turns[-1]["turnId"]).steps(tool)]
 
 
-def hitch(card: Card, words: str) -> None:
-    expect(card.part("hitch")).to_contain_text(re.compile(words), timeout=30_000)
+def delayed(card: Card, words: str) -> None:
+    expect(card.part("delay")).to_contain_text(re.compile(words), timeout=30_000)
 
 
 def test_a_call_says_that_redis_is_away_and_goes_on_when_it_is_back(chat: ChatPage, stack: Stack) -> None:
@@ -44,14 +44,14 @@ def test_a_call_says_that_redis_is_away_and_goes_on_when_it_is_back(chat: ChatPa
     wait_until_blocking(lambda: stack.http.get("/readyz").json()["parts"]["redis"] == "unavailable", 20)
     chat.ask(SUM)
     card = chat.card("demo__calculate")
-    hitch(card, "Redis is away")
+    delayed(card, "Redis is unavailable")
     card.expect_status("pending")
     expect(chat.status).to_have_text("Waiting for Redis…")
     chat.picture("redis-away")
 
     stack.redis.start()
     card.expect_status("succeeded")
-    expect(card.part("hitch")).to_be_hidden()
+    expect(card.part("delay")).to_be_hidden()
     chat.expect_idle()
     told = steps(stack, "demo__calculate")
     assert told[:2] == [("pending", None), ("pending", "redis")]
@@ -64,10 +64,10 @@ def test_a_call_that_runs_says_so_too(chat: ChatPage, stack: Stack) -> None:
     card = chat.card("demo__slow_job")
     card.expect_status("running")
     stack.redis.kill()
-    hitch(card, "Redis is away. What becomes of the call")
+    delayed(card, "Redis is unavailable. The outcome is shown")
     stack.redis.start()
     card.expect_status("succeeded")
-    expect(card.part("hitch")).to_be_hidden()
+    expect(card.part("delay")).to_be_hidden()
     chat.expect_idle()
 
 
@@ -78,14 +78,14 @@ def test_a_call_says_that_no_worker_is_there_and_goes_on_when_one_is(chat: ChatP
     stack.workers.clear()
     chat.ask(SUM)
     card = chat.card("demo__calculate")
-    hitch(card, "No worker is there")
+    delayed(card, "No worker is available")
     card.expect_status("queued")
     expect(chat.status).to_have_text("Waiting for a worker…")
     chat.picture("no-worker")
 
     stack.start_worker()
     card.expect_status("succeeded")
-    expect(card.part("hitch")).to_be_hidden()
+    expect(card.part("delay")).to_be_hidden()
     chat.expect_idle()
     told = steps(stack, "demo__calculate")
     assert ("queued", "worker") in told
@@ -101,8 +101,8 @@ def test_a_call_whose_worker_was_lost_says_so_while_another_runs_it(chat: ChatPa
     next(iter(stack.workers.values())).kill()
     stack.workers.clear()
     stack.start_worker()
-    hitch(card, "The worker that ran it was lost")
+    delayed(card, "The worker that ran this call was lost")
     chat.picture("worker-lost")
     card.expect_status("succeeded")
-    expect(card.part("hitch")).to_be_hidden()
+    expect(card.part("delay")).to_be_hidden()
     chat.expect_idle()

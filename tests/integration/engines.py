@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
 from dialog_engine.config import Settings
-from dialog_engine.http.server import server_of
+from dialog_engine.http.app import server_of
 from dialog_engine.main import bind
 from dialog_engine.wiring import build_app
 from plugins_contract.ids import new_id

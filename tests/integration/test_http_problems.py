@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from dialog_engine.http import views
-from dialog_engine.http.limits import MAX_BODY_BYTES
+from dialog_engine.http.guards import MAX_BODY_BYTES
 from tests.integration.engines import Engine, Model, running_engine, settings
 
 pytestmark = pytest.mark.anyio
@@ -87,7 +87,7 @@ async def test_a_decision_of_the_wrong_shape_is_refused_and_its_field_named(
             assert said in check(answer, 422, "INVALID_REQUEST", field)["detail"]
 
 
-async def test_a_body_that_is_no_json_is_refused(engine: Engine, subtests: pytest.Subtests) -> None:
+async def test_a_body_that_is_not_json_is_refused(engine: Engine, subtests: pytest.Subtests) -> None:
     for body in (b"{", b"{'message': 'Hi'}", b'{"message": "\xff"}', b'{"message": ' + b"[" * 200_000):
         with subtests.test(body=body[:20]):
             answer = await engine.client.post("/v1/chat", content=body, headers=JSON)
@@ -95,13 +95,13 @@ async def test_a_body_that_is_no_json_is_refused(engine: Engine, subtests: pytes
     check(await engine.client.post("/v1/chat", headers=JSON), 422, "INVALID_REQUEST", "body")
 
 
-async def test_half_a_character_is_refused(engine: Engine) -> None:
+async def test_a_lone_surrogate_is_refused(engine: Engine) -> None:
     for body in (b'{"message": "\\ud83d"}', b'{"message": "Hi", "sessionId": "\\ud83d"}'):
         answer = await engine.client.post("/v1/chat", content=body, headers=JSON)
         check(answer, 422, "INVALID_REQUEST")
 
 
-async def test_only_json_is_taken_so_that_a_foreign_page_cannot_post(engine: Engine, subtests: pytest.Subtests) -> None:
+async def test_bodies_other_than_json_are_refused(engine: Engine, subtests: pytest.Subtests) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
         with subtests.test(kind=kind):
             headers = {"content-type": kind} if kind else {}
@@ -110,14 +110,14 @@ async def test_only_json_is_taken_so_that_a_foreign_page_cannot_post(engine: Eng
             assert "application/json" in body["detail"]
 
 
-async def test_a_message_may_have_so_many_characters_and_no_more(engine: Engine) -> None:
+async def test_a_message_that_is_too_long_is_refused(engine: Engine) -> None:
     await engine.chat("x" * 1000)
     for path in ("/v1/chat", "/v1/sessions/any/turns"):
         answer = await engine.client.post(path, json={"message": "x" * 1001})
         check(answer, 413, "MESSAGE_TOO_LONG", "message")
 
 
-async def test_a_body_may_have_so_many_bytes_whether_it_says_so_or_not(engine: Engine) -> None:
+async def test_a_body_that_is_too_large_is_refused_with_and_without_content_length(engine: Engine) -> None:
     large = b'{"message": "' + b"x" * MAX_BODY_BYTES + b'"}'
 
     async def in_pieces() -> AsyncGenerator[bytes]:
@@ -129,7 +129,9 @@ async def test_a_body_may_have_so_many_bytes_whether_it_says_so_or_not(engine: E
     await engine.chat("Hi")
 
 
-async def test_the_longest_message_fits_however_it_is_written(tmp_path: Path, redis_url: str, model: Model) -> None:
+async def test_the_longest_message_fits_in_a_body_also_when_escaped(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
     async with running_engine(settings(tmp_path, redis_url, model.url, max_message_chars=100_000)) as engine:
         escaped = b'{"message": "' + b"\\ud83d\\ude00" * 100_000 + b'"}'
         assert len(escaped) > MAX_BODY_BYTES
@@ -137,7 +139,7 @@ async def test_the_longest_message_fits_however_it_is_written(tmp_path: Path, re
         assert events[-1].name == "done"
 
 
-async def test_what_is_not_there_is_said_not_to_be_there(engine: Engine) -> None:
+async def test_what_does_not_exist_is_answered_with_404(engine: Engine) -> None:
     get, post, delete = engine.client.get, engine.client.post, engine.client.delete
     check(await post("/v1/chat", json={"message": "Hi", "sessionId": "nope"}), 404, "SESSION_NOT_FOUND")
     check(await post("/v1/sessions/nope/turns", json={"message": "Hi"}), 404, "SESSION_NOT_FOUND")
@@ -153,7 +155,7 @@ async def test_what_is_not_there_is_said_not_to_be_there(engine: Engine) -> None
     check(await get("/docs"), 404, "NOT_FOUND")
 
 
-async def test_a_cursor_that_is_none_is_refused(engine: Engine, subtests: pytest.Subtests) -> None:
+async def test_an_invalid_cursor_is_refused(engine: Engine, subtests: pytest.Subtests) -> None:
     turn = (await engine.chat())[0].data["turnId"]
     path = f"/v1/turns/{turn}/events"
     for cursor in ("1", "1-", "-1", "a-b", "1-2-3", "0x1-1", "9" * 16 + "-1"):
@@ -163,14 +165,14 @@ async def test_a_cursor_that_is_none_is_refused(engine: Engine, subtests: pytest
             check(answer, 400, "INVALID_CURSOR", "Last-Event-ID")
 
 
-async def test_a_page_of_sessions_that_cannot_be_is_refused(engine: Engine, subtests: pytest.Subtests) -> None:
+async def test_invalid_paging_of_sessions_is_refused(engine: Engine, subtests: pytest.Subtests) -> None:
     pages = [("limit", "0"), ("limit", "201"), ("limit", "many"), ("before", "soon"), ("before", "2026-01-01T00:00:00")]
     for name, value in pages:
         with subtests.test(name=name, value=value):
             check(await engine.client.get("/v1/sessions", params={name: value}), 422, "INVALID_REQUEST", name)
 
 
-async def test_a_method_that_a_route_does_not_have_is_a_problem_too(engine: Engine) -> None:
+async def test_a_method_that_is_not_allowed_is_a_problem_document(engine: Engine) -> None:
     answer = await engine.client.get("/v1/chat")
     check(answer, 405, "METHOD_NOT_ALLOWED")
     assert answer.headers["allow"] == "POST"
@@ -179,9 +181,7 @@ async def test_a_method_that_a_route_does_not_have_is_a_problem_too(engine: Engi
     assert (head.status_code, head.headers["content-type"], head.content) == (405, "application/problem+json", b"")
 
 
-async def test_a_mistake_of_the_engine_shows_nothing_of_its_inside(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_internal_error_reveals_no_details(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: object) -> None:
         raise LookupError("a secret")
 
@@ -193,7 +193,7 @@ async def test_a_mistake_of_the_engine_shows_nothing_of_its_inside(
     assert (await engine.client.get("/healthz")).status_code == 200
 
 
-async def test_when_nothing_can_be_committed_nothing_is_accepted(engine: Engine, tmp_path: Path) -> None:
+async def test_nothing_is_accepted_while_nothing_can_be_committed(engine: Engine, tmp_path: Path) -> None:
     session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
     other = sqlite3.connect(tmp_path / "engine.sqlite3", isolation_level=None)
     try:
@@ -257,7 +257,7 @@ async def shared(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator
         yield engine
 
 
-async def test_without_a_key_nothing_of_the_api_is_served(shared: Engine, subtests: pytest.Subtests) -> None:
+async def test_the_api_needs_a_key_when_keys_are_configured(shared: Engine, subtests: pytest.Subtests) -> None:
     requests: list[tuple[str, str, Any]] = [
         ("POST", "/v1/chat", {"message": "Hi"}),
         ("POST", "/v1/sessions", None),
@@ -286,7 +286,7 @@ async def test_without_a_key_nothing_of_the_api_is_served(shared: Engine, subtes
     assert (await shared.client.get("/healthz")).status_code == 200
 
 
-async def test_what_belongs_to_one_subject_does_not_exist_for_another(shared: Engine) -> None:
+async def test_resources_of_another_subject_are_answered_with_404(shared: Engine) -> None:
     ann, bob = ({"authorization": f"bearer {name}'s key"} for name in ("ann", "bob"))
     client = shared.client
     begun = await client.post("/v1/sessions", headers=ann)

@@ -17,14 +17,14 @@ async def test_the_path_of_a_turn_leads_through_engine_and_worker_and_past_what_
 
     assert len(modules) == len(path)
     assert modules > {
-        "dialog_engine/http/chat.py",
+        "dialog_engine/http/turns.py",
         "dialog_engine/tool_calls/pipeline.py",
         "plugins_contract/messages.py",
         "plugins_mcp/handler.py",
         "plugins_mcp/mcp/server.py",
     }
     assert not modules & {"plugins_mcp/catalog.py", "plugins_mcp/hygiene.py", "dialog_engine/config.py"}
-    assert path.index(_named(path, "http/chat.py")) < path.index(_named(path, "plugins_mcp/handler.py"))
+    assert path.index(_named(path, "http/turns.py")) < path.index(_named(path, "plugins_mcp/handler.py"))
 
 
 async def test_what_new_tasks_run_is_told_from_what_others_run() -> None:

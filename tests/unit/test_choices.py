@@ -19,7 +19,7 @@ ALONE = Choices("openai:a", ("openai:a",))
         (ALONE, "openai:a", None, Choice("openai:a")),
     ],
 )
-def test_what_is_allowed_is_chosen(choices: Choices, model: str | None, tool_mode: str | None, made: Choice) -> None:
+def test_allowed_choices_are_accepted(choices: Choices, model: str | None, tool_mode: str | None, made: Choice) -> None:
     assert choices.made(model, tool_mode) == made
 
 
@@ -34,7 +34,7 @@ def test_what_is_allowed_is_chosen(choices: Choices, model: str | None, tool_mod
         (ALONE, None, "auto", "toolMode", "toolMode cannot be chosen: leave it out"),
     ],
 )
-def test_anything_else_is_refused_and_says_what_is_allowed(
+def test_other_choices_are_refused_with_the_list_of_allowed_ones(
     choices: Choices, model: str | None, tool_mode: str | None, field: str, detail: str
 ) -> None:
     with pytest.raises(ProblemError) as refused:
@@ -43,7 +43,7 @@ def test_anything_else_is_refused_and_says_what_is_allowed(
     assert refused.value.extra == {"errors": [{"field": field, "message": detail}]}
 
 
-def test_models_are_called_by_their_names_with_the_provider_where_two_would_be_the_same() -> None:
+def test_model_labels_name_the_provider_only_to_tell_two_apart() -> None:
     assert CHOICES.labels() == {"openai:a": "a", "anthropic:b": "b"}
     assert Choices("openai:a", ("openai:a", "anthropic:a")).labels() == {
         "openai:a": "openai:a",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.http.markdown import SAFE_SCHEMES, render
+from dialog_engine.http.page import SAFE_SCHEMES, render
 
 BLOCKS = {"p", "br", "hr", "h3", "h4", "h5", "h6", "blockquote", "pre", "ul", "ol", "li"}
 INLINE = {"a", "code", "em", "strong", "s"}
@@ -64,13 +64,14 @@ def assert_safe(html: str) -> None:
             assert attributes["target"] == "_blank"
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_a_hostile_text_loses_its_teeth(text: str) -> None:
-    assert_safe(render(text))
+def test_hostile_markdown_renders_to_safe_html(subtests: pytest.Subtests) -> None:
+    for text in HOSTILE:
+        with subtests.test(text=text):
+            assert_safe(render(text))
 
 
 @given(st.lists(st.sampled_from([*HOSTILE, "\n", "\n\n", "`", "|", "[", "](", ")", "*", "> ", "- ", "a"])).map("".join))
-def test_pieces_of_hostile_texts_stay_harmless_in_any_order(text: str) -> None:
+def test_any_mix_of_hostile_markdown_renders_to_safe_html(text: str) -> None:
     assert_safe(render(text))
 
 
@@ -79,7 +80,7 @@ def test_any_text_is_rendered(text: str) -> None:
     assert_safe(render(text))
 
 
-def test_raw_html_is_shown_as_the_text_that_it_is() -> None:
+def test_raw_html_is_shown_as_text() -> None:
     assert render("<b>bold</b>") == "<p>&lt;b&gt;bold&lt;/b&gt;</p>\n"
 
 
@@ -102,18 +103,18 @@ def test_a_code_block_keeps_its_language_and_its_characters() -> None:
     assert render("```c++\na < b\n```") == '<pre><code class="language-c++">a &lt; b\n</code></pre>\n'
 
 
-def test_a_link_opens_in_a_new_tab_and_tells_nobody_where_it_came_from() -> None:
+def test_a_link_opens_in_a_new_tab_without_a_referrer() -> None:
     assert render("[x](https://a.example)") == (
         '<p><a href="https://a.example" target="_blank" rel="noopener noreferrer nofollow">x</a></p>\n'
     )
 
 
-@pytest.mark.parametrize("url", ["/v1/sessions", "#top", "ftp://a.example", "file:///etc/hosts", "tel:1"])
-def test_a_link_to_anything_but_the_web_or_mail_stays_text(url: str) -> None:
-    assert render(f"[x]({url})") == f"<p>[x]({url})</p>\n"
+def test_links_other_than_http_and_mail_stay_text() -> None:
+    for url in ("/v1/sessions", "#top", "ftp://a.example", "file:///etc/hosts", "tel:1"):
+        assert render(f"[x]({url})") == f"<p>[x]({url})</p>\n"
 
 
-def test_an_image_becomes_a_link_so_that_nothing_is_loaded() -> None:
+def test_an_image_becomes_a_link() -> None:
     assert Elements(render("![a cat](https://a.example/cat.png)")).found[1] == (
         "a",
         {"href": "https://a.example/cat.png", "target": "_blank", "rel": "noopener noreferrer nofollow"},
@@ -132,6 +133,6 @@ def test_headings_start_below_the_headings_of_the_page() -> None:
     assert render("# a\n\n## b\n\n###### c") == "<h3>a</h3>\n<h4>b</h4>\n<h6>c</h6>\n"
 
 
-def test_an_unfinished_answer_is_rendered_as_far_as_it_came() -> None:
+def test_unfinished_markdown_is_rendered() -> None:
     assert render("```python\nprint(") == '<pre><code class="language-python">print(</code></pre>\n'
     assert render("| a |\n|--") == "<table>\n<thead>\n<tr>\n<th>a</th>\n</tr>\n</thead>\n</table>\n"

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dialog_engine.config import Settings, load_settings
 from dialog_engine.errors import ConfigurationError, EngineError
-from dialog_engine.http.server import server_of
+from dialog_engine.http.app import server_of
 from dialog_engine.wiring import build_app
 
 log = logging.getLogger("dialog_engine")
@@ -33,7 +33,7 @@ def main() -> None:
     except EngineError as error:
         _give_up(error)
     logging.basicConfig(level=settings.log_level, format=LOG_FORMAT)
-    for library in ("aiohttp", "aiosqlite"):
+    for library in ("aiohttp", "aiosqlite", "sse_starlette"):
         logging.getLogger(library).setLevel(logging.WARNING)
     closing = asyncio.Event()
     start = PlainStart(build_app(settings, closing))

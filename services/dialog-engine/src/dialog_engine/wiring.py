@@ -23,8 +23,7 @@ from dialog_engine.config import Settings
 from dialog_engine.control import ControlListener, ControlPublisher
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.http.app import State, create_app
-from dialog_engine.http.auth import Authenticator
-from dialog_engine.http.limits import MAX_BODY_BYTES
+from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator
 from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
 from dialog_engine.llm.clients import Wrap, open_llm

@@ -1,16 +1,36 @@
-"""The ASGI application."""
+"""The ASGI application, and the server that runs it."""
 
+import asyncio
+import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TypedDict
 
+import uvicorn
 from fastapi import Depends, FastAPI
+from sse_starlette.sse import AppStatus
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from dialog_engine.http import approvals, chat, health, problems, sessions
-from dialog_engine.http.auth import Authenticator, current_subject
-from dialog_engine.http.limits import MAX_BODY_BYTES, BodyLimit, LoopbackNames
+from dialog_engine.http import problems, sessions, turns
+from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator, BodyLimit, LoopbackNames, current_subject
 from dialog_engine.http.page import markdown_router, page_router
 from dialog_engine.http.services import Services
+from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
+
+UNSENT_BYTES = 8_192
+"""How much may wait for one client, in the server and once more in the kernel, before its stream has to wait.
+
+The defaults are 64 KiB and, as Linux sizes its buffers, megabytes.
+"""
+UNREAD_SECONDS = SEND_TIMEOUT_SECONDS + 5.0
+"""After how long the kernel drops a connection whose client reads nothing, with all that waits for it (on Linux).
+
+sse-starlette ends the stream of such a client, and Uvicorn then closes the connection; but closing waits for a client
+to read what is buffered. It comes later than the send timeout, so that the engine counts the client.
+"""
+CUT_SECONDS = 5.0
+"""How long streams may take to end when all turns have ended or were left; then they are cut."""
 
 
 class State(TypedDict):
@@ -47,10 +67,59 @@ def create_app(
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     if loopback_only:
         app.add_middleware(LoopbackNames)
-    app.include_router(chat.router)
-    app.include_router(approvals.router)
+    app.include_router(turns.router)
     app.include_router(sessions.router)
-    app.include_router(health.router)
+    app.include_router(sessions.operations)
     app.include_router(page_router())
     app.include_router(markdown_router(), dependencies=[Depends(current_subject)])
     return app
+
+
+class Connection(HttpToolsProtocol):
+    """A client's connection with a small write buffer, which Uvicorn has no setting for."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Bound what waits for this client."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=UNSENT_BYTES)
+
+
+class Server(uvicorn.Server):
+    """Uvicorn, with bounds on what waits for clients, and an early notice of its shutdown.
+
+    `closing` is set before Uvicorn waits for open connections; the lifespan's end would be too late for that.
+    """
+
+    def __init__(self, config: uvicorn.Config, closing: asyncio.Event) -> None:
+        super().__init__(config)
+        self._closing = closing
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen. Connections inherit the options of the socket that accepts them."""
+        for listener in sockets or []:
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(UNREAD_SECONDS * 1000))
+        await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more connections, and wait for those that are open."""
+        self._closing.set()
+        await super().shutdown(sockets)
+
+
+def server_of(app: ASGIApp, closing: asyncio.Event, *, grace_seconds: float) -> Server:
+    """A server for `app`. When it shuts down turns may run for `grace_seconds`, and their streams a little longer."""
+    # sse-starlette would end every stream at SIGTERM. Here a stream ends when its turn does, or the log of the turn.
+    AppStatus.disable_automatic_graceful_drain()
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=int(grace_seconds + CUT_SECONDS),
+    )
+    return Server(config, closing)

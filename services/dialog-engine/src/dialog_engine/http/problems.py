@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457). Each names the field and says what to do; none holds a secret."""
+"""Errors as problem documents (RFC 9457). Each names the field and the fix; none shows the inside of the engine."""
 
 import logging
 from collections.abc import Sequence
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 5
+"""Sent with every 503."""
 
 _STATUS: dict[type[EngineError], HTTPStatus] = {
     SessionNotFoundError: HTTPStatus.NOT_FOUND,
@@ -65,11 +66,11 @@ _DOCUMENT = {
 }
 _PROBLEM = {"description": "A problem document (RFC 9457).", "content": {MEDIA_TYPE: {"schema": _DOCUMENT}}}
 RESPONSES: dict[int | str, dict[str, Any]] = {"4XX": _PROBLEM, "5XX": _PROBLEM, 422: _PROBLEM}
-"""What every route may answer, for its description."""
+"""What every route may answer, for the description of the API."""
 
 
 class ProblemError(Exception):
-    """Answer with this problem."""
+    """Raised by a route or its dependencies; the response is this problem."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ async def _on_engine_error(_: Request, error: Exception) -> JSONResponse:
 
 
 def _extra(error: EngineError) -> dict[str, Any] | None:
-    """What a problem document says beside its text."""
+    """Fields that a problem document has in addition to the common ones."""
     match error:
         case TurnRunningError(turn_id=turn_id):
             return {"turnId": turn_id}
@@ -162,14 +163,17 @@ async def _on_http(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 -- see above
     status = HTTPStatus(error.status_code)
     if status is HTTPStatus.BAD_REQUEST and error.__cause__ is not None:
-        # FastAPI could not read the body, and not for its syntax: not UTF-8, or nested without end.
-        return _invalid_json(f"it cannot be read ({type(error.__cause__).__name__})")
+        # FastAPI could not read the body, for another reason than its syntax.
+        reason = "is not UTF-8 text" if isinstance(error.__cause__, UnicodeError) else "is nested too deeply"
+        return _invalid_json(f"it {reason}")
     return problem(status, status.name, str(error.detail), headers=dict(error.headers or {}))
 
 
 async def _on_anything(request: Request, error: Exception) -> JSONResponse:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "INTERNAL_ERROR", "internal error; it was logged")
+    return problem(
+        HTTPStatus.INTERNAL_SERVER_ERROR, "INTERNAL_ERROR", "internal error; the log of the server has the details"
+    )
 
 
 def _says_json(request: Request) -> bool:
@@ -185,7 +189,7 @@ def _invalid_json(reason: str) -> JSONResponse:
 
 
 def _field(location: Sequence[Any]) -> str:
-    """The name of what is wrong, without the `body` or `query` that FastAPI puts in front."""
+    """The name of a field, without the `body` or `query` that FastAPI puts in front."""
     names = [str(part) for part in location[1:]] or [str(part) for part in location]
     return ".".join(names)
 
@@ -193,7 +197,7 @@ def _field(location: Sequence[Any]) -> str:
 def _message(error: Any) -> str:
     match error["type"]:
         case "extra_forbidden":
-            return "there is no such field; leave it out"
+            return "is not a known field; leave it out"
         case "missing":
             return "is required"
         case _:

@@ -1,4 +1,4 @@
-"""What the HTTP layer is given by the wiring: the services, and what a request may choose."""
+"""What the wiring gives to the HTTP layer: the services, and the models and tool modes that a request may choose."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ from dialog_engine.tool_calls.ports import ToolDirectory
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the configuration allows.
+    """The models and tool modes that the configuration allows.
 
-    `models` are names, `provider:model`, and `default` is among them. `tool_modes` is empty where none may be chosen.
-    `default_label` is what the default is called, if not by its name.
+    `models` are names, `provider:model`, and `default` is among them. `tool_modes` is empty when none may be chosen.
+    `default_label` replaces the name of the default model where it is shown.
     """
 
     default: str
@@ -32,10 +32,10 @@ class Choices:
     default_label: str | None = None
 
     def made(self, model: str | None, tool_mode: str | None) -> Choice:
-        """The choice of a request; None is what was left out.
+        """The choice of a request; None stands for a field that was left out.
 
         Raises:
-            ProblemError: something of it is not allowed; it names the field, and what is.
+            ProblemError: a value is not allowed; the detail lists those that are.
         """
         if model is not None and model not in self.models:
             raise _refused("model", f"must be one of {', '.join(self.models)}")
@@ -47,7 +47,7 @@ class Choices:
         return Choice(model or "", tool_mode or "")
 
     def labels(self) -> dict[str, str]:
-        """What each model is called, by name: without the provider, where no two are then the same."""
+        """The label of each model by its name: without the provider, unless two models would have the same label."""
         short = {name: name.partition(":")[2] for name in self.models}
         labels = {name: label if [*short.values()].count(label) == 1 else name for name, label in short.items()}
         return labels | ({self.default: self.default_label} if self.default_label else {})
@@ -59,7 +59,7 @@ def _refused(field: str, detail: str) -> ProblemError:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the engine says about itself."""
+    """What `GET /v1/about` says about the engine."""
 
     version: str
     model: str
@@ -70,7 +70,7 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether requests can be served: they can when it is ready or degraded. `parts` says how each part is."""
+    """Whether requests can be served, as they can when ready or degraded, and the state of each part."""
 
     status: Literal["starting", "ready", "degraded", "unready"]
     parts: dict[str, Any]
@@ -78,7 +78,7 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything that routes use."""
+    """Everything that the routes use."""
 
     about: About
     choices: Choices
@@ -96,7 +96,7 @@ class Services:
 
 
 async def services_of(request: Request) -> Services:
-    """The services, from the typed state of the lifespan. (A plain function would be run in a thread.)"""
+    """The services, from the typed state of the lifespan. (FastAPI would run a plain function in a thread.)"""
     return request.state.services
 
 

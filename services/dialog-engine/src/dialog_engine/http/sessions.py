@@ -1,22 +1,24 @@
-"""Sessions: make one, list them, read one, forget one; and what tools there are."""
+"""All routes but those of turns: sessions, what the engine offers, and what its operators watch."""
 
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import AwareDatetime
 
 from dialog_engine.http import views
-from dialog_engine.http.auth import Subject
+from dialog_engine.http.guards import Subject
 from dialog_engine.http.services import Engine
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
+operations = APIRouter(tags=["operations"])
 
 
 @router.post("/sessions", status_code=HTTPStatus.CREATED)
 async def create(engine: Engine, subject: Subject) -> dict[str, str]:
-    """A new, empty session."""
+    """Create an empty session."""
     return {"sessionId": await engine.sessions.create(subject)}
 
 
@@ -25,9 +27,9 @@ async def sessions(
     engine: Engine,
     subject: Subject,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    before: Annotated[AwareDatetime | None, Query(description="Only those last changed before.")] = None,
+    before: Annotated[AwareDatetime | None, Query(description="Only sessions last changed before this time.")] = None,
 ) -> dict[str, Any]:
-    """The newest sessions first."""
+    """The subject's sessions, those changed last first."""
     before_ms = None if before is None else views.milliseconds(before)
     records = await engine.sessions.list(subject, limit=limit, before=before_ms)
     return {"sessions": [views.session(record) for record in records]}
@@ -35,21 +37,21 @@ async def sessions(
 
 @router.get("/sessions/{session_id}/messages")
 async def messages(session_id: str, engine: Engine, subject: Subject) -> dict[str, Any]:
-    """All that was said, oldest first, and how each turn went."""
-    session, said = await engine.archive.transcript(subject, session_id)
-    return views.transcript(session, said, await engine.archive.turns(subject, session_id))
+    """The session's messages, oldest first, and the state of each turn."""
+    session, messages = await engine.archive.transcript(subject, session_id)
+    return views.transcript(session, messages, await engine.archive.turns(subject, session_id))
 
 
 @router.delete("/sessions/{session_id}")
 async def delete(session_id: str, engine: Engine, subject: Subject) -> Response:
-    """Forget a session and all that was said in it."""
+    """Delete a session with all its messages."""
     await engine.sessions.delete(subject, session_id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.get("/tools")
 async def tools(engine: Engine, _: Subject) -> dict[str, Any]:
-    """What the model is offered, and what was left out and why."""
+    """The tools that the model is offered, and those that were left out, with the reason."""
     catalog = engine.tools.tools()
     await engine.exposure.prepare(catalog)
     return {
@@ -61,7 +63,7 @@ async def tools(engine: Engine, _: Subject) -> dict[str, Any]:
 
 @router.get("/models")
 async def models(engine: Engine, _: Subject) -> dict[str, Any]:
-    """What a message may ask for."""
+    """The models and tool modes that a message may ask for."""
     choices = engine.choices
     return {
         "models": [
@@ -74,7 +76,7 @@ async def models(engine: Engine, _: Subject) -> dict[str, Any]:
 
 @router.get("/about")
 async def about(engine: Engine, _: Subject) -> dict[str, Any]:
-    """What this engine is."""
+    """The engine's version, its model and its tools."""
     about = engine.about
     catalog = engine.tools.tools()
     await engine.exposure.prepare(catalog)
@@ -88,3 +90,26 @@ async def about(engine: Engine, _: Subject) -> dict[str, Any]:
             "exposure": engine.exposure.in_force(catalog).mode,
         },
     }
+
+
+@operations.get("/healthz")
+async def healthz() -> dict[str, str]:
+    """Liveness: the event loop answers."""
+    return {"status": "ok"}
+
+
+@operations.get("/readyz")
+async def readyz(engine: Engine) -> JSONResponse:
+    """Readiness: turns can be served, and every MCP server was listed or has failed.
+
+    Without Redis or workers chat still answers: the engine is degraded then, not unready.
+    """
+    now = await engine.readiness()
+    code = HTTPStatus.OK if now.status in ("ready", "degraded") else HTTPStatus.SERVICE_UNAVAILABLE
+    return JSONResponse({"status": now.status, "parts": now.parts}, code)
+
+
+@operations.get("/metrics")
+async def metrics(engine: Engine) -> Response:
+    """Metrics in the text format of Prometheus."""
+    return Response(await engine.metrics(), media_type=CONTENT_TYPE_LATEST)

@@ -1,4 +1,4 @@
-"""Records as the JSON of the protocol. Pure."""
+"""Records as the JSON of the protocol. Pure functions."""
 
 import base64
 import binascii
@@ -27,7 +27,7 @@ from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 _SHOWN = re.compile(r"(image|audio)/[a-zA-Z0-9][a-zA-Z0-9.+_-]{0,100}")
-"""The media types that a browser may show: nothing else gets into a header."""
+"""The media types that a browser may show; no other one is put into a header."""
 
 
 def timestamp(milliseconds: int | None) -> str | None:
@@ -38,7 +38,7 @@ def timestamp(milliseconds: int | None) -> str | None:
 
 
 def milliseconds(moment: datetime) -> int:
-    """The Unix milliseconds behind a timestamp: exactly those that it was made from."""
+    """The Unix milliseconds of a moment; the exact inverse of `timestamp`."""
     return round(moment.timestamp() * 1000)
 
 
@@ -55,7 +55,7 @@ def session(record: SessionRecord) -> dict[str, Any]:
 
 
 def transcript(record: SessionRecord, messages: list[MessageRecord], turns: list[TurnRecord]) -> dict[str, Any]:
-    """A session with all that was said in it, and how each of its turns went."""
+    """A session with its messages and its turns."""
     return {
         "sessionId": record.session_id,
         "title": record.title,
@@ -97,7 +97,7 @@ def turn(record: TurnRecord) -> dict[str, Any]:
 
 
 def server(view: ServerView) -> dict[str, Any]:
-    """An MCP server with its tools, and those that were left out."""
+    """An MCP server with its tools, and those that were left out and why."""
     catalog = view.catalog
     return {
         "server": catalog.server,
@@ -131,7 +131,7 @@ def server(view: ServerView) -> dict[str, Any]:
 
 
 def exposure(exposure: Exposure, catalog: tuple[ToolEntry, ...]) -> dict[str, Any]:
-    """How the tools are offered to the model, and what all their schemas would cost in every request."""
+    """How the tools are offered to the model, and how many tokens all their schemas would take in every request."""
     rule = exposure.in_force(catalog)
     return {
         "mode": rule.mode,
@@ -145,7 +145,7 @@ def exposure(exposure: Exposure, catalog: tuple[ToolEntry, ...]) -> dict[str, An
 def media(outcome: ToolOutcome | None, number: int) -> Response | None:
     """Block `number` of the outcome as its bytes; None when there is no such image or sound.
 
-    What a tool made is not trusted: nothing in it may run (an SVG can hold scripts), and what is neither picture nor
+    Content of tools is not trusted: nothing in it may run (an SVG can hold scripts), and anything but an image or a
     sound is a download.
     """
     if outcome is None or not 0 <= number < len(outcome.content):
@@ -168,7 +168,7 @@ def media(outcome: ToolOutcome | None, number: int) -> Response | None:
 
 
 def result_text(outcome: ToolOutcome, whole: WholeResult | None) -> Response:
-    """All the text of the outcome, as nothing but text; without `whole`, what is shown of it."""
+    """The whole text of the outcome as plain text; without `whole`, the shortened text."""
     headers = {
         "Content-Security-Policy": "default-src 'none'; sandbox",
         "X-Content-Type-Options": "nosniff",
@@ -180,7 +180,7 @@ def result_text(outcome: ToolOutcome, whole: WholeResult | None) -> Response:
 
 
 def approval(approval: Approval) -> dict[str, Any]:
-    """The approval of a call, and the arguments that it was run with where they are not the model's."""
+    """The approval of a call, and the arguments that replaced the model's, if any."""
     decision = approval.decision
     if decision is None:
         return {"approval": {"status": ApprovalStatus.ASKED} | question_details(approval.question)}

@@ -1,48 +1,78 @@
+// @ts-check
 /** The engine's HTTP interface. Every failure is an ApiError that can be shown as it is. */
 
-/** A request that failed: the server's problem document, or the reason why there is none (`status` 0: not reached). */
+/** A failed request: the server's problem document, or the reason why there is none (`status` 0: not reached). */
 export class ApiError extends Error {
+  /**
+   * @param {number} status
+   * @param {{title?: string, detail?: unknown, code?: string, errors?: unknown, turnId?: string}} problem
+   */
   constructor(status, { title, detail, code, errors, turnId } = {}) {
     super(typeof detail === "string" ? detail : title || "The request failed.");
     this.status = status;
     this.title = title || `The server answered ${status}.`;
     this.detail = typeof detail === "string" ? detail : "";
     this.code = code || "";
+    /** @type {{field: string, message: string}[]} */
     this.fields = Array.isArray(errors) ? errors : [];
     this.turnId = turnId || null;
   }
 }
 
-export const isAbort = (error) => error?.name === "AbortError";
+/** @param {unknown} error */
+export const isAbort = (error) => error instanceof DOMException && error.name === "AbortError";
 
 const UNREACHABLE = { title: "The server cannot be reached.", code: "UNREACHABLE" };
+
+/**
+ * @typedef {{method?: string, body?: object, headers?: Record<string, string>, accept?: string, signal?: AbortSignal}} Options
+ */
 
 export class Api {
   #keys;
 
-  /** `keys` is `{current(): string|null, ask(rejected: boolean): Promise<boolean>}`; it is asked when a 401 arrives. */
+  /**
+   * `keys` is asked for a key when a 401 arrives.
+   * @param {{current(): string | null, ask(rejected: boolean): Promise<boolean>}} keys
+   */
   constructor(keys) {
     this.#keys = keys;
   }
 
-  about = (signal) => this.#json("/v1/about", { signal });
-  models = (signal) => this.#json("/v1/models", { signal });
-  sessions = (before, signal) =>
-    this.#json(before ? `/v1/sessions?before=${encodeURIComponent(before)}` : "/v1/sessions", { signal });
+  about = () => this.#json("/v1/about");
+  models = () => this.#json("/v1/models");
+
+  /** @param {string} [before] @returns {Promise<{sessions: Session[]}>} */
+  sessions = (before) => this.#json(before ? `/v1/sessions?before=${encodeURIComponent(before)}` : "/v1/sessions");
+
+  /** @param {AbortSignal} signal @returns {Promise<{sessionId: string}>} */
   createSession = (signal) => this.#json("/v1/sessions", { method: "POST", signal });
+
+  /** @param {string} sessionId @param {AbortSignal} signal @returns {Promise<History>} */
   messages = (sessionId, signal) => this.#json(`/v1/sessions/${encodeURIComponent(sessionId)}/messages`, { signal });
+
+  /** @param {string} sessionId */
   deleteSession = (sessionId) => this.#request(`/v1/sessions/${encodeURIComponent(sessionId)}`, { method: "DELETE" });
+
+  /** @param {string} turnId */
   cancel = (turnId) => this.#json(`/v1/turns/${encodeURIComponent(turnId)}/cancel`, { method: "POST" });
+
+  /** @param {string} turnId @param {string} callId @param {object} body */
   decide = (turnId, callId, body) =>
     this.#json(`/v1/turns/${encodeURIComponent(turnId)}/approvals/${encodeURIComponent(callId)}`, {
       method: "POST",
       body,
     });
+
+  /** @param {string[]} texts @returns {Promise<string[]>} */
   markdown = async (texts) => (await this.#json("/ui/markdown", { method: "POST", body: { texts } })).html;
 
   /**
-   * Starts a turn; the response is its event stream. `choice` is what the message asks for, `{model, toolMode}`; what is
-   * left out is as usual. While another turn runs: `onBusy` "refuse" or "queue".
+   * Starts a turn; the response is its event stream. While another turn runs `onBusy` decides: "refuse" or "queue".
+   * @param {string | null} sessionId
+   * @param {string} message
+   * @param {Choice} choice
+   * @param {AbortSignal} signal
    */
   chat = (sessionId, message, choice, signal, onBusy = "refuse") =>
     this.#request("/v1/chat", {
@@ -52,7 +82,12 @@ export class Api {
       accept: "text/event-stream",
     });
 
-  /** The turn's events after `lastEventId` (null: from the start); status 204 when there are none left. */
+  /**
+   * The turn's events after `lastEventId` (null: from the start); status 204 when there are none left.
+   * @param {string} turnId
+   * @param {string | null} lastEventId
+   * @param {AbortSignal} signal
+   */
   events = (turnId, lastEventId, signal) =>
     this.#request(`/v1/turns/${encodeURIComponent(turnId)}/events`, {
       signal,
@@ -60,7 +95,10 @@ export class Api {
       headers: lastEventId ? { "Last-Event-ID": lastEventId } : {},
     });
 
-  /** The bytes behind a result's `url`, which must be one of the engine's own. */
+  /**
+   * The bytes behind a result's `url`, which must be one of the engine's own.
+   * @param {string} url
+   */
   media = async (url) => {
     const { href, origin, pathname } = new URL(url, location.href);
     if (origin !== location.origin || !pathname.startsWith("/v1/turns/"))
@@ -68,10 +106,12 @@ export class Api {
     return (await this.#request(href, { accept: "*/*" })).blob();
   };
 
+  /** @param {string} path @param {Options} [options] @returns {Promise<any>} */
   async #json(path, options) {
     return (await this.#request(path, options)).json();
   }
 
+  /** @param {string} path @param {Options} options @returns {Promise<Response>} */
   async #request(path, { method = "GET", body, headers = {}, accept = "application/json", signal } = {}) {
     for (;;) {
       const key = this.#keys.current();
@@ -97,6 +137,7 @@ export class Api {
   }
 }
 
+/** @param {string} path @param {RequestInit} init */
 async function reach(path, init) {
   try {
     return await fetch(path, init);
@@ -105,6 +146,7 @@ async function reach(path, init) {
   }
 }
 
+/** @param {Response} response */
 async function failure(response) {
   const problem = await response.json().catch(() => null);
   return new ApiError(response.status, problem ?? { title: `The server answered ${response.status}.` });

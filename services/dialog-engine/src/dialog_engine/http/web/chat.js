@@ -1,9 +1,10 @@
-/** What can be done with a conversation: the engine's answers become actions for the state. Touches no DOM. */
+// @ts-check
+/** What the user can do with a conversation; answers of the engine become actions for the state. Touches no DOM. */
 
-import { isAbort } from "./api.js";
-import { backOff, follow, patiently, pause } from "./follow.js";
+import { ApiError, isAbort } from "./api.js";
+import { backOff, follow, pause, withRetries } from "./follow.js";
 
-const UNHEARD = new Set([0, 502, 504]); // no answer, or a proxy says that it got none: it may have been accepted
+const UNANSWERED = new Set([0, 502, 504]); // no answer came back: the message may have been accepted
 
 export class Chat {
   #api;
@@ -11,11 +12,16 @@ export class Chat {
   #onError;
   #onSessions;
   #scope = new AbortController();
-  #waiting = new AbortController();
+  #queueing = new AbortController();
 
   /**
-   * `store` is `{state, dispatch(action)}`; `onError(error)` shows what could not be done; `onSessions()` says that the
-   * list of conversations may have changed.
+   * `onError(error)` shows what failed; `onSessions()` is called when the list of conversations may have changed.
+   * @param {{
+   *   api: import("./api.js").Api,
+   *   store: import("./state.js").Store,
+   *   onError: (error: unknown) => void,
+   *   onSessions: () => void,
+   * }} dependencies
    */
   constructor({ api, store, onError, onSessions }) {
     this.#api = api;
@@ -24,13 +30,15 @@ export class Chat {
     this.#onSessions = onSessions;
   }
 
-  /** Leaves the conversation on the screen. A turn that runs in it goes on in the engine. */
+  /** Leaves the conversation on the screen. A running turn continues in the engine. */
   clear() {
     this.#leave();
     this.#store.dispatch({ type: "cleared" });
   }
 
-  /** Shows a stored conversation and joins the turn that runs in it. */
+  /** Shows a stored conversation and follows its running turn.
+   * @param {string} sessionId
+   */
   async open(sessionId) {
     const signal = this.#leave();
     this.#store.dispatch({ type: "loading", sessionId });
@@ -38,7 +46,7 @@ export class Chat {
     if (!signal.aborted && this.#store.state.phase === "loading") this.#store.dispatch({ type: "cleared" });
   }
 
-  /** Joins the turn that runs in the conversation on the screen, begun in another tab perhaps. */
+  /** Follows the running turn of the conversation on the screen, which another tab may have started. */
   async join() {
     const { phase, sessionId } = this.#store.state;
     if (phase !== "idle" || !sessionId) return;
@@ -47,8 +55,11 @@ export class Chat {
   }
 
   /**
-   * Sends a message with what was picked for it and follows its answer to the end; while a turn runs the message
-   * waits for it. Calls `onRejected` when the message was not accepted.
+   * Sends a message with the model and tool mode chosen for it, and follows its answer to the end. While a turn runs
+   * the message is queued. Calls `onRejected` when the message was not accepted.
+   * @param {string} text
+   * @param {Choice} choice
+   * @param {() => void} onRejected
    */
   async send(text, choice, onRejected) {
     if (this.#store.state.phase === "running") return this.#queue(text, choice, onRejected);
@@ -67,11 +78,12 @@ export class Chat {
         this.#explain(error, { reject, queue }, signal),
       );
       this.#onSessions();
-      await this.#watch(this.#store.state.sessionId, turn, signal);
+      const { sessionId } = this.#store.state;
+      if (sessionId) await this.#watch(sessionId, turn, signal);
     });
   }
 
-  /** Asks the engine to stop the running turn. The stream stays open: it tells what really happened. */
+  /** Asks the engine to stop the running turn. The stream stays open: it says what really happened. */
   async stop() {
     const { turn } = this.#store.state;
     if (!turn || turn.stopping) return;
@@ -84,12 +96,14 @@ export class Chat {
     }
   }
 
-  /** Takes the message that waits back, unless its turn has begun. */
+  /** Takes the queued message back, unless its turn has started. */
   takeBack() {
-    this.#waiting.abort();
+    this.#queueing.abort();
   }
 
-  /** Deletes a conversation; the screen is cleared if it was the one on it. */
+  /** Deletes a conversation, and clears the screen if it is shown there.
+   * @param {string} sessionId
+   */
   async delete(sessionId) {
     try {
       await this.#api.deleteSession(sessionId);
@@ -106,15 +120,20 @@ export class Chat {
     return this.#scope.signal;
   }
 
-  /** Has a message wait for the turn that runs in the conversation. It goes on waiting when the user looks elsewhere. */
+  /**
+   * Queues a message behind the running turn. It stays queued when the user opens another conversation.
+   * @param {string} text
+   * @param {Choice} choice
+   * @param {() => void} onRejected
+   */
   async #queue(text, choice, onRejected) {
     const { sessionId } = this.#store.state;
     const here = () => this.#store.state.sessionId === sessionId;
-    this.#waiting = new AbortController();
+    this.#queueing = new AbortController();
     this.#store.dispatch({ type: "queued", text });
     try {
-      const response = await this.#api.chat(sessionId, text, choice, this.#waiting.signal, "queue");
-      response.body?.cancel(); // the conversation has more that is new than this turn: it is loaded as a whole
+      const response = await this.#api.chat(sessionId, text, choice, this.#queueing.signal, "queue");
+      response.body?.cancel(); // more than this turn is new: the whole conversation is loaded
       if (!here()) return;
       this.#store.dispatch({ type: "accepted", turnId: response.headers.get("X-Turn-Id") });
     } catch (error) {
@@ -126,10 +145,14 @@ export class Chat {
       return;
     }
     const signal = this.#leave();
-    await this.#attempt(signal, () => this.#watch(sessionId, null, signal));
+    if (sessionId) await this.#attempt(signal, () => this.#watch(sessionId, null, signal));
   }
 
-  /** Runs `work`; what goes wrong is shown, unless the user has left in the meantime. */
+  /**
+   * Runs `work` and shows its error, unless the user has left in the meantime.
+   * @param {AbortSignal} signal
+   * @param {() => Promise<void>} work
+   */
   async #attempt(signal, work) {
     try {
       await work();
@@ -140,7 +163,13 @@ export class Chat {
     }
   }
 
-  /** Starts a turn. The conversation is made first, so that its id is known even if the stream never opens. */
+  /**
+   * Starts a turn. A new conversation is created first, so that its id is known even if the stream never opens.
+   * @param {string} text
+   * @param {Choice} choice
+   * @param {AbortSignal} signal
+   * @returns {Promise<TurnToFollow>}
+   */
   async #begin(text, choice, signal) {
     const { sessionId } = this.#store.state;
     if (!sessionId) {
@@ -148,30 +177,44 @@ export class Chat {
       this.#store.dispatch({ type: "named", sessionId: made.sessionId });
     }
     const response = await this.#api.chat(this.#store.state.sessionId, text, choice, signal);
-    return { turnId: response.headers.get("X-Turn-Id"), response };
+    return { turnId: response.headers.get("X-Turn-Id") ?? "", response };
   }
 
-  /** After a failed start: throws, or returns null when there is a turn in the conversation to follow instead. */
+  /**
+   * After a failed start: throws the error, or returns null when the conversation has a turn to follow instead.
+   * @param {unknown} error
+   * @param {{reject: () => void, queue: () => void}} ways
+   * @param {AbortSignal} signal
+   */
   async #explain(error, { reject, queue }, signal) {
     if (signal.aborted) throw error;
-    if (error.code === "TURN_RUNNING") {
+    if (error instanceof ApiError && error.code === "TURN_RUNNING") {
       queue();
       return null;
     }
-    if (UNHEARD.has(error.status) && (await this.#arrived(signal))) return null;
+    if (error instanceof ApiError && UNANSWERED.has(error.status) && (await this.#arrived(signal))) return null;
     reject();
     throw error;
   }
 
-  /** Whether the message reached the engine although no answer came back. */
+  /**
+   * Whether the message reached the engine although no answer came back.
+   * @param {AbortSignal} signal
+   */
   async #arrived(signal) {
     const { sessionId, items } = this.#store.state;
     if (!sessionId) return false;
-    const { messages } = await this.#api.messages(sessionId, signal).catch(() => ({ messages: [] }));
+    const history = await this.#api.messages(sessionId, signal).catch(() => null);
+    const messages = history?.messages ?? [];
     return messages.filter(({ role }) => role === "user").length >= items.filter(({ kind }) => kind === "user").length;
   }
 
-  /** Follows `turn`, or without one whatever runs in the conversation, until nothing runs in it. */
+  /**
+   * Follows `turn`, or without one the turn that runs in the conversation, until none runs any more.
+   * @param {string} sessionId
+   * @param {TurnToFollow | null} turn
+   * @param {AbortSignal} signal
+   */
   async #watch(sessionId, turn, signal) {
     for (let attempt = 0; ; attempt += 1) {
       turn ??= await this.#load(sessionId, signal);
@@ -191,8 +234,9 @@ export class Chat {
     }
   }
 
+  /** @param {string} sessionId @param {AbortSignal} signal @returns {Promise<TurnToFollow | null>} */
   async #load(sessionId, signal) {
-    const history = await patiently(() => this.#api.messages(sessionId, signal), signal);
+    const history = await withRetries(() => this.#api.messages(sessionId, signal), signal);
     this.#store.dispatch({ type: "loaded", history });
     return history.runningTurnId ? { turnId: history.runningTurnId, response: null } : null;
   }

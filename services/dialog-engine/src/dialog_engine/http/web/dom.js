@@ -1,6 +1,15 @@
+// @ts-check
 /** Small helpers to make DOM nodes. Text only ever becomes text nodes. */
 
-/** `h("button", {class: "quiet", "aria-label": "Close", onclick: close}, "text", node)`; null and false are left out. */
+/**
+ * An element: `h("button", {class: "quiet", "aria-label": "Close", onclick: close}, "text", node)`. Null and false are
+ * left out.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, any>} properties
+ * @param {...(Node | string | null | undefined | false)} children
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
 export function h(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -8,13 +17,16 @@ export function h(tag, properties = {}, ...children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  for (const child of children) if (child !== null && child !== undefined && child !== false) element.append(child);
   return element;
 }
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An icon of the sprite in index.html; decoration only, so the control around it needs a name of its own. */
+/**
+ * An icon of the sprite in index.html. It is decoration: the control around it needs a name of its own.
+ * @param {string} name
+ */
 export function icon(name) {
   const svg = document.createElementNS(SVG, "svg");
   const use = document.createElementNS(SVG, "use");
@@ -25,15 +37,26 @@ export function icon(name) {
   return svg;
 }
 
-export const byId = (id) => document.getElementById(id);
+/**
+ * The element of index.html with this id, which is known to exist; its type is that of the context.
+ * @template {HTMLElement} [T=HTMLElement]
+ * @param {string} id
+ * @returns {T}
+ */
+export const byId = (id) => /** @type {T} */ (document.getElementById(id));
 
-/** A button that copies `text()` and says so for a moment; null where the browser offers no clipboard. */
+/**
+ * A button that copies `text()` and shows that for a moment; null when the browser offers no clipboard.
+ * @param {string} label
+ * @param {string} testId
+ * @param {() => string | null} text
+ */
 export function copyButton(label, testId, text) {
   if (!navigator.clipboard) return null;
   const word = h("span", {}, label);
   const button = h("button", { type: "button", class: "quiet copy", "data-testid": testId }, icon("copy"), word);
   button.addEventListener("click", async () => {
-    const copied = await navigator.clipboard.writeText(text()).then(
+    const copied = await navigator.clipboard.writeText(text() ?? "").then(
       () => true,
       () => false,
     );

@@ -1,28 +1,37 @@
-/** One turn's events, and what else is asked for, whatever the connection does. */
+// @ts-check
+/** Follows the events of one turn over any number of connections, and retries requests that fail for a while. */
 
 import { ApiError } from "./api.js";
 import { readEvents, StreamBroken } from "./sse.js";
 
-const IDLE_MS = 45_000; // three of the server's pings
+const IDLE_MS = 45_000; // three pings of the server
 const FIRST_DELAY_MS = 400;
 const LONGEST_DELAY_MS = 15_000;
-const UNNOTICED_MS = 1_500; // who is back by then need not know that the connection was away
-const MORE_TRIES = 5; // some ten seconds: as long as an engine takes to start again
-const PASSING = new Set([0, 408, 429]); // not reached, too slow, too many
+const UNNOTICED_MS = 1_500; // a shorter loss of the connection is not shown
+const RETRIES = 5; // some ten seconds: as long as an engine takes to restart
+const TRANSIENT = new Set([0, 408, 429]); // not reached, too slow, too many requests
 
 /**
- * Follows a turn to its end and says how it went: "done" when its last event was seen, "gone" when the server has
- * nothing more to send and the stored messages are the truth.
+ * Follows a turn to its end. Returns "done" when its last event was seen, "gone" when the server has nothing more to
+ * send and the stored messages are to be read instead.
  *
- * `response` is an open stream to begin with, or null. A stream that ends before that is asked for again after the last
- * event id: when the server has said farewell, after the time that it asked for; when it broke, with exponential
- * back-off; for as long as `signal` allows. Throws an ApiError when the server refuses, AbortError when `signal` fires,
- * and whatever `onEvent` throws.
+ * `response` is an open stream to begin with, or null. A stream that ends too early is requested again after the last
+ * event id: after the delay that the server asked for, or with exponential back-off when the connection broke; until
+ * `signal` fires. Throws an ApiError when the server refuses, AbortError when `signal` fires, and what `onEvent` throws.
+ * @param {TurnToFollow & {
+ *   api: import("./api.js").Api,
+ *   lastEventId?: string | null,
+ *   signal: AbortSignal,
+ *   onEvent: (event: StreamEvent) => void,
+ *   onConnection: (connection: State["connection"]) => void,
+ * }} options
+ * @returns {Promise<"done" | "gone">}
  */
 export async function follow({ api, turnId, response, lastEventId = null, signal, onEvent, onConnection }) {
   const absence = new Absence(() => onConnection("reconnecting"));
   try {
     for (let attempt = 0; ; attempt += 1) {
+      /** @type {number | null} */
       let delay = null;
       try {
         response ??= await api.events(turnId, lastEventId, signal);
@@ -38,7 +47,7 @@ export async function follow({ api, turnId, response, lastEventId = null, signal
       } catch (error) {
         signal.throwIfAborted();
         if (error instanceof ApiError && error.status === 404) return "gone";
-        if (!isPassing(error)) throw error;
+        if (!isTransient(error)) throw error;
       }
       response = null;
       absence.begin();
@@ -49,24 +58,31 @@ export async function follow({ api, turnId, response, lastEventId = null, signal
   }
 }
 
-/** What `ask()` brings; while it fails for what may pass it is asked again, a few times. Throws what it throws at last. */
-export async function patiently(ask, signal) {
+/**
+ * The result of `request()`, which is repeated a few times while it fails with a transient error. Throws its last error.
+ * @template T
+ * @param {() => Promise<T>} request
+ * @param {AbortSignal} signal
+ */
+export async function withRetries(request, signal) {
   for (let attempt = 0; ; attempt += 1) {
     try {
-      return await ask();
+      return await request();
     } catch (error) {
       signal.throwIfAborted();
-      if (!isPassing(error) || attempt === MORE_TRIES) throw error;
+      if (!isTransient(error) || attempt === RETRIES) throw error;
     }
     await pause(backOff(attempt), signal);
   }
 }
 
-/** The time without a connection; it is told of when it has become noticeable. */
+/** The time without a connection; `onNoticed` is called when it lasts long enough to be shown. */
 class Absence {
-  #timer = null;
+  /** @type {number | undefined} */
+  #timer;
   #onNoticed;
 
+  /** @param {() => void} onNoticed */
   constructor(onNoticed) {
     this.#onNoticed = onNoticed;
   }
@@ -77,21 +93,31 @@ class Absence {
 
   end() {
     clearTimeout(this.#timer);
-    this.#timer = null;
+    this.#timer = undefined;
   }
 }
 
-/** Whether trying again may help. An error of the page itself is not such a one, and must come to light. */
-const isPassing = (error) =>
-  error instanceof StreamBroken || (error instanceof ApiError && (PASSING.has(error.status) || error.status >= 500));
+/**
+ * Whether trying again may help. Errors of the page itself are not transient: they must be shown.
+ * @param {unknown} error
+ */
+const isTransient = (error) =>
+  error instanceof StreamBroken || (error instanceof ApiError && (TRANSIENT.has(error.status) || error.status >= 500));
 
-/** Half of the delay is fixed and half is random, so that many pages do not come back at the same instant. */
+/**
+ * The delay in ms before the next attempt. Half of it is random, so that many pages do not reconnect at the same time.
+ * @param {number} attempt
+ */
 export const backOff = (attempt, random = Math.random) =>
   Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** attempt) * (0.5 + random() / 2);
 
-/** Waits, but not past the moment when the browser says that the network is back. */
+/**
+ * Waits, at most until the browser says that the network is back. Rejects when `signal` fires.
+ * @param {number} ms
+ * @param {AbortSignal} signal
+ */
 export function pause(ms, signal) {
-  return new Promise((resolve, reject) => {
+  return /** @type {Promise<void>} */ (new Promise((resolve, reject) => {
     const finish = () => {
       clearTimeout(timer);
       removeEventListener("online", finish);
@@ -103,5 +129,5 @@ export function pause(ms, signal) {
     addEventListener("online", finish);
     signal.addEventListener("abort", finish);
     if (signal.aborted) finish();
-  });
+  }));
 }

@@ -1,13 +1,13 @@
-/** Puts the page together: who calls whom, and what is drawn when. */
+// @ts-check
+/** Puts the page together: connects the parts, and decides what is drawn when. */
 
 import { Api, ApiError, isAbort } from "./api.js";
 import { Chat } from "./chat.js";
 import { byId, h } from "./dom.js";
 import { MarkdownQueue } from "./markdown.js";
 import { SessionList } from "./sessions.js";
-import { needsApproval } from "./state.js";
+import { needsApproval, Store } from "./state.js";
 import { announcements, statusLine, toolsLine } from "./status.js";
-import { Store } from "./store.js";
 import { ComposerView } from "./view-composer.js";
 import { ConversationView } from "./view-conversation.js";
 import { confirmDelete, Keys } from "./view-dialogs.js";
@@ -16,7 +16,7 @@ import { NoticeView } from "./view-notice.js";
 import { ScrollView } from "./view-scroll.js";
 import { SidebarView } from "./view-sidebar.js";
 
-const SPOKEN_KEPT = 10;
+const ANNOUNCEMENTS_KEPT = 10;
 
 const store = new Store();
 const notice = new NoticeView();
@@ -36,26 +36,27 @@ const conversation = new ConversationView(byId("conversation"), {
 });
 const sidebar = new SidebarView({
   onDelete: deleteSession,
-  onNew: startAnew,
+  onNew: newConversation,
   onMore: () => sessions.more().catch(showError),
 });
 
+/** @param {unknown} error */
 function showError(error) {
   if (isAbort(error)) return;
   if (!(error instanceof ApiError)) console.error(error);
   notice.show(error);
 }
 
-/** The list is a convenience: when it cannot be fetched, what is there stays until the next occasion. */
+/** When the list cannot be fetched, the old one stays until the next refresh. */
 function refreshSessions() {
   return sessions.refresh().catch(() => {});
 }
 
-// ── Several tabs: each is told of the questions that are asked in the others; those of other devices show on return ──
+// ── Several tabs: each tells the others of its new turns; those of other devices are found when the tab gets the focus ──
 
 const tabs = new BroadcastChannel("callstream");
 
-async function lookAround() {
+async function refreshOnFocus() {
   api.about().then(({ mcp }) => drawTools(mcp), () => {});
   await refreshSessions();
   if (sessions.runsIn(store.state.sessionId)) chat.join();
@@ -66,18 +67,20 @@ tabs.addEventListener("message", ({ data }) => {
   refreshSessions();
 });
 
+/** @param {string} text */
 function send(text) {
   notice.hide();
   scroll.follow();
   return chat.send(text, pickers.chosen, () => composer.restore(text));
 }
 
-function startAnew() {
+function newConversation() {
   notice.hide();
   chat.clear();
   composer.focus();
 }
 
+/** @param {Session} session */
 async function deleteSession(session) {
   if (!(await confirmDelete(session.title))) return;
   await chat.delete(session.sessionId);
@@ -97,6 +100,7 @@ function followAddress() {
   else chat.clear();
 }
 
+/** @param {State} state */
 function writeAddress({ sessionId }) {
   if (sessionId === addressed()) return;
   history.pushState(null, "", sessionId ? `#/s/${encodeURIComponent(sessionId)}` : location.pathname);
@@ -107,7 +111,8 @@ function writeAddress({ sessionId }) {
 let frame = 0;
 
 function draw() {
-  frame ||= requestAnimationFrame(() => {
+  if (frame) return;
+  frame = requestAnimationFrame(() => {
     frame = 0;
     const { state } = store;
     conversation.update(state);
@@ -117,6 +122,7 @@ function draw() {
   });
 }
 
+/** @param {State} state */
 function drawSurroundings(state) {
   const empty = state.items.length === 0 && state.phase === "idle";
   const title = sessions.titleOf(state.sessionId) || state.title;
@@ -127,11 +133,14 @@ function drawSurroundings(state) {
   byId("status").dataset.state = state.connection === "reconnecting" ? "reconnecting" : state.phase;
 }
 
-/** Says something to screen readers: they speak what is added to the live region. */
+/**
+ * Announces something to screen readers: they speak what is added to the live region.
+ * @param {string} text
+ */
 function announce(text) {
   const live = byId("live");
   live.append(h("p", {}, text));
-  while (live.children.length > SPOKEN_KEPT) live.firstElementChild.remove();
+  while (live.children.length > ANNOUNCEMENTS_KEPT) live.firstElementChild?.remove();
 }
 
 async function drawAbout() {
@@ -144,12 +153,16 @@ async function drawAbout() {
   drawTools(mcp);
 }
 
+/** @param {ToolsInfo} mcp */
 function drawTools(mcp) {
   byId("tools").textContent = toolsLine(mcp);
   byId("tools").hidden = !byId("tools").textContent;
 }
 
-/** Whether a call on the screen waits for the user: the list says so too. */
+/**
+ * Whether a call on the screen waits for approval: the list shows it too.
+ * @param {State} state
+ */
 const asksNow = ({ items }) => items.some(({ call }) => call && needsApproval(call));
 
 store.subscribe((state, before) => {
@@ -161,10 +174,10 @@ store.subscribe((state, before) => {
 });
 
 byId("empty").addEventListener("click", ({ target }) => {
-  const suggestion = target.closest("[data-suggestion]");
+  const suggestion = target instanceof Element && target.closest("[data-suggestion]");
   if (suggestion) {
     composer.focus();
-    send(suggestion.textContent.trim());
+    send(suggestion.textContent?.trim() ?? "");
   }
 });
 byId("forget-key").addEventListener("click", () => keys.forget());
@@ -177,7 +190,7 @@ addEventListener("keydown", (event) => {
   if (!sidebar.close()) chat.stop();
 });
 addEventListener("popstate", followAddress);
-addEventListener("focus", lookAround);
+addEventListener("focus", refreshOnFocus);
 
 byId("forget-key").hidden = keys.current() === null;
 draw();

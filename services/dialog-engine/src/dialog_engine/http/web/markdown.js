@@ -1,4 +1,5 @@
-/** Markdown becomes HTML on the server; here it is asked for, at most one request at a time. */
+// @ts-check
+/** Markdown is rendered to HTML by the engine; this module requests it, at most one request at a time. */
 
 const MOST_TEXTS = 100;
 const MOST_CHARACTERS = 300_000;
@@ -6,27 +7,39 @@ const INTERVAL_MS = 100;
 const MOST_FAILURES = 3;
 
 // The only way from a string to HTML on this page, and only for what the engine has made safe.
-const policy = globalThis.trustedTypes?.createPolicy("callstream", { createHTML: (html) => html });
+const policy = globalThis.trustedTypes?.createPolicy("callstream", { createHTML: (/** @type {string} */ html) => html });
 
-/** Safe HTML of the engine, parsed to nodes that are not yet in the page. */
+/**
+ * Safe HTML of the engine, parsed to nodes that are not in the page yet.
+ * @param {string} html
+ */
 export function parse(html) {
   const template = document.createElement("template");
   template.innerHTML = policy ? policy.createHTML(html) : html;
   return template.content;
 }
 
-/** Renders the newest text of each key. While one request is under way newer texts wait and replace older ones. */
+/**
+ * Renders the newest text of each key. During a request newer texts wait and replace older ones.
+ * @typedef {{text: string, show: (html: string, text: string) => void}} Entry
+ */
 export class MarkdownQueue {
   #render;
+  /** @type {Map<string, Entry>} */
   #waiting = new Map();
   #working = false;
 
-  /** `render(texts) -> Promise<html[]>` */
+  /** @param {(texts: string[]) => Promise<string[]>} render */
   constructor(render) {
     this.#render = render;
   }
 
-  /** Calls `show(html, text)` later, unless a newer text for `key` came first. Without an answer it is never called. */
+  /**
+   * Calls `show(html, text)` later, unless a newer text for `key` comes first or rendering fails.
+   * @param {string} key
+   * @param {string} text
+   * @param {Entry["show"]} show
+   */
   ask(key, text, show) {
     this.#waiting.delete(key);
     if (text.length > MOST_CHARACTERS) return;
@@ -43,7 +56,7 @@ export class MarkdownQueue {
       try {
         const html = await this.#render(batch.map(([, { text }]) => text.toWellFormed()));
         failures = 0;
-        batch.forEach(([, { text, show }], index) => show(html[index], text));
+        for (const [index, [, { text, show }]] of batch.entries()) show(html[index], text);
       } catch {
         failures += 1;
         for (const [key, entry] of batch) if (!this.#waiting.has(key)) this.#waiting.set(key, entry);
@@ -55,6 +68,7 @@ export class MarkdownQueue {
   }
 
   #take() {
+    /** @type {[string, Entry][]} */
     const batch = [];
     let characters = 0;
     for (const [key, entry] of this.#waiting) {

@@ -1,3 +1,4 @@
+// @ts-check
 /** Server-Sent Events read from a fetch response: what EventSource does, but with POST, headers and an idle limit. */
 
 /**
@@ -6,22 +7,24 @@
  * `id` is null where the event carries none, `data` is a string.
  */
 export class SseParser {
-  /** How long to wait before coming back, in milliseconds, as far as the server has said so. */
+  /** @type {number | null} How long to wait before reconnecting, in milliseconds, if the server has said so. */
   retry = null;
   #rest = "";
   #endedWithCr = false;
   #event = blank();
 
+  /** @param {string} chunk @returns {StreamEvent<string>[]} */
   push(chunk) {
     if (chunk === "") return [];
     // A CRLF cut in two is one line end: the LF that follows a CR at a chunk's end is dropped.
     const text = this.#rest + (this.#endedWithCr && chunk.startsWith("\n") ? chunk.slice(1) : chunk);
     this.#endedWithCr = chunk.endsWith("\r");
     const lines = text.split(/\r\n|\r|\n/);
-    this.#rest = lines.pop();
+    this.#rest = lines.pop() ?? "";
     return lines.map((line) => this.#line(line)).filter((event) => event !== null);
   }
 
+  /** @param {string} line @returns {StreamEvent<string> | null} */
   #line(line) {
     if (line === "") return this.#dispatch();
     const colon = line.indexOf(":");
@@ -41,17 +44,34 @@ export class SseParser {
   }
 }
 
+/** @returns {{id: string | null, type: string, data: string[]}} */
 const blank = () => ({ id: null, type: "", data: [] });
 
-/** The connection broke, or nothing came for so long that it must have. */
+/**
+ * The order of event ids, `<epoch>-<seq>`: both parts are numbers, and a later epoch wins.
+ * @param {string} left
+ * @param {string} right
+ */
+export function compareIds(left, right) {
+  const [leftEpoch, leftSeq] = left.split("-").map(Number);
+  const [rightEpoch, rightSeq] = right.split("-").map(Number);
+  return leftEpoch - rightEpoch || leftSeq - rightSeq;
+}
+
+/** The connection broke, or was silent for too long. */
 export class StreamBroken extends Error {}
 
 /**
  * The events of a response as they arrive, with `data` parsed from JSON.
- * Ends when the server closes the stream, after a call of `onEnd(ms)`: when it wants to be asked again, or null. Throws
- * StreamBroken when it breaks, or when nothing, not even a ping, came for `idleMs`.
+ * When the server closes the stream, `onEnd(ms)` gets the delay that it asked for, or null, and the generator ends.
+ * Throws StreamBroken when the connection breaks, or when nothing, not even a ping, arrives for `idleMs`.
+ * @param {Response} response
+ * @param {number} idleMs
+ * @param {(ms: number | null) => void} onEnd
+ * @returns {AsyncGenerator<StreamEvent, void>}
  */
 export async function* readEvents(response, idleMs, onEnd) {
+  if (!response.body) return onEnd(null);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   const parser = new SseParser();
   try {
@@ -65,8 +85,15 @@ export async function* readEvents(response, idleMs, onEnd) {
   }
 }
 
+/**
+ * @template T
+ * @param {number} ms
+ * @param {Promise<T>} promise
+ */
 async function within(ms, promise) {
+  /** @type {number | undefined} */
   let timer;
+  /** @type {Promise<never>} */
   const limit = new Promise((_, reject) => {
     timer = setTimeout(() => reject(new Error(`nothing received for ${ms} ms`)), ms);
   });

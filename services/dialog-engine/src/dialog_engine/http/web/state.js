@@ -1,38 +1,67 @@
+// @ts-check
 /**
- * What the page shows, as a pure function of what happened: `reduce(state, action) -> state`.
+ * What the page shows, as a pure function of what happened, `reduce(state, action) -> state`, and the store of it.
  *
  * `items` is the conversation from top to bottom; each has a `key` that never changes and a `kind`:
- *   user      {text, turnId}                  of the turn that answers it, when that has begun
+ *   user      {text, turnId}                  `turnId` is that of its answer, once known
  *   reasoning {text, open, turnId}
- *   answer    {text, open, turnId, messageId} `open` while pieces still arrive; finished it has the message's id
+ *   answer    {text, open, turnId, messageId} `open` while pieces still arrive, then with the id of the message
  *   tool      {call, callKey, turnId}         a card, see `callFrom`
  *   error     {code, message}
  *   note      {reason}                        why an answer ended early
  * An item that did not change is the same object, so a view may compare by identity.
  */
 
-import { compareIds } from "./event-id.js";
-import { recognised } from "./same.js";
+import { reconcile } from "./reconcile.js";
+import { compareIds } from "./sse.js";
 
 export const ENDED = new Set(["succeeded", "failed", "timeout", "cancelled", "unknown", "refused"]);
 
-/** Whether a call waits for a person. */
+/**
+ * Whether a call waits for a person.
+ * @param {Call} call
+ */
 export const needsApproval = (call) => call.approval?.status === "asked" && !ENDED.has(call.status);
 
+/** @type {Readonly<State>} */
 export const initial = Object.freeze({
   sessionId: null,
   title: "",
-  phase: "idle", // idle | loading | sending | running
-  connection: "live", // live | reconnecting
+  phase: "idle",
+  connection: "live",
   items: [],
-  turn: null, // {turnId, lastEventId, stopping} while one runs
-  queued: null, // {text, turnId} of a message that waits for the running turn; turnId once its own has begun
-  outcome: null, // {reason, usage, ttftMs, model} of the turn that ended last
-  made: 0, // how many items were ever made: the source of keys
+  turn: null, // while one runs
+  queued: null, // the message that waits for the running turn; its turnId once its own turn has started
+  outcome: null, // of the turn that ended last
+  created: 0,
 });
 
-const IDLE = { phase: "idle", connection: "live", turn: null };
+/** Holds the state; listeners are called after every change, with the states after and before it. */
+export class Store {
+  state = initial;
+  /** @type {((state: State, before: State) => void)[]} */
+  #listeners = [];
 
+  /** @param {(state: State, before: State) => void} listener */
+  subscribe(listener) {
+    this.#listeners.push(listener);
+  }
+
+  /** @param {Action} action */
+  dispatch(action) {
+    const before = this.state;
+    this.state = reduce(before, action);
+    if (this.state !== before) for (const listener of this.#listeners) listener(this.state, before);
+  }
+}
+
+const IDLE = /** @type {const} */ ({ phase: "idle", connection: "live", turn: null });
+
+/**
+ * @param {State} state
+ * @param {Action} action
+ * @returns {State}
+ */
 export function reduce(state, action) {
   switch (action.type) {
     case "cleared":
@@ -40,22 +69,22 @@ export function reduce(state, action) {
     case "loading":
       return { ...blank(state), sessionId: action.sessionId, phase: "loading" };
     case "loaded":
-      return recognise(state, { ...fromHistory(blank(state), action.history), queued: stillQueued(state, action.history) });
+      return reconciled(state, { ...fromHistory(blank(state), action.history), queued: stillQueued(state, action.history) });
     case "submitted":
       return add({ ...state, phase: "sending", outcome: null }, { kind: "user", text: action.text });
-    case "named": // a new conversation has its id
+    case "named": // a new conversation has got its id
       return { ...state, sessionId: action.sessionId };
     case "rejected": // the message was not accepted: it goes back to where it was written
       return { ...state, phase: "idle", items: state.items.slice(0, -1) };
     case "queued":
       return { ...state, queued: { text: action.text, turnId: null } };
-    case "accepted": // the turn of the message that waited has begun: the history has it
+    case "accepted": // the turn of the queued message has started: the history has it
       return state.queued ? { ...state, queued: { ...state.queued, turnId: action.turnId } } : state;
-    case "unqueued": // it was taken back, or not accepted
+    case "unqueued": // the queued message was taken back, or not accepted
       return { ...state, queued: null };
     case "attached":
-      return { ...state, phase: "running", outcome: null, turn: begin(action.turnId), items: asked(state, action) };
-    case "detached": // the turn can be followed no longer
+      return { ...state, phase: "running", outcome: null, turn: begin(action.turnId), items: withTurn(state, action) };
+    case "detached": // the turn cannot be followed any more
       return { ...close(state), ...IDLE };
     case "connection":
       return state.connection === action.connection ? state : { ...state, connection: action.connection };
@@ -68,31 +97,55 @@ export function reduce(state, action) {
   }
 }
 
-/** Nothing on the screen. The count goes on, so that no two items ever share a key. */
-const blank = ({ made }) => ({ ...initial, made });
+/**
+ * Nothing on the screen. The counter continues, so that no two items ever share a key.
+ * @param {State} state
+ * @returns {State}
+ */
+const blank = ({ created }) => ({ ...initial, created });
 
+/** @param {string} turnId */
 const begin = (turnId) => ({ turnId, lastEventId: null, stopping: false });
 
-/** The items, with the question that the turn answers known as its own. */
-function asked({ items }, { turnId }) {
+/**
+ * The items, with the id of the turn on the question that it answers.
+ * @param {State} state
+ * @param {Action} action
+ */
+function withTurn({ items }, { turnId }) {
   const at = items.findLastIndex((item) => item.kind === "user");
   return at < 0 || items[at].turnId ? items : items.with(at, { ...items[at], turnId });
 }
 
+/** @param {State} state @param {History} history */
 const stillQueued = ({ queued }, { messages }) =>
   queued && messages.some(({ turnId }) => turnId === queued.turnId) ? null : queued;
 
-/** The screen of `next`, where what was on that of `state` stays what it is. */
-const recognise = (state, next) =>
-  state.sessionId === next.sessionId ? { ...next, items: recognised(state.items, next.items) } : next;
+/**
+ * The state `next`, in which items that were in `state` keep their identity.
+ * @param {State} state
+ * @param {State} next
+ */
+const reconciled = (state, next) =>
+  state.sessionId === next.sessionId ? { ...next, items: reconcile(state.items, next.items) } : next;
 
-/** One event of the running turn. An id that was seen already changes nothing: a replay never shows anything twice. */
+/**
+ * One event of the running turn. An id that was seen already changes nothing: a replay never shows anything twice.
+ * @param {State} state
+ * @param {StreamEvent} event
+ */
 function onEvent(state, { id, type, data }) {
   const { turn } = state;
   if (!turn || (id && turn.lastEventId && compareIds(id, turn.lastEventId) <= 0)) return state;
   return take({ ...state, turn: { ...turn, lastEventId: id ?? turn.lastEventId } }, type, data);
 }
 
+/**
+ * @param {State} next
+ * @param {string} type
+ * @param {any} data
+ * @returns {State}
+ */
 function take(next, type, data) {
   switch (type) {
     case "text":
@@ -109,25 +162,35 @@ function take(next, type, data) {
       return add(next, { kind: "error", code: data.code, message: data.message });
     case "done":
       return onDone(next, data);
-    default: // a newer server may say more than this page knows
+    default: // a newer server may send events that this page does not know
       return next;
   }
 }
 
-/** Everything of the turn is told again, at once: what is still true stays where it is, the rest goes. */
+/**
+ * The server sends the whole turn again, in one event: what is still true keeps its place, the rest is removed.
+ * @param {State} state
+ * @param {{told?: {event: string, data: any}[]}} data
+ */
 function onReset(state, { told = [] }) {
-  const others = state.items.filter(({ kind, turnId }) => kind === "user" || turnId !== state.turn.turnId);
-  const anew = told.reduce((sofar, { event, data }) => take(sofar, event, data), { ...state, items: others });
-  return recognise(state, anew);
+  const others = state.items.filter(({ kind, turnId }) => kind === "user" || turnId !== state.turn?.turnId);
+  /** @type {State} */
+  const start = { ...state, items: others };
+  return reconciled(state, told.reduce((sofar, { event, data }) => take(sofar, event, data), start));
 }
 
+/** @param {State} state @param {string} kind @param {string} delta */
 function append(state, kind, delta) {
   const at = state.items.findLastIndex((item) => item.kind === kind && item.open);
   if (at < 0) return add(state, { kind, text: delta, open: true });
   return replace(state, at, { text: state.items[at].text + delta });
 }
 
-/** A finished assistant message: its content replaces the open text, and stands above the cards of its calls. */
+/**
+ * A finished assistant message: its content replaces the open text, and stands above the cards of its calls.
+ * @param {State} state
+ * @param {{messageId: number, content: string, toolCalls?: Call[]}} data
+ */
 function onMessage(state, { messageId, content, toolCalls = [] }) {
   const at = state.items.findIndex((item) => item.kind === "answer" && item.open);
   if (at >= 0 && content) return close(replace(state, at, { text: content, messageId }));
@@ -139,15 +202,20 @@ function onMessage(state, { messageId, content, toolCalls = [] }) {
   return add(closed, answer, card < 0 ? closed.items.length : card);
 }
 
+/** @param {State} state @param {Call & {type: string}} data */
 function onTool(state, data) {
   const key = callKey(data);
   const at = state.items.findIndex((item) => item.callKey === key);
-  if (at < 0) return add(state, { kind: "tool", callKey: key, call: callFrom({}, data) });
+  if (at < 0) return add(state, { kind: "tool", callKey: key, call: callFrom(null, data) });
   const { call } = state.items[at];
   return ENDED.has(call.status) ? state : replace(state, at, { call: callFrom(call, data) });
 }
 
-/** The arguments are those that are asked about, or with which it is run. */
+/**
+ * The arguments of the event are those that are asked about, or with which the call is run.
+ * @param {State} state
+ * @param {Call & Approval} data
+ */
 function onApproval(state, { status, policy, hash, expiresAt, decidedAt, reason, ...data }) {
   const at = state.items.findIndex((item) => item.callKey === callKey(data));
   if (at < 0 || ENDED.has(state.items[at].call.status)) return state;
@@ -156,22 +224,34 @@ function onApproval(state, { status, policy, hash, expiresAt, decidedAt, reason,
   return replace(state, at, { call: { ...call, approval, arguments: data.arguments ?? call.arguments } });
 }
 
-/** What a card shows, after one more step. Progress belongs to the attempt that is running, what it waits for to the step. */
-function callFrom(call, { type, ...step }) {
+/**
+ * What a card shows, after one more step. Progress belongs to the running attempt, `waitsFor` to the step.
+ * @param {Call | null} call
+ * @param {any} data
+ * @returns {Call}
+ */
+function callFrom(call, { type: _, ...step }) {
   const running = step.status === "progress";
   const progress = running ? { value: step.progress, total: step.total, message: step.message } : null;
   return { ...call, ...step, status: running ? "running" : step.status, progress, waitsFor: step.waitsFor ?? null };
 }
 
+/** @param {Pick<Call, "correlationId" | "round" | "toolCallId">} call */
 const callKey = ({ correlationId, round, toolCallId }) => correlationId ?? `${round}/${toolCallId}`;
 
+/** @param {State} state @param {Outcome} data */
 function onDone(state, { reason, usage, ttftMs, model }) {
   const items = state.items.map((item) => (item.kind === "tool" ? { ...item, call: settled(item.call) } : item));
+  /** @type {State} */
   const ended = { ...close({ ...state, items }), ...IDLE, outcome: { reason, usage, ttftMs, model } };
   return endedEarly(reason) ? add(ended, { kind: "note", reason }) : ended;
 }
 
-/** No call is left looking busy once its turn has ended. */
+/**
+ * The call as it is shown once its turn has ended: never as if it were still running.
+ * @param {Call} call
+ * @returns {Call}
+ */
 const settled = (call) =>
   ENDED.has(call.status)
     ? call
@@ -180,47 +260,65 @@ const settled = (call) =>
         status: "unknown",
         progress: null,
         waitsFor: null,
-        error: { message: "Its turn ended before the call was answered." },
+        error: { message: "The turn ended before this call was answered." },
       };
 
+/** @param {State} state @returns {State} */
 function close(state) {
   return { ...state, items: state.items.map((item) => (item.open ? { ...item, open: false } : item)) };
 }
 
+/** @param {State} state @param {NewItem} item @returns {State} */
 function add(state, item, at = state.items.length) {
-  const made = state.made + 1;
-  const mine = state.turn ? { turnId: state.turn.turnId } : {};
-  return { ...state, made, items: state.items.toSpliced(at, 0, { key: `item-${made}`, ...mine, ...item }) };
+  const created = state.created + 1;
+  const turn = state.turn ? { turnId: state.turn.turnId } : {};
+  const made = /** @type {Item} */ ({ key: `item-${created}`, ...turn, ...item });
+  return { ...state, created, items: state.items.toSpliced(at, 0, made) };
 }
 
+/** @param {State} state @param {number} at @param {Partial<Item>} changes @returns {State} */
 function replace(state, at, changes) {
   return { ...state, items: state.items.with(at, { ...state.items[at], ...changes }) };
 }
 
-/** Stored messages as items. What the running turn said is left out: its events tell it again from the start. */
+/**
+ * Stored messages as items. Answers of the running turn are left out: its events are read from the start.
+ * @param {State} state
+ * @param {History} history
+ */
 function fromHistory(state, { sessionId, title, runningTurnId, messages, turns = [] }) {
-  const told = messages.filter((message) => message.role === "user" || message.turnId !== runningTurnId);
+  const shown = messages.filter((message) => message.role === "user" || message.turnId !== runningTurnId);
   const turn = new Map(turns.map((each) => [each.turnId, each]));
-  const items = told.flatMap((message, at) => {
-    const last = told[at + 1]?.turnId !== message.turnId && message.turnId !== runningTurnId;
+  const items = shown.flatMap((message, at) => {
+    const last = shown[at + 1]?.turnId !== message.turnId && message.turnId !== runningTurnId;
     return [...itemsOf(message), ...(last ? endOf(message, turn.get(message.turnId)) : [])];
   });
   const outcome = runningTurnId ? null : outcomeOf(turns.at(-1));
-  return items.reduce((sofar, item) => add(sofar, item), { ...state, sessionId, title: title ?? "", outcome });
+  /** @type {State} */
+  const start = { ...state, sessionId, title: title ?? "", outcome };
+  return items.reduce((sofar, item) => add(sofar, item), start);
 }
 
-/** What is told below the last message of an ended turn: why it failed or ended early, or that it has no answer. */
+/**
+ * What stands below the last message of an ended turn: why it failed or ended early, or that it has no answer.
+ * @param {StoredMessage} message
+ * @param {StoredTurn | undefined} turn
+ * @returns {NewItem[]}
+ */
 function endOf({ role, interrupted }, turn) {
   if (turn?.error) return [{ kind: "error", ...turn.error }];
   if (role === "user") return [{ kind: "note", reason: "unanswered" }];
-  return interrupted || !endedEarly(turn?.reason) ? [] : [{ kind: "note", reason: turn.reason }];
+  return interrupted || !turn || !endedEarly(turn.reason) ? [] : [{ kind: "note", reason: turn.reason }];
 }
 
+/** @param {string | undefined} reason */
 const endedEarly = (reason) => Boolean(reason) && reason !== "stop" && reason !== "error";
 
+/** @param {StoredTurn | undefined} turn */
 const outcomeOf = (turn) =>
   turn?.reason ? { reason: turn.reason, usage: turn.usage, ttftMs: turn.ttftMs, model: turn.model } : null;
 
+/** @param {StoredMessage} message @returns {NewItem[]} */
 function itemsOf({ role, content, turnId, messageId, toolCalls = [], interrupted }) {
   if (role === "user") return [{ kind: "user", text: content, turnId }];
   if (role !== "assistant") return [];

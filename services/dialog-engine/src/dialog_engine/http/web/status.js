@@ -1,9 +1,12 @@
-/** The state in words: one line for the eye, and sparse announcements for a screen reader. Pure functions. */
+// @ts-check
+/** The state in words: the status line, and announcements for screen readers. Pure functions. */
 
 import { ENDED, needsApproval } from "./state.js";
 
+/** @param {Pick<Call, "title" | "toolName">} call */
 export const toolLabel = ({ title, toolName = "" }) => title || toolName.split("__").at(-1) || "tool";
 
+/** @type {Record<string, string>} */
 export const TOOL_STATUS = {
   pending: "Waiting",
   queued: "Queued",
@@ -16,24 +19,31 @@ export const TOOL_STATUS = {
   refused: "Refused",
 };
 
+/** @type {Record<string, string>} */
 const MISSING = { redis: "Redis", worker: "a worker" };
+/** @type {Record<string, string>} */
 const WAITS_FOR = {
-  redis: "Redis is away. The call waits for it, until its deadline at most.",
-  worker: "No worker is there. The call waits for one, until its deadline at most.",
+  redis: "Redis is unavailable. The call waits for it, until its deadline at most.",
+  worker: "No worker is available. The call waits for one, until its deadline at most.",
 };
+/** @type {Record<string, string>} */
 const RUNNING_WAITS_FOR = {
-  redis: "Redis is away. What becomes of the call is told when it is back, or at the deadline.",
-  worker: "No worker is there any more. What becomes of the call is told when one is back, or at the deadline.",
+  redis: "Redis is unavailable. The outcome is shown when it is back, or at the deadline.",
+  worker: "The worker is gone. The outcome is shown when a worker is back, or at the deadline.",
 };
 
-/** What is said on a card of a call that does not go on as ever; empty for one that does. */
-export function hitch({ status, waitsFor, attempt }) {
+/**
+ * Why a call is held up, as its card says it; empty for a call that is not.
+ * @param {Call} call
+ */
+export function delayReason({ status, waitsFor, attempt }) {
   if (ENDED.has(status)) return "";
   const running = status === "running";
-  if (waitsFor) return (running ? RUNNING_WAITS_FOR : WAITS_FOR)[waitsFor] ?? `It waits for ${waitsFor}.`;
-  return running && attempt > 1 ? "The worker that ran it was lost. It is run again, which is safe for this tool." : "";
+  if (waitsFor) return (running ? RUNNING_WAITS_FOR : WAITS_FOR)[waitsFor] ?? `The call waits for ${waitsFor}.`;
+  return running && (attempt ?? 1) > 1 ? "The worker that ran this call was lost. It is run again, which is safe for this tool." : "";
 }
 
+/** @type {Record<string, string>} */
 export const NOTES = {
   cancelled: "You stopped this answer.",
   interrupted: "This answer was interrupted.",
@@ -44,46 +54,59 @@ export const NOTES = {
   max_rounds: "The limit of tool rounds was reached, so the model answered with what it had.",
 };
 
+/** @type {Record<string, string>} */
 const EXPOSURE = { gateway: "behind one gateway", search: "found by search" };
 
-/** How many tools there are, and how the model gets at them where it is not shown each; empty where there are to be none. */
+/**
+ * How many tools there are, and how the model finds them when it is not shown each; empty when tools are disabled.
+ * @param {ToolsInfo} info
+ */
 export function toolsLine({ enabled, tools = 0, exposure = "direct" }) {
-  if (!tools) return enabled ? "No tools are there just now" : "";
+  if (!tools) return enabled ? "No tools are available" : "";
   const how = EXPOSURE[exposure] ? `, ${EXPOSURE[exposure]}` : "";
   return `${tools} ${tools === 1 ? "tool" : "tools"}${how}`;
 }
 
-/** What is going on right now; empty when nothing is. */
+/**
+ * What is going on now; empty when nothing is.
+ * @param {State} state
+ */
 export function statusLine({ phase, connection, turn, items }) {
   if (phase === "loading") return "Loading the conversation…";
   if (phase === "sending") return "Sending…";
   if (phase !== "running") return "";
   if (connection === "reconnecting") return "Reconnecting…";
-  if (turn.stopping) return "Stopping…";
+  if (turn?.stopping) return "Stopping…";
   const calls = items.filter((item) => item.kind === "tool" && !ENDED.has(item.call.status)).map((item) => item.call);
   if (calls.some(needsApproval)) return "Waiting for your approval…";
-  const waits = calls.find((call) => call.waitsFor);
-  if (waits) return `Waiting for ${MISSING[waits.waitsFor] ?? waits.waitsFor}…`;
+  const missing = calls.find((call) => call.waitsFor)?.waitsFor;
+  if (missing) return `Waiting for ${MISSING[missing] ?? missing}…`;
   if (calls.length > 1) return `Running ${calls.length} tools…`;
   if (calls.length)
     return calls[0].status === "running" ? `Running ${toolLabel(calls[0])}…` : `Waiting for ${toolLabel(calls[0])}…`;
-  return items.at(-1)?.kind === "answer" && items.at(-1).open ? "Writing…" : "Thinking…";
+  const last = items.at(-1);
+  return last?.kind === "answer" && last.open ? "Writing…" : "Thinking…";
 }
 
-/** What changed between two states that is worth hearing; never single words of an answer. */
+/**
+ * The changes between two states that a screen reader announces; never single words of an answer.
+ * @param {State} before
+ * @param {State} after
+ */
 export function announcements(before, after) {
   if (before.sessionId !== after.sessionId && after.phase !== "running") return [];
+  /** @type {string[]} */
   const spoken = [];
   if (before.phase !== "running" && after.phase === "running") spoken.push("The answer is being written.");
   if (before.connection !== after.connection && after.phase === "running")
     spoken.push(after.connection === "live" ? "Connected again." : "Connection lost. Reconnecting.");
-  if (after.queued && !before.queued) spoken.push("Your message waits for the answer that is being written.");
+  if (after.queued && !before.queued) spoken.push("Your message waits until the answer is finished.");
   const known = new Map(before.items.map((item) => [item.key, item]));
   for (const item of after.items) {
     const earlier = known.get(item.key);
     if (item.kind === "tool" && !item.call.past && item.call.status !== earlier?.call.status)
       spoken.push(toolSentence(item.call));
-    if (item.kind === "tool" && !item.call.past) spoken.push(...hitchSentence(item.call, earlier?.call ?? {}));
+    if (item.kind === "tool" && !item.call.past) spoken.push(...delaySentence(item.call, earlier?.call ?? null));
     if (item.kind === "tool" && item.call.approval?.status !== earlier?.call.approval?.status)
       spoken.push(...approvalSentence(item.call));
     if (item.kind === "error" && !earlier) spoken.push(`Error: ${item.message}`);
@@ -93,24 +116,36 @@ export function announcements(before, after) {
   return spoken;
 }
 
+/** @param {Call} call */
 function toolSentence(call) {
   const code = call.error?.code ? `, ${call.error.code}` : "";
   return `Tool ${toolLabel(call)}: ${TOOL_STATUS[call.status] ?? call.status}${code}.`;
 }
 
-/** Why a call does not go on, once for each reason, and that it does again. */
-function hitchSentence(call, before) {
-  if (hitch(call) === hitch(before) || call.status !== before.status && !hitch(call)) return [];
-  return [`Tool ${toolLabel(call)}: ${hitch(call) || "goes on."}`];
+/**
+ * Why a call is held up, once for each reason, and that it continues.
+ * @param {Call} call
+ * @param {Call | null} before
+ */
+function delaySentence(call, before) {
+  const reason = delayReason(call);
+  if (reason === (before ? delayReason(before) : "") || (call.status !== before?.status && !reason)) return [];
+  return [`Tool ${toolLabel(call)}: ${reason || "continues."}`];
 }
 
-/** What is said of an approval. How it was refused is told by the call's own end. */
+/**
+ * The announcement of an approval. A refusal is announced with the end of the call.
+ * @param {Call} call
+ */
 function approvalSentence(call) {
   if (needsApproval(call)) return [`Tool ${toolLabel(call)} needs your approval.`];
-  return ["approved", "edited"].includes(call.approval?.status) && !call.past ? [`Tool ${toolLabel(call)}: approved.`] : [];
+  return ["approved", "edited"].includes(call.approval?.status ?? "") && !call.past ? [`Tool ${toolLabel(call)}: approved.`] : [];
 }
 
-/** How long is left, in the words of a card. */
+/**
+ * How much time is left, as a card says it.
+ * @param {number} ms
+ */
 export function until(ms) {
   if (ms <= 0) return "Expires now";
   const seconds = Math.ceil(ms / 1000);
@@ -118,6 +153,7 @@ export function until(ms) {
   return seconds < 3600 * 2 ? `Expires in ${Math.round(seconds / 60)} min` : `Expires in ${Math.round(seconds / 3600)} h`;
 }
 
+/** @param {number} ms */
 export function duration(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;

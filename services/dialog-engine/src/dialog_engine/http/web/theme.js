@@ -1,5 +1,6 @@
-// Light or dark, before the first paint: a classic script, so that it runs before the page is drawn.
-// Without a choice the system's preference holds; a choice is kept in localStorage.
+// @ts-check
+// The light or dark theme, set before the first paint: a classic script runs before the page is drawn.
+// The system's preference holds until the user chooses; the choice is kept in localStorage.
 (() => {
   const STORED = "callstream.theme";
   const root = document.documentElement;
@@ -10,11 +11,11 @@
     const stored = localStorage.getItem(STORED);
     if (stored === "light" || stored === "dark") root.dataset.theme = stored;
   } catch {
-    // Storage is blocked: the system's preference it is.
+    // Storage is blocked: the system's preference holds.
   }
 
   addEventListener("DOMContentLoaded", () => {
-    const button = document.getElementById("theme-toggle");
+    const button = /** @type {HTMLElement} */ (document.getElementById("theme-toggle"));
     const show = () =>
       button.setAttribute("aria-label", current() === "dark" ? "Use the light theme" : "Use the dark theme");
     button.addEventListener("click", () => {

@@ -1,4 +1,5 @@
-/** The model's words: rendered Markdown as far as it has come, and the newest words as plain text behind it. */
+// @ts-check
+/** An answer of the model: Markdown as far as it is rendered, followed by the newest words as plain text. */
 
 import { copyButton, h } from "./dom.js";
 import { parse } from "./markdown.js";
@@ -25,12 +26,13 @@ const FLOW = new Set([
 
 export class AnswerView {
   #markdown;
-  #item = { text: "" };
+  #item = { key: "", text: "", open: true };
   #rendered = "";
   #body = h("div", { class: "prose", "data-testid": "message-text" });
   #tail = h("span", { class: "tail" });
   #tools = h("div", { class: "answer-tools" });
 
+  /** @param {import("./markdown.js").MarkdownQueue} markdown */
   constructor(markdown) {
     this.#markdown = markdown;
     const copy = copyButton("Copy", "copy-answer", () => this.#item.text);
@@ -43,8 +45,10 @@ export class AnswerView {
     );
   }
 
+  /** @param {Item} item */
   update(item) {
-    const { key, text, open } = (this.#item = item);
+    this.#item = item;
+    const { key, text, open } = item;
     this.element.classList.toggle("open", open);
     this.#tools.hidden = open;
     if (text !== this.#rendered) this.#markdown.ask(key, text, (html, of) => this.#show(html, of));
@@ -52,11 +56,12 @@ export class AnswerView {
     this.#finish();
   }
 
+  /** @param {string} html @param {string} text */
   #show(html, text) {
     this.#tail.remove();
     const fresh = [...parse(html).childNodes];
     const shown = [...this.#body.childNodes];
-    // Blocks that did not change stay: no flicker, and a selection in them survives.
+    // Blocks that did not change stay in the page: they do not flicker, and a selection in them survives.
     const same = fresh.findIndex((node, index) => !shown[index]?.isEqualNode(node));
     const kept = same < 0 ? fresh.length : same;
     for (const node of shown.slice(kept)) node.remove();
@@ -66,7 +71,7 @@ export class AnswerView {
     this.#finish();
   }
 
-  /** What is not rendered yet follows the last word. A text that was replaced keeps its old look until the new comes. */
+  /** Text that is not rendered yet follows the last word. A replaced text keeps its old rendering until the new one. */
   #showTail() {
     const { text } = this.#item;
     this.#tail.textContent = text.startsWith(this.#rendered) ? text.slice(this.#rendered.length) : "";
@@ -76,7 +81,9 @@ export class AnswerView {
 
   #finish() {
     if (this.#item.open || this.#rendered !== this.#item.text) return;
-    for (const pre of this.#body.querySelectorAll("pre:not(.code > pre)")) {
+    for (const pre of /** @type {NodeListOf<HTMLElement>} */ (
+      this.#body.querySelectorAll("pre:not(.code > pre)")
+    )) {
       const code = pre.querySelector("code") ?? pre;
       const language = code.className.replace("language-", "");
       const frame = h("div", { class: "code" });
@@ -100,6 +107,7 @@ export class AnswerView {
   }
 }
 
+/** @param {Element} root */
 function lastBlock(root) {
   let block = root;
   while (block.lastElementChild && FLOW.has(block.lastElementChild.tagName)) block = block.lastElementChild;

@@ -1,13 +1,17 @@
-/** The question on a card: a person reads what would be run, changes it perhaps, and decides. */
+// @ts-check
+/** The approval form on a card: a person reads what would be run, may change it, and decides. */
 
+import { ApiError } from "./api.js";
 import { h } from "./dom.js";
 import { needsApproval } from "./state.js";
 import { toolLabel, until } from "./status.js";
 
+/** @type {Record<string, string>} */
 const WHY = {
-  destructive: "This tool may change or destroy something that cannot be brought back. It runs only if you approve.",
+  destructive: "This tool may change or destroy something that cannot be restored. It runs only if you approve.",
   always: "This tool runs only if you approve.",
 };
+/** @type {Record<string, string>} */
 const DECIDED = {
   approved: "Approved.",
   edited: "Approved with changed arguments.",
@@ -15,15 +19,21 @@ const DECIDED = {
   expired: "Nobody decided in time, so it was not run.",
 };
 
-let made = 0;
+let created = 0;
+
+function nextId() {
+  created += 1;
+  return `approval-${created}`;
+}
 
 export class ApprovalView {
   #decide;
-  #call = {};
+  /** @type {Call | null} */
+  #call = null;
   #asked = ""; // the arguments that the field began with
   #busy = false;
   #clock = 0;
-  #id = `approval-${(made += 1)}`;
+  #id = nextId();
   #why = h("p", { class: "approval-why" });
   #arguments = h("textarea", {
     id: `${this.#id}-arguments`,
@@ -40,7 +50,7 @@ export class ApprovalView {
     id: `${this.#id}-reason`,
     maxlength: "1000",
     autocomplete: "off",
-    placeholder: "Optional; the model is told",
+    placeholder: "Optional; the model gets it",
     "data-testid": "approval-reason",
   });
   #approve = h("button", { type: "submit", class: "primary", "data-testid": "approve" });
@@ -61,98 +71,117 @@ export class ApprovalView {
   #decided = h("div", { class: "tool-body" }, h("h3", {}, "Approval"), this.#words);
   element = h("div", {}, this.#form, this.#decided);
 
-  /** `decide(call, body)` sends a decision to the engine; it throws what the engine says against it. */
+  /**
+   * `decide` sends a decision to the engine; it throws the ApiError of a refusal.
+   * @param {Decide} decide
+   */
   constructor(decide) {
     this.#decide = decide;
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.#send(() => ({ decision: "approve", hash: this.#call.approval.hash, ...this.#edited() }));
+      this.#send(() => ({ decision: "approve", hash: this.#call?.approval?.hash, ...this.#edited() }));
     });
     this.#refuse.addEventListener("click", () =>
       this.#send(() => ({ decision: "refuse", reason: this.#reason.value.trim() })),
     );
     this.#arguments.addEventListener("input", () => this.#check());
     this.#form.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") event.stopPropagation(); // in here it would stop the whole answer by mistake
-      if (event.key === "Enter" && event.target === this.#reason) event.preventDefault(); // a reason does not approve
+      if (event.key === "Escape") event.stopPropagation(); // on the page it stops the whole answer
+      if (event.key === "Enter" && event.target === this.#reason) event.preventDefault(); // Enter in the reason must not approve
     });
   }
 
-  /** Shows how the approval of `call` stands. Whoever was in the form when it went is sent to `next`. */
+  /**
+   * Shows the approval of `call`. When the form disappears with the focus in it, the focus moves to `next`.
+   * @param {Call} call
+   * @param {HTMLElement} next
+   */
   update(call, next) {
     const { approval } = call;
-    const before = this.#call.approval;
+    const before = this.#call?.approval;
     this.#call = call;
     const open = needsApproval(call);
     if (!open && this.#form.contains(document.activeElement)) next.focus();
     this.element.hidden = !approval;
     this.#form.hidden = !open;
-    this.#decided.hidden = open || !DECIDED[approval?.status];
+    this.#decided.hidden = open || !DECIDED[approval?.status ?? ""];
     if (!approval) return;
     this.#words.textContent = [DECIDED[approval.status], approval.reason].filter(Boolean).join(" Reason: ");
-    if (open && before?.hash !== approval.hash) this.#ask(call);
+    if (open && before?.hash !== approval.hash) this.#ask(call, approval);
     this.#tick(open);
   }
 
-  #ask({ approval, arguments: asked }) {
-    const text = JSON.stringify(asked ?? {}, null, 2);
-    if (this.#arguments.value === this.#asked) this.#arguments.value = text; // what was written here stays
+  /** @param {Call} call @param {Approval} approval */
+  #ask(call, approval) {
+    const text = JSON.stringify(call.arguments ?? {}, null, 2);
+    if (this.#arguments.value === this.#asked) this.#arguments.value = text; // what the user wrote stays
     this.#asked = text;
     this.#arguments.rows = Math.min(12, Math.max(2, text.split("\n").length));
-    this.#why.textContent = WHY[approval.policy] ?? WHY.always;
-    this.#form.setAttribute("aria-label", `Approval of ${toolLabel(this.#call)}`);
+    this.#why.textContent = WHY[approval.policy ?? "always"] ?? WHY.always;
+    this.#form.setAttribute("aria-label", `Approval of ${toolLabel(call)}`);
     this.#check();
   }
 
-  /** What was written in place of the model's arguments; nothing when they are as they were. */
+  /** The arguments that replace the model's; nothing when they are unchanged. */
   #edited() {
     return this.#arguments.value === this.#asked ? {} : { arguments: JSON.parse(this.#arguments.value) };
   }
 
   #check() {
-    const complaint = complaintAbout(this.#arguments.value);
-    this.#say(complaint);
+    const problem = problemOf(this.#arguments.value);
+    this.#say(problem);
     this.#approve.textContent = this.#arguments.value === this.#asked ? "Approve" : "Approve with changes";
-    this.#approve.disabled = complaint !== "";
+    this.#approve.disabled = problem !== "";
     this.#form.setAttribute("aria-busy", String(this.#busy)); // a disabled button would lose the focus
   }
 
-  #say(complaint) {
-    this.#error.textContent = complaint;
-    if (complaint) this.#arguments.setAttribute("aria-invalid", "true");
+  /** @param {string} problem */
+  #say(problem) {
+    this.#error.textContent = problem;
+    if (problem) this.#arguments.setAttribute("aria-invalid", "true");
     else this.#arguments.removeAttribute("aria-invalid");
   }
 
+  /** @param {() => object} body */
   async #send(body) {
-    if (this.#busy) return;
+    if (this.#busy || !this.#call) return;
     this.#busy = true;
     this.#check();
     let refused = "";
     try {
       await this.#decide(this.#call, body());
     } catch (error) {
-      refused = error.fields?.length ? error.fields.map((each) => `${each.field}: ${each.message}`).join(" ") : error.message;
+      const fields = error instanceof ApiError ? error.fields : [];
+      refused = fields.map(({ field, message }) => `${field}: ${message}`).join(" ") || errorText(error);
     }
     this.#busy = false;
     this.#check();
     if (refused) this.#say(refused);
   }
 
+  /** @param {boolean} open */
   #tick(open) {
     clearTimeout(this.#clock);
     if (!open) return;
-    this.#expiry.textContent = until(Date.parse(this.#call.approval.expiresAt) - Date.now());
+    this.#expiry.textContent = until(Date.parse(this.#call?.approval?.expiresAt ?? "") - Date.now());
     this.#clock = setTimeout(() => this.#tick(this.element.isConnected && !this.#form.hidden), 1000);
   }
 }
 
-function complaintAbout(text) {
+/** @param {unknown} error */
+const errorText = (error) => (error instanceof Error ? error.message : String(error));
+
+/**
+ * Why the text is not a JSON object; empty when it is one.
+ * @param {string} text
+ */
+function problemOf(text) {
   try {
     const value = JSON.parse(text);
     return value !== null && typeof value === "object" && !Array.isArray(value)
       ? ""
       : 'Write one JSON object, like {"name": "value"}.';
   } catch (error) {
-    return `This is not valid JSON: ${error.message}`;
+    return `This is not valid JSON: ${errorText(error)}`;
   }
 }

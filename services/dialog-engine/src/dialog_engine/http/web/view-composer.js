@@ -1,15 +1,22 @@
-/** Where a message is written. Enter sends, Shift+Enter makes a new line, Escape stops the answer. */
+// @ts-check
+/** The message box. Enter sends, Shift+Enter makes a new line, Escape stops the answer. */
 
 import { byId } from "./dom.js";
 
 export class ComposerView {
+  /** @type {HTMLTextAreaElement} */
   #input = byId("message");
+  /** @type {HTMLButtonElement} */
   #send = byId("send");
+  /** @type {HTMLButtonElement} */
   #stop = byId("stop");
   #ready = true;
   #onSend;
 
-  /** `onSend(text)` is called when a message may be sent, `onStop()` when the answer shall stop. */
+  /**
+   * `onSend(text)` is called with a message to send, `onStop()` when the answer is to be stopped.
+   * @param {{onSend: (text: string) => void, onStop: () => void}} callbacks
+   */
   constructor({ onSend, onStop }) {
     this.#onSend = onSend;
     this.#stop.addEventListener("click", onStop);
@@ -30,12 +37,16 @@ export class ComposerView {
     this.#input.focus();
   }
 
-  /** Gives a text back that was not accepted, unless something new was written in the meantime. */
+  /**
+   * Puts a text that was not accepted back into the box, unless something new was written there.
+   * @param {string} text
+   */
   restore(text) {
     if (!this.#input.value) this.#input.value = text;
     this.#refresh();
   }
 
+  /** @param {State} state */
   update({ phase, turn, queued }) {
     const running = phase === "running";
     const stopWasFocused = document.activeElement === this.#stop;

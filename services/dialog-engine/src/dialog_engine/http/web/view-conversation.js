@@ -1,16 +1,30 @@
-/** The conversation from top to bottom: one view per item, kept as long as its item. */
+// @ts-check
+/** The conversation from top to bottom: one view per item, kept as long as the item. */
 
 import { h, icon } from "./dom.js";
 import { duration, NOTES } from "./status.js";
 import { AnswerView } from "./view-answer.js";
 import { ToolView } from "./view-tool.js";
 
+/** @typedef {{element: HTMLElement, update: (item: any) => void}} View */
+
 export class ConversationView {
   #list;
-  #views = new Map(); // item key -> {view, item}
+  /** @type {Map<string, {view: View, item: any}>} By the key of the item. */
+  #views = new Map();
+  /** @type {Record<string, () => View>} By the kind of the item. */
   #make;
 
-  /** `list` is the element that holds the items. */
+  /**
+   * `list` is the element that holds the items.
+   * @param {HTMLElement} list
+   * @param {{
+   *   markdown: import("./markdown.js").MarkdownQueue,
+   *   media: FetchBlob,
+   *   decide: import("./api.js").Api["decide"],
+   *   takeBack: () => void,
+   * }} dependencies
+   */
   constructor(list, { markdown, media, decide, takeBack }) {
     this.#list = list;
     this.#make = {
@@ -24,6 +38,7 @@ export class ConversationView {
     };
   }
 
+  /** @param {State} state */
   update({ items, outcome, queued }) {
     const views = new Map();
     const shown = queued ? [...items, { key: "queued", kind: "queued", ...queued }] : items;
@@ -37,6 +52,7 @@ export class ConversationView {
     this.#showOutcome(outcome);
   }
 
+  /** @param {{key: string, kind: string}} item */
   #viewOf(item) {
     const known = this.#views.get(item.key);
     if (known?.item === item) return known;
@@ -45,14 +61,17 @@ export class ConversationView {
     return { view, item };
   }
 
+  /** @param {Outcome | null} outcome */
   #showOutcome(outcome) {
-    this.#list.nextElementSibling.textContent = outcome ? facts(outcome) : "";
+    const line = this.#list.nextElementSibling;
+    if (line) line.textContent = outcome ? facts(outcome) : "";
   }
 }
 
+/** @param {Outcome} outcome */
 function facts({ usage, ttftMs, model }) {
   const said = model ? [model.slice(model.indexOf(":") + 1)] : [];
-  if (Number.isFinite(ttftMs)) said.push(`First word after ${duration(ttftMs)}`);
+  if (ttftMs !== undefined && Number.isFinite(ttftMs)) said.push(`First word after ${duration(ttftMs)}`);
   if (usage?.outputTokens) said.push(`${usage.inputTokens ?? 0} tokens in, ${usage.outputTokens} out`);
   return said.join(" · ");
 }
@@ -61,26 +80,29 @@ class UserView {
   #text = h("div", { class: "bubble", dir: "auto" });
   element = h("article", { class: "user", "aria-label": "You", "data-testid": "message-user" }, this.#text);
 
+  /** @param {Item} item */
   update({ text }) {
     this.#text.textContent = text;
   }
 }
 
-/** A message that waits for the running answer. */
+/** A message that is queued behind the running answer. */
 class QueuedView {
   #text = h("div", { class: "bubble", dir: "auto" });
   #takeBack = h("button", { type: "button", class: "quiet", "data-testid": "take-back" }, "Take back");
   element = h(
     "article",
-    { class: "user queued", "aria-label": "Your message that waits", "data-testid": "message-queued" },
+    { class: "user queued", "aria-label": "Your queued message", "data-testid": "message-queued" },
     this.#text,
     h("p", { class: "hint" }, "Waits for the answer above. ", this.#takeBack),
   );
 
+  /** @param {() => void} takeBack */
   constructor(takeBack) {
     this.#takeBack.addEventListener("click", takeBack);
   }
 
+  /** @param {NonNullable<State["queued"]>} message */
   update({ text, turnId }) {
     this.#text.textContent = text;
     this.#takeBack.hidden = turnId !== null;
@@ -92,6 +114,7 @@ class ReasoningView {
   #summary = h("summary", {}, "Reasoning");
   element = h("details", { class: "reasoning", "data-testid": "reasoning" }, this.#summary, this.#text);
 
+  /** @param {Item} item */
   update({ text }) {
     this.#text.textContent = text;
   }
@@ -107,6 +130,7 @@ class ErrorView {
     h("div", {}, this.#text, this.#code),
   );
 
+  /** @param {Item} item */
   update({ code, message }) {
     this.#code.textContent = code;
     this.#text.textContent = message;
@@ -116,6 +140,7 @@ class ErrorView {
 class NoteView {
   element = h("p", { class: "note", "data-testid": "turn-note" });
 
+  /** @param {Item} item */
   update({ reason }) {
     this.element.textContent = NOTES[reason] ?? `The answer ended early: ${reason}.`;
   }

@@ -1,24 +1,31 @@
-/** The questions the page asks: the API key, and whether to delete. Both are native modal dialogs. */
+// @ts-check
+/** The dialogs of the page: the API key, and the confirmation of a deletion. Both are native modal dialogs. */
 
 import { byId } from "./dom.js";
 
 const STORED_KEY = "callstream.key";
 
-/** How to end the question that a dialog is being used for. */
+/**
+ * Ends the question that each dialog is open for.
+ * @type {WeakMap<HTMLDialogElement, () => void>}
+ */
 const endings = new WeakMap();
 
 /**
- * Shows a dialog; true if it was confirmed, by its form, and false if it was left.
+ * Shows a dialog; resolves to true when its form was submitted, to false when it was closed.
  *
- * A dialog tells of its closing a moment later. By then it may be open again, for another question, which must not take
- * that for its own end; and the earlier question must not wait for the end of the other.
+ * The `close` event of a dialog is dispatched later. By then the dialog may be open again for another question, which
+ * must not take the event for its own, and the earlier question must not wait for the end of the later one.
+ * @param {HTMLDialogElement} dialog
+ * @returns {Promise<boolean>}
  */
 function ask(dialog) {
   endings.get(dialog)?.();
   return new Promise((resolve) => {
     let confirmed = false;
-    const form = dialog.querySelector("form");
-    const submit = (event) => {
+    const form = /** @type {HTMLFormElement} */ (dialog.querySelector("form"));
+    const cancelButton = /** @type {HTMLElement} */ (dialog.querySelector("[data-cancel]"));
+    const submit = (/** @type {Event} */ event) => {
       event.preventDefault();
       confirmed = true;
       dialog.close();
@@ -26,7 +33,7 @@ function ask(dialog) {
     const cancel = () => dialog.close();
     const end = () => {
       form.removeEventListener("submit", submit);
-      dialog.querySelector("[data-cancel]").removeEventListener("click", cancel);
+      cancelButton.removeEventListener("click", cancel);
       dialog.removeEventListener("close", close);
       endings.delete(dialog);
       resolve(confirmed);
@@ -35,23 +42,26 @@ function ask(dialog) {
       if (!dialog.open) end();
     };
     form.addEventListener("submit", submit);
-    dialog.querySelector("[data-cancel]").addEventListener("click", cancel);
+    cancelButton.addEventListener("click", cancel);
     dialog.addEventListener("close", close);
     endings.set(dialog, end);
     if (!dialog.open) dialog.showModal();
   });
 }
 
+/** @param {string | undefined} title */
 export function confirmDelete(title) {
   byId("confirm-title").textContent = title || "New conversation";
   return ask(byId("confirm-dialog"));
 }
 
-/** The API key, for as long as the tab lives. Several requests that ask at once share one dialog. */
+/** The API key, kept until the tab is closed. Requests that ask for it at the same time share one dialog. */
 export class Keys {
+  /** @type {Promise<boolean> | null} */
   #asking = null;
   #onChange;
 
+  /** @param {() => void} onChange */
   constructor(onChange) {
     this.#onChange = onChange;
   }
@@ -60,7 +70,10 @@ export class Keys {
     return sessionStorage.getItem(STORED_KEY);
   }
 
-  /** True when the user gave a key. `rejected` says that the one in use was not accepted. */
+  /**
+   * Resolves to true when the user entered a key. `rejected` says that the current one was not accepted.
+   * @param {boolean} rejected
+   */
   ask(rejected) {
     this.#asking ??= this.#prompt(rejected).finally(() => (this.#asking = null));
     return this.#asking;
@@ -71,7 +84,9 @@ export class Keys {
     this.#onChange();
   }
 
+  /** @param {boolean} rejected */
   async #prompt(rejected) {
+    /** @type {HTMLInputElement} */
     const input = byId("key-input");
     byId("key-rejected").hidden = !rejected;
     input.value = "";

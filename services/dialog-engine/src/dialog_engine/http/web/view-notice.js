@@ -1,4 +1,5 @@
-/** What went wrong with a request, in the words of its problem document. */
+// @ts-check
+/** The notice of a failed request, with the texts of its problem document. */
 
 import { ApiError } from "./api.js";
 import { byId, h, icon } from "./dom.js";
@@ -6,6 +7,7 @@ import { byId, h, icon } from "./dom.js";
 export class NoticeView {
   #element = byId("notice");
 
+  /** @param {unknown} error */
   show(error) {
     const { headline, code, fields } = inWords(error);
     this.#element.replaceChildren(
@@ -42,12 +44,17 @@ export class NoticeView {
   }
 }
 
-/** The detail says it best; where fields are to blame they say it themselves, below the title. */
+/**
+ * The detail is the headline; when fields are to blame it is the title, with the fields below.
+ * @param {unknown} error
+ * @returns {{headline: string, code: string, fields: ApiError["fields"]}}
+ */
 function inWords(error) {
-  if (!(error instanceof ApiError)) return { headline: `Something went wrong. ${error}`, fields: [] };
+  if (!(error instanceof ApiError)) return { headline: `The page failed: ${error}`, code: "", fields: [] };
   const { title, detail, code, fields } = error;
   return { headline: fields.length ? title : detail || title, code, fields };
 }
 
+/** @param {ApiError["fields"][number]} problem */
 const fieldEntry = ({ field, message }) =>
   h("li", { "data-testid": "notice-field" }, h("code", {}, field), " ", message);

@@ -1,7 +1,9 @@
-/** What a message may ask for: pickers, each where there is a choice. What was picked is kept for this tab. */
+// @ts-check
+/** The pickers of model and tool mode, shown when there is a choice. The choice is kept for this tab. */
 
 import { byId, h } from "./dom.js";
 
+/** @type {Record<string, string>} */
 const TOOL_MODES = {
   auto: "Tools: automatic",
   native: "Tools: function calling",
@@ -9,40 +11,50 @@ const TOOL_MODES = {
   function_calls: "Tools: function_calls tags",
 };
 
-/** The fields of a message that were picked; what is left as usual is left out. */
+/** The choice for the next message; a field that stays at its default is left out. */
 export class Pickers {
   #model = new Picker("model-choice", "callstream.model");
   #toolMode = new Picker("tool-mode-choice", "callstream.tool-mode");
 
+  /** @returns {Choice} */
   get chosen() {
     const [model, toolMode] = [this.#model.chosen, this.#toolMode.chosen];
     return { ...(model && { model }), ...(toolMode && { toolMode }) };
   }
 
-  /** Offers `models`, `{name, label, default}` each, and the names of tool modes; returns whether models can be picked. */
+  /**
+   * Offers models and tool modes; returns whether there is a choice of models.
+   * @param {{models: {name: string, label: string, default: boolean}[], toolModes: string[]}} offer
+   */
   show({ models, toolModes }) {
-    const usual = toolModes.length ? [["", "Tools: as usual"]] : [];
-    this.#toolMode.show([...usual, ...toolModes.map((name) => [name, TOOL_MODES[name] ?? `Tools: ${name}`])]);
+    /** @type {[string, string][]} */
+    const modes = toolModes.map((name) => [name, TOOL_MODES[name] ?? `Tools: ${name}`]);
+    this.#toolMode.show(modes.length ? [["", "Tools: default"], ...modes] : []);
     return this.#model.show(models.map((model) => [model.default ? "" : model.name, model.label]));
   }
 }
 
 class Picker {
+  /** @type {HTMLSelectElement} */
   #select;
   #stored;
 
+  /** @param {string} id @param {string} stored */
   constructor(id, stored) {
     this.#select = byId(id);
     this.#stored = stored;
     this.#select.addEventListener("change", () => keep(stored, this.#select.value));
   }
 
-  /** What was picked; "" is the usual, whatever that is when the message arrives. */
+  /** The chosen value; "" stands for the default at the time when the message arrives. */
   get chosen() {
     return this.#select.value;
   }
 
-  /** Offers `[value, label]` pairs; returns whether there is a choice. */
+  /**
+   * Offers values with their labels; returns whether there is a choice.
+   * @param {[value: string, label: string][]} options
+   */
   show(options) {
     const picked = kept(this.#stored);
     this.#select.replaceChildren(
@@ -53,6 +65,7 @@ class Picker {
   }
 }
 
+/** @param {string} name */
 function kept(name) {
   try {
     return sessionStorage.getItem(name) ?? "";
@@ -61,6 +74,7 @@ function kept(name) {
   }
 }
 
+/** @param {string} name @param {string} value */
 function keep(name, value) {
   try {
     sessionStorage.setItem(name, value);

@@ -1,12 +1,18 @@
-/** Parts of a tool's result: the rest of a long text, and links. What a tool says is shown as text, never as markup. */
+// @ts-check
+/** Parts of a tool's result: the rest of a long text, and links. Texts of tools are shown as text, never as markup. */
 
 import { h } from "./dom.js";
 
 const WEB = /^https?:\/\//i;
 
-/** What is said below a text that is shown in part; with a way to the whole where there is one. */
-export function theRest(url, pre, fetch) {
-  const hint = h("p", { class: "hint" }, "The result was long and is shown in part. ");
+/**
+ * The hint below a shortened text, with a button that loads the whole text if it has a URL.
+ * @param {string | undefined} url
+ * @param {HTMLElement} pre
+ * @param {FetchBlob} fetch
+ */
+export function shortenedHint(url, pre, fetch) {
+  const hint = h("p", { class: "hint" }, "The result is long; a part of it is shown. ");
   if (!url) return hint;
   const button = h("button", { type: "button", class: "quiet", "data-testid": "tool-show-all" }, "Show all");
   button.addEventListener("click", async () => {
@@ -17,18 +23,22 @@ export function theRest(url, pre, fetch) {
       hint.replaceWith(...(pre.isConnected ? [] : [pre]));
     } catch {
       button.disabled = false;
-      button.textContent = "It could not be loaded. Try again";
+      button.textContent = "Loading failed. Try again";
     }
   });
   hint.append(button);
   return hint;
 }
 
-/** The resources that a tool points at; only addresses of the web can be clicked. */
+/**
+ * The resources that a result links to; only web addresses can be clicked.
+ * @param {ResourceLink[]} list
+ */
 export function links(list) {
   return h("ul", { class: "tool-links", "data-testid": "tool-links" }, ...list.map(link));
 }
 
+/** @param {ResourceLink} resource */
 function link({ uri, name, title, mimeType, description }) {
   const label = title || name || uri;
   const target = WEB.test(uri)

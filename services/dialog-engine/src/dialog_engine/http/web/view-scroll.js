@@ -1,4 +1,5 @@
-/** Keeps the newest words in sight for as long as the user has not scrolled away from them. */
+// @ts-check
+/** Keeps the newest words in sight until the user scrolls up. */
 
 import { byId } from "./dom.js";
 
@@ -24,7 +25,7 @@ export class ScrollView {
     this.#keep();
   }
 
-  /** Only a movement upwards is a wish to read on in peace; the page itself only ever scrolls down. */
+  /** Only scrolling up is a wish of the user to stay there: the page itself scrolls down only. */
   #onScroll() {
     const { scrollTop } = this.#scroller;
     if (this.#distance() < NEAR_PX) this.#following = true;

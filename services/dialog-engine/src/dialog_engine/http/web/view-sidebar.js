@@ -1,4 +1,5 @@
-/** The list of conversations: beside the page where there is room, else a drawer over it. */
+// @ts-check
+/** The list of conversations: beside the page when there is room, otherwise a drawer over it. */
 
 import { byId, h, icon } from "./dom.js";
 
@@ -12,9 +13,10 @@ export class SidebarView {
   #toggle = byId("sidebar-toggle");
   #main = byId("main");
   #open = false;
+  /** @type {{sessions?: Session[], currentId?: string | null}} */
   #shown = {};
 
-  /** `onDelete(session)`, `onNew()` and `onMore()` are called for the user's wishes. */
+  /** @param {{onDelete: (session: Session) => void, onNew: () => void, onMore: () => void}} callbacks */
   constructor({ onDelete, onNew, onMore }) {
     this.#onDelete = onDelete;
     this.#more.addEventListener("click", onMore);
@@ -24,7 +26,7 @@ export class SidebarView {
       this.close();
       onNew();
     });
-    this.#list.addEventListener("click", (event) => event.target.closest("a") && this.close());
+    this.#list.addEventListener("click", ({ target }) => target instanceof Element && target.closest("a") && this.close());
     NARROW.addEventListener("change", () => this.#setOpen(false));
     this.#setOpen(false);
   }
@@ -36,6 +38,7 @@ export class SidebarView {
     return wasOpen;
   }
 
+  /** @param {boolean} open */
   #setOpen(open) {
     const moved = open !== this.#open;
     this.#open = open && NARROW.matches;
@@ -47,17 +50,24 @@ export class SidebarView {
     else if (moved && NARROW.matches) this.#toggle.focus();
   }
 
-  /** Shows a SessionList. Nothing is touched while it is the same, so that a click never hits a fresh element. */
+  /**
+   * Shows the list. Elements are replaced only when it has changed, so that a click never hits a new element.
+   * @param {import("./sessions.js").SessionList} list
+   * @param {string | null} currentId
+   */
   update({ all: sessions, hasMore }, currentId) {
     if (this.#shown.sessions === sessions && this.#shown.currentId === currentId) return;
     this.#shown = { sessions, currentId };
-    const focused = this.#list.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
+    const active = document.activeElement;
+    const focused = active instanceof HTMLElement && this.#list.contains(active) ? active.dataset.focus : null;
     this.#list.replaceChildren(...sessions.map((session) => this.#entry(session, session.sessionId === currentId)));
-    if (focused) this.#list.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
     byId("sessions-empty").hidden = sessions.length > 0;
     this.#more.hidden = !hasMore;
+    if (!focused) return;
+    /** @type {HTMLElement | null} */ (this.#list.querySelector(`[data-focus="${CSS.escape(focused)}"]`))?.focus();
   }
 
+  /** @param {Session} session @param {boolean} current */
   #entry(session, current) {
     const { sessionId, title } = session;
     const name = title || "New conversation";
@@ -91,15 +101,18 @@ export class SidebarView {
 }
 
 const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "long" });
+/** @type {[Intl.RelativeTimeFormatUnit, number][]} */
 const UNITS = [
   ["day", 86_400],
   ["hour", 3_600],
   ["minute", 60],
 ];
 
+/** @param {Session} session */
 const when = ({ runningTurnId, awaitsApproval, updatedAt }) =>
   awaitsApproval ? "Needs your approval" : runningTurnId ? "Answering…" : ago(updatedAt);
 
+/** @param {string} timestamp */
 function ago(timestamp) {
   const seconds = (Date.now() - Date.parse(timestamp)) / 1000;
   if (Number.isNaN(seconds)) return "";

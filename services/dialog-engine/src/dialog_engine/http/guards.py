@@ -1,19 +1,65 @@
-"""Bounds on requests, held before anything reads them: how much they may send, by which name, and from whose page."""
+"""Which requests are served: with an API key, under a name of this machine, and up to a size."""
 
+import hashlib
+import hmac
+from collections.abc import Mapping
 from functools import lru_cache
 from http import HTTPStatus
+from typing import Annotated
 
+from fastapi import Depends, Request
+from pydantic import SecretStr
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dialog_engine.config import is_loopback
-from dialog_engine.http.problems import problem
+from dialog_engine.http.problems import ProblemError, problem
 
 MAX_BODY_BYTES = 1_000_000
+LOCAL = "local"
+"""The subject of all requests when no keys are configured; the engine listens on loopback only then."""
+
+
+class Authenticator:
+    """Maps the API key of a request to its subject. Keys are compared by hash, each in constant time."""
+
+    def __init__(self, keys: Mapping[str, SecretStr]) -> None:
+        self._digests = {name: _digest(key.get_secret_value()) for name, key in keys.items()}
+
+    def subject(self, authorization: str | None) -> str:
+        """The subject of a request with this Authorization header.
+
+        Raises:
+            ProblemError: 401, when keys are configured and the header has none of them.
+        """
+        if not self._digests:
+            return LOCAL
+        scheme, _, key = (authorization or "").partition(" ")
+        if scheme.lower() == "bearer":
+            given = _digest(key.strip())
+            for name, digest in self._digests.items():
+                if hmac.compare_digest(given, digest):
+                    return name
+        detail = "this server needs an API key, and the request has no valid one"
+        headers = {"WWW-Authenticate": "Bearer"}
+        raise ProblemError(HTTPStatus.UNAUTHORIZED, "UNAUTHORIZED", detail, field="Authorization", headers=headers)
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+async def current_subject(request: Request) -> str:
+    """The subject of `request`, from the authenticator of its app. (FastAPI would run a plain function in a thread.)"""
+    authenticator: Authenticator = request.app.state.authenticator
+    return authenticator.subject(request.headers.get("authorization"))
+
+
+Subject = Annotated[str, Depends(current_subject)]
 
 
 class BodyLimit:
-    """ASGI middleware: 413 for a body that says it is, or turns out to be, too large."""
+    """ASGI middleware: answers 413 to a body that is larger than the limit, by its header or by its bytes."""
 
     def __init__(self, app: ASGIApp, max_bytes: int = MAX_BODY_BYTES) -> None:
         self._app = app
@@ -42,7 +88,7 @@ class BodyLimit:
 
         async def passed(message: Message) -> None:
             nonlocal started
-            # Whatever is made of half a body, the sender hears that it was too large.
+            # What the application answers to half a body is discarded: the client gets the 413.
             if not refused:
                 started = True
                 await send(message)
@@ -54,17 +100,17 @@ class BodyLimit:
                 await self._refuse(scope, receive, send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        detail = f"the body may have {self._max_bytes} bytes at most"
+        detail = f"the body is too large: at most {self._max_bytes} bytes are allowed"
         errors = {"errors": [{"field": "body", "message": detail}]}
         response = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "BODY_TOO_LARGE", detail, errors)
         await response(scope, receive, send)
 
 
 class LoopbackNames:
-    """ASGI middleware: only requests that were sent to this machine by its own names, and by no page from elsewhere.
+    """ASGI middleware: serves only requests to a loopback name of this machine, and from no foreign page.
 
-    Without keys, a page of somebody else's must not be able to reach the engine, under a name that it controls (DNS
-    rebinding) or blindly (cross-site request forgery): browsers name the page of every POST and DELETE in `Origin`.
+    Without API keys a foreign page must not reach the engine, neither under a name that it controls (DNS rebinding)
+    nor blindly (cross-site request forgery): browsers send the page's origin with every POST and DELETE.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -91,7 +137,7 @@ class LoopbackNames:
 
 
 def _header(scope: Scope, name: bytes) -> bytes:
-    """The value of a header, or nothing: every request is asked for a few, so no mapping is made for it."""
+    """The value of a header, or b""."""
     return next((value for each, value in scope["headers"] if each == name), b"")
 
 

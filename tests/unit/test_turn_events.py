@@ -8,7 +8,7 @@ import pytest
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionRecord, TurnRecord
 from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
-from dialog_engine.http import snapshot
+from dialog_engine.http import turn_events
 from dialog_engine.http.services import Services
 from dialog_engine.model import ToolCall, Turn, TurnFailed, Usage
 from tests.support.fakes import succeeded
@@ -97,17 +97,17 @@ async def of_running(
     frames: Frames, after: Cursor = START, turn: TurnRecord | None = None
 ) -> tuple[Transcript, list[str]]:
     services = cast("Services", World(frames, turn or record("running")))
-    return await told(snapshot.of_running(services, "ann", "turn", after))
+    return await told(turn_events.of_running(services, "ann", "turn", after))
 
 
 async def of_ended(
     frames: Frames, after: Cursor = START, failure: TurnFailed | None = None
 ) -> tuple[Transcript, list[str]]:
     turn = record(failure=failure)
-    return await told(snapshot.of_ended(cast("Services", World(frames, turn)), "ann", turn, after))
+    return await told(turn_events.of_ended(cast("Services", World(frames, turn)), "ann", turn, after))
 
 
-async def test_a_hole_in_the_log_of_a_turn_that_runs_is_filled_with_a_reset_and_then_it_goes_on() -> None:
+async def test_a_gap_in_the_log_of_a_running_turn_is_filled_with_a_reset() -> None:
     seen = [frame("1-1", "text", delta="a")]
     frames = Frames([seen, LogGoneError()], [[DONE]], newest=frame("1-8", "text", delta="x"))
     transcript, names = await of_running(frames)
@@ -118,41 +118,41 @@ async def test_a_hole_in_the_log_of_a_turn_that_runs_is_filled_with_a_reset_and_
     assert not transcript.repeats
 
 
-async def test_with_no_log_at_all_the_stream_ends_and_the_client_comes_back() -> None:
+async def test_without_a_log_the_stream_ends_and_the_client_reconnects() -> None:
     assert (await of_running(Frames([LogGoneError()])))[1] == []
 
 
 @pytest.mark.parametrize("newest", ["1-36", "1-39"])
-async def test_a_log_that_is_behind_its_reader_is_no_hole_and_the_client_comes_back(newest: str) -> None:
+async def test_a_log_behind_its_reader_ends_the_stream_without_a_reset(newest: str) -> None:
     """An id below one that the client has seen would be a step back: the next epoch tells what stands."""
     behind = Frames([LogGoneError()], newest=frame(newest, "text", delta="x"))
     assert (await of_running(behind, Cursor(1, 39)))[1] == []
 
 
-async def test_the_end_of_a_turn_whose_owner_died_before_it_was_told_is_told_from_what_was_stored() -> None:
+async def test_the_end_that_a_dead_engine_did_not_log_is_rebuilt_from_the_database() -> None:
     frames = Frames([[frame("1-1", "text", delta="a")], ()], [], newest=None)
     transcript, names = await of_running(frames, turn=record("done"))
     assert names == ["text", "reset", "done"]
     assert transcript.text == "Let me see.It is x."
 
 
-async def test_an_ended_turn_is_told_from_its_log_when_that_is_whole() -> None:
+async def test_an_ended_turn_with_a_complete_log_is_read_from_it() -> None:
     assert (await of_ended(Frames([[frame("1-8", "text", delta="a")], [DONE]], newest=DONE)))[1] == ["text", "done"]
     assert (await of_ended(Frames([], newest=DONE), Cursor(1, 9)))[1] == []
 
 
-async def test_the_end_that_is_on_its_way_from_the_database_into_the_log_is_waited_for() -> None:
+async def test_a_committed_end_is_awaited_in_the_log() -> None:
     assert (await of_ended(Frames([[DONE]], newest=DONE, late=3)))[1] == ["done"]
 
 
-async def test_an_ended_turn_without_a_log_is_told_to_a_new_reader_as_if_it_happened_now() -> None:
+async def test_an_ended_turn_without_a_log_is_rebuilt_for_a_new_reader() -> None:
     transcript, names = await of_ended(Frames([LogGoneError()]))
     assert names == ["control", "message", "control", "control", "message", "done"]
     assert transcript.text == "Let me see.It is x."
     assert transcript.calls["id-1"]["result"]["text"] == "x"
 
 
-async def test_one_who_has_read_a_part_is_told_to_forget_it_and_then_nothing_more() -> None:
+async def test_a_reader_of_a_part_gets_a_reset_and_then_nothing_more() -> None:
     frames = Frames([LogGoneError()])
     transcript, names = await of_ended(frames, Cursor(1, 4))
     assert names == ["reset", "done"]
@@ -161,23 +161,23 @@ async def test_one_who_has_read_a_part_is_told_to_forget_it_and_then_nothing_mor
 
 
 @pytest.mark.parametrize("after", [START, Cursor(1, 4)])
-async def test_one_whose_stream_is_cut_while_it_is_told_what_was_stored_gets_exactly_the_rest(after: Cursor) -> None:
-    whole = snapshot.of_ended(cast("Services", World(Frames([LogGoneError()]), record())), "ann", record(), after)
+async def test_a_reader_resumes_within_rebuilt_events(after: Cursor) -> None:
+    whole = turn_events.of_ended(cast("Services", World(Frames([LogGoneError()]), record())), "ann", record(), after)
     [batch] = [batch async for batch in whole]
     for seen, each in enumerate(batch, 1):
         services = cast("Services", World(Frames([LogGoneError()]), record()))
-        rest = snapshot.of_ended(services, "ann", record(), Cursor.parse(each.id))
+        rest = turn_events.of_ended(services, "ann", record(), Cursor.parse(each.id))
         assert [frame for batch in [each async for each in rest] for frame in batch] == batch[seen:]
 
 
 async def test_a_log_that_lost_its_end_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "END_SECONDS", 0.1)
+    monkeypatch.setattr(turn_events, "END_SECONDS", 0.1)
     last = frame("1-4", "text", delta="a")
     transcript, names = await of_ended(Frames([[last]], newest=last))
     assert names == ["text", "reset", "done"]
     assert transcript.text == "Let me see.It is x."
 
 
-async def test_why_a_turn_failed_is_told_again_too() -> None:
+async def test_rebuilt_events_include_the_error_of_a_failed_turn() -> None:
     _, names = await of_ended(Frames([LogGoneError()]), Cursor(1, 4), TurnFailed("MODEL_ERROR", "no"))
     assert names == ["reset", "error", "done"]

@@ -1,9 +1,14 @@
-/** What is told again is recognised: it keeps its key, and so its place on the screen and whether it was opened. */
+// @ts-check
+/** Matches items that are received again with those on the screen: they keep their key, their place and their open state. */
 
 import { ENDED } from "./state.js";
 
-/** `items` where those that were among `before` have the keys from there, and are the same objects if nothing changed. */
-export function recognised(before, items) {
+/**
+ * `items`, where those that were among `before` have their old keys, and are the same objects when nothing changed.
+ * @param {Item[]} before
+ * @param {Item[]} items
+ */
+export function reconcile(before, items) {
   const known = new Map(before.map((item) => [identity(item), item]));
   return items.map((item) => {
     const earlier = known.get(identity(item));
@@ -11,16 +16,20 @@ export function recognised(before, items) {
   });
 }
 
-/** What an item is, whoever tells of it; null for what has no name of its own. */
+/**
+ * The identity of an item, wherever it comes from; null for kinds without one.
+ * @param {Item} item
+ */
 function identity({ kind, turnId, messageId, callKey }) {
   if (kind === "user" && turnId) return `user ${turnId}`;
   if (kind === "answer" && messageId) return `answer ${messageId}`;
   return kind === "tool" ? `tool ${callKey}` : null;
 }
 
+/** @param {Item} earlier @param {Item} item */
 function merged(earlier, item) {
   const next = { ...item, key: earlier.key };
-  // That a call is not answered yet is no news about one of which more is known, but for what it waited for.
+  // A replayed `pending` step says less than what is shown of a running call, except what the call waits for.
   if (item.kind === "tool" && item.call.status === "pending" && !ENDED.has(earlier.call.status)) {
     const { approval, arguments: asked, waitsFor } = item.call;
     next.call = { ...earlier.call, waitsFor, ...(approval && { approval, arguments: asked }) };
@@ -28,5 +37,7 @@ function merged(earlier, item) {
   return same(earlier, next) ? earlier : next;
 }
 
+/** @param {Item} left @param {Item} right */
 const same = (left, right) => JSON.stringify(sorted(left)) === JSON.stringify(sorted(right));
+/** @param {Item} item */
 const sorted = (item) => Object.entries(item).sort(([left], [right]) => (left < right ? -1 : 1));

@@ -1,0 +1,263 @@
+"""Routes of turns: start one, follow it, read it, cancel it, and decide on its tool calls."""
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import AsyncGenerator
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from dialog_engine.chat.events import START, Batch, Cursor
+from dialog_engine.errors import ArgumentsRefusedError
+from dialog_engine.http import turn_events, views
+from dialog_engine.http.guards import Subject
+from dialog_engine.http.problems import ProblemError
+from dialog_engine.http.services import Engine, Services
+from dialog_engine.http.sse import EventStream
+from dialog_engine.model import Turn
+from dialog_engine.tool_calls.approvals.rules import MAX_REASON, Approve, Given, Refuse, read_edited
+from dialog_engine.tool_calls.results.views import decision_details
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+CANCEL_SECONDS = 10.0
+"""How long a cancel request waits for the end of its turn, which cannot be stored while the database is away."""
+
+router = APIRouter(prefix="/v1", tags=["turns"])
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
+def _unicode(text: str) -> str:
+    # JSON can spell half of a surrogate pair; nothing that stores or sends text can.
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("must be Unicode text: it holds half a character (a lone surrogate)")
+    return text
+
+
+_Text = Annotated[str, AfterValidator(_unicode)]
+
+
+class Body(BaseModel):
+    """A JSON body; unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, strict=True)
+
+
+class TurnRequest(Body):
+    """A user's message."""
+
+    message: Annotated[_Text, AfterValidator(_not_blank), Field(description="The user's text.")]
+    on_busy: Annotated[
+        Literal["refuse", "queue"], Field(description="While another turn of the session runs: answer 409, or wait.")
+    ] = "refuse"
+    model: Annotated[_Text, Field(description="The model that answers: a name from `GET /v1/models`.")] | None = None
+    tool_mode: (
+        Annotated[_Text, Field(description="How the model calls tools: one of `toolModes` from there.")] | None
+    ) = None
+
+
+class ChatRequest(TurnRequest):
+    """A user's message, in an existing session or in a new one."""
+
+    session_id: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_unicode)] | None = None
+
+
+class DecisionRequest(Body):
+    """A person's decision about a tool call."""
+
+    decision: Literal["approve", "refuse"]
+    hash: Annotated[str | None, Field(description="The hash of the `asked` event; required to approve.")] = None
+    arguments: Annotated[
+        dict[str, Any] | None, Field(description="Arguments to run the tool with instead of the model's.")
+    ] = None
+    reason: Annotated[
+        str, Field(max_length=MAX_REASON, description="Why not; the model gets it."), AfterValidator(_unicode)
+    ] = ""
+
+    def given(self) -> Given:
+        """The decision as a value of the core.
+
+        Raises:
+            ArgumentsRefusedError: the arguments are not valid JSON.
+            ProblemError: a field is missing, or does not fit the decision.
+        """
+        if self.decision == "refuse":
+            if self.arguments is not None:
+                raise _misplaced("arguments", "arguments are for approving; leave them out to refuse")
+            return Refuse(self.reason.strip())
+        if not self.hash:
+            raise _misplaced("hash", "hash is required to approve: it is in the event that asks")
+        if self.reason:
+            raise _misplaced("reason", "reason is for refusing; leave it out to approve")
+        return Approve(self.hash, None if self.arguments is None else _checked(self.arguments))
+
+
+@router.post("/chat")
+async def chat(body: ChatRequest, engine: Engine, subject: Subject, request: Request) -> Response:
+    """Start a turn and stream its events."""
+    turn = await _started(body, body.session_id, engine, subject, request)
+    headers = {"X-Session-Id": turn.session_id, "X-Turn-Id": turn.turn_id}
+    return EventStream(engine.streams, turn_events.of_running(engine, subject, turn.turn_id, START), headers)
+
+
+@router.post("/sessions/{session_id}/turns", status_code=HTTPStatus.ACCEPTED)
+async def start_turn(
+    session_id: str, body: TurnRequest, engine: Engine, subject: Subject, request: Request
+) -> dict[str, str]:
+    """Start a turn; its events are at `eventsUrl`."""
+    turn = await _started(body, session_id, engine, subject, request)
+    return {
+        "sessionId": turn.session_id,
+        "turnId": turn.turn_id,
+        "eventsUrl": f"/v1/turns/{turn.turn_id}/events",
+    }
+
+
+@router.get("/turns/{turn_id}/events")
+async def events(
+    turn_id: str,
+    engine: Engine,
+    subject: Subject,
+    last_event_id: Annotated[str | None, Header()] = None,
+    after: Annotated[str | None, Query()] = None,
+) -> Response:
+    """The turn's events, from the start or after the given event; live while the turn runs."""
+    cursor = _cursor("Last-Event-ID", last_event_id) or _cursor("after", after) or START
+    running = engine.frames.running(turn_id)
+    # The database is not asked about a turn that runs on this engine.
+    if running is None or running.subject != subject:
+        record = await engine.archive.turn(subject, turn_id)
+        if record.status != "running":
+            rest = turn_events.of_ended(engine, subject, record, cursor)
+            first = await anext(rest, None)
+            if first is None:
+                return Response(status_code=HTTPStatus.NO_CONTENT)
+            return EventStream(engine.streams, _with_first(first, rest))
+    return EventStream(engine.streams, turn_events.of_running(engine, subject, turn_id, cursor))
+
+
+@router.get("/turns/{turn_id}")
+async def turn(turn_id: str, engine: Engine, subject: Subject) -> dict[str, object]:
+    """The state of a turn."""
+    return views.turn(await engine.archive.turn(subject, turn_id))
+
+
+@router.post("/turns/{turn_id}/cancel", status_code=HTTPStatus.ACCEPTED)
+async def cancel(turn_id: str, engine: Engine, subject: Subject) -> dict[str, str]:
+    """Stop a turn: the model's stream, and its tool calls."""
+    await engine.archive.turn(subject, turn_id)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CANCEL_SECONDS):
+            await engine.turns.cancel(turn_id)
+    return {"turnId": turn_id, "status": (await engine.archive.turn(subject, turn_id)).status}
+
+
+@router.post("/turns/{turn_id}/approvals/{tool_call_id}")
+async def decide(
+    turn_id: str, tool_call_id: str, body: DecisionRequest, engine: Engine, subject: Subject
+) -> dict[str, Any]:
+    """Approve a tool call, as it is or with other arguments, or refuse it."""
+    record, decision = await engine.approvals.decide(subject, turn_id, tool_call_id, body.given())
+    call = record.call
+    ids = {"turnId": turn_id, "toolCallId": call.tool_call_id, "correlationId": call.correlation_id}
+    return ids | {"status": decision.status} | decision_details(decision)
+
+
+@router.get("/turns/{turn_id}/tool-calls/{correlation_id}/content/{number}")
+async def content(turn_id: str, correlation_id: str, number: int, engine: Engine, subject: Subject) -> Response:
+    """An image or a sound of a tool's result."""
+    outcome = await engine.archive.outcome(subject, turn_id, correlation_id)
+    media = views.media(outcome, number)
+    if media is None:
+        detail = f"there is no content {number} in the result of call {correlation_id}"
+        raise ProblemError(HTTPStatus.NOT_FOUND, "CONTENT_NOT_FOUND", detail, field="number")
+    return media
+
+
+@router.get("/turns/{turn_id}/tool-calls/{correlation_id}/text")
+async def text(turn_id: str, correlation_id: str, engine: Engine, subject: Subject) -> Response:
+    """The whole text of a tool's result; where a part of it is not stored any more, the text says so."""
+    outcome = await engine.archive.outcome(subject, turn_id, correlation_id)
+    if outcome is None:
+        detail = f"call {correlation_id} has no result"
+        raise ProblemError(HTTPStatus.NOT_FOUND, "CONTENT_NOT_FOUND", detail, field="correlation_id")
+    return views.result_text(outcome, await engine.archive.whole(subject, turn_id, correlation_id))
+
+
+async def _started(body: TurnRequest, session_id: str | None, engine: Services, subject: str, request: Request) -> Turn:
+    """Start the turn. A queued message is withdrawn when its client disconnects.
+
+    Raises:
+        ProblemError: the message is too long, its choice is not allowed, or its client has disconnected.
+        EngineError: from RunningTurns.start.
+    """
+    if len(body.message) > engine.max_message_chars:
+        detail = f"the message has {len(body.message)} characters; {engine.max_message_chars} are allowed"
+        raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "MESSAGE_TOO_LONG", detail, field="message")
+    traceparent = _traceparent(request)
+    choice = engine.choices.made(body.model, body.tool_mode)
+    if body.on_busy == "refuse":
+        return await engine.turns.start(subject, session_id, body.message, traceparent, choice=choice)
+    start = engine.turns.start(subject, session_id, body.message, traceparent, queue=True, choice=choice)
+    queued = asyncio.create_task(start, name="queued message")
+    disconnect = asyncio.create_task(_disconnected(request), name="queued message: client")
+    try:
+        await asyncio.wait({queued, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        disconnect.cancel()
+        if not queued.done():
+            queued.cancel()
+            await asyncio.wait([queued])
+    if queued.cancelled():
+        raise ProblemError(HTTPStatus.CONFLICT, "CLIENT_GONE", "the client disconnected while its message was queued")
+    return queued.result()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _traceparent(request: Request) -> str | None:
+    """The caller's trace (W3C Trace Context), if the header is well-formed."""
+    value = request.headers.get("traceparent", "")
+    return value if _TRACEPARENT.fullmatch(value) else None
+
+
+def _cursor(field: str, text: str | None) -> Cursor | None:
+    if not text:
+        return None
+    try:
+        return Cursor.parse(text)
+    except ValueError as error:
+        raise ProblemError(HTTPStatus.BAD_REQUEST, "INVALID_CURSOR", str(error), field=field) from None
+
+
+async def _with_first(first: Batch, rest: AsyncGenerator[Batch]) -> AsyncGenerator[Batch]:
+    async with contextlib.aclosing(rest):
+        yield first
+        async for batch in rest:
+            yield batch
+
+
+def _misplaced(field: str, why: str) -> ProblemError:
+    return ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", why, field=field)
+
+
+def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments, if they keep the limits of a model's. Python's parser takes more than JSON, such as NaN."""
+    try:
+        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (ValueError, RecursionError) as error:
+        raise ArgumentsRefusedError("arguments", f"they are not valid JSON: {error}") from None
+    return read_edited(text)
