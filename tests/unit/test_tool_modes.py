@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dialog_engine.errors import LLMRequestError, LLMToolsRejectedError
-from dialog_engine.llm.failures import Failures
-from dialog_engine.llm.rejections import tools_rejected
+from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.model import ChatEvent, ChatRequest, Choice, TextDelta, Turn, UserMessage
 from dialog_engine.tool_calls.modes import ToolMode, in_tool_mode, in_tool_modes
 from dialog_engine.tool_calls.ports import StreamChat
@@ -137,11 +136,11 @@ async def test_if_the_prompt_does_not_help_either_it_was_not_the_tools() -> None
     ],
 )
 def test_a_provider_that_takes_no_tools_is_understood(status: int, words: str) -> None:
-    error = Failures().of_status(status, {"error": {"message": words}}, {})
+    error = ErrorClassifier().from_response(status, {"error": {"message": words}}, {})
     assert isinstance(error, LLMToolsRejectedError)
     assert "TOOL_MODE=auto" in str(error)
     assert words in str(error)
-    assert isinstance(Failures().of_object({"code": status, "message": words}), LLMToolsRejectedError)
+    assert isinstance(ErrorClassifier().from_stream({"code": status, "message": words}), LLMToolsRejectedError)
 
 
 @pytest.mark.parametrize(
@@ -167,4 +166,6 @@ def test_a_provider_that_takes_no_tools_is_understood(status: int, words: str) -
     ],
 )
 def test_another_complaint_is_another(status: int, words: str) -> None:
-    assert tools_rejected(status, words) is None
+    assert not isinstance(
+        ErrorClassifier().from_response(status, {"error": {"message": words}}, {}), LLMToolsRejectedError
+    )

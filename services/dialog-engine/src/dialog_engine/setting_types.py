@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, SecretStr
 from pydantic_settings import NoDecode
 
-PROVIDERS = ("openai", "anthropic")
+PROVIDERS = ("openai", "anthropic", "azure", "bedrock", "vertex")
 
 _FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 
@@ -40,7 +40,7 @@ def _models(value: object) -> object:
 def _model_name(name: str) -> str:
     provider, _, model = name.partition(":")
     if provider not in PROVIDERS or not model:
-        raise ValueError(f"{name!r} is not {' or '.join(f'{each}:model' for each in PROVIDERS)}")
+        raise ValueError(f"{name!r} is not provider:model, where provider is one of {', '.join(PROVIDERS)}")
     return name
 
 

@@ -20,7 +20,7 @@ from dialog_engine.http.auth import Authenticator
 from dialog_engine.http.limits import MAX_BODY_BYTES
 from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
-from dialog_engine.llm.clients import Wrap, open_llm
+from dialog_engine.llm.providers import Wrap, open_llm
 from dialog_engine.loops import kept_running, left_when
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm
