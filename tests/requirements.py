@@ -76,7 +76,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     ),
     "a provider is asked again before the first byte, within bounds": (
         "integration/test_llm_answers.py::test_before_the_first_byte_it_is_tried_again",
-        "integration/test_llm_answers.py::test_a_provider_that_says_to_come_back_in_an_hour_is_not_waited_for",
+        "integration/test_llm_answers.py::test_a_provider_that_says_to_come_back_in_a_minute_is_not_waited_for",
         "integration/test_llm_answers.py::test_retries_do_not_prolong_the_wait_for_the_first_token",
     ),
     "keys go to the provider's own origin only, and into no log and no error": (
