@@ -49,7 +49,7 @@ def open_connections(kind: type[httpx2.AsyncClient], connect_seconds: float) -> 
             timeout=httpx2.Timeout(None, connect=connect_seconds),
             limits=httpx2.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=KEEP_ALIVE_SECONDS),
             event_hooks={"response": [_bound_error]},
-            follow_redirects=True,
+            follow_redirects=False,
         )
     except (ValueError, httpx2.InvalidURL):
         raise ConfigurationError(
