@@ -81,7 +81,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     ),
     "keys go to the provider's own origin only, and into no log and no error": (
         "integration/test_llm_refusals.py::test_a_redirect_is_reported_and_nothing_is_sent_to_another_server",
-        "integration/test_llm_connections.py::test_no_secret_is_logged_or_told",
+        "integration/test_llm_connections.py::test_no_secret_is_logged_or_shown",
     ),
     "a kept connection that the provider just closed is no failure": (
         "integration/test_llm_connections.py::test_a_kept_connection_that_the_server_just_closed_is_no_failure",

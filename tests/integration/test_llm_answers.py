@@ -1,4 +1,4 @@
-"""How the answers of a provider come, are stopped, are waited for and fail, whichever protocol it speaks."""
+"""Answers of a provider in either protocol: streaming, cancellation, errors and timeouts."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""How providers are reached: what connections are for, where proxies lead, and what is left behind."""
+"""The connections to providers: their reuse, proxies and certificates, and what is left after an answer."""
 
 import asyncio
 import gc
@@ -73,7 +73,7 @@ async def test_a_kept_connection_that_the_server_just_closed_is_no_failure(
     assert (len(provider.asked), provider.connections) == (3, 2)
 
 
-async def test_the_end_of_an_answer_is_waited_for_so_that_its_connection_can_be_used_again(
+async def test_the_end_of_a_response_is_awaited_so_that_its_connection_can_be_reused(
     provider: Provider, client: OpenAIModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(llm_client, "DRAIN_SECONDS", 10)
@@ -114,7 +114,7 @@ async def test_a_kept_connection_that_broke_in_an_answer_is_a_failure(provider: 
     assert len(provider.asked) == 2
 
 
-async def test_a_refusal_leaves_the_connection_for_the_next_question(provider: Provider, client: OpenAIModel) -> None:
+async def test_an_error_response_leaves_its_connection_for_the_next_request(provider: Provider, client: OpenAIModel) -> None:
     provider.scripts = [refusal(400), answer(*HELLO)]
     with pytest.raises(LLMRequestError):
         await ask(client)
@@ -342,7 +342,7 @@ async def test_whenever_it_is_cancelled_no_connection_is_left(
     assert provider.connections > 10
 
 
-async def test_a_long_question_is_forgotten_as_soon_as_its_answer_begins(
+async def test_a_long_request_is_not_kept_in_memory_while_its_answer_is_read(
     provider: Provider, client: OpenAIModel
 ) -> None:
     closed = asyncio.Event()
@@ -371,7 +371,7 @@ async def test_a_long_question_is_forgotten_as_soon_as_its_answer_begins(
 
 
 @pytest.mark.parametrize("base", ["nobody", "stranger", "mumbler"])
-async def test_no_secret_is_logged_or_told(provider: Provider, caplog: pytest.LogCaptureFixture, base: str) -> None:
+async def test_no_secret_is_logged_or_shown(provider: Provider, caplog: pytest.LogCaptureFixture, base: str) -> None:
     async def script(exchange: Exchange) -> None:
         await exchange.raw(b"HTTP/1.1 200 OK\r\nset-cookie: a b=c; path\r\nno field\r\n\r\n")
 

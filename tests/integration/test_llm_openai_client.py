@@ -1,4 +1,4 @@
-"""The client against a provider on a real connection: what it sends, how answers end, and how they fail."""
+"""The OpenAI client against a provider on a real connection: requests, answers and errors."""
 
 import asyncio
 import json

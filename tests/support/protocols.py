@@ -19,19 +19,19 @@ class Protocol:
 
     kind: type[OpenAIModel] | type[AnthropicModel]
     path: str
-    """What of the address belongs to the base URL."""
+    """The part of the path that belongs to the base URL."""
     opening: bytes
-    """What may come long before the first piece, and is none."""
+    """The start of an answer, which does not count as its first piece."""
     hel: bytes
     lo: bytes
     end: bytes
     ending: bytes
-    """So much of the end that the message is whole."""
+    """The part of the end after which the message is complete."""
     call: bytes
     """The beginning of a tool call, after the opening."""
     ping: bytes
     error: Callable[[str], bytes]
-    """An overload, in these words, inside a stream."""
+    """An overload error with this message, inside a stream."""
 
     def client(self, url: str, *, max_retries: int = 0, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> Model:
         """A client, for its caller to close."""
