@@ -114,7 +114,9 @@ async def test_a_kept_connection_that_broke_in_an_answer_is_a_failure(provider: 
     assert len(provider.asked) == 2
 
 
-async def test_an_error_response_leaves_its_connection_for_the_next_request(provider: Provider, client: OpenAIModel) -> None:
+async def test_an_error_response_leaves_its_connection_for_the_next_request(
+    provider: Provider, client: OpenAIModel
+) -> None:
     provider.scripts = [refusal(400), answer(*HELLO)]
     with pytest.raises(LLMRequestError):
         await ask(client)
