@@ -15,8 +15,8 @@ import httpx2
 from openai import AsyncOpenAI, AsyncStream
 from openai.types.chat import ChatCompletionChunk
 
-from dialog_engine.llm.decoding import AnswerDecoder
-from dialog_engine.llm.failures import Failures
+from dialog_engine.llm.error_classification import ErrorClassifier
+from dialog_engine.llm.openai_decoding import OpenAIDecoder
 from dialog_engine.model import TextDelta
 
 TOKENS = 2000
@@ -62,7 +62,7 @@ async def with_the_sdk(reads: Sequence[bytes]) -> int:
 
 
 async def with_callstream(reads: Sequence[bytes]) -> int:
-    decoder = AnswerDecoder(Failures())
+    decoder = OpenAIDecoder(ErrorClassifier())
     length = 0
     async for read in response(reads).aiter_bytes():
         length += sum(len(event.text) for event in decoder.feed(read) if isinstance(event, TextDelta))

@@ -67,16 +67,21 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "unit/test_turns.py::test_no_tool_runs_for_a_question_that_cannot_be_committed",
         "contract/ports/test_storage_ports.py::test_a_turn_that_was_not_committed_has_no_rounds",
     ),
-    "a provider is asked as its official SDK would ask it, and again when that would": (
-        "integration/test_llm_like_the_sdks.py::test_the_same_arrives_at_whatever_address",
-        "integration/test_llm_like_the_sdks.py::test_the_same_question_arrives",
-        "integration/test_llm_like_the_sdks.py::test_the_same_statuses_are_tried_again",
-        "integration/test_llm_like_the_sdks.py::test_a_connection_that_breaks_without_an_answer_is_tried_again",
+    "OpenAI, Anthropic, Azure OpenAI, Amazon Bedrock and Vertex AI answer by settings": (
+        "integration/test_llm_providers.py::test_account_and_header_fields_of_the_environment_are_sent",
+        "integration/test_llm_providers.py::test_azure_is_asked_for_a_deployment_with_its_key_and_version",
+        "integration/test_llm_providers.py::test_bedrock_is_sent_a_signed_request_and_its_event_stream_is_read",
+        "integration/test_llm_providers.py::test_vertex_is_asked_for_a_model_of_a_project_with_a_token_of_its_account",
+        "integration/test_llm_providers.py::test_a_missing_package_is_named_at_the_start",
+    ),
+    "a provider is asked again before the first byte, within bounds": (
+        "integration/test_llm_answers.py::test_before_the_first_byte_it_is_tried_again",
+        "integration/test_llm_answers.py::test_a_provider_that_says_to_come_back_in_a_minute_is_not_waited_for",
+        "integration/test_llm_answers.py::test_retries_do_not_prolong_the_wait_for_the_first_token",
     ),
     "keys go to the provider's own origin only, and into no log and no error": (
-        "unit/test_llm_endpoint.py::test_secrets_are_for_the_providers_own_origin",
-        "integration/test_llm_refusals.py::test_what_is_secret_does_not_go_to_another_server",
-        "integration/test_llm_connections.py::test_no_secret_is_logged_or_told",
+        "integration/test_llm_refusals.py::test_a_redirect_is_reported_and_nothing_is_sent_to_another_server",
+        "integration/test_llm_connections.py::test_no_secret_is_logged_or_shown",
     ),
     "a kept connection that the provider just closed is no failure": (
         "integration/test_llm_connections.py::test_a_kept_connection_that_the_server_just_closed_is_no_failure",
@@ -797,8 +802,9 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_llm_assembly.py::test_every_trace_has_what_is_expected_of_it",
     ),
     "header fields, organisation and project of the environment arrive as from the official SDKs, and are secrets": (
-        "integration/test_llm_like_the_sdks.py::test_account_and_header_fields_of_the_environment_arrive",
-        "unit/test_llm_endpoint.py::test_the_operators_header_fields_take_the_place_of_ours_and_are_secret",
+        "integration/test_llm_providers.py::test_account_and_header_fields_of_the_environment_are_sent",
+        "integration/test_llm_connections.py::"
+        "test_the_operators_header_fields_replace_those_of_the_sdk_and_an_empty_one_removes_it",
         "unit/test_config_engine.py::test_header_fields_are_read_line_by_line_and_are_secrets",
     ),
     "answers come, are stopped and fail in the same way whichever protocol a provider speaks": (
@@ -913,9 +919,9 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "test_while_the_first_cannot_answer_the_next_one_does_and_the_first_is_left_in_peace",
     ),
     "a model that could not answer is asked last for a while": (
-        "unit/test_llm_routing.py::test_those_that_rest_are_asked_last",
-        "unit/test_llm_routing.py::test_a_model_that_could_not_answer_rests_and_is_then_asked_first_again",
-        "unit/test_llm_routing.py::test_it_rests_as_long_as_its_provider_advises",
+        "unit/test_llm_routing.py::test_models_that_cool_down_are_asked_last",
+        "unit/test_llm_routing.py::test_an_unavailable_model_cools_down_and_is_then_asked_first_again",
+        "unit/test_llm_routing.py::test_a_cooldown_lasts_as_long_as_retry_after_says",
     ),
     "the scripted model is used only where no real one is configured": (
         "repo/test_entrypoint.py::test_without_a_model_the_scripted_one_answers",

@@ -18,9 +18,9 @@ from dialog_engine.errors import (
     LLMRequestError,
     LLMUnavailableError,
 )
-from dialog_engine.llm.anthropic_client import MAX_TOKENS, AnthropicChatClient
+from dialog_engine.llm.anthropic_client import MAX_TOKENS
+from dialog_engine.llm.client import Timeouts
 from dialog_engine.llm.profiles import PROFILES
-from dialog_engine.llm.reading import Waits
 from dialog_engine.model import (
     AssistantMessage,
     ChatRequest,
@@ -38,8 +38,9 @@ from dialog_engine.model import (
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 from tests.support.hello import KEY, TURN
+from tests.support.llm_clients import AnthropicModel
+from tests.support.protocols import anthropic_sse as sse
 from tests.support.scripted_provider import Exchange, Provider, answer, refusal, serving
-from tests.support.speech import anthropic_sse as sse
 
 pytestmark = pytest.mark.anyio
 
@@ -76,14 +77,14 @@ async def provider() -> AsyncGenerator[Provider]:
 
 
 @pytest.fixture
-async def client(provider: Provider) -> AsyncGenerator[AnthropicChatClient]:
+async def client(provider: Provider) -> AsyncGenerator[AnthropicModel]:
     profile = PROFILES["anthropic"]
-    client = AnthropicChatClient(provider.url, KEY, "claude", profile=profile, max_retries=0)
+    client = AnthropicModel(provider.url, KEY, "claude", profile=profile, max_retries=0)
     yield client
     await client.aclose()
 
 
-async def ask(client: AnthropicChatClient, request: ChatRequest = REQUEST) -> list[LLMEvent]:
+async def ask(client: AnthropicModel, request: ChatRequest = REQUEST) -> list[LLMEvent]:
     return [event async for event in client.stream_chat(request)]
 
 
@@ -91,7 +92,7 @@ async def ask(client: AnthropicChatClient, request: ChatRequest = REQUEST) -> li
 
 
 async def test_the_request_carries_the_key_the_model_and_the_history(
-    provider: Provider, client: AnthropicChatClient
+    provider: Provider, client: AnthropicModel
 ) -> None:
     assert await ask(client) == HELLO_EVENTS
     head = provider.heads[0]
@@ -110,9 +111,7 @@ async def test_the_request_carries_the_key_the_model_and_the_history(
     ]
 
 
-async def test_tools_are_offered_and_for_a_last_answer_forbidden(
-    provider: Provider, client: AnthropicChatClient
-) -> None:
+async def test_tools_are_offered_and_for_a_last_answer_forbidden(provider: Provider, client: AnthropicModel) -> None:
     await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,)))
     await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,), answer_only=True))
     assert [request["tools"][0]["name"] for request in provider.requests] == ["clock__now", "clock__now"]
@@ -120,7 +119,7 @@ async def test_tools_are_offered_and_for_a_last_answer_forbidden(
 
 
 async def test_a_stop_sequence_is_sent_and_left_out_where_it_is_refused(
-    provider: Provider, client: AnthropicChatClient
+    provider: Provider, client: AnthropicModel
 ) -> None:
     request = ChatRequest(REQUEST.messages, TURN, stop=("</tool_use>",))
     complaint = refusal(400, error("invalid_request_error", "stop_sequences: Extra inputs are not permitted"))
@@ -133,20 +132,20 @@ async def test_a_stop_sequence_is_sent_and_left_out_where_it_is_refused(
 
 async def test_a_bound_and_an_extra_body_are_sent(provider: Provider) -> None:
     extra = {"thinking": {"type": "adaptive"}}
-    client = AnthropicChatClient(provider.url, None, "claude", max_tokens=100, extra_body=extra)
+    client = AnthropicModel(provider.url, None, "claude", max_tokens=100, extra_body=extra)
     assert await ask(client) == HELLO_EVENTS
     assert provider.requests[0]["max_tokens"] == 100
     assert provider.requests[0]["thinking"] == {"type": "adaptive"}
     await client.aclose()
 
 
-def test_neither_key_nor_url_is_a_mistake_in_the_settings() -> None:
+async def test_neither_key_nor_url_is_a_wrong_setting() -> None:
     with pytest.raises(ConfigurationError, match="ANTHROPIC_API_KEY"):
-        AnthropicChatClient(None, None, "claude")
+        AnthropicModel(None, None, "claude")
 
 
 async def test_a_server_that_knows_no_cache_is_asked_without_from_then_on(
-    provider: Provider, client: AnthropicChatClient
+    provider: Provider, client: AnthropicModel
 ) -> None:
     complaint = error("invalid_request_error", "system.0.cache_control: Extra inputs are not permitted")
     provider.scripts.insert(0, refusal(400, complaint))
@@ -156,7 +155,7 @@ async def test_a_server_that_knows_no_cache_is_asked_without_from_then_on(
 
 
 async def test_an_image_that_is_refused_is_left_out_of_that_request_only(
-    provider: Provider, client: AnthropicChatClient
+    provider: Provider, client: AnthropicModel
 ) -> None:
     call, picture = ToolCall("a", "correlation", "camera", "{}"), MediaBlock("image/png", "iVBORw0KGgo=")
     history = (*REQUEST.messages, AssistantMessage("", (call,)), ToolMessage("a", "camera", "[image]", (picture,)))
@@ -168,7 +167,7 @@ async def test_an_image_that_is_refused_is_left_out_of_that_request_only(
 
 
 async def test_what_was_thought_before_a_call_goes_back_with_its_result(
-    provider: Provider, client: AnthropicChatClient
+    provider: Provider, client: AnthropicModel
 ) -> None:
     provider.scripts = [
         answer(
@@ -222,7 +221,7 @@ async def test_what_was_thought_before_a_call_goes_back_with_its_result(
     ],
 )
 async def test_a_refusal_gets_its_name_and_keeps_the_providers_words(
-    provider: Provider, client: AnthropicChatClient, status: int, body: dict[str, Any], kind: type[LLMError]
+    provider: Provider, client: AnthropicModel, status: int, body: dict[str, Any], kind: type[LLMError]
 ) -> None:
     provider.scripts = [refusal(status, body)]
     with pytest.raises(LLMError) as caught:
@@ -237,8 +236,8 @@ async def test_a_refusal_gets_its_name_and_keeps_the_providers_words(
 
 @pytest.mark.parametrize("thinking", [False, True], ids=["before the message", "in a thought that is not shown"])
 async def test_pings_are_no_beginning(provider: Provider, thinking: bool) -> None:
-    waits = Waits(first_token=0.3, silence=30)
-    client = AnthropicChatClient(provider.url, KEY, "claude", max_retries=0, waits=waits)
+    timeouts = Timeouts(first_token=0.3, silence=30)
+    client = AnthropicModel(provider.url, KEY, "claude", max_retries=0, timeouts=timeouts)
     thought = sse({"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}})
 
     async def script(exchange: Exchange) -> None:

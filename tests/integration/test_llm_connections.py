@@ -1,4 +1,4 @@
-"""How providers are reached: what connections are for, where proxies lead, and what is left behind."""
+"""The connections to providers: their reuse, proxies and certificates, and what is left after an answer."""
 
 import asyncio
 import gc
@@ -18,16 +18,17 @@ from pathlib import Path
 import pytest
 
 from dialog_engine.errors import (
+    ConfigurationError,
     LLMError,
     LLMRequestError,
     LLMStreamBrokenError,
     LLMUnavailableError,
 )
-from dialog_engine.llm import reading
-from dialog_engine.llm.openai_client import OpenAIChatClient
-from dialog_engine.llm.reading import Waits
+from dialog_engine.llm import client as llm_client
+from dialog_engine.llm.client import Timeouts
 from dialog_engine.model import ChatRequest, FinishReason, LLMEvent, StreamEnd, TextDelta, UserMessage
 from tests.support.hello import HELLO, HELLO_EVENTS, KEY, REQUEST, TURN
+from tests.support.llm_clients import AnthropicModel, OpenAIModel
 from tests.support.scripted_provider import CutError, Exchange, Provider, answer, refusal, serving
 from tests.support.waiting import wait_until
 
@@ -48,12 +49,12 @@ async def provider() -> AsyncGenerator[Provider]:
 
 
 @pytest.fixture
-async def client(provider: Provider) -> AsyncGenerator[OpenAIChatClient]:
-    async with aclosing(OpenAIChatClient(provider.url, KEY, "model", max_retries=0)) as client:
+async def client(provider: Provider) -> AsyncGenerator[OpenAIModel]:
+    async with aclosing(OpenAIModel(provider.url, KEY, "model", max_retries=0)) as client:
         yield client
 
 
-async def ask(client: OpenAIChatClient) -> list[LLMEvent]:
+async def ask(client: OpenAIModel | AnthropicModel) -> list[LLMEvent]:
     return [event async for event in client.stream_chat(REQUEST)]
 
 
@@ -65,17 +66,17 @@ async def hangs_up(_: Exchange) -> None:
 
 
 async def test_a_kept_connection_that_the_server_just_closed_is_no_failure(
-    provider: Provider, client: OpenAIChatClient
+    provider: Provider, client: OpenAIModel
 ) -> None:
     provider.scripts = [answer(*HELLO), hangs_up, answer(*HELLO)]
     assert [await ask(client) for _ in range(2)] == [HELLO_EVENTS, HELLO_EVENTS]
     assert (len(provider.asked), provider.connections) == (3, 2)
 
 
-async def test_the_end_of_an_answer_is_waited_for_so_that_its_connection_can_be_used_again(
-    provider: Provider, client: OpenAIChatClient, monkeypatch: pytest.MonkeyPatch
+async def test_the_end_of_a_response_is_awaited_so_that_its_connection_can_be_reused(
+    provider: Provider, client: OpenAIModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "DRAIN_SECONDS", 10)
+    monkeypatch.setattr(llm_client, "DRAIN_SECONDS", 10)
     told = asyncio.Event()
 
     async def script(exchange: Exchange) -> None:
@@ -92,24 +93,16 @@ async def test_the_end_of_an_answer_is_waited_for_so_that_its_connection_can_be_
     assert provider.connections == 1
 
 
-async def test_a_new_connection_that_is_closed_is_a_failure(provider: Provider, client: OpenAIChatClient) -> None:
-    provider.scripts = [hangs_up, answer(*HELLO)]
-    with pytest.raises(LLMUnavailableError, match="connection"):
-        await ask(client)
-    assert len(provider.asked) == 1
-
-
-async def test_only_once_is_it_sent_again_at_no_charge(provider: Provider, client: OpenAIChatClient) -> None:
-    provider.scripts = [answer(*HELLO), hangs_up]
-    assert await ask(client) == HELLO_EVENTS
-    with pytest.raises(LLMUnavailableError, match="connection"):
-        await ask(client)
-    assert len(provider.asked) == 3
-
-
-async def test_a_kept_connection_that_broke_in_an_answer_is_a_failure(
-    provider: Provider, client: OpenAIChatClient
+async def test_a_request_without_retries_is_repeated_once_when_its_connection_is_closed(
+    provider: Provider, client: OpenAIModel
 ) -> None:
+    provider.scripts = [hangs_up]
+    with pytest.raises(LLMUnavailableError, match="connection"):
+        await ask(client)
+    assert len(provider.asked) == 2
+
+
+async def test_a_kept_connection_that_broke_in_an_answer_is_a_failure(provider: Provider, client: OpenAIModel) -> None:
     async def begins(exchange: Exchange) -> None:
         await exchange.raw(b"HTTP/1.1 200 ")
         raise CutError
@@ -121,8 +114,8 @@ async def test_a_kept_connection_that_broke_in_an_answer_is_a_failure(
     assert len(provider.asked) == 2
 
 
-async def test_a_refusal_leaves_the_connection_for_the_next_question(
-    provider: Provider, client: OpenAIChatClient
+async def test_an_error_response_leaves_its_connection_for_the_next_request(
+    provider: Provider, client: OpenAIModel
 ) -> None:
     provider.scripts = [refusal(400), answer(*HELLO)]
     with pytest.raises(LLMRequestError):
@@ -141,7 +134,7 @@ async def test_an_attempt_to_connect_has_its_limit_and_is_made_again() -> None:
     attempts: list[bytes] = []
     async with await asyncio.start_server(mute, "127.0.0.1", 0) as server:
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"  # nobody answers its handshake
-        async with aclosing(OpenAIChatClient(url, KEY, "model", max_retries=1, waits=Waits(connect=0.1))) as client:
+        async with aclosing(OpenAIModel(url, KEY, "model", max_retries=1, timeouts=Timeouts(connect=0.1))) as client:
             with pytest.raises(LLMUnavailableError, match="in time"):
                 await asyncio.wait_for(ask(client), 10)
     assert len(attempts) == 2
@@ -150,21 +143,71 @@ async def test_an_attempt_to_connect_has_its_limit_and_is_made_again() -> None:
 # --- Ways to the provider --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("address", ["socks5://user:hunter2@proxy:1080", "http://user:hunter2@proxy:port"])
+async def test_a_proxy_that_cannot_be_used_is_a_wrong_setting_and_its_password_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", address)
+    with pytest.raises(ConfigurationError) as caught:
+        OpenAIModel("http://model.invalid/v1", KEY, "model")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["hunter2\n", "a\x00b", "h\u00fcnter2"])
+async def test_a_key_that_cannot_be_sent_is_a_wrong_setting_and_is_not_shown(key: str) -> None:
+    for kind in (OpenAIModel, AnthropicModel):
+        with pytest.raises(ConfigurationError, match="key") as caught:
+            kind("http://model.invalid/v1", key, "model")
+        assert key not in str(caught.value)
+
+
+@pytest.mark.parametrize("model", [OpenAIModel, AnthropicModel])
+async def test_a_query_in_the_base_url_is_kept_and_its_password_is_sent_as_a_header(
+    provider: Provider, model: type[OpenAIModel] | type[AnthropicModel]
+) -> None:
+    url = provider.url.removesuffix("/v1").replace("://", "://us%40er:pass@") + "/deep/er%20path/?key=a%26b&v=1"
+    async with aclosing(model(url, KEY, "model", max_retries=0)) as client:
+        with suppress(LLMError):
+            await ask(client)
+    [asked] = provider.asked
+    path = "/deep/er%20path/chat/completions" if model is OpenAIModel else "/deep/er%20path/v1/messages"
+    assert asked.target == f"{path}?key=a%26b&v=1"
+    assert asked.fields["authorization"] == f"Basic {b64encode(b'us@er:pass').decode()}"
+
+
+@pytest.mark.parametrize("model", [OpenAIModel, AnthropicModel])
+async def test_the_operators_header_fields_replace_those_of_the_sdk_and_an_empty_one_removes_it(
+    provider: Provider, model: type[OpenAIModel] | type[AnthropicModel]
+) -> None:
+    headers = {"authorization": "", "api-key": "hunter2", "user-agent": "Mine"}
+    async with aclosing(model(provider.url, KEY, "model", max_retries=0, headers=headers)) as client:
+        with suppress(LLMError):
+            await ask(client)
+    fields = provider.asked[0].fields
+    assert "authorization" not in fields
+    assert (fields["api-key"], fields["user-agent"]) == ("hunter2", "Mine")
+
+
 async def test_a_provider_has_an_address_of_either_kind() -> None:
     try:
         async with AsyncExitStack() as stack:
             provider = await stack.enter_async_context(serving(Provider(answer(*HELLO)), host="::1"))
-            async with aclosing(OpenAIChatClient(provider.url, KEY, "model")) as client:
+            async with aclosing(OpenAIModel(provider.url, KEY, "model")) as client:
                 assert await ask(client) == HELLO_EVENTS
     except OSError:
         pytest.skip("no IPv6 here")
 
 
+# The SDKs' transport passes the proxy's password in a way that aiohttp 4 will remove.
+proxy_with_password = pytest.mark.filterwarnings("ignore:.*(BasicAuth|proxy_auth).*deprecated:DeprecationWarning")
+
+
+@proxy_with_password
 async def test_a_proxy_of_the_environment_is_asked_and_given_its_password(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", provider.url.removesuffix("/v1").replace("://", "://user:secret@"))
-    async with aclosing(OpenAIChatClient("http://model.invalid/v1", KEY, "model")) as client:
+    async with aclosing(OpenAIModel("http://model.invalid/v1", KEY, "model")) as client:
         assert [await ask(client) for _ in range(2)] == [HELLO_EVENTS, HELLO_EVENTS]
     for asked in provider.asked:
         assert asked.target == "http://model.invalid/v1/chat/completions"
@@ -173,6 +216,7 @@ async def test_a_proxy_of_the_environment_is_asked_and_given_its_password(
     assert provider.connections == 1
 
 
+@proxy_with_password
 async def test_a_tunnel_through_a_proxy_hides_everything_from_it(
     provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +237,7 @@ async def test_a_tunnel_through_a_proxy_hides_everything_from_it(
     ):
         port = server.sockets[0].getsockname()[1]
         monkeypatch.setenv("HTTPS_PROXY", f"http://user:secret@127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
-        async with aclosing(OpenAIChatClient(f"https://127.0.0.1:{port}/v1", KEY, "model")) as client:
+        async with aclosing(OpenAIModel(f"https://127.0.0.1:{port}/v1", KEY, "model")) as client:
             assert await ask(client) == HELLO_EVENTS
     assert [head.split("\r\n")[0] for head in heads] == [f"CONNECT 127.0.0.1:{port} HTTP/1.1"]
     assert f"Proxy-Authorization: Basic {b64encode(b'user:secret').decode()}" in heads[0]
@@ -231,16 +275,16 @@ async def test_certificates_are_checked_against_the_systems_store(
     provider = Provider(answer(*HELLO))
     async with await asyncio.start_server(provider.connected, "127.0.0.1", 0, ssl=server_context) as server:
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        async with aclosing(OpenAIChatClient(url, KEY, "model", max_retries=0)) as stranger:
+        async with aclosing(OpenAIModel(url, KEY, "model", max_retries=0)) as stranger:
             with pytest.raises(LLMUnavailableError):
                 await ask(stranger)
 
         monkeypatch.setenv("SSL_CERT_FILE", str(store))
-        async with aclosing(OpenAIChatClient(url, KEY, "model", max_retries=0)) as member:
+        async with aclosing(OpenAIModel(url, KEY, "model", max_retries=0)) as member:
             assert await ask(member) == HELLO_EVENTS
 
 
-async def test_a_compressed_answer_is_read_as_it_comes(provider: Provider, client: OpenAIChatClient) -> None:
+async def test_a_compressed_answer_is_read_as_it_comes(provider: Provider, client: OpenAIModel) -> None:
     seen = asyncio.Event()
 
     async def script(exchange: Exchange) -> None:
@@ -259,16 +303,14 @@ async def test_a_compressed_answer_is_read_as_it_comes(provider: Provider, clien
     assert "gzip" in provider.asked[0].fields["accept-encoding"]
 
 
-async def test_what_is_not_compressed_as_it_says_breaks_off(provider: Provider, client: OpenAIChatClient) -> None:
+async def test_what_is_not_compressed_as_it_says_breaks_off(provider: Provider, client: OpenAIModel) -> None:
     provider.scripts = [answer(b"not gzip", content_encoding="gzip")]
     with pytest.raises(LLMStreamBrokenError):
         await ask(client)
 
 
 @pytest.mark.parametrize("head", [b"HTTP/1.1 two hundred\r\n\r\n", b"220 mail.example ESMTP\r\n"])
-async def test_what_is_no_http_is_a_failed_connection(
-    provider: Provider, client: OpenAIChatClient, head: bytes
-) -> None:
+async def test_what_is_no_http_is_a_failed_connection(provider: Provider, client: OpenAIModel, head: bytes) -> None:
     async def script(exchange: Exchange) -> None:
         await exchange.raw(head)
         await exchange.until_closed()
@@ -283,7 +325,7 @@ async def test_what_is_no_http_is_a_failed_connection(
 
 @pytest.mark.parametrize("status", [200, 401])
 async def test_whenever_it_is_cancelled_no_connection_is_left(
-    provider: Provider, client: OpenAIChatClient, status: int
+    provider: Provider, client: OpenAIModel, status: int
 ) -> None:
     async def endless(exchange: Exchange) -> None:
         await exchange.start(status)
@@ -302,8 +344,8 @@ async def test_whenever_it_is_cancelled_no_connection_is_left(
     assert provider.connections > 10
 
 
-async def test_a_long_question_is_forgotten_as_soon_as_its_answer_begins(
-    provider: Provider, client: OpenAIChatClient
+async def test_a_long_request_is_not_kept_in_memory_while_its_answer_is_read(
+    provider: Provider, client: OpenAIModel
 ) -> None:
     closed = asyncio.Event()
 
@@ -331,7 +373,7 @@ async def test_a_long_question_is_forgotten_as_soon_as_its_answer_begins(
 
 
 @pytest.mark.parametrize("base", ["nobody", "stranger", "mumbler"])
-async def test_no_secret_is_logged_or_told(provider: Provider, caplog: pytest.LogCaptureFixture, base: str) -> None:
+async def test_no_secret_is_logged_or_shown(provider: Provider, caplog: pytest.LogCaptureFixture, base: str) -> None:
     async def script(exchange: Exchange) -> None:
         await exchange.raw(b"HTTP/1.1 200 OK\r\nset-cookie: a b=c; path\r\nno field\r\n\r\n")
 
@@ -339,7 +381,7 @@ async def test_no_secret_is_logged_or_told(provider: Provider, caplog: pytest.Lo
     address = "127.0.0.1:1" if base == "nobody" else provider.url.removeprefix("http://")
     url = f"http://user:{KEY}@{address}?key={KEY}"
     with caplog.at_level(logging.DEBUG):
-        async with aclosing(OpenAIChatClient(url, KEY, "model", max_retries=0)) as client:
+        async with aclosing(OpenAIModel(url, KEY, "model", max_retries=0)) as client:
             with pytest.raises(LLMError) as caught:
                 await ask(client)
     assert KEY not in "".join(traceback.format_exception(caught.value, chain=True))

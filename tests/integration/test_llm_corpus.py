@@ -10,9 +10,9 @@ import pytest
 
 from dialog_engine.errors import LLMError
 from dialog_engine.llm.decoding import merged
-from dialog_engine.llm.openai_client import OpenAIChatClient
 from dialog_engine.model import ChatRequest, LLMEvent, Turn, UserMessage
 from tests.support.corpus import MODEL, as_written, read_stream, stream_bytes, stream_files
+from tests.support.llm_clients import OpenAIModel
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,7 @@ async def replay(request: pytest.FixtureRequest) -> AsyncGenerator[Replay]:
 async def test_the_client_reads_what_the_provider_sends(replay: Replay, path: Path) -> None:
     expected = read_stream(path).events
     replay.body = stream_bytes(path)
-    client = OpenAIChatClient(replay.url, "key", MODEL, max_retries=0)
+    client = OpenAIModel(replay.url, "key", MODEL, max_retries=0)
     events: list[LLMEvent] = []
     error: list[LLMError] = []
     async with aclosing(client.stream_chat(REQUEST)) as stream:

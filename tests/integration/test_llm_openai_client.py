@@ -1,4 +1,4 @@
-"""The client against a provider on a real connection: what it sends, how answers end, and how they fail."""
+"""The OpenAI client against a provider on a real connection: requests, answers and errors."""
 
 import asyncio
 import json
@@ -19,10 +19,9 @@ from dialog_engine.errors import (
     LLMRequestError,
     LLMUnavailableError,
 )
-from dialog_engine.llm.descriptions import MAX_DESCRIPTION
-from dialog_engine.llm.openai_client import OpenAIChatClient
+from dialog_engine.llm.client import Timeouts
+from dialog_engine.llm.openai_encoding import MAX_DESCRIPTION
 from dialog_engine.llm.profiles import PROFILES
-from dialog_engine.llm.reading import Waits
 from dialog_engine.model import (
     AssistantMessage,
     ChatRequest,
@@ -39,8 +38,10 @@ from dialog_engine.model import (
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 from tests.support.hello import HELLO_EVENTS, KEY, REQUEST, TURN
+from tests.support.llm_clients import OpenAIModel
+from tests.support.protocols import openai_sse as sse
 from tests.support.scripted_provider import Exchange, Provider, answer, refusal, serving
-from tests.support.speech import openai_sse as sse
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -63,13 +64,13 @@ async def provider() -> AsyncGenerator[Provider]:
 
 
 @pytest.fixture
-async def client(provider: Provider) -> AsyncGenerator[OpenAIChatClient]:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0)
+async def client(provider: Provider) -> AsyncGenerator[OpenAIModel]:
+    client = OpenAIModel(provider.url, KEY, "model", max_retries=0)
     yield client
     await client.aclose()
 
 
-async def ask(client: OpenAIChatClient, request: ChatRequest = REQUEST) -> list[LLMEvent]:
+async def ask(client: OpenAIModel, request: ChatRequest = REQUEST) -> list[LLMEvent]:
     return [event async for event in client.stream_chat(request)]
 
 
@@ -80,9 +81,7 @@ def joined(events: list[LLMEvent]) -> str:
 # --- What is sent ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_request_carries_the_key_the_model_and_the_history(
-    provider: Provider, client: OpenAIChatClient
-) -> None:
+async def test_the_request_carries_the_key_the_model_and_the_history(provider: Provider, client: OpenAIModel) -> None:
     assert await ask(client) == HELLO_EVENTS
     assert f"authorization: bearer {KEY}" in provider.heads[0]
     assert provider.requests == [
@@ -95,13 +94,13 @@ async def test_the_request_carries_the_key_the_model_and_the_history(
     ]
 
 
-async def test_tools_are_offered_as_functions(provider: Provider, client: OpenAIChatClient) -> None:
+async def test_tools_are_offered_as_functions(provider: Provider, client: OpenAIModel) -> None:
     await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,)))
     assert provider.requests[0]["tools"][0]["function"]["name"] == "clock__now"
 
 
 async def test_a_last_answer_declares_the_tools_and_forbids_to_call_them(
-    provider: Provider, client: OpenAIChatClient
+    provider: Provider, client: OpenAIModel
 ) -> None:
     await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,), answer_only=True))
     assert provider.requests[0]["tools"][0]["function"]["name"] == "clock__now"
@@ -110,7 +109,7 @@ async def test_a_last_answer_declares_the_tools_and_forbids_to_call_them(
 
 @pytest.mark.parametrize("words", ["unknown field: tool_choice", "Tool choice is none, but model called a tool"])
 async def test_a_provider_that_cannot_forbid_calls_is_offered_no_tools_for_a_last_answer(
-    provider: Provider, client: OpenAIChatClient, words: str
+    provider: Provider, client: OpenAIModel, words: str
 ) -> None:
     provider.scripts.insert(0, refusal(400, {"error": {"message": words}}))
     for answer_only in (True, True, False):
@@ -124,20 +123,20 @@ async def test_a_provider_that_cannot_forbid_calls_is_offered_no_tools_for_a_las
 
 
 async def test_a_local_server_needs_no_key(provider: Provider) -> None:
-    client = OpenAIChatClient(provider.url, None, "model", extra_body={"temperature": 0}, headers={"x-app": "1"})
+    client = OpenAIModel(provider.url, None, "model", extra_body={"temperature": 0}, headers={"x-app": "1"})
     assert await ask(client) == HELLO_EVENTS
     assert provider.requests[0]["temperature"] == 0
     assert "x-app: 1" in provider.heads[0]
     await client.aclose()
 
 
-def test_neither_key_nor_url_is_a_mistake_in_the_settings() -> None:
+async def test_neither_key_nor_url_is_a_wrong_setting() -> None:
     with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
-        OpenAIChatClient(None, None, "model")
+        OpenAIModel(None, None, "model")
 
 
 async def test_a_provider_that_does_not_know_stream_options_is_asked_without_from_then_on(
-    provider: Provider, client: OpenAIChatClient
+    provider: Provider, client: OpenAIModel
 ) -> None:
     complaint = refusal(400, {"error": {"message": "Unrecognized request argument supplied: stream_options"}})
     provider.scripts.insert(0, complaint)
@@ -147,7 +146,7 @@ async def test_a_provider_that_does_not_know_stream_options_is_asked_without_fro
 
 
 async def test_a_provider_that_does_not_take_its_reasoning_back_is_asked_without_from_then_on(
-    provider: Provider, client: OpenAIChatClient
+    provider: Provider, client: OpenAIModel
 ) -> None:
     call = ToolCall("a", "correlation", "clock__now", "{}")
     history = (*REQUEST.messages, AssistantMessage("", (call,), "hm"), ToolMessage("a", "clock__now", "noon"))
@@ -166,7 +165,7 @@ async def test_reasoning_in_blocks_goes_back_to_the_model_that_made_it(provider:
         0, answer(sse({"choices": [{"delta": {"reasoning_details": [block], "tool_calls": [call]}}]}) + DONE)
     )
     one, another = (
-        OpenAIChatClient(provider.url, KEY, model, max_retries=0, profile=PROFILES["openrouter"])
+        OpenAIModel(provider.url, KEY, model, max_retries=0, profile=PROFILES["openrouter"])
         for model in ("one", "another")
     )
     async with aclosing(one), aclosing(another):
@@ -183,7 +182,7 @@ async def test_reasoning_in_blocks_goes_back_to_the_model_that_made_it(provider:
 
 
 async def test_a_stop_sequence_is_sent_and_left_out_where_it_is_refused(
-    provider: Provider, client: OpenAIChatClient
+    provider: Provider, client: OpenAIModel
 ) -> None:
     request = ChatRequest(REQUEST.messages, TURN, stop=("</tool_use>",))
     complaint = refusal(400, {"error": {"message": "Unsupported parameter: 'stop' is not supported with this model."}})
@@ -203,7 +202,7 @@ async def test_the_bound_of_an_answer_has_its_other_name_where_one_is_refused(
 ) -> None:
     complaint = f"Unsupported parameter: '{tried}' is not supported with this model. Use '{taken}' instead."
     provider.scripts.insert(0, refusal(400, {"error": {"message": complaint}}))
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, max_tokens=9, profile=PROFILES[profile])
+    client = OpenAIModel(provider.url, KEY, "model", max_retries=0, max_tokens=9, profile=PROFILES[profile])
     async with aclosing(client):
         for _ in range(2):
             assert await ask(client) == HELLO_EVENTS
@@ -212,7 +211,7 @@ async def test_the_bound_of_an_answer_has_its_other_name_where_one_is_refused(
 
 
 async def test_long_descriptions_are_in_the_instructions_where_they_are_refused(
-    provider: Provider, client: OpenAIChatClient
+    provider: Provider, client: OpenAIModel
 ) -> None:
     about = "".join(f"{number} " for number in range(1000))
     tools = (replace(TOOL, description=about), TOOL)
@@ -238,7 +237,7 @@ async def test_long_descriptions_are_in_the_instructions_where_they_are_refused(
 
 
 async def test_a_complaint_about_a_description_is_another_where_none_is_long(
-    provider: Provider, client: OpenAIChatClient
+    provider: Provider, client: OpenAIModel
 ) -> None:
     provider.scripts = [refusal(400, {"error": {"message": "tools[0].function.description: must not be empty"}})]
     with pytest.raises(LLMRequestError):
@@ -254,16 +253,14 @@ async def test_an_image_that_is_refused_is_left_out_of_that_request_and_images_a
     one = refusal(400, {"error": {"message": "The image data you provided does not represent a valid image."}})
     such = refusal(400, {"error": {"message": "unknown variant `image_url`, expected `text`"}})
     provider.scripts = [one, answer(HELLO), such, answer(HELLO), answer(HELLO)]
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, profile=PROFILES["openai"])
+    client = OpenAIModel(provider.url, KEY, "model", max_retries=0, profile=PROFILES["openai"])
     async with aclosing(client):
         for _ in range(3):
             assert await ask(client, ChatRequest(history, TURN)) == HELLO_EVENTS
     assert ["image_url" in json.dumps(body) for body in provider.requests] == [True, False, True, False, False]
 
 
-async def test_an_option_is_kept_if_doing_without_it_does_not_help(
-    provider: Provider, client: OpenAIChatClient
-) -> None:
+async def test_an_option_is_kept_if_doing_without_it_does_not_help(provider: Provider, client: OpenAIModel) -> None:
     complaint = refusal(400, {"error": {"message": "stream_options is set, and I never answer"}})
     provider.scripts = [complaint, complaint, answer(HELLO)]
     with pytest.raises(LLMRequestError):
@@ -272,7 +269,7 @@ async def test_an_option_is_kept_if_doing_without_it_does_not_help(
     assert ["stream_options" in request for request in provider.requests] == [True, False, True]
 
 
-async def test_another_complaint_is_not_asked_again(provider: Provider, client: OpenAIChatClient) -> None:
+async def test_another_complaint_is_not_asked_again(provider: Provider, client: OpenAIModel) -> None:
     """Nor is one that has the name of an option in it which was not sent."""
     provider.scripts = [refusal(400, {"error": {"message": "too long, stopped reading"}})]
     with pytest.raises(LLMRequestError, match="too long"):
@@ -283,7 +280,7 @@ async def test_another_complaint_is_not_asked_again(provider: Provider, client: 
 # --- How an answer comes ---------------------------------------------------------------------------------------------
 
 
-async def test_an_answer_of_calls_alone_is_no_error(provider: Provider, client: OpenAIChatClient) -> None:
+async def test_an_answer_of_calls_alone_is_no_error(provider: Provider, client: OpenAIModel) -> None:
     start = {"index": 0, "id": "a", "function": {"name": "clock__now", "arguments": ""}}
     provider.scripts = [
         answer(
@@ -311,7 +308,7 @@ async def test_an_answer_of_calls_alone_is_no_error(provider: Provider, client: 
     ],
 )
 async def test_a_stream_may_be_written_and_cut_in_any_way(
-    provider: Provider, client: OpenAIChatClient, stream: bytes
+    provider: Provider, client: OpenAIModel, stream: bytes
 ) -> None:
     provider.scripts = [answer(*(stream[at : at + 7] for at in range(0, len(stream), 7)))]
     events = await ask(client)
@@ -319,9 +316,7 @@ async def test_a_stream_may_be_written_and_cut_in_any_way(
     assert events[-1] == StreamEnd(FinishReason.STOP)
 
 
-async def test_an_answer_that_is_not_streamed_is_read_all_the_same(
-    provider: Provider, client: OpenAIChatClient
-) -> None:
+async def test_an_answer_that_is_not_streamed_is_read_all_the_same(provider: Provider, client: OpenAIModel) -> None:
     message = {"role": "assistant", "content": "Hello"}
     usage = {"prompt_tokens": 5, "completion_tokens": 3}
     body = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
@@ -348,7 +343,7 @@ async def test_an_answer_that_is_not_streamed_is_read_all_the_same(
     ],
 )
 async def test_a_status_gets_its_name_and_keeps_the_providers_words(
-    provider: Provider, client: OpenAIChatClient, status: int, kind: type[LLMError]
+    provider: Provider, client: OpenAIModel, status: int, kind: type[LLMError]
 ) -> None:
     provider.scripts = [refusal(status, {"error": {"message": f"because of {KEY} " + "x" * 1000}})]
     with pytest.raises(LLMError) as caught:
@@ -363,14 +358,16 @@ CALL = sse({"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "a", "funct
 
 
 async def test_a_long_call_is_no_silence_although_nothing_of_it_is_shown(provider: Provider) -> None:
-    client = OpenAIChatClient(provider.url, KEY, "model", max_retries=0, waits=Waits(first_token=1, silence=1))
+    client = OpenAIModel(provider.url, KEY, "model", max_retries=0, timeouts=Timeouts(first_token=1, silence=1))
+    loop = asyncio.get_running_loop()
 
     async def script(exchange: Exchange) -> None:
         await exchange.start()
         await exchange.send(CALL)
-        for piece in ['{"x": "', *"abcdefghijklmno", '"}']:
+        begun_at = loop.time()
+        for number, piece in enumerate(['{"x": "', *"abcdefghijklmno", '"}']):
             fragment = {"index": 0, "function": {"arguments": piece}}
-            await asyncio.sleep(0.1)  # it writes
+            await wait_until(lambda: loop.time() > begun_at + 0.1 * number, what="the next piece")  # noqa: B023
             await exchange.send(sse({"choices": [{"delta": {"tool_calls": [fragment]}}]}))
         await exchange.send(DONE)
         await exchange.end()
@@ -382,7 +379,7 @@ async def test_a_long_call_is_no_silence_although_nothing_of_it_is_shown(provide
 
 
 async def test_credentials_in_the_url_go_into_the_header(provider: Provider) -> None:
-    client = OpenAIChatClient(provider.url.replace("http://", "http://user:hunter2@"), KEY, "model", max_retries=0)
+    client = OpenAIModel(provider.url.replace("http://", "http://user:hunter2@"), KEY, "model", max_retries=0)
     assert await ask(client) == HELLO_EVENTS
     assert f"authorization: basic {b64encode(b'user:hunter2').decode()}".lower() in provider.heads[0]
     await client.aclose()

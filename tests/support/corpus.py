@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from dialog_engine.errors import LLMError
-from dialog_engine.llm.decoding import AnswerDecoder, merged
-from dialog_engine.llm.failures import Failures
-from dialog_engine.llm.reading import Decoder
+from dialog_engine.llm.decoding import Decoder, merged
+from dialog_engine.llm.error_classification import ErrorClassifier
+from dialog_engine.llm.openai_decoding import OpenAIDecoder
 from dialog_engine.model import (
     AssistantMessage,
     LLMEvent,
@@ -146,7 +146,7 @@ def anthropic_bytes(path: Path) -> bytes:
 
 def decoded(reads: Sequence[bytes], decoder: Decoder | None = None) -> list[LLMEvent | LLMError]:
     """What becomes of an answer that arrives in these reads; an error is the last."""
-    decoder = decoder or AnswerDecoder(Failures(), MODEL)
+    decoder = decoder or OpenAIDecoder(ErrorClassifier(), MODEL)
     events: list[LLMEvent] = []
     try:
         for read in reads:

@@ -71,9 +71,20 @@ def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> 
         ({"ANTHROPIC_BASE_URL": "my-model"}, "ANTHROPIC_BASE_URL: must begin with http://"),
         ({"LLM_PROVIDER": "other"}, "LLM_PROVIDER"),
         ({"LLM_PROVIDER": "anthropic"}, "LLM_PROVIDER names anthropic: set ANTHROPIC_API_KEY"),
-        ({"LLM_FALLBACKS": "gpt-4.1"}, "LLM_FALLBACKS.*'gpt-4.1' is not openai:model or anthropic:model"),
+        ({"LLM_FALLBACKS": "gpt-4.1"}, "LLM_FALLBACKS.*'gpt-4.1' is not provider:model, .* openai, anthropic, azure"),
         ({"LLM_FALLBACKS": "anthropic:claude"}, "LLM_FALLBACKS names anthropic: set ANTHROPIC_API_KEY"),
+        ({"LLM_FALLBACKS": "bedrock:claude"}, "LLM_FALLBACKS names bedrock: set BEDROCK_MODEL"),
         ({"ALLOWED_MODELS": "openai:"}, "ALLOWED_MODELS"),
+        ({"AZURE_OPENAI_ENDPOINT": "my-resource"}, "AZURE_OPENAI_ENDPOINT: must begin with http"),
+        (
+            {"AZURE_OPENAI_ENDPOINT": "https://r.openai.azure.com", "AZURE_OPENAI_API_KEY": "hunter2"},
+            "AZURE_OPENAI_ENDPOINT is set: set AZURE_OPENAI_API_VERSION and AZURE_OPENAI_DEPLOYMENT too",
+        ),
+        ({"BEDROCK_MODEL": "anthropic.claude-v1:0"}, "BEDROCK_MODEL is set: set AWS_REGION too"),
+        (
+            {"VERTEX_MODEL": "claude"},
+            "VERTEX_MODEL is set: set ANTHROPIC_VERTEX_PROJECT_ID and CLOUD_ML_REGION too",
+        ),
         ({"OPENAI_EXTRA_BODY": "{"}, "OPENAI_EXTRA_BODY: is not valid JSON"),
         ({"OPENAI_CUSTOM_HEADERS": "hunter2"}, "OPENAI_CUSTOM_HEADERS: must be name: value"),
         ({"ANTHROPIC_CUSTOM_HEADERS": "a: b\nmy key: hunter2"}, "ANTHROPIC_CUSTOM_HEADERS: must be name: value"),
@@ -119,6 +130,33 @@ def test_the_configured_provider_answers_and_openai_if_both_are(monkeypatch: pyt
     assert load(monkeypatch, LLM_PROVIDER="anthropic").default_model == "anthropic:claude"
     monkeypatch.delenv("LLM_PROVIDER")
     assert load(monkeypatch, OPENAI_API_KEY="").default_model == "anthropic:claude"
+
+
+@pytest.mark.parametrize(
+    ("values", "model"),
+    [
+        (
+            {
+                "AZURE_OPENAI_ENDPOINT": "https://r.openai.azure.com",
+                "AZURE_OPENAI_API_KEY": "k",
+                "AZURE_OPENAI_API_VERSION": "2024-10-21",
+                "AZURE_OPENAI_DEPLOYMENT": "d",
+            },
+            "azure:d",
+        ),
+        ({"BEDROCK_MODEL": "anthropic.claude-v1:0", "AWS_REGION": "us-east-1"}, "bedrock:anthropic.claude-v1:0"),
+        (
+            {"VERTEX_MODEL": "claude@1", "ANTHROPIC_VERTEX_PROJECT_ID": "p", "CLOUD_ML_REGION": "global"},
+            "vertex:claude@1",
+        ),
+    ],
+)
+def test_a_cloud_provider_answers_when_it_is_the_only_one(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, str], model: str
+) -> None:
+    settings = load(monkeypatch, OPENAI_API_KEY="", **values)
+    assert settings.default_model == model
+    assert settings.every_model == (model,)
 
 
 def test_the_models_that_may_answer_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:

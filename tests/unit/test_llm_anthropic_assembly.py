@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
-from dialog_engine.llm.failures import Failures
+from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.model import FinishReason, StreamEnd, TextDelta, ToolCallEvent, Usage
 from tests.support.corpus import anthropic_bytes, anthropic_files, as_written, decoded, read_stream
 
@@ -36,7 +36,7 @@ QUIRKS = {
 
 
 def decoder() -> AnthropicDecoder:
-    return AnthropicDecoder("claude", Failures())
+    return AnthropicDecoder("claude", ErrorClassifier())
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialog_engine.errors import LLMStreamBrokenError, LLMStreamEmptyError
-from dialog_engine.llm.assembly import MessageAssembler
-from dialog_engine.llm.decoding import AnswerDecoder
-from dialog_engine.llm.failures import Failures
-from dialog_engine.llm.wire import CallDelta, Choice, Chunk, Delta, FunctionDelta
+from dialog_engine.llm.error_classification import ErrorClassifier
+from dialog_engine.llm.openai_decoding import MessageAssembler, OpenAIDecoder
+from dialog_engine.llm.openai_wire import CallDelta, Choice, Chunk, Delta, FunctionDelta
 from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
 from tests.support.corpus import as_written, decoded, read_stream, stream_bytes, stream_files
 
@@ -153,7 +152,7 @@ FINISH = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
 
 
 def decode(*reads: bytes) -> list[LLMEvent]:
-    decoder = AnswerDecoder(Failures())
+    decoder = OpenAIDecoder(ErrorClassifier())
     return [event for read in reads for event in decoder.feed(read)] + decoder.finish()
 
 
@@ -171,7 +170,7 @@ def test_an_answer_with_neither_is_broken() -> None:
 
 
 def test_no_call_leaves_a_broken_stream() -> None:
-    decoder = AnswerDecoder(Failures())
+    decoder = OpenAIDecoder(ErrorClassifier())
     call = b'{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]}}]}'
     assert decoder.feed(b"data: " + call + b"\n\n") == []
     with pytest.raises(LLMStreamBrokenError):

@@ -34,5 +34,5 @@ def test_what_is_set_goes_first() -> None:
 
 
 def test_a_profile_that_there_is_not_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"LLM_PROFILE 'x' is none of .*generic"):
+    with pytest.raises(ConfigurationError, match=r"LLM_PROFILE must be one of generic"):
         profile_of("https://api.openai.com/v1", "gpt-4.1", "x")

@@ -17,7 +17,7 @@ from dialog_engine.errors import (
     LLMStreamBrokenError,
     LLMUnavailableError,
 )
-from dialog_engine.llm.routing import MAX_REST_SECONDS, Router, in_order
+from dialog_engine.llm.routing import MAX_COOLDOWN_SECONDS, Router, in_order
 from dialog_engine.model import (
     AnsweredBy,
     ChatEvent,
@@ -44,13 +44,13 @@ def request(model: str = "") -> ChatRequest:
 class World:
     """Three models; what each does is `plan[name]`: its events, and the error that ends them, if any."""
 
-    def __init__(self, *fallbacks: str, rest_seconds: float = 30) -> None:
+    def __init__(self, *fallbacks: str, cooldown_seconds: float = 30) -> None:
         self.plan: dict[str, list[ChatEvent | LLMError]] = {name: [TextDelta(name), END] for name in "abc"}
         self.asked: list[str] = []
         self.closed: list[str] = []
         self.time = 1_000.0
         models = {name: self._model(name) for name in "abc"}
-        self.router = Router(models, "a", fallbacks, rest_seconds=rest_seconds, now=lambda: self.time)
+        self.router = Router(models, "a", fallbacks, cooldown_seconds=cooldown_seconds, now=lambda: self.time)
 
     async def ask(self, model: str = "") -> list[ChatEvent]:
         return [event async for event in self.router.stream_chat(request(model))]
@@ -82,7 +82,7 @@ class World:
         ("a", "", "a", "a"),
     ],
 )
-def test_those_that_rest_are_asked_last(chosen: str, fallbacks: str, resting: str, order: str) -> None:
+def test_models_that_cool_down_are_asked_last(chosen: str, fallbacks: str, resting: str, order: str) -> None:
     assert in_order(chosen, list(fallbacks), lambda name: name in resting) == list(order)
 
 
@@ -138,7 +138,7 @@ async def test_when_none_can_the_failure_of_the_last_is_told() -> None:
         await world.ask()
 
 
-async def test_a_model_that_could_not_answer_rests_and_is_then_asked_first_again() -> None:
+async def test_an_unavailable_model_cools_down_and_is_then_asked_first_again() -> None:
     world = World("b")
     world.plan["a"].insert(0, LLMOverloadedError("busy"))
     await world.ask()
@@ -149,8 +149,8 @@ async def test_a_model_that_could_not_answer_rests_and_is_then_asked_first_again
     assert (await world.ask())[0] == AnsweredBy("a")
 
 
-@pytest.mark.parametrize(("advised", "seconds"), [(100.0, 100), (1.0, 30), (9_999.0, MAX_REST_SECONDS)])
-async def test_it_rests_as_long_as_its_provider_advises(advised: float, seconds: float) -> None:
+@pytest.mark.parametrize(("advised", "seconds"), [(100.0, 100), (1.0, 30), (9_999.0, MAX_COOLDOWN_SECONDS)])
+async def test_a_cooldown_lasts_as_long_as_retry_after_says(advised: float, seconds: float) -> None:
     world = World("b")
     world.plan["a"] = [LLMRateLimitedError("slow down", advised)]
     await world.ask()
@@ -162,7 +162,7 @@ async def test_it_rests_as_long_as_its_provider_advises(advised: float, seconds:
 
 
 async def test_without_a_rest_the_first_is_asked_first_every_time() -> None:
-    world = World("b", rest_seconds=0)
+    world = World("b", cooldown_seconds=0)
     world.plan["a"] = [LLMUnavailableError("away")]
     await world.ask()
     await world.ask()

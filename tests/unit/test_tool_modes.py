@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dialog_engine.errors import LLMRequestError, LLMToolsRejectedError
-from dialog_engine.llm.failures import Failures
-from dialog_engine.llm.rejections import tools_rejected
+from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.model import ChatEvent, ChatRequest, Choice, TextDelta, Turn, UserMessage
 from dialog_engine.tool_calls.ports import StreamChat
 from dialog_engine.tool_calls.prompt_mode.modes import ToolMode, in_tool_mode, in_tool_modes
@@ -135,11 +134,11 @@ async def test_a_request_that_fails_in_both_modes_does_not_change_the_mode() -> 
     ],
 )
 def test_errors_about_tools_are_recognised(status: int, words: str) -> None:
-    error = Failures().of_status(status, {"error": {"message": words}}, {})
+    error = ErrorClassifier().from_response(status, {"error": {"message": words}}, {})
     assert isinstance(error, LLMToolsRejectedError)
     assert "TOOL_MODE=auto" in str(error)
     assert words in str(error)
-    assert isinstance(Failures().of_object({"code": status, "message": words}), LLMToolsRejectedError)
+    assert isinstance(ErrorClassifier().from_stream({"code": status, "message": words}), LLMToolsRejectedError)
 
 
 @pytest.mark.parametrize(
@@ -165,4 +164,6 @@ def test_errors_about_tools_are_recognised(status: int, words: str) -> None:
     ],
 )
 def test_other_errors_are_not_taken_for_errors_about_tools(status: int, words: str) -> None:
-    assert tools_rejected(status, words) is None
+    assert not isinstance(
+        ErrorClassifier().from_response(status, {"error": {"message": words}}, {}), LLMToolsRejectedError
+    )

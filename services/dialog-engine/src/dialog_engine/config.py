@@ -21,8 +21,20 @@ DEFAULT_PROMPT = (
     " a result that no tool gave you."
 )
 
+PROVIDER_SETTINGS = {
+    "azure": (
+        "AZURE_OPENAI_ENDPOINT",
+        "AZURE_OPENAI_API_KEY",
+        "AZURE_OPENAI_API_VERSION",
+        "AZURE_OPENAI_DEPLOYMENT",
+    ),
+    "bedrock": ("BEDROCK_MODEL", "AWS_REGION"),
+    "vertex": ("VERTEX_MODEL", "ANTHROPIC_VERTEX_PROJECT_ID", "CLOUD_ML_REGION"),
+}
+"""The setting that selects a cloud provider, and those that it needs then."""
 
-PROVIDERS = ("openai", "anthropic")
+
+PROVIDERS = ("openai", "anthropic", "azure", "bedrock", "vertex")
 
 _FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 
@@ -54,7 +66,7 @@ def _models(value: object) -> object:
 def _model_name(name: str) -> str:
     provider, _, model = name.partition(":")
     if provider not in PROVIDERS or not model:
-        raise ValueError(f"{name!r} is not {' or '.join(f'{each}:model' for each in PROVIDERS)}")
+        raise ValueError(f"{name!r} is not provider:model, where provider is one of {', '.join(PROVIDERS)}")
     return name
 
 
@@ -135,8 +147,35 @@ class Settings(RedisSettings, BaseSettings):
     anthropic_custom_headers: Headers = Field(
         default_factory=dict, description="Like OPENAI_CUSTOM_HEADERS, such as anthropic-beta: context-1m-2025-08-07."
     )
-    llm_provider: Literal["openai", "anthropic"] | None = Field(
-        None, description="Provider that answers; unset: the configured one, OpenAI if both are."
+    azure_openai_endpoint: HttpUrl | None = Field(
+        None, description="Azure OpenAI: https://<resource>.openai.azure.com. OPENAI_CUSTOM_HEADERS count here too."
+    )
+    azure_openai_api_key: SecretStr | None = Field(None, description="Key for Azure OpenAI.")
+    azure_openai_api_version: str | None = Field(None, description="Version of its API, such as 2024-10-21.")
+    azure_openai_deployment: str | None = Field(None, description="The deployment that answers there.")
+    bedrock_model: str | None = Field(
+        None,
+        description="Claude on Amazon Bedrock, by its model or inference profile id. Needs dialog-engine[bedrock].",
+    )
+    aws_region: str | None = Field(None, description="AWS region of Bedrock, such as us-east-1.")
+    aws_bearer_token_bedrock: SecretStr | None = Field(None, description="An API key of Bedrock; wins over the others.")
+    aws_access_key_id: str | None = Field(None, description="AWS credentials; unset: what the AWS SDK finds.")
+    aws_secret_access_key: SecretStr | None = Field(None, description="The secret key that belongs to it.")
+    aws_session_token: SecretStr | None = Field(None, description="The session token of temporary credentials.")
+    aws_profile: str | None = Field(None, description="A profile of the AWS configuration files instead.")
+    anthropic_bedrock_base_url: HttpUrl | None = Field(
+        None, description="Another endpoint of Bedrock, such as a gateway."
+    )
+    vertex_model: str | None = Field(
+        None, description="Claude on Google Cloud's Vertex AI, by its model id. Needs dialog-engine[vertex]."
+    )
+    anthropic_vertex_project_id: str | None = Field(None, description="Google Cloud project of Vertex AI.")
+    cloud_ml_region: str | None = Field(None, description="Region of Vertex AI, such as us-east5 or global.")
+    anthropic_vertex_base_url: HttpUrl | None = Field(
+        None, description="Another endpoint of Vertex AI, such as a gateway."
+    )
+    llm_provider: Literal["openai", "anthropic", "azure", "bedrock", "vertex"] | None = Field(
+        None, description="The provider that answers; unset: the first configured one in this order."
     )
     llm_fallbacks: ModelNames = Field(
         default_factory=tuple,
@@ -240,9 +279,14 @@ class Settings(RedisSettings, BaseSettings):
             raise ValueError(f"HOST {self.host} can be reached from other machines: set API_KEYS, or HOST=127.0.0.1")
         if not self._providers:
             raise ValueError(
-                "OPENAI_API_KEY or OPENAI_BASE_URL, or ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL, must be set, because"
-                " an engine needs a model"
+                "OPENAI_API_KEY or OPENAI_BASE_URL, or ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL, or one of"
+                " AZURE_OPENAI_ENDPOINT, BEDROCK_MODEL and VERTEX_MODEL must be set, because an engine needs a model"
             )
+        for provider in self._providers:
+            selected, *needed = PROVIDER_SETTINGS.get(provider, ("",))
+            missing = [name for name in needed if not getattr(self, name.lower())]
+            if missing:
+                raise ValueError(f"{selected} is set: set {' and '.join(missing)} too")
         for setting, names in (("LLM_FALLBACKS", self.llm_fallbacks), ("ALLOWED_MODELS", self.allowed_models)):
             for name in names:
                 self._check_configured(setting, name.partition(":")[0])
@@ -256,7 +300,14 @@ class Settings(RedisSettings, BaseSettings):
     def default_model(self) -> str:
         """The model that answers when a request chooses none, as `provider:model`."""
         provider = self.llm_provider or self._providers[0]
-        return f"{provider}:{self.anthropic_model if provider == 'anthropic' else self.openai_model}"
+        models = {
+            "openai": self.openai_model,
+            "anthropic": self.anthropic_model,
+            "azure": self.azure_openai_deployment,
+            "bedrock": self.bedrock_model,
+            "vertex": self.vertex_model,
+        }
+        return f"{provider}:{models[provider]}"
 
     @property
     def choosable_models(self) -> tuple[str, ...]:
@@ -273,14 +324,16 @@ class Settings(RedisSettings, BaseSettings):
         configured = {
             "openai": self.openai_api_key or self.openai_base_url,
             "anthropic": self.anthropic_api_key or self.anthropic_base_url,
+            "azure": self.azure_openai_endpoint,
+            "bedrock": self.bedrock_model,
+            "vertex": self.vertex_model,
         }
         return tuple(provider for provider in PROVIDERS if configured[provider])
 
     def _check_configured(self, setting: str, provider: str) -> None:
         if provider not in self._providers:
-            raise ValueError(
-                f"{setting} names {provider}: set {provider.upper()}_API_KEY or {provider.upper()}_BASE_URL"
-            )
+            own = f"{provider.upper()}_API_KEY or {provider.upper()}_BASE_URL"
+            raise ValueError(f"{setting} names {provider}: set {PROVIDER_SETTINGS.get(provider, (own,))[0]}")
 
 
 def load_settings() -> Settings:

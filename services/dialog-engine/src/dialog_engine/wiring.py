@@ -26,7 +26,7 @@ from dialog_engine.http.app import State, create_app
 from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator
 from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
-from dialog_engine.llm.clients import Wrap, open_llm
+from dialog_engine.llm.providers import Wrap, open_llm
 from dialog_engine.loops import kept_running, left_when
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm

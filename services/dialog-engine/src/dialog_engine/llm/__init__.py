@@ -1,1 +1,1 @@
-"""The model: a client for OpenAI-compatible providers, and the pure rules by which their streams are read."""
+"""The model: clients for its providers through their SDKs, and the pure rules by which answers are decoded."""

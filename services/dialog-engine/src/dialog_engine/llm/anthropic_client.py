@@ -1,92 +1,166 @@
-"""The client for Anthropic, and for every server that speaks its Messages API."""
+"""The client for Anthropic's Messages API: at Anthropic, at compatible servers, and on Google Cloud's Vertex AI."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
+
+import httpx2
+from anthropic import AnthropicError, APIStatusError, AsyncAnthropic, AsyncStream, DefaultAioHttpClient, Omit
+from anthropic.lib.bedrock import AsyncAnthropicBedrock
+from anthropic.lib.vertex import AsyncAnthropicVertex
 
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
 from dialog_engine.llm.anthropic_encoding import encode_messages, encode_system, encode_tools, with_cache
-from dialog_engine.llm.client import CHOICE, IMAGE, ChatClient, Json, bearer
-from dialog_engine.llm.endpoint import Endpoint
-from dialog_engine.llm.failures import Failures
+from dialog_engine.llm.client import CHOICE, DEFAULT_TIMEOUTS, IMAGE, NO_KEY, ChatClient, Json, Provider, Timeouts
+from dialog_engine.llm.connections import check_headers, open_connections, split_base_url
+from dialog_engine.llm.decoding import Decoder
 from dialog_engine.llm.profiles import Images, Profile, profile_of
-from dialog_engine.llm.reading import DEFAULT_WAITS, Decoder, Waits
 from dialog_engine.model import ChatRequest
 
 ANTHROPIC_URL = "https://api.anthropic.com"
-API_VERSION = "2026-10-21"
-"""The version of the API that is spoken here."""
+NO_HEADERS: Mapping[str, str] = {}
 MAX_TOKENS = 16_384
-"""The API wants a bound on every answer; each of its present models can write so much."""
+"""The API requires a bound on every answer; each of its current models can write this much."""
 
-# What some compatible servers refuse, and an answer can be had without.
+# Options that some compatible servers refuse.
 _CACHE = "cache_control"
 _STOP = "stop_sequences"
 
 
-class AnthropicChatClient(ChatClient):
-    """A chat model behind the Anthropic Messages API.
-
-    The arguments are those of OpenAIChatClient; `extra_body` may ask for thinking.
+def anthropic_provider(
+    base_url: str | None,
+    api_key: str | None,
+    *,
+    headers: Mapping[str, str] = NO_HEADERS,
+    connect_seconds: float = DEFAULT_TIMEOUTS.connect,
+) -> Provider:
+    """Anthropic, or the compatible server at `base_url`, which may need no key. `headers`: see `openai_provider`.
 
     Raises:
-        ConfigurationError: neither a key nor a base URL.
+        ConfigurationError: neither a key nor a base URL, or a value that cannot be sent.
     """
+    if not api_key and not base_url:
+        raise ConfigurationError("set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server that needs no key")
+    check_headers({"key": api_key or "", **headers})
+    base = split_base_url(base_url or ANTHROPIC_URL)
+    # The SDK sends the key as a bearer; many compatible servers look for it in the older field only.
+    older = {"x-api-key": api_key} if api_key and base_url else {}
+    sdk = AsyncAnthropic(
+        api_key=api_key or NO_KEY,
+        base_url=base.url,
+        default_headers=without_empty({**older, **base.headers, **headers}),
+        default_query=base.query,
+        http_client=open_connections(DefaultAioHttpClient, connect_seconds),
+        open_telemetry=False,
+    )
+    return provider_of(sdk, (api_key or "", *headers.values()))
+
+
+def vertex_provider(
+    project: str,
+    region: str,
+    *,
+    base_url: str | None = None,
+    headers: Mapping[str, str] = NO_HEADERS,
+    connect_seconds: float = DEFAULT_TIMEOUTS.connect,
+) -> Provider:
+    """Claude on Vertex AI, with Google's application default credentials.
+
+    Raises:
+        ConfigurationError: the package for Google's credentials is not installed, or a value cannot be sent.
+    """
+    try:
+        from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415 -- of an optional extra
+    except ImportError:
+        raise ConfigurationError(
+            "VERTEX_MODEL needs Google's credentials package: install dialog-engine[vertex]"
+        ) from None
+    check_headers(headers)
+    sdk = AsyncAnthropicVertex(
+        project_id=project,
+        region=region,
+        base_url=base_url,
+        default_headers=without_empty(headers),
+        http_client=open_connections(DefaultAioHttpClient, connect_seconds),
+        open_telemetry=False,
+    )
+    credential_help = (
+        "no valid Google credentials were found for Vertex AI: set GOOGLE_APPLICATION_CREDENTIALS to a key file, run"
+        " `gcloud auth application-default login`, or give this machine a service account"
+    )
+    return replace(
+        provider_of(sdk, tuple(headers.values())),
+        credential_errors=(cast("type[Exception]", GoogleAuthError), RuntimeError),
+        credential_help=credential_help,
+    )
+
+
+def without_empty(headers: Mapping[str, str]) -> dict[str, str]:
+    """Header fields for an SDK, which must be told to leave one out; its types do not say so."""
+    return {name: value or cast("str", Omit()) for name, value in headers.items()}
+
+
+MessagesSdk = AsyncAnthropic | AsyncAnthropicVertex | AsyncAnthropicBedrock
+
+
+def provider_of(sdk: MessagesSdk, secrets: tuple[str, ...]) -> Provider:
+    """The provider behind an SDK client with the Messages API."""
+
+    async def post(body: Json, max_retries: int) -> httpx2.Response:
+        response = await sdk.post(
+            "/v1/messages",
+            cast_to=httpx2.Response,
+            body=body,
+            options={"max_retries": max_retries},
+            stream=True,
+            stream_cls=AsyncStream[object],
+        )
+        return cast("httpx2.Response", response)
+
+    return Provider(post, sdk.close, str(sdk.base_url), APIStatusError, AnthropicError, secrets)
+
+
+class AnthropicChatClient(ChatClient):
+    """A chat model with Anthropic's Messages API. The arguments are those of OpenAIChatClient."""
 
     stop_option = _STOP
 
     def __init__(
         self,
-        base_url: str | None,
-        api_key: str | None,
+        provider: Provider,
         model: str,
         *,
         profile: Profile | None = None,
         max_tokens: int | None = None,
-        waits: Waits = DEFAULT_WAITS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
         max_retries: int = 2,
         extra_body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
     ) -> None:
-        if not api_key and not base_url:
-            raise ConfigurationError("set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server that needs no key")
-        url = base_url or ANTHROPIC_URL
         self._model = model
-        self._profile = profile or profile_of(url, model)
+        self._profile = profile or profile_of(provider.base_url, model)
         self._max_tokens = max_tokens or MAX_TOKENS
         self._extra_body = dict(extra_body or {})
-        private = bearer(api_key)
-        if api_key and base_url:
-            # Where the key stood before it was sent as a bearer: many compatible servers look there only.
-            private["x-api-key"] = api_key
-        public = {"anthropic-version": API_VERSION}
-        super().__init__(
-            Endpoint(url, "/v1/messages", public=public, private=private, own=headers or {}),
-            Failures(api_key or "", *(headers or {}).values()),
-            frozenset({_CACHE, CHOICE, _STOP, IMAGE}),
-            waits,
-            max_retries,
-        )
+        super().__init__(provider, frozenset({_CACHE, CHOICE, _STOP, IMAGE}), timeouts, max_retries)
 
     def _decoder(self) -> Decoder:
-        return AnthropicDecoder(self._model, self._failures)
+        return AnthropicDecoder(self._model, self._errors, self._provider.framing())
 
-    def _question(self, request: ChatRequest, options: frozenset[str]) -> Json:
-        # Where calls cannot be forbidden nothing is declared that could be called.
+    def _body(self, request: ChatRequest, options: frozenset[str]) -> Json:
+        # A server that cannot forbid calls is sent no tools for a last answer.
         tools = [] if request.answer_only and CHOICE not in options else encode_tools(request.tools)
         system = encode_system(request.messages)
         profile = self._profile if IMAGE in options else replace(self._profile, images=Images.REFERENCE)
         messages = encode_messages(request.messages, self._model, profile)
         if _CACHE in options:
             with_cache(system, tools, messages)
-        question: Json = {"model": self._model, "max_tokens": self._max_tokens, "messages": messages, "stream": True}
+        body: Json = {"model": self._model, "max_tokens": self._max_tokens, "messages": messages, "stream": True}
         if system:
-            question["system"] = system
+            body["system"] = system
         if tools:
-            question["tools"] = tools
+            body["tools"] = tools
             if request.answer_only:
-                question["tool_choice"] = {"type": "none"}
+                body["tool_choice"] = {"type": "none"}
         if request.stop and _STOP in options:
-            question["stop_sequences"] = request.stop
-        return question | self._extra_body
+            body["stop_sequences"] = request.stop
+        return body | self._extra_body

@@ -1,93 +1,304 @@
-"""From the bytes of an answer of the Anthropic Messages API to the model's events. Pure."""
+"""Decodes an answer of the Anthropic Messages API. Pure; `tests/corpus/anthropic` has recorded streams.
 
-from collections.abc import Iterable
+A message is a list of content blocks, streamed one after the other. The model's thinking before a call must go back
+with that call, block by block and unchanged: it is kept in the call's `extra`, see `Thought`.
+"""
 
-from dialog_engine.errors import LLMError, LLMStreamBrokenError
-from dialog_engine.llm.anthropic_assembly import AnthropicAssembler
-from dialog_engine.llm.anthropic_wire import Event, decode_event
-from dialog_engine.llm.decoding import SSEParser, merged, not_empty
-from dialog_engine.llm.failures import Failures
-from dialog_engine.llm.reading import Decoder
-from dialog_engine.model import LLMEvent
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from dialog_engine.llm.decoding import Decoder, Framing, SSEParser
+from dialog_engine.llm.error_classification import ErrorClassifier
+from dialog_engine.llm.lenient_json import Wire, decode, is_complete, join_arguments
+from dialog_engine.llm.openai_decoding import CUT_OFF, mint_call_id
+from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent, Usage
+
+EXTRA = "anthropic"
+"""The key of a call's thinking blocks in its `extra`."""
+
+_REASONS = {
+    "max_tokens": FinishReason.LENGTH,
+    "model_context_window_exceeded": FinishReason.LENGTH,
+    "pause_turn": FinishReason.LENGTH,  # the provider paused a long turn
+    "refusal": FinishReason.CONTENT_FILTER,
+}
+
+
+class Tokens(Wire):
+    """Token counts so far; those of a later event replace those of an earlier one."""
+
+    input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class Block(Wire):
+    """The start of a content block, or a whole one."""
+
+    type: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+
+
+class Delta(Wire):
+    """A piece of a content block, or of the message itself."""
+
+    text: str | None = None
+    partial_json: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    stop_reason: str | None = None
+
+
+class Message(Wire):
+    """The message as it stands at its start."""
+
+    usage: Tokens | None = None
+
+
+class Event(Wire):
+    """One event of the stream, or the whole of an answer that is not streamed."""
+
+    type: str | None = None
+    index: int | None = None
+    message: Message | None = None
+    content_block: Block | None = None
+    delta: Delta | None = None
+    usage: Tokens | None = None
+    content: list[Block] | None = None
+    stop_reason: str | None = None
+    error: Any = None
+    """The error that the provider reports, in any form; falsy without one."""
+
+
+_event_decoder = msgspec.json.Decoder(Event)
+
+
+def decode_event(data: bytes) -> Event:
+    """Read one payload.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    return decode(data, _event_decoder, Event)
+
+
+class Thought(msgspec.Struct, frozen=True):
+    """A thinking block, and the number of characters of text before it."""
+
+    at: int
+    block: dict[str, Any]
+
+
+class Thoughts(msgspec.Struct, frozen=True):
+    """The thinking of `model` before a call, since the previous call. It goes back to the same model only."""
+
+    model: str
+    blocks: list[Thought]
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """A content block so far. `at` is the number of characters of text before it."""
+
+    kind: str
+    at: int
+    start: Block
+    fragments: list[str] = field(default_factory=list[str])
+    signature: list[str] = field(default_factory=list[str])
+    stopped: bool = False
+
+
+class AnthropicAssembler:
+    """Assembles one assistant message of `model`. Text and reasoning are returned at once, tool calls at the end."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._parts: list[_Part] = []
+        self._by_index: dict[int, _Part] = {}
+        self._text_length = 0
+        self._tokens = Tokens()
+        self.stop_reason: str | None = None
+        """As the provider wrote it; None so far."""
+
+    @property
+    def spoke(self) -> bool:
+        """Whether there was any text."""
+        return self._text_length > 0
+
+    def feed(self, event: Event) -> list[LLMEvent]:
+        """Add the next event. Returns the text and reasoning in it."""
+        events: list[LLMEvent] = []
+        if event.message is not None and event.message.usage is not None:
+            self._count(event.message.usage)
+        if event.usage is not None:
+            self._count(event.usage)
+        if event.content_block is not None:
+            self._open(event.index, event.content_block, events)
+        if event.delta is not None:
+            self._read(event, event.delta, events)
+            self.stop_reason = event.delta.stop_reason or self.stop_reason
+        if event.type == "content_block_stop" and (part := self._part(event.index)):
+            part.stopped = True
+        return events
+
+    def feed_whole(self, answer: Event) -> list[LLMEvent]:
+        """Add an answer that is not streamed."""
+        events: list[LLMEvent] = []
+        for number, block in enumerate(answer.content or ()):
+            self._open(number, block, events)
+            self._parts[-1].stopped = True
+        if answer.usage is not None:
+            self._count(answer.usage)
+        self.stop_reason = answer.stop_reason or "end_turn"
+        return events
+
+    def finish(self) -> list[LLMEvent]:
+        """The end of a complete stream: its tool calls in their order, then StreamEnd.
+
+        A call that the length limit cut off carries that as its problem. A refused message has no calls.
+        """
+        reason = _REASONS.get(self.stop_reason or "", FinishReason.STOP)
+        calls = [] if reason is FinishReason.CONTENT_FILTER else list(self._calls(cut=reason is FinishReason.LENGTH))
+        if calls and reason is FinishReason.STOP:
+            reason = FinishReason.TOOL_CALLS
+        return [*calls, StreamEnd(reason, self._usage())]
+
+    def _open(self, index: int | None, block: Block, events: list[LLMEvent]) -> None:
+        part = _Part(block.type or "text", self._text_length, block)
+        self._parts.append(part)
+        if index is not None:
+            self._by_index[index] = part
+        # The block may be complete at its start.
+        self._add(part, Delta(text=block.text, thinking=block.thinking, signature=block.signature), events)
+
+    def _read(self, event: Event, delta: Delta, events: list[LLMEvent]) -> None:
+        part = self._part(event.index)
+        if part is None:
+            if delta.text is None and delta.thinking is None:
+                return
+            self._open(event.index, Block("text" if delta.thinking is None else "thinking"), events)
+            part = self._parts[-1]
+        self._add(part, delta, events)
+
+    def _part(self, index: int | None) -> _Part | None:
+        if index is None:
+            return self._parts[-1] if self._parts else None
+        return self._by_index.get(index)
+
+    def _add(self, part: _Part, delta: Delta, events: list[LLMEvent]) -> None:
+        if delta.text and part.kind == "text":
+            self._text_length += len(delta.text)
+            events.append(TextDelta(delta.text))
+        if delta.thinking and part.kind == "thinking":
+            part.fragments.append(delta.thinking)
+            events.append(ReasoningDelta(delta.thinking))
+        if delta.signature:
+            part.signature.append(delta.signature)
+        if delta.partial_json:
+            part.fragments.append(delta.partial_json)
+
+    def _calls(self, *, cut: bool) -> Iterator[ToolCallEvent]:
+        thoughts: list[Thought] = []
+        used: set[str] = set()
+        for part in self._parts:
+            if block := _thought(part):
+                thoughts.append(Thought(part.at, block))
+            if part.kind != "tool_use" or not part.start.name:
+                continue
+            arguments = _arguments(part)
+            partial = cut and part is self._parts[-1] and not (part.stopped and is_complete(arguments or "{}"))
+            call_id = part.start.id if part.start.id and part.start.id not in used else mint_call_id()
+            used.add(call_id)
+            extra = {EXTRA: msgspec.to_builtins(Thoughts(self._model, thoughts))} if thoughts else None
+            yield ToolCallEvent(call_id, part.start.name, arguments, extra, CUT_OFF if partial else "")
+            thoughts = []
+
+    def _count(self, tokens: Tokens) -> None:
+        known = self._tokens
+        self._tokens = Tokens(
+            tokens.input_tokens or known.input_tokens,
+            tokens.cache_creation_input_tokens or known.cache_creation_input_tokens,
+            tokens.cache_read_input_tokens or known.cache_read_input_tokens,
+            tokens.output_tokens or known.output_tokens,
+        )
+
+    def _usage(self) -> Usage:
+        """The provider counts input that is written to or read from its cache separately."""
+        tokens = self._tokens
+        read = (tokens.input_tokens, tokens.cache_creation_input_tokens, tokens.cache_read_input_tokens)
+        return Usage(sum(count or 0 for count in read), tokens.output_tokens or 0)
+
+
+def _arguments(part: _Part) -> str:
+    if not part.fragments and part.start.input:
+        return msgspec.json.encode(part.start.input).decode()
+    return join_arguments(part.fragments)
+
+
+def _thought(part: _Part) -> dict[str, Any] | None:
+    """The block as it goes back; the provider refuses one without its signature."""
+    match part.kind:
+        case "thinking" if part.signature:
+            return {
+                "type": "thinking",
+                "thinking": "".join(part.fragments),
+                "signature": "".join(part.signature),
+            }
+        case "redacted_thinking" if part.start.data:
+            return {"type": "redacted_thinking", "data": part.start.data}
+        case _:
+            return None
 
 
 class AnthropicDecoder(Decoder):
-    """Reads one answer of `model`. What the provider reports as an error is raised by `finish`, after what it said."""
+    """Decodes one answer of `model`; `framing` is that of its transport, server-sent events by default."""
 
-    def __init__(self, model: str, failures: Failures) -> None:
-        self._failures = failures
-        self._sse = SSEParser()
+    def __init__(self, model: str, errors: ErrorClassifier, framing: Framing | None = None) -> None:
+        super().__init__(framing or SSEParser())
+        self._errors = errors
         self._assembler = AnthropicAssembler(model)
-        self._failure: LLMError | None = None
-        self._heard = 0
-        self._done = False
-
-    @property
-    def heard(self) -> int:
-        return self._heard
-
-    @property
-    def done(self) -> bool:
-        return self._done
 
     @property
     def complete(self) -> bool:
-        return self._done or self._assembler.stop_reason is not None
+        return self.done or self._assembler.stop_reason is not None
 
-    def feed(self, read: bytes) -> list[LLMEvent]:
-        return self._events(self._sse.feed(read))
+    def _take(self, payload: bytes, events: list[LLMEvent]) -> None:
+        event = self._read(payload)
+        if event is None:
+            return
+        if event.type == "message_stop":
+            self.done = True
+            return
+        # Neither a ping nor the start of a message or of a text block: thinking that is not shown comes after those.
+        if event.delta is not None or (event.content_block is not None and event.content_block.name):
+            self.pieces += 1
+        events += self._assembler.feed(event)
 
-    def feed_whole(self, body: bytes) -> list[LLMEvent]:
-        self._done = True
-        try:
-            answer = self._read(body)
-        except LLMError as error:
-            self._failure = error
-            return []
-        return [] if answer is None else self._assembler.feed_whole(answer)
+    def _take_whole(self, body: bytes, events: list[LLMEvent]) -> None:
+        answer = self._read(body)
+        if answer is not None:
+            events += self._assembler.feed_whole(answer)
 
-    def finish(self) -> list[LLMEvent]:
-        """The events at the end: tool calls, then StreamEnd.
-
-        Raises:
-            LLMError: what the provider reported.
-            LLMStreamBrokenError: the answer is not whole.
-            LLMStreamEmptyError: it holds neither text nor calls, and no limit or filter explains that.
-        """
-        events = [] if self._done else self._events(self._sse.finish())
-        if self._failure is not None:
-            raise self._failure
-        if not self.complete:
-            raise LLMStreamBrokenError("the model's stream broke off before its end")
-        return events + not_empty(self._assembler.finish(), spoke=self._assembler.spoke)
-
-    def _events(self, payloads: Iterable[bytes]) -> list[LLMEvent]:
-        events: list[LLMEvent] = []
-        for payload in payloads:
-            try:
-                event = self._read(payload)
-            except LLMError as error:
-                self._failure, self._done = error, True
-                break
-            if event is None:
-                continue
-            if event.type == "message_stop":
-                self._done = True
-                break
-            # Neither a ping nor the head of a message or a block: thinking, which may not be shown, comes after those.
-            if event.delta is not None or (event.content_block is not None and event.content_block.name):
-                self._heard += 1
-            events += self._assembler.feed(event)
-        return merged(events)
+    def _ending(self) -> tuple[list[LLMEvent], bool]:
+        return self._assembler.finish(), self._assembler.spoke
 
     def _read(self, payload: bytes) -> Event | None:
-        """The event; None for what can do no more harm."""
+        """The event; None for a payload after the end that is not JSON."""
         try:
             event = decode_event(payload)
         except ValueError as error:
-            if self.complete or payload.startswith(b"[DONE]") or not payload.strip():
-                return None
-            raise LLMStreamBrokenError("the model's provider sent something that is not JSON") from error
+            self._not_json(error)
+            return None
         if event.error:
-            raise self._failures.of_object(event.error)
+            raise self._errors.from_stream(event.error)
         return event

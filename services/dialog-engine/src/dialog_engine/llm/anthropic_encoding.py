@@ -1,7 +1,7 @@
-"""The engine's request as the JSON of the Anthropic Messages API. Pure.
+"""Encodes a request as the JSON of the Anthropic Messages API. Pure.
 
-A message there is a list of blocks; the roles take turns, and the results of a round are the first blocks of the one
-message that follows its calls. A text block may not be blank.
+A message there is a list of blocks. Roles alternate, and the results of a round are the first blocks of the one message
+that follows its calls. A text block may not be blank.
 """
 
 import hashlib
@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import msgspec
 
-from dialog_engine.llm.anthropic_assembly import EXTRA, Thought, Thoughts
-from dialog_engine.llm.arguments import is_complete
+from dialog_engine.llm.anthropic_decoding import EXTRA, Thought, Thoughts
 from dialog_engine.llm.images import images_of
+from dialog_engine.llm.lenient_json import is_complete
 from dialog_engine.llm.profiles import Images, Profile
 from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from plugins_contract.catalog import ToolEntry
@@ -21,18 +21,18 @@ from plugins_contract.catalog import ToolEntry
 Json = dict[str, Any]
 
 CACHE: Json = {"type": "ephemeral"}
-"""Marks the end of what the provider is to keep for the next request."""
+"""Marks the end of a prefix that the provider caches for the next request."""
 _COMBINED = ("oneOf", "anyOf", "allOf")
 
 
 def encode_system(messages: Sequence[Message]) -> list[Json]:
-    """The instructions, which stand apart from the conversation."""
+    """The instructions, which the API takes in a field of their own."""
     text = "\n\n".join(message.content for message in messages if isinstance(message, SystemMessage))
     return [_text(text)] if text.strip() else []
 
 
 def encode_messages(messages: Sequence[Message], model: str, profile: Profile) -> list[Json]:
-    """The conversation. Neighbouring messages of a role become one; thoughts go back to the `model` that had them."""
+    """The conversation. Adjacent messages of a role are joined; thinking goes back to the `model` that wrote it."""
     encoded: list[Json] = []
     for message in messages:
         match message:
@@ -43,7 +43,7 @@ def encode_messages(messages: Sequence[Message], model: str, profile: Profile) -
             case ToolMessage():
                 role, blocks = "user", [_result(message, profile)]
             case AssistantMessage(content, calls):
-                role, blocks = "assistant", list(_said(content, calls, model))
+                role, blocks = "assistant", list(_assistant_blocks(content, calls, model))
         if encoded and encoded[-1]["role"] == role:
             encoded[-1]["content"] += blocks
         elif blocks:
@@ -60,7 +60,7 @@ def encode_tools(tools: Sequence[ToolEntry]) -> list[Json]:
 
 
 def with_cache(system: list[Json], tools: list[Json], messages: list[Json]) -> None:
-    """Mark what the next request of this turn begins with too: tools and instructions, and the conversation so far."""
+    """Mark the prefixes that the next request will share: tools and instructions, and the conversation so far."""
     stable = system or tools
     if stable:
         stable[-1]["cache_control"] = CACHE
@@ -69,10 +69,10 @@ def with_cache(system: list[Json], tools: list[Json], messages: list[Json]) -> N
 
 
 def input_schema(schema: Mapping[str, Any]) -> Json:
-    """`schema` as the API takes it: an object, whose alternatives are not at the top.
+    """`schema` as the API accepts it: an object without alternatives at the top level.
 
-    What the alternatives allow becomes optional; the arguments are checked against the whole schema before they are
-    used, and the model is told what is wrong.
+    The properties of the alternatives become optional. Arguments are validated against the original schema before a
+    call runs, and the model is sent what is wrong.
     """
     plain: Json = {"type": "object"} | {name: value for name, value in schema.items() if name not in _COMBINED}
     properties: Json = dict(plain.get("properties") or {})
@@ -85,29 +85,29 @@ def input_schema(schema: Mapping[str, Any]) -> Json:
 
 
 def clean_id(call_id: str) -> str:
-    """`call_id` in the characters that the API takes. The same id gives the same result, two ids give two."""
+    """`call_id` in the characters that the API accepts. The same id gives the same result, two ids give two."""
     if re.fullmatch(r"[a-zA-Z0-9_-]+", call_id):
         return call_id
     digest = hashlib.sha256(call_id.encode()).hexdigest()[:12]
     return f"{re.sub('[^a-zA-Z0-9_-]', '_', call_id)[:40]}_{digest}"
 
 
-def _said(content: str, calls: Sequence[ToolCall], model: str) -> Iterator[Json]:
-    """What the model said and thought, in its order as far as that counts: each thought in its place."""
+def _assistant_blocks(content: str, calls: Sequence[ToolCall], model: str) -> Iterator[Json]:
+    """The text, thinking and calls of an assistant message, each thinking block where it was."""
     thoughts = [_thoughts(call, model) for call in calls]
-    said = 0
+    sent = 0
     for number, call in enumerate(calls):
         for thought in thoughts[number]:
-            yield from _texts(content[said : thought.at])
-            said = max(said, thought.at)
+            yield from _texts(content[sent : thought.at])
+            sent = max(sent, thought.at)
             yield thought.block
         later = [thought.at for each in thoughts[number + 1 :] for thought in each]
         until = min(later, default=len(content))
-        yield from _texts(content[said:until])
-        said = max(said, until)
+        yield from _texts(content[sent:until])
+        sent = max(sent, until)
         arguments: Any = msgspec.json.decode(call.arguments) if is_complete(call.arguments) else {}
         yield {"type": "tool_use", "id": clean_id(call.tool_call_id), "name": call.name, "input": arguments}
-    yield from _texts(content[said:])
+    yield from _texts(content[sent:])
 
 
 def _thoughts(call: ToolCall, model: str) -> list[Thought]:

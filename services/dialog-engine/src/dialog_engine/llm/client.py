@@ -1,17 +1,25 @@
-"""What every client of a provider has in common, whatever protocol it speaks."""
+"""A chat model at a provider: one request through the provider's SDK, its answer decoded here, in bounded time."""
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterable
-from functools import partial
-from typing import Any, ClassVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass
+from ssl import SSLCertVerificationError
+from typing import Any, ClassVar, Protocol, cast
 
-import msgspec
-from aiohttp import ClientResponse
+import httpx2
+from aiohttp import ClientConnectorError, ClientError, ClientOSError, ServerDisconnectedError
 
-from dialog_engine.llm.asking import Asker
-from dialog_engine.llm.endpoint import Endpoint
-from dialog_engine.llm.failures import Failures, RefusedError
-from dialog_engine.llm.reading import Decoder, Waits, stream_answer
+from dialog_engine.errors import (
+    LLMAuthenticationError,
+    LLMError,
+    LLMRequestError,
+    LLMStreamBrokenError,
+    LLMUnavailableError,
+)
+from dialog_engine.llm.decoding import Decoder, Framing, SSEParser
+from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.model import ChatRequest, LLMEvent, ToolMessage
 
 Json = dict[str, Any]
@@ -20,84 +28,271 @@ CHOICE = "tool_choice"
 """The option that forbids calls."""
 
 IMAGE = "image"
-"""The option to show the images of results. A complaint may be about one of them, so it is back in the next request."""
+"""The option to send the images of results. A refusal may concern one image: the next request has the option again."""
 
-_NO_KEY = "no-key"
+NO_KEY = "no-key"
+"""Sent in the place of a key to servers that need none."""
+
+DRAIN_SECONDS = 0.1
+"""How long the end of the response is waited for after a complete answer, so that its connection can be reused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long a provider is waited for, in seconds.
+
+    `connect` bounds each attempt to connect. `first_token` bounds the time from the request to the first piece of the
+    answer, retries included: reasoning models are silent for long. `silence` bounds the time between two pieces after
+    that. Messages that only keep the connection open do not count as pieces.
+    """
+
+    connect: float = 10.0
+    first_token: float = 300.0
+    silence: float = 120.0
+
+
+DEFAULT_TIMEOUTS = Timeouts()
+
+
+class Post(Protocol):
+    """Sends the body of a request through the SDK, which retries it up to `max_retries` times."""
+
+    def __call__(self, body: Json, max_retries: int) -> Awaitable[httpx2.Response]:
+        """The response as soon as its headers have arrived. Raises the errors of the SDK."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One account at a provider, shared by its models: an SDK client with its connection pool. `close` it."""
+
+    post: Post
+    close: Callable[[], Awaitable[None]]
+    base_url: str
+    status_error: type[Exception]
+    """What the SDK raises for a response that is not a success."""
+    error: type[Exception]
+    """The base of all errors of the SDK."""
+    secrets: tuple[str, ...] = ()
+    """Keys that must not appear in errors."""
+    credential_errors: tuple[type[Exception], ...] = ()
+    """What the SDK raises when it finds no credentials, and the text that tells operators which settings to check."""
+    credential_help: str = ""
+    framing: Callable[[], Framing] = SSEParser
+    """How events are framed in its responses."""
 
 
 class ChatClient(ABC):
-    """A chat model at one endpoint. A protocol is what is asked there, and how answers are read.
+    """A chat model of one provider. A protocol is how requests are encoded and how answers are decoded.
 
-    Owns its connections: `aclose` it. To be made where an event loop runs.
-
-    `options` are parts of requests that some servers refuse, and without which an answer can be had. Each is named by
-    a word that stands in what such a server complains; it is left out from then on.
+    `options` are parts of requests that some servers refuse, and that can be left out. Each has the name that occurs in
+    the message of such a refusal; it is left out from then on. `max_retries` counts retries before the first byte of an
+    answer; later nothing is retried.
     """
 
     stop_option: ClassVar[str]
     """The field with the stop sequences."""
 
-    def __init__(
-        self, endpoint: Endpoint, failures: Failures, options: frozenset[str], waits: Waits, max_retries: int
-    ) -> None:
-        self._failures = failures
-        self._waits = waits
+    def __init__(self, provider: Provider, options: frozenset[str], timeouts: Timeouts, max_retries: int) -> None:
+        self._provider = provider
+        self._errors = ErrorClassifier(*provider.secrets)
         self._options = options
-        self._asker = Asker(endpoint, connect_seconds=waits.connect, max_retries=max_retries)
-
-    async def aclose(self) -> None:
-        """Close the connections, when no answer is read any more."""
-        await self._asker.aclose()
-
-    def stream_chat(self, request: ChatRequest) -> AsyncGenerator[LLMEvent]:
-        """Stream the model's answer: text and reasoning as they come, tool calls at the end, StreamEnd last.
-
-        Closing the generator closes the stream at the provider.
-
-        Raises:
-            LLMError: the provider cannot be reached, refuses, breaks off, or answers nothing.
-        """
-        return stream_answer(partial(self._open, request), self._decoder(), self._failures, self._waits)
+        self._timeouts = timeouts
+        self._max_retries = max_retries
 
     @abstractmethod
     def _decoder(self) -> Decoder:
-        """Reads one answer."""
+        """A decoder for one answer."""
 
     @abstractmethod
-    def _question(self, request: ChatRequest, options: frozenset[str]) -> Json:
-        """The request as JSON, with those `options` only."""
+    def _body(self, request: ChatRequest, options: frozenset[str]) -> Json:
+        """The request as JSON, with only those `options`."""
 
-    async def _open(self, request: ChatRequest) -> ClientResponse:
-        """Send the request, again without those of its options that the provider says it does not know."""
+    async def stream_chat(self, request: ChatRequest) -> AsyncGenerator[LLMEvent]:
+        """Stream the model's answer: text and reasoning as they arrive, tool calls at the end, StreamEnd last.
+
+        Closing the generator closes the connection to the provider.
+
+        Raises:
+            LLMError: the provider cannot be reached, refuses, breaks off, is silent for too long, or answers nothing.
+        """
+        deadline = _Deadline(self._timeouts)
+        with deadline.translated():
+            async with deadline.next_piece():
+                response = await self._open(request)
+        del request  # it may be long, and is not needed while its answer is read
+        try:
+            kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind == "text/html":
+                raise LLMRequestError("the model's provider answered with a web page: is its base URL right?")
+            decoder = self._decoder()
+            if kind == "application/json":
+                with deadline.translated(), self._translated():
+                    async with deadline.next_piece():
+                        body = await response.aread()
+                for event in decoder.feed_whole(body):
+                    yield event
+            async with aclosing(response.aiter_bytes()) as reads:
+                while not decoder.done and (read := await _next(reads, decoder, deadline)):
+                    for event in decoder.feed(read):
+                        yield event
+                    deadline.extend(decoder.pieces)
+                for event in decoder.finish():
+                    yield event
+                await _drain(reads)
+        finally:
+            await response.aclose()
+
+    async def _open(self, request: ChatRequest) -> httpx2.Response:
+        """Send the request, and again without the options that the provider refuses. Raises LLMError."""
         options = self._options
-        while True:
-            try:
-                answer = await self._asker.ask(msgspec.json.encode(self._question(request, options)))
-                break
-            except RefusedError as error:
-                refused = _named(self._sent(request, options), error)
-                if not refused:
-                    raise
-                options -= refused
-        # Others may have been refused meanwhile.
+        with self._translated():
+            while True:
+                try:
+                    response = await self._send(self._body(request, options))
+                    break
+                except self._provider.status_error as error:
+                    refused = _refused(self._sent(request, options), cast("_StatusError", error))
+                    if not refused:
+                        raise
+                    options -= refused
+        # Concurrent requests may have found more that is refused.
         self._options &= options | {IMAGE}
-        return answer
+        # The SDK keeps the request with its response: a long history would live as long as its answer is read.
+        response.request = httpx2.Request("POST", "/")
+        return response
+
+    async def _send(self, body: Json) -> httpx2.Response:
+        try:
+            return await self._provider.post(body, self._max_retries)
+        except self._provider.error as error:
+            # The provider may have closed a kept connection at that moment. A model without retries, because another
+            # one stands behind it, must not lose its turn to that.
+            if self._max_retries or not _was_closed_without_answer(error):
+                raise
+        return await self._provider.post(body, 0)
 
     def _sent(self, request: ChatRequest, options: frozenset[str]) -> Iterable[str]:
-        """Those of the options that can be in a question for this request."""
-        shown = any(isinstance(message, ToolMessage) and message.media for message in request.messages)
-        unasked = {CHOICE: not request.answer_only, self.stop_option: not request.stop, IMAGE: not shown}
-        return (name for name in options if not unasked.get(name))
+        """Those of the options that the body for this request can contain."""
+        has_images = any(isinstance(message, ToolMessage) and message.media for message in request.messages)
+        absent = {CHOICE: not request.answer_only, self.stop_option: not request.stop, IMAGE: not has_images}
+        return (name for name in options if not absent.get(name))
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        """Raises LLMError for the errors of the SDK and of its transport, without causes, which contain URLs."""
+        try:
+            yield
+        except self._provider.status_error as error:
+            answer = cast("_StatusError", error)
+            raise self._errors.from_response(answer.status_code, answer.body, answer.response.headers) from None
+        except self._provider.credential_errors:
+            raise LLMAuthenticationError(self._provider.credential_help) from None
+        except (self._provider.error, httpx2.HTTPError, ClientError) as error:
+            raise _connection_error(error) from None
 
 
-def bearer(key: str | None) -> dict[str, str]:
-    """The header field with the key, or with something in its place for servers that need none."""
-    return {"Authorization": f"Bearer {key or _NO_KEY}"}
+class _StatusError(Protocol):
+    """What the SDKs' errors for a status have in common."""
+
+    status_code: int
+    body: object
+    response: httpx2.Response
 
 
-def _named(options: Iterable[str], error: RefusedError) -> set[str]:
-    """Those that the provider's complaint is about."""
-    if error.status not in (400, 422):
+class _Deadline:
+    """When the next piece of one answer must have arrived. Starts when it is made."""
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
+        self._loop = asyncio.get_running_loop()
+        self._at = self._loop.time() + timeouts.first_token
+        self._pieces = 0
+
+    def next_piece(self) -> asyncio.Timeout:
+        """A limit for one wait."""
+        return asyncio.timeout_at(self._at)
+
+    def extend(self, pieces: int) -> None:
+        """`pieces` of the answer have arrived in total."""
+        if pieces != self._pieces:
+            self._pieces = pieces
+            self._at = self._loop.time() + self._timeouts.silence
+
+    @contextmanager
+    def translated(self) -> Generator[None]:
+        """Raises LLMError when the limit is exceeded."""
+        try:
+            yield
+        except TimeoutError:
+            raise self.exceeded() from None
+
+    def exceeded(self) -> LLMError:
+        """The error for an exceeded limit."""
+        if self._pieces:
+            return LLMStreamBrokenError(f"the model's stream was silent for {self._timeouts.silence:g} seconds")
+        return LLMUnavailableError(
+            f"the model's provider did not answer in time: nothing came for {self._timeouts.first_token:g} seconds"
+        )
+
+
+async def _next(reads: AsyncIterator[bytes], decoder: Decoder, deadline: _Deadline) -> bytes:
+    """The next bytes, none at the end. A connection that breaks after a complete message has simply ended."""
+    try:
+        async with deadline.next_piece():
+            return await anext(reads, b"")
+    except (httpx2.HTTPError, ClientError, TimeoutError) as error:
+        if decoder.complete:
+            return b""
+        if isinstance(error, TimeoutError):
+            raise deadline.exceeded() from error
+        raise LLMStreamBrokenError("the model's stream broke off before its end") from error
+
+
+async def _drain(reads: AsyncIterator[bytes]) -> None:
+    with suppress(TimeoutError, httpx2.HTTPError, ClientError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for _ in reads:
+                pass
+
+
+def _refused(options: Iterable[str], error: _StatusError) -> set[str]:
+    """The options that the provider's message names."""
+    if error.status_code not in (400, 422):
         return set()
-    words = str(error.body).lower()
-    return {name for name in options if name in words or name.replace("_", " ") in words}
+    message = str(error.body).lower()
+    return {name for name in options if name in message or name.replace("_", " ") in message}
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it was raised from: the SDK's, httpx2's, aiohttp's."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
+
+
+def _was_closed_without_answer(error: Exception) -> bool:
+    """Whether the connection was closed before a byte of the answer, which aiohttp would put into the error."""
+    return any(
+        (isinstance(cause, ServerDisconnectedError) and isinstance(cause.message, str))
+        or (isinstance(cause, ClientOSError) and not isinstance(cause, ClientConnectorError))
+        for cause in _causes(error)
+    )
+
+
+def _connection_error(error: Exception) -> LLMError:
+    """The SDKs' transport reports every failure to connect as a timeout: only aiohttp's own error tells which it is."""
+    for cause in _causes(error):
+        match cause:
+            case TimeoutError():
+                return LLMUnavailableError("the model's provider did not answer in time")
+            case SSLCertVerificationError():
+                return LLMUnavailableError(
+                    "the connection to the model's provider failed: its certificate is not trusted"
+                )
+            case ClientConnectorError():
+                return LLMUnavailableError("the connection to the model's provider failed: it cannot be reached")
+            case _:
+                pass
+    return LLMUnavailableError("the connection to the model's provider broke")

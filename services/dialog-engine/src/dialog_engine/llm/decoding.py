@@ -1,25 +1,36 @@
-"""From the bytes of an answer, server-sent events, to the model's events. Pure: the transport is elsewhere."""
+"""What the decoders of all protocols share: server-sent events, and the steps from payloads to model events. Pure."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from itertools import groupby
-from typing import cast
+from typing import Protocol, cast
 
 from dialog_engine.errors import LLMError, LLMStreamBrokenError, LLMStreamEmptyError
-from dialog_engine.llm.assembly import MessageAssembler
-from dialog_engine.llm.failures import Failures
-from dialog_engine.llm.wire import decode_chunk
 from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta
 
 _BOM = b"\xef\xbb\xbf"
 
 
-class SSEParser:
-    """Takes an event stream apart, wherever the network cut it. Only `data` is kept: no provider needs the rest.
+class Framing(Protocol):
+    """Splits the bytes of a response into payloads, wherever the network has cut them."""
 
-    Written for the hot path: a whole network read is split at once, and nothing is decoded here.
+    def feed(self, read: bytes) -> list[bytes]:
+        """The payloads that `read` completes, in order."""
+        ...
 
-    Unlike a browser it also delivers an event that the end of the stream cut off before its blank line: some providers
-    leave that line out. And what begins as a JSON document is one payload: some gateways call an error an event stream.
+    def finish(self) -> list[bytes]:
+        """The payloads that are left at the end of the stream."""
+        ...
+
+
+class SSEParser(Framing):
+    """Parses server-sent events. Only `data` is kept: no provider needs the other fields.
+
+    This is the hot path of a relay: a whole network read is split at once, and nothing is decoded here.
+
+    Unlike a browser it also delivers an event that the end of the stream cut off before its blank line, because some
+    providers leave that line out. A stream that begins as a JSON document is one payload, because some gateways send an
+    error document with the content type of an event stream.
     """
 
     def __init__(self) -> None:
@@ -30,7 +41,7 @@ class SSEParser:
         self._is_document = False
 
     def feed(self, read: bytes) -> list[bytes]:
-        """The payloads that `read` completes, in order; several `data` lines of one event are joined by newlines."""
+        """The payloads that `read` completes; several `data` lines of one event are joined by newlines."""
         if self._after_cr and read:
             read = read.removeprefix(b"\n")
             self._after_cr = False
@@ -50,7 +61,6 @@ class SSEParser:
         return self._take(lines)
 
     def finish(self) -> list[bytes]:
-        """What is left at the end of the stream."""
         line = b"".join(self._line)
         self._line.clear()
         payloads = self._take([line, b""])
@@ -78,102 +88,98 @@ class SSEParser:
         return payloads
 
 
-_BROKEN_REASONS = ("error", "network_error", "insufficient_system_resource")
-"""Finish reasons by which providers say that the answer is not finished."""
+class Decoder(ABC):
+    """Reads one answer: `feed` its bytes until it is `done`, then call `finish`.
 
-
-class AnswerDecoder:
-    """Reads one answer. `feed` its bytes until it is `done`, then `finish`.
-
-    What the provider reports as an error is raised by `finish`: what it said before, in the same read, is not lost.
+    An error that the provider reports inside the stream is raised by `finish`, so that the text which came before it in
+    the same network read is not lost.
     """
 
-    def __init__(self, failures: Failures, model: str = "") -> None:
-        """`model` is who answers, see MessageAssembler."""
-        self._failures = failures
-        self._sse = SSEParser()
-        self._assembler = MessageAssembler(model=model)
+    def __init__(self, framing: Framing) -> None:
+        self._framing = framing
         self._failure: LLMError | None = None
-        self.heard = 0
-        """How many pieces of the answer have come, 0 until it begins. What only keeps the connection open is none."""
+        self.pieces = 0
+        """Number of pieces of the answer so far, 0 until it begins. Keep-alive messages are not counted."""
         self.done = False
-        """The provider said `[DONE]`, or that it failed: nothing more will come."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether the message is whole, even if the connection breaks off now."""
-        return self.done or self._assembler.finish_reason is not None
+        """The provider has sent its last message, or an error: nothing more is expected."""
 
     def feed(self, read: bytes) -> list[LLMEvent]:
-        """The events of one network read of an event stream; adjacent deltas are merged."""
-        return self._events(self._sse.feed(read))
+        """The events of one network read; adjacent deltas are merged."""
+        return self._events(self._framing.feed(read))
 
     def feed_whole(self, body: bytes) -> list[LLMEvent]:
         """The events of an answer that is one JSON document, from a gateway that does not stream."""
-        events = self._events((body,))
+        events: list[LLMEvent] = []
+        try:
+            self._take_whole(body, events)
+        except LLMError as error:
+            self._failure = error
         self.done = True
-        return events
+        return merged(events)
 
     def finish(self) -> list[LLMEvent]:
         """The events at the end: tool calls, then StreamEnd.
 
         Raises:
-            LLMError: what the provider reported.
-            LLMStreamBrokenError: the answer is not whole.
+            LLMError: the error that the provider reported.
+            LLMStreamBrokenError: the answer is incomplete.
             LLMStreamEmptyError: it holds neither text nor calls, and no limit or filter explains that.
         """
-        events = [] if self.done else self._events(self._sse.finish())
+        events = [] if self.done else self._events(self._framing.finish())
         if self._failure is not None:
             raise self._failure
         if not self.complete:
             raise LLMStreamBrokenError("the model's stream broke off before its end")
-        if (self._assembler.finish_reason or "").lower() in _BROKEN_REASONS:
-            raise LLMStreamBrokenError("the model's provider gave up before the end of the answer")
-        return events + not_empty(self._assembler.finish(), spoke=self._assembler.spoke)
+        ending, spoke = self._ending()
+        if not spoke and isinstance(ending[0], StreamEnd) and ending[0].finish_reason is FinishReason.STOP:
+            raise LLMStreamEmptyError("the model's answer holds neither text nor a tool call")
+        return events + ending
+
+    @property
+    @abstractmethod
+    def complete(self) -> bool:
+        """Whether the message is complete, even if the connection breaks now."""
+
+    @abstractmethod
+    def _take(self, payload: bytes, events: list[LLMEvent]) -> None:
+        """Read one payload, add its events, and count it in `pieces` if it belongs to the answer.
+
+        Raises:
+            LLMError: the provider reports an error, or the payload is not JSON.
+        """
+
+    @abstractmethod
+    def _take_whole(self, body: bytes, events: list[LLMEvent]) -> None:
+        """The same for an answer that is one document."""
+
+    @abstractmethod
+    def _ending(self) -> tuple[list[LLMEvent], bool]:
+        """The tool calls and StreamEnd of a complete answer, and whether it held any text."""
 
     def _events(self, payloads: Iterable[bytes]) -> list[LLMEvent]:
         events: list[LLMEvent] = []
         for payload in payloads:
+            if not payload or payload.isspace():
+                continue
             if payload.startswith(b"[DONE]"):
                 self.done = True
-                break
-            if payload and not payload.isspace():
+            else:
                 try:
                     self._take(payload, events)
                 except LLMError as error:
                     self._failure, self.done = error, True
-                    break
+            if self.done:
+                break
         return merged(events)
 
-    def _take(self, payload: bytes, events: list[LLMEvent]) -> None:
-        try:
-            chunk = decode_chunk(payload)
-        except ValueError as error:
-            if self.complete:
-                return
+    def _not_json(self, error: ValueError) -> None:
+        """Called for a payload that is not JSON: after a complete message it is ignored."""
+        if not self.complete:
             raise LLMStreamBrokenError("the model's provider sent something that is not JSON") from error
-        if chunk.error:
-            raise self._failures.of_object(chunk.error)
-        events += self._assembler.feed(chunk)
-        if events or self.heard or self._assembler.calls:
-            self.heard += 1
-
-
-def not_empty(ending: list[LLMEvent], *, spoke: bool) -> list[LLMEvent]:
-    """The end of an answer that did, or did not, say anything.
-
-    Raises:
-        LLMStreamEmptyError: it holds neither text nor calls, and no limit or filter explains that.
-    """
-    match ending:
-        case [StreamEnd(FinishReason.STOP)] if not spoke:
-            raise LLMStreamEmptyError("the model's answer holds neither text nor a tool call")
-        case _:
-            return ending
 
 
 def merged(events: list[LLMEvent]) -> list[LLMEvent]:
-    """The same with adjacent deltas of a kind made one: less work for everyone downstream."""
+    """The same events with adjacent deltas of a kind joined, which saves work at every later step."""
     if len(events) < 2:
         return events
     result: list[LLMEvent] = []

@@ -1,6 +1,6 @@
-"""Images of tool results that providers take. Pure.
+"""The images of tool results that providers accept. Pure.
 
-One that is not what it says it is fails the request, and every later one of its conversation.
+An image whose content does not match its type makes the provider refuse this request and all later ones of the session.
 """
 
 from base64 import b64decode
@@ -13,11 +13,11 @@ from dialog_engine.model import ToolMessage
 from plugins_contract.outcomes import MediaBlock
 
 _BEGINNING = 16
-"""Characters of base64 in which the beginning of a file is."""
+"""Characters of base64 that hold the first bytes of a file."""
 
 
 def images_of(message: ToolMessage) -> Iterator[MediaBlock]:
-    """The images of a result, of the kinds that models take, each with the type that it really has."""
+    """The images of a result in formats that models accept, each with its actual type."""
     for block in message.media:
         kind = _type_of(block.data)
         if kind and block.mime_type.startswith("image/"):
@@ -25,7 +25,7 @@ def images_of(message: ToolMessage) -> Iterator[MediaBlock]:
 
 
 def _type_of(base64: str) -> str | None:
-    """The type of an image, by its first bytes; None for anything else."""
+    """The type of an image by its first bytes; None for anything else."""
     try:
         begin = b64decode(base64[:_BEGINNING], validate=True)
     except (Error, ValueError):

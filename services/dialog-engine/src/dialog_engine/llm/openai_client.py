@@ -1,106 +1,180 @@
-"""The client for OpenAI and for every provider that speaks its chat completions."""
+"""The client for OpenAI, for Azure OpenAI, and for every provider with an API compatible to their chat completions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
+
+import httpx2
+from openai import APIStatusError, AsyncAzureOpenAI, AsyncOpenAI, AsyncStream, DefaultAioHttpClient, Omit, OpenAIError
 
 from dialog_engine.errors import ConfigurationError
-from dialog_engine.llm.client import CHOICE, IMAGE, ChatClient, Json, bearer
-from dialog_engine.llm.decoding import AnswerDecoder
-from dialog_engine.llm.descriptions import any_is_long, with_long_ones_apart
-from dialog_engine.llm.encoding import SIGNATURE, encode_messages, encode_tools
-from dialog_engine.llm.endpoint import Endpoint
-from dialog_engine.llm.failures import Failures
+from dialog_engine.llm.client import (
+    CHOICE,
+    DEFAULT_TIMEOUTS,
+    IMAGE,
+    NO_KEY,
+    ChatClient,
+    Json,
+    Provider,
+    Timeouts,
+)
+from dialog_engine.llm.connections import check_headers, open_connections, split_base_url
+from dialog_engine.llm.decoding import Decoder
+from dialog_engine.llm.openai_decoding import OpenAIDecoder
+from dialog_engine.llm.openai_encoding import (
+    SIGNATURE,
+    encode_messages,
+    encode_tools,
+    has_long_description,
+    with_descriptions_in_instructions,
+)
+from dialog_engine.llm.openai_wire import DETAILS
 from dialog_engine.llm.profiles import Images, Profile, profile_of
-from dialog_engine.llm.reading import DEFAULT_WAITS, Decoder, Waits
-from dialog_engine.llm.reasoning_details import DETAILS
 from dialog_engine.model import ChatRequest
 
 OPENAI_URL = "https://api.openai.com/v1"
+NO_HEADERS: Mapping[str, str] = {}
 
-# What some providers refuse, and an answer can be had without.
+# Options that some providers refuse.
 _USAGE = "stream_options"
 _IMAGE_URL = "image_url"
 _STOP = "stop"
 _DESCRIPTION = "description"
 _OTHER_LENGTH = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-"""What bounds an answer where that field is refused: behind a gateway nobody can tell beforehand which is taken."""
+"""The field for the longest answer where the other one is refused: behind a gateway it cannot be known beforehand."""
+
+
+def openai_provider(
+    base_url: str | None,
+    api_key: str | None,
+    *,
+    headers: Mapping[str, str] = NO_HEADERS,
+    organization: str | None = None,
+    project: str | None = None,
+    connect_seconds: float = DEFAULT_TIMEOUTS.connect,
+) -> Provider:
+    """OpenAI, or the compatible server at `base_url`, which may need no key.
+
+    `headers` are more header fields; they replace those of the SDK of the same name, and an empty one removes it.
+
+    Raises:
+        ConfigurationError: neither a key nor a base URL, or a value that cannot be sent.
+    """
+    if not api_key and not base_url:
+        raise ConfigurationError("set OPENAI_API_KEY, or OPENAI_BASE_URL for a server that needs no key")
+    check_headers({"key": api_key or "", **headers})
+    base = split_base_url(base_url or OPENAI_URL)
+    sdk = AsyncOpenAI(
+        api_key=api_key or NO_KEY,
+        base_url=base.url,
+        organization=organization,
+        project=project,
+        default_query=base.query,
+        http_client=open_connections(DefaultAioHttpClient, connect_seconds),
+    )
+    return _provider(sdk, api_key or "", {**base.headers, **headers})
+
+
+def azure_provider(
+    endpoint: str,
+    api_key: str,
+    api_version: str,
+    *,
+    headers: Mapping[str, str] = NO_HEADERS,
+    connect_seconds: float = DEFAULT_TIMEOUTS.connect,
+) -> Provider:
+    """Azure OpenAI at `endpoint`, such as https://<resource>.openai.azure.com. Its models are named by deployment.
+
+    Raises:
+        ConfigurationError: a value cannot be sent.
+    """
+    check_headers({"key": api_key, **headers})
+    sdk = AsyncAzureOpenAI(
+        azure_endpoint=endpoint,
+        api_key=api_key,
+        api_version=api_version,
+        http_client=open_connections(DefaultAioHttpClient, connect_seconds),
+    )
+    return _provider(sdk, api_key, headers)
+
+
+def _provider(sdk: AsyncOpenAI, key: str, headers: Mapping[str, str]) -> Provider:
+    # The SDK allows its Authorization field to be removed with a request only, not for all requests of a client.
+    sent = {name: value or Omit() for name, value in headers.items()}
+
+    async def post(body: Json, max_retries: int) -> httpx2.Response:
+        response = await sdk.post(
+            "/chat/completions",
+            cast_to=httpx2.Response,
+            body=body,
+            options={"max_retries": max_retries, "headers": sent},
+            stream=True,
+            stream_cls=AsyncStream[object],
+        )
+        return cast("httpx2.Response", response)
+
+    return Provider(post, sdk.close, str(sdk.base_url), APIStatusError, OpenAIError, (key, *headers.values()))
 
 
 class OpenAIChatClient(ChatClient):
-    """A chat model behind an OpenAI-compatible endpoint.
+    """A chat model with OpenAI's chat completions.
 
-    `api_key` may be None with a `base_url` (local servers). `profile` is how it wants to be spoken to, by default what
-    its address suggests. `max_tokens` bounds the answer; None leaves that to the provider. `waits` says how long for
-    what is waited. `max_retries` counts retries before the first byte; after it nothing is retried. `extra_body` is
-    merged into every request, such as a temperature; `headers` are more header fields, where those of the same name
-    take the place of ours, and empty ones leave them out.
-
-    Raises:
-        ConfigurationError: neither a key nor a base URL.
+    `profile` describes the provider's deviations; by default it is derived from the address and the model. `max_tokens`
+    bounds the answer; None leaves that to the provider. `extra_body` is merged into every request, such as a
+    temperature.
     """
 
     stop_option = _STOP
 
     def __init__(
         self,
-        base_url: str | None,
-        api_key: str | None,
+        provider: Provider,
         model: str,
         *,
         profile: Profile | None = None,
         max_tokens: int | None = None,
-        waits: Waits = DEFAULT_WAITS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
         max_retries: int = 2,
         extra_body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
     ) -> None:
-        if not api_key and not base_url:
-            raise ConfigurationError("set OPENAI_API_KEY, or OPENAI_BASE_URL for a server that needs no key")
-        url = base_url or OPENAI_URL
         self._model = model
         self._extra_body = dict(extra_body or {})
-        self._profile = profile or profile_of(url, model)
+        self._profile = profile or profile_of(provider.base_url, model)
         self._max_tokens = max_tokens
-        super().__init__(
-            Endpoint(url, "/chat/completions", public={}, private=bearer(api_key), own=headers or {}),
-            Failures(api_key or "", *(headers or {}).values()),
-            _wanted(self._profile) | frozenset({self._profile.length_field} if max_tokens else ()),
-            waits,
-            max_retries,
-        )
+        options = _wanted(self._profile) | frozenset({self._profile.length_field} if max_tokens else ())
+        super().__init__(provider, options, timeouts, max_retries)
 
     def _decoder(self) -> Decoder:
-        return AnswerDecoder(self._failures, self._model)
+        return OpenAIDecoder(self._errors, self._model)
 
     def _sent(self, request: ChatRequest, options: frozenset[str]) -> Iterable[str]:
-        long = any_is_long(request)
+        long = has_long_description(request)
         return (name for name in super()._sent(request, options) if long or name != _DESCRIPTION)
 
-    def _question(self, request: ChatRequest, options: frozenset[str]) -> Json:
+    def _body(self, request: ChatRequest, options: frozenset[str]) -> Json:
         if _DESCRIPTION not in options:
-            request = with_long_ones_apart(request)
+            request = with_descriptions_in_instructions(request)
         profile = _without_refused(self._profile, options)
         messages = encode_messages(request.messages, profile, self._model)
-        question: Json = {"model": self._model, "messages": messages, "stream": True}
-        # Where calls cannot be forbidden nothing is declared that could be called.
+        body: Json = {"model": self._model, "messages": messages, "stream": True}
+        # A provider that cannot forbid calls is sent no tools for a last answer.
         if request.tools and (CHOICE in options or not request.answer_only):
-            question["tools"] = encode_tools(request.tools)
+            body["tools"] = encode_tools(request.tools)
             if request.answer_only:
-                question["tool_choice"] = "none"
+                body["tool_choice"] = "none"
         if request.stop and _STOP in options:
-            question["stop"] = request.stop
+            body["stop"] = request.stop
         if _USAGE in options:
-            question["stream_options"] = {"include_usage": True}
+            body["stream_options"] = {"include_usage": True}
         if self._max_tokens is not None:
             field = profile.length_field
-            question[field if field in options else _OTHER_LENGTH[field]] = self._max_tokens
-        return question | self._extra_body
+            body[field if field in options else _OTHER_LENGTH[field]] = self._max_tokens
+        return body | self._extra_body
 
 
 def _wanted(profile: Profile) -> frozenset[str]:
-    """The options that this provider is asked for first."""
-    differ = {
+    """The options of the first request."""
+    by_profile = {
         _USAGE: profile.stream_usage,
         SIGNATURE: profile.thought_signatures,
         DETAILS: profile.reasoning_details,
@@ -108,11 +182,11 @@ def _wanted(profile: Profile) -> frozenset[str]:
         IMAGE: profile.images is Images.AFTER_RESULTS,
         profile.reasoning_field or "": profile.reasoning_field is not None,
     }
-    return frozenset({CHOICE, _STOP, _DESCRIPTION, *(name for name, wanted in differ.items() if wanted)})
+    return frozenset({CHOICE, _STOP, _DESCRIPTION, *(name for name, wanted in by_profile.items() if wanted)})
 
 
 def _without_refused(profile: Profile, options: frozenset[str]) -> Profile:
-    """The profile with what is still wanted of it."""
+    """The profile without the options that were refused."""
     return replace(
         profile,
         reasoning_field=profile.reasoning_field if profile.reasoning_field in options else None,

@@ -1,7 +1,7 @@
-"""In what the providers differ, as far as it is known before they are asked. Pure.
+"""How providers deviate from each other, as far as it is known before the first request. Pure.
 
-What a provider turns out to refuse at run time is left out from then on (see the clients); a profile saves the first
-complaint, and says what no complaint would tell.
+Options that a provider refuses at run time are left out from then on (see `ChatClient`). A profile saves that first
+refusal, and describes deviations that cause no error.
 """
 
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from dialog_engine.errors import ConfigurationError
 
 
 class Images(StrEnum):
-    """How a model is shown the images of tool results."""
+    """Where a request has the images of tool results."""
 
     IN_RESULTS = "in results"
-    AFTER_RESULTS = "in a user's message after the results"
-    REFERENCE = "not at all: the result's text names them"
+    AFTER_RESULTS = "in a user message after the results"
+    REFERENCE = "not sent: the text of the result names them"
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How one provider wants to be spoken to.
+    """The request format of one provider.
 
-    `empty_content` is what stands for the text of a message that has calls only; `nine_character_ids` makes ids of
-    calls nine letters and digits. `reasoning_field` is the name under which reasoning goes back with calls, None for
-    never; `reasoning_details` says whether it goes back as blocks where it came so, `thought_signatures` whether
+    `empty_content` replaces the text of a message that has only calls. `nine_character_ids`: ids of calls are nine
+    letters and digits. `reasoning_field` is the field in which reasoning goes back with calls, None for never;
+    `reasoning_details` says whether reasoning that came in blocks goes back in blocks, `thought_signatures` whether
     `extra_content` goes back with a call. `length_field` bounds the answer.
     """
 
@@ -59,7 +59,7 @@ PROFILES = {
         Profile("openrouter", reasoning_field="reasoning", reasoning_details=True, images=Images.AFTER_RESULTS),
         Profile("mistral", nine_character_ids=True, reasoning_field=None, stream_usage=False),
         Profile("groq", reasoning_field="reasoning"),
-        # Their templates join texts, and fail on null.
+        # Their templates concatenate texts, and fail on null.
         Profile("ollama", empty_content=""),
         Profile("lmstudio", empty_content=""),
     )
@@ -79,18 +79,18 @@ _HOSTS = {
 }
 _PORTS = {11434: "ollama", 1234: "lmstudio"}
 _MODELS = {"gemini": "gemini", "deepseek": "deepseek"}
-"""Beginnings of the names of models, for gateways that pass on what they are sent."""
+"""Prefixes of model names, for gateways that forward requests unchanged."""
 
 
 def profile_of(base_url: str, model: str, override: str | None = None) -> Profile:
-    """The profile of what answers there: the one that `override` names, or what the address and the model suggest.
+    """The profile with the name `override`, or the one that the address and the model suggest.
 
     Raises:
-        ConfigurationError: there is no profile of that name.
+        ConfigurationError: there is no profile with that name.
     """
     if override is not None:
         if override not in PROFILES:
-            raise ConfigurationError(f"LLM_PROFILE {override!r} is none of {', '.join(PROFILES)}")
+            raise ConfigurationError(f"LLM_PROFILE must be one of {', '.join(PROFILES)}, not {override!r}")
         return PROFILES[override]
     parts = urlsplit(base_url)
     host = parts.hostname or ""

@@ -1,6 +1,6 @@
-"""Which model answers: the one that was chosen, or, while it cannot, the next one that was configured for that.
+"""Which model answers: the requested one, or, while it is unavailable, the next of the configured fallbacks.
 
-Another model is asked only as long as nothing of an answer has been told: what a user has read is never taken back.
+A fallback is asked only before the first event of an answer: text that a user has seen is never taken back.
 """
 
 import logging
@@ -14,21 +14,21 @@ from dialog_engine.tool_calls.ports import StreamChat
 
 log = logging.getLogger(__name__)
 
-MAX_REST_SECONDS = 300.0
-"""A model is tried again after so long at most, whatever its provider advises."""
+MAX_COOLDOWN_SECONDS = 300.0
+"""The longest cooldown of a model, whatever its provider's `retry-after` says."""
 
 
-def in_order(chosen: str, fallbacks: Sequence[str], resting: Callable[[str], bool]) -> list[str]:
-    """The models to ask, first to last: as configured, but those that rest come after those that do not."""
+def in_order(chosen: str, fallbacks: Sequence[str], cooling_down: Callable[[str], bool]) -> list[str]:
+    """The models in the order in which they are asked: as configured, but those that cool down come last."""
     models = list(dict.fromkeys([chosen, *fallbacks]))
-    return sorted(models, key=resting)
+    return sorted(models, key=cooling_down)
 
 
 class Router:
-    """Several models as one. `models` are by name, `default` and `fallbacks` are among them.
+    """Several models behind one interface. `models` are by name; `default` and `fallbacks` are among them.
 
-    A model that could not answer rests for `rest_seconds`, or as long as its provider advises: meanwhile the others are
-    asked first, so that not every turn pays for its failure.
+    A model that was unavailable cools down for `cooldown_seconds`, or as long as its provider's `retry-after` says.
+    Meanwhile the others are asked first, so that not every turn waits for its failure.
     """
 
     def __init__(
@@ -37,23 +37,23 @@ class Router:
         default: str,
         fallbacks: Sequence[str] = (),
         *,
-        rest_seconds: float,
+        cooldown_seconds: float,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._models = models
         self._default = default
         self._fallbacks = fallbacks
-        self._rest_seconds = rest_seconds
+        self._cooldown_seconds = cooldown_seconds
         self._now = now
-        self._rests_until: dict[str, float] = {}
+        self._cooldown_until: dict[str, float] = {}
 
     async def stream_chat(self, request: ChatRequest) -> AsyncGenerator[ChatEvent]:
-        """The stream of the first model that begins to answer; before its first event, AnsweredBy.
+        """The stream of the first model that begins to answer, with AnsweredBy before its first event.
 
         Raises:
-            LLMError: the last of them could not either, or one failed in a way that another model would not help.
+            LLMError: the last model was unavailable too, or one failed in a way that another model would not avoid.
         """
-        order = in_order(self._chosen(request), self._fallbacks, self._rests)
+        order = in_order(self._requested(request), self._fallbacks, self._cools_down)
         for name in order:
             begun = False
             try:
@@ -67,22 +67,27 @@ class Router:
             except (LLMUnavailableError, LLMRateLimitedError, LLMQuotaError) as error:
                 if begun:
                     raise
-                self._let_rest(name, error)
+                self._start_cooldown(name, error)
                 if name == order[-1]:
                     raise
-                log.warning("%s cannot answer, the next model is asked: %s", name, error)
+                log.warning("%s is unavailable, its fallback is asked: %s", name, error)
 
-    def _chosen(self, request: ChatRequest) -> str:
-        chosen = request.turn.choice.model or self._default
-        if chosen in self._models:
-            return chosen
-        log.warning("%s, chosen for turn %s, is not configured here", chosen, request.turn.turn_id)
+    def _requested(self, request: ChatRequest) -> str:
+        requested = request.turn.choice.model or self._default
+        if requested in self._models:
+            return requested
+        log.warning(
+            "turn %s requests %s, which is not configured here: %s answers",
+            request.turn.turn_id,
+            requested,
+            self._default,
+        )
         return self._default
 
-    def _rests(self, name: str) -> bool:
-        return self._rests_until.get(name, float("-inf")) > self._now()
+    def _cools_down(self, name: str) -> bool:
+        return self._cooldown_until.get(name, float("-inf")) > self._now()
 
-    def _let_rest(self, name: str, error: LLMError) -> None:
-        advised = error.retry_after if isinstance(error, LLMRateLimitedError) else None
-        seconds = max(self._rest_seconds, advised or 0.0) if self._rest_seconds else 0.0
-        self._rests_until[name] = self._now() + min(seconds, MAX_REST_SECONDS)
+    def _start_cooldown(self, name: str, error: LLMError) -> None:
+        retry_after = error.retry_after if isinstance(error, LLMRateLimitedError) else None
+        seconds = max(self._cooldown_seconds, retry_after or 0.0) if self._cooldown_seconds else 0.0
+        self._cooldown_until[name] = self._now() + min(seconds, MAX_COOLDOWN_SECONDS)

@@ -1,7 +1,6 @@
-"""From decoded chunks to the model's events: which fragment belongs to which tool call, and when a call is complete.
+"""Decodes a streamed chat completion: which fragment belongs to which tool call, and when a call is complete. Pure.
 
-Providers disagree on every field of a streamed call. The rules here are pure; each has a file in
-`tests/corpus/streams`.
+Providers disagree on every field of a streamed call. Each rule here has a recorded stream in `tests/corpus/streams`.
 """
 
 import secrets
@@ -11,10 +10,20 @@ from typing import Any
 
 import msgspec
 
-from dialog_engine.llm.arguments import is_complete, settle
-from dialog_engine.llm.content_parts import said_in
-from dialog_engine.llm.reasoning_details import ReasoningDetails
-from dialog_engine.llm.wire import CallDelta, Chunk, Delta, FunctionDelta, TokenCount
+from dialog_engine.errors import LLMStreamBrokenError
+from dialog_engine.llm.decoding import Decoder, SSEParser
+from dialog_engine.llm.error_classification import ErrorClassifier
+from dialog_engine.llm.lenient_json import is_complete, join_arguments
+from dialog_engine.llm.openai_wire import (
+    CallDelta,
+    Chunk,
+    Delta,
+    FunctionDelta,
+    ReasoningDetails,
+    TokenCount,
+    content_events,
+    decode_chunk,
+)
 from dialog_engine.model import (
     FinishReason,
     LLMEvent,
@@ -37,12 +46,14 @@ _REASONS = {
     "sensitive": FinishReason.CONTENT_FILTER,
 }
 _CUT = (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
+_FAILED_REASONS = ("error", "network_error", "insufficient_system_resource")
+"""Finish reasons with which providers report that the answer is incomplete."""
 
 CUT_OFF = (
     "your reply reached its length limit while you were writing this call, so it was not run. Make it shorter, or split"
     " it into several calls."
 )
-"""What the model is told of a call that a length limit cut off."""
+"""The error that the model is sent for a call that the length limit cut off."""
 
 
 def mint_call_id() -> str:
@@ -52,7 +63,7 @@ def mint_call_id() -> str:
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """One tool call as far as it has come. What is set once is never overwritten by later fragments."""
+    """One tool call so far. A field that is set is never overwritten by later fragments."""
 
     index: int | None
     id: str = ""
@@ -62,10 +73,12 @@ class _Slot:
 
 
 class MessageAssembler:
-    """Puts one assistant message together. Text and reasoning leave at once, tool calls at the end."""
+    """Assembles one assistant message of `model`. Text and reasoning are returned at once, tool calls at the end.
+
+    `mint` makes ids for calls to which the provider gave none.
+    """
 
     def __init__(self, mint: Callable[[], str] = mint_call_id, model: str = "") -> None:
-        """`model` is who answers: what is to go back to it alone is marked with that."""
         self._mint = mint
         self._model = model
         self._details = ReasoningDetails()
@@ -74,17 +87,17 @@ class MessageAssembler:
         self._by_index: dict[int, _Slot] = {}
         self._usage = Usage()
         self.spoke = False
-        """Whether any text was said."""
+        """Whether there was any text."""
         self.finish_reason: str | None = None
-        """As the provider wrote it, None while it has not."""
+        """As the provider wrote it; None so far."""
 
     @property
     def calls(self) -> int:
-        """How many tool calls have begun."""
+        """Number of tool calls that have begun."""
         return len(self._slots)
 
     def feed(self, chunk: Chunk) -> list[LLMEvent]:
-        """Take the next chunk; returns the text and reasoning it holds."""
+        """Add the next chunk. Returns the text and reasoning in it."""
         events: list[LLMEvent] = []
         if chunk.usage is not None:
             self._count(chunk.usage)
@@ -100,10 +113,10 @@ class MessageAssembler:
         return events
 
     def finish(self) -> list[LLMEvent]:
-        """The stream ended well: its tool calls in the order they first appeared, then StreamEnd.
+        """The end of a complete stream: its tool calls in the order of their first fragments, then StreamEnd.
 
-        A call that a length limit cut off has that as its problem; one that a filter cut off is left out. What finish
-        reason the provider gave counts less than what calls there are.
+        A call that a length limit cut off carries that as its problem; one that a filter cut off is left out. The
+        calls that are present count more than the finish reason that the provider gave.
         """
         reason = _REASONS.get((self.finish_reason or "").lower(), FinishReason.STOP)
         events: list[LLMEvent] = list(self._calls(reason))
@@ -120,9 +133,8 @@ class MessageAssembler:
         if delta.reasoning_details:
             self._details.add(delta.reasoning_details)
         if content := delta.content:
-            # A chunk of text is by far the most frequent.
-            said = (TextDelta(content),) if isinstance(content, str) else said_in(content)
-            events.extend(said)
+            # Chunks of text are by far the most frequent.
+            events.extend((TextDelta(content),) if isinstance(content, str) else content_events(content))
             self.spoke = True
         if delta.refusal:
             events.append(TextDelta(delta.refusal))
@@ -167,7 +179,7 @@ class MessageAssembler:
         self._extend(slot, call)
 
     def _slot_for(self, index: int | None, call_id: str | None, name: str) -> _Slot | None:
-        """The call that a fragment continues, unless it opens another in the same place."""
+        """The call that a fragment continues, unless it opens another one with the same index."""
         if call_id:
             for slot in reversed(self._slots):
                 if slot.id == call_id and (index is None or slot.index in (None, index)):
@@ -204,7 +216,7 @@ class MessageAssembler:
         used: set[str] = set()
         kept = self._details.kept(self._model)
         for slot in self._slots:
-            arguments = settle(slot.fragments)
+            arguments = join_arguments(slot.fragments)
             partial = reason in _CUT and self._is_partial(slot, arguments)
             if not slot.name or (partial and reason is FinishReason.CONTENT_FILTER):
                 continue
@@ -214,27 +226,59 @@ class MessageAssembler:
             yield ToolCallEvent(call_id, slot.name, arguments, extra or None, CUT_OFF if partial else "")
 
     def _is_partial(self, slot: _Slot, arguments: str) -> bool:
-        """Whether a reply that was cut may have been cut in this call."""
+        """Whether the limit that ended the reply may have cut this call."""
         if slot is self._current and arguments.strip() in ("", "{}"):
             return True  # the arguments were still to come: some providers begin with an empty object
         return arguments != "" and not is_complete(arguments)
 
     def _count(self, tokens: TokenCount) -> None:
-        # Providers that count in several chunks repeat what they said before, or 0.
+        # Providers that count in several chunks repeat earlier counts, or send 0.
         self._usage = Usage(
             tokens.prompt_tokens or self._usage.input_tokens, tokens.completion_tokens or self._usage.output_tokens
         )
 
 
+class OpenAIDecoder(Decoder):
+    """Decodes one answer of `model`."""
+
+    def __init__(self, errors: ErrorClassifier, model: str = "") -> None:
+        super().__init__(SSEParser())
+        self._errors = errors
+        self._assembler = MessageAssembler(model=model)
+
+    @property
+    def complete(self) -> bool:
+        return self.done or self._assembler.finish_reason is not None
+
+    def _take(self, payload: bytes, events: list[LLMEvent]) -> None:
+        try:
+            chunk = decode_chunk(payload)
+        except ValueError as error:
+            self._not_json(error)
+            return
+        if chunk.error:
+            raise self._errors.from_stream(chunk.error)
+        events += self._assembler.feed(chunk)
+        if events or self.pieces or self._assembler.calls:
+            self.pieces += 1
+
+    def _take_whole(self, body: bytes, events: list[LLMEvent]) -> None:
+        self._take(body, events)
+
+    def _ending(self) -> tuple[list[LLMEvent], bool]:
+        if (self._assembler.finish_reason or "").lower() in _FAILED_REASONS:
+            raise LLMStreamBrokenError("the model's provider gave up before the end of the answer")
+        return self._assembler.finish(), self._assembler.spoke
+
+
 def _opens_another(slot: _Slot, call: CallDelta, name: str) -> bool:
-    """Whether a fragment that points at `slot` is the start of another call: all calls may come with the same index,
-    or with none."""
+    """Whether a fragment with the index of `slot` starts another call: all calls may have the same index, or none."""
     if call.id and slot.id:
         # Some servers make up a new id for every fragment: only a name, or a call that is complete, is a new start.
-        return call.id != slot.id and (bool(name) or is_complete(settle(slot.fragments)))
+        return call.id != slot.id and (bool(name) or is_complete(join_arguments(slot.fragments)))
     if not name or not slot.name:
         return False
-    arguments = settle(slot.fragments)
+    arguments = join_arguments(slot.fragments)
     if name != slot.name:
         return call.index is None or arguments == "" or is_complete(arguments)
     text = _text(call.function)

@@ -1,7 +1,10 @@
 """Failures that a provider reports inside a stream get the engine's names, and hold no secrets."""
 
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
+import httpx2
 import pytest
 
 from dialog_engine.errors import (
@@ -14,8 +17,8 @@ from dialog_engine.errors import (
     LLMRequestError,
     LLMUnavailableError,
 )
-from dialog_engine.llm.failures import MAX_PROVIDER_CHARACTERS, Failures
-from dialog_engine.llm.wire import decode_chunk
+from dialog_engine.llm.error_classification import MAX_PROVIDER_CHARACTERS, ErrorClassifier, retry_after_seconds
+from dialog_engine.llm.openai_wire import decode_chunk
 
 TOO_LONG = LLMContextLengthError
 
@@ -44,7 +47,7 @@ TOO_LONG = LLMContextLengthError
     ],
 )
 def test_an_error_in_the_stream_gets_its_name(error: object, kind: type[LLMError]) -> None:
-    assert type(Failures().of_object(error)) is kind
+    assert type(ErrorClassifier().from_stream(error)) is kind
 
 
 def openai(message: str, kind: str = "invalid_request_error", code: str | None = None) -> dict[str, Any]:
@@ -83,14 +86,14 @@ def anthropic(kind: str, message: str) -> dict[str, Any]:
     ],
 )
 def test_an_answer_with_a_status_gets_its_name(status: int, body: object, kind: type[LLMError]) -> None:
-    assert type(Failures().of_status(status, body, {})) is kind
+    assert type(ErrorClassifier().from_response(status, body, {})) is kind
 
 
 def test_who_is_rate_limited_is_told_when_to_come_back() -> None:
-    error = Failures().of_status(429, None, {"retry-after": "12"})
+    error = ErrorClassifier().from_response(429, None, {"retry-after": "12"})
     assert isinstance(error, LLMRateLimitedError)
     assert error.retry_after == 12
-    assert "too many requests" in str(error)
+    assert "rate limit" in str(error)
     assert "in 12 seconds" in str(error)
 
 
@@ -105,7 +108,7 @@ def test_who_is_rate_limited_is_told_when_to_come_back() -> None:
     ],
 )
 def test_every_way_to_write_an_error_is_seen(payload: bytes) -> None:
-    assert "engine died" in str(Failures().of_object(decode_chunk(payload).error))
+    assert "engine died" in str(ErrorClassifier().from_stream(decode_chunk(payload).error))
 
 
 @pytest.mark.parametrize("payload", [b'{"error":null,"choices":[]}', b'{"choices":[]}', b"null", b'{"usage":{}}'])
@@ -124,7 +127,7 @@ def test_what_is_no_error_is_none(payload: bytes) -> None:
     ],
 )
 def test_secrets_are_taken_out(words: str) -> None:
-    text = str(Failures("hunter2hunter2").of_object({"message": words}))
+    text = str(ErrorClassifier("hunter2hunter2").from_stream({"message": words}))
     assert "***" in text
     for secret in ("hunter2", "tok3n", "passw0rd", "abcdefgh", "AIza"):
         assert secret not in text
@@ -132,5 +135,27 @@ def test_secrets_are_taken_out(words: str) -> None:
 
 def test_the_providers_words_are_bounded() -> None:
     error: dict[str, Any] = {"message": "long " * 1000}
-    text = str(Failures().of_object(error))
+    text = str(ErrorClassifier().from_stream(error))
     assert MAX_PROVIDER_CHARACTERS <= len(text) < MAX_PROVIDER_CHARACTERS + 100
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7),
+        ({"Retry-After": "0.5"}, 0.5),
+        ({"retry-after-ms": "250", "retry-after": "7"}, 0.25),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-3"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0),
+        ({}, None),
+    ],
+)
+def test_retry_after_is_read_as_seconds(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after_seconds(httpx2.Headers(headers)) == seconds
+
+
+def test_a_date_in_retry_after_is_seconds_from_now() -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+    assert 3_500 < (retry_after_seconds({"retry-after": date}) or 0) <= 3_600

@@ -1,42 +1,41 @@
-"""The two protocols of providers, as tests speak them: the same answer in each."""
+"""The two protocols of providers: the same answer in each."""
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dialog_engine.llm.anthropic_client import AnthropicChatClient
-from dialog_engine.llm.client import ChatClient
-from dialog_engine.llm.openai_client import OpenAIChatClient
-from dialog_engine.llm.reading import DEFAULT_WAITS, Waits
+from dialog_engine.llm.client import DEFAULT_TIMEOUTS, Timeouts
 from tests.support.hello import KEY
+from tests.support.llm_clients import AnthropicModel, OpenAIModel
 
 Json = dict[str, Any]
+Model = OpenAIModel | AnthropicModel
 
 
 @dataclass(frozen=True)
-class Speech:
+class Protocol:
     """One protocol. Answers say "Hello" in two pieces; `hel` is what comes up to the end of the first."""
 
-    kind: type[OpenAIChatClient] | type[AnthropicChatClient]
+    kind: type[OpenAIModel] | type[AnthropicModel]
     path: str
-    """What of the address belongs to the base URL."""
+    """The part of the path that belongs to the base URL."""
     opening: bytes
-    """What may come long before the first piece, and is none."""
+    """The start of an answer, which does not count as its first piece."""
     hel: bytes
     lo: bytes
     end: bytes
     ending: bytes
-    """So much of the end that the message is whole."""
+    """The part of the end after which the message is complete."""
     call: bytes
     """The beginning of a tool call, after the opening."""
     ping: bytes
     error: Callable[[str], bytes]
-    """An overload, in these words, inside a stream."""
+    """An overload error with this message, inside a stream."""
 
-    def client(self, url: str, *, max_retries: int = 0, waits: Waits = DEFAULT_WAITS) -> ChatClient:
+    def client(self, url: str, *, max_retries: int = 0, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> Model:
         """A client, for its caller to close."""
-        return self.kind(url, KEY, "model", max_retries=max_retries, waits=waits)
+        return self.kind(url, KEY, "model", max_retries=max_retries, timeouts=timeouts)
 
     @property
     def hello(self) -> bytes:
@@ -72,9 +71,9 @@ _END_TURN = anthropic_sse(
 _TEXT = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
 _CALL: Json = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
 
-SPEECHES = {
-    "openai": Speech(
-        kind=OpenAIChatClient,
+PROTOCOLS = {
+    "openai": Protocol(
+        kind=OpenAIModel,
         path="/v1",
         opening=_openai_delta(role="assistant", content=""),
         hel=_openai_delta(content="Hel"),
@@ -85,8 +84,8 @@ SPEECHES = {
         ping=b": still working\n\n",
         error=lambda words: openai_sse({"error": {"code": 529, "message": words}}),
     ),
-    "anthropic": Speech(
-        kind=AnthropicChatClient,
+    "anthropic": Protocol(
+        kind=AnthropicModel,
         path="",
         opening=anthropic_sse({"type": "message_start", "message": {"usage": {"output_tokens": 1}}}, _TEXT),
         hel=_anthropic_text("Hel"),

@@ -1,11 +1,11 @@
-"""What goes wrong at the provider, as the engine's named errors. The texts are fit for users: secrets are taken out."""
+"""Classifies the errors of providers. Pure. The texts are shown to users: secrets are removed from them."""
 
+import math
 import re
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any, cast
-
-from aiohttp import ClientError, ServerTimeoutError
 
 from dialog_engine.errors import (
     LLMAuthenticationError,
@@ -18,14 +18,12 @@ from dialog_engine.errors import (
     LLMToolsRejectedError,
     LLMUnavailableError,
 )
-from dialog_engine.llm.patience import advised_seconds
-from dialog_engine.llm.rejections import tools_rejected
 
 MAX_PROVIDER_CHARACTERS = 500
-"""How much of a provider's own words an error repeats."""
+"""Length of the excerpt of a provider's message in an error."""
 
 SHORTEST_SECRET = 6
-"""Characters of what is taken out: anything shorter stands in many words, and keeps nobody out."""
+"""Length in characters: a shorter key occurs inside ordinary words, and is not removed."""
 
 _SECRETS = re.compile(r"\b(?:sk|pk|gsk|key|xai)[-_][\w*.-]{8,}|(?<=Bearer )\S+|(?<=://)[^/\s@]+(?=@)|(?<=[?&]key=)\w+")
 
@@ -35,9 +33,9 @@ _CODES: tuple[tuple[type[LLMError], str], ...] = (
     (LLMRateLimitedError, r"rate.?limit|too.?many|throttl"),
     (LLMAuthenticationError, r"authenti|unauthorized|api.?key|permission|forbidden"),
     (LLMContextLengthError, r"context.?(length|window)|string_above_max_length|request_too_large"),
-    (LLMRequestError, r"invalid|bad.?request|content.?(filter|policy)|not.?found|unprocessable"),
+    (LLMRequestError, r"invalid|validation|bad.?request|content.?(filter|policy)|not.?found|unprocessable"),
 )
-"""What a provider's own code or type of an error says about its kind; the first that fits."""
+"""Patterns for a provider's own error code or type; the first match counts."""
 
 _MESSAGES: tuple[tuple[type[LLMError], str], ...] = (
     (LLMQuotaError, r"credit balance is too low|exceeded your current quota|insufficient (balance|credit|funds)"),
@@ -47,71 +45,46 @@ _MESSAGES: tuple[tuple[type[LLMError], str], ...] = (
         r"|reduce the length of the (messages|prompt)|exceeds? the max(imum)?( allowed)? (number of )?(input )?tokens",
     ),
 )
-"""What only its words say: providers give these kinds no code of their own, or all refusals the same one."""
+"""Patterns for its message: providers give these kinds no code of their own, or one code for all refusals."""
 
-_OWN_WORDS: dict[type[LLMError], str] = {
+_TEXTS: dict[type[LLMError], str] = {
     LLMQuotaError: "the account at the model's provider is used up or not paid for; waiting does not help",
     LLMOverloadedError: "the model's provider is overloaded; try again in a while",
-    LLMRateLimitedError: "the model's provider gets too many requests from here; try again {when}",
+    LLMRateLimitedError: "the rate limit of the model's provider is reached; try again {when}",
     LLMAuthenticationError: "the model's provider does not accept the key or the rights that this server has",
-    LLMContextLengthError: "the conversation is longer than the model can read; shorten the message, or begin anew",
+    LLMContextLengthError: "the conversation is too long for the model; shorten the message, or start a new session",
     LLMRequestError: "the model's provider does not accept the request",
-    LLMToolsRejectedError: "the model takes no tools by function calling; TOOL_MODE=auto offers them in another way",
+    LLMToolsRejectedError: "the model does not support function calling; TOOL_MODE=auto offers tools in another way",
 }
-_REPORTED = "the model's provider reported an error"
+_OTHER_TEXT = "the model's provider reported an error"
 
 
-class RefusedError(Exception):
-    """The provider answered with a status that is no success. `body` is JSON as objects, or text."""
-
-    def __init__(self, status: int, body: object, headers: Mapping[str, str]) -> None:
-        super().__init__(f"HTTP {status}")
-        self.status = status
-        self.body = body
-        self.headers = headers
-
-
-class Failures:
-    """Translates failures of one provider; `secrets` never appear in the texts, but for those that are too short."""
+class ErrorClassifier:
+    """Classifies the errors of one provider. `secrets` never appear in the texts, except very short ones."""
 
     def __init__(self, *secrets: str) -> None:
         self._secrets = tuple(secret for secret in secrets if len(secret) >= SHORTEST_SECRET)
 
-    @contextmanager
-    def translated(self) -> Generator[None]:
-        """Turns what is raised inside, while an answer is asked for, into LLMError.
-
-        The causes are left out: aiohttp's tell addresses, and keys may be in them.
-        """
-        try:
-            yield
-        except RefusedError as error:
-            raise self.of_status(error.status, error.body, error.headers) from None
-        except ServerTimeoutError:
-            raise LLMUnavailableError("the model's provider did not answer in time") from None
-        except ClientError as error:
-            raise LLMUnavailableError(
-                f"the connection to the model's provider failed ({type(error).__name__})"
-            ) from None
-
-    def of_status(self, status: int, body: object, headers: Mapping[str, str]) -> LLMError:
-        """The failure that a provider answers instead of a stream."""
+    def from_response(self, status: int, body: object, headers: Mapping[str, str]) -> LLMError:
+        """The error of a response that is not a success. `body` is parsed JSON, or text."""
         if 300 <= status < 400:
             return LLMRequestError(
                 f"the model's provider redirects to elsewhere (HTTP {status}): is its base URL right?"
             )
         words = _message(body)
-        kind = tools_rejected(status, words)
+        kind = _tools_rejected(status, words)
         kind = kind or (_first(_MESSAGES, words) if status in (400, 403, 413, 422, 429) else None)
-        return self._named(kind or _of_status(status, _codes(body)), words, f"HTTP {status}", advised_seconds(headers))
+        return self._named(
+            kind or _of_status(status, _codes(body)), words, f"HTTP {status}", retry_after_seconds(headers)
+        )
 
-    def of_object(self, error: object) -> LLMError:
-        """The failure that a provider reports inside a stream that began well."""
+    def from_stream(self, error: object) -> LLMError:
+        """The error that a provider reports inside a stream, in any form."""
         words, codes = _message(error), _codes(error)
         status = re.search(r"\b[45]\d\d\b", codes)
         if status:
             kind = (
-                tools_rejected(int(status[0]), words) or _first(_MESSAGES, words) or _of_status(int(status[0]), codes)
+                _tools_rejected(int(status[0]), words) or _first(_MESSAGES, words) or _of_status(int(status[0]), codes)
             )
             return self._named(kind, words, f"code {status[0]}")
         kind = _first(_CODES, codes) or LLMUnavailableError
@@ -120,9 +93,9 @@ class Failures:
         return self._named(kind, words, "in the stream")
 
     def _named(self, kind: type[LLMError], words: str, where: str, retry_after: float | None = None) -> LLMError:
-        said = self._redacted(words)
+        excerpt = self._redacted(words)
         when = "in a while" if retry_after is None else f"in {max(1, round(retry_after))} seconds"
-        text = f"{_OWN_WORDS.get(kind, _REPORTED).format(when=when)} ({where})" + (f": {said}" if said else "")
+        text = f"{_TEXTS.get(kind, _OTHER_TEXT).format(when=when)} ({where})" + (f": {excerpt}" if excerpt else "")
         return kind(text, retry_after) if issubclass(kind, LLMRateLimitedError) else kind(text)
 
     def _redacted(self, text: str) -> str:
@@ -132,14 +105,14 @@ class Failures:
 
 
 def _of_status(status: int, codes: str) -> type[LLMError]:
-    told = _first(_CODES, codes)
+    kind = _first(_CODES, codes)
     match status:
         case 402:
             return LLMQuotaError
         case 401 | 403:
-            return LLMQuotaError if told is LLMQuotaError else LLMAuthenticationError
+            return LLMQuotaError if kind is LLMQuotaError else LLMAuthenticationError
         case 429:
-            return told if told in (LLMQuotaError, LLMOverloadedError) else LLMRateLimitedError
+            return kind if kind in (LLMQuotaError, LLMOverloadedError) else LLMRateLimitedError
         case 408 | 409 | 425:
             return LLMUnavailableError
         case 413:
@@ -147,9 +120,9 @@ def _of_status(status: int, codes: str) -> type[LLMError]:
         case 503 | 529:
             return LLMOverloadedError
         case _ if status >= 500:
-            return LLMOverloadedError if told is LLMOverloadedError else LLMUnavailableError
+            return LLMOverloadedError if kind is LLMOverloadedError else LLMUnavailableError
         case _:
-            return told if told in (LLMQuotaError, LLMContextLengthError) else LLMRequestError
+            return kind if kind in (LLMQuotaError, LLMContextLengthError) else LLMRequestError
 
 
 def _first(patterns: tuple[tuple[type[LLMError], str], ...], text: str) -> type[LLMError] | None:
@@ -157,7 +130,7 @@ def _first(patterns: tuple[tuple[type[LLMError], str], ...], text: str) -> type[
 
 
 def _codes(body: object) -> str:
-    """All that names the kind of an error, at whatever depth: `code`, `type`, `status`."""
+    """All codes of an error, at any depth: `code`, `type`, `status`."""
     found: list[str] = []
     while isinstance(body, dict):
         fields = cast("dict[str, Any]", body)
@@ -169,9 +142,55 @@ def _codes(body: object) -> str:
 
 
 def _message(body: object) -> str:
-    """The provider's own words; a page of HTML is none."""
+    """The provider's message; a page of HTML is none."""
     while isinstance(body, dict):
         fields = cast("dict[str, Any]", body)
         body = next((fields[key] for key in ("message", "error", "detail") if fields.get(key)), None)
     text = "" if body is None else str(body)
     return "" if text.lstrip().startswith("<") else " ".join(text.split())
+
+
+_ABOUT_TOOLS = re.compile(r"\b(?:tools?|tool_(?:choice|use)|functions|function[ _-]call(?:s|ing)?)\b", re.IGNORECASE)
+_NOT_TAKEN = re.compile(
+    r"(?:n[o']t|un)[ -]?(?:be )?(?:currently )?"
+    r"(?:support|allow|enabled|permit|available|implement|recogni|compatible|have|used)"
+    r"|lacks|cannot use|only (?:be )?supported (?:by|with)|(?:unknown|invalid) (?:parameter|field|argument)"
+    r"|no endpoints found|requires? --|disabled",
+    re.IGNORECASE,
+)
+_ABOUT_ONE = re.compile(
+    r"schema|\[\d|parallel|role|tool (?:message|result|response|output)|too (?:long|many)|maximum", re.IGNORECASE
+)
+_FIELD = re.compile(r"'body', 'tools'\]")
+
+
+def _tools_rejected(status: int, message: str) -> type[LLMError] | None:
+    """LLMToolsRejectedError if the server reports that the model takes no tools at all.
+
+    A complaint about one tool, its schema or a message is another error. Some servers answer 500 for a missing feature.
+    """
+    if status not in (400, 404, 405, 422, 500, 501):
+        return None
+    plain = _ABOUT_TOOLS.search(message) and _NOT_TAKEN.search(message) and not _ABOUT_ONE.search(message)
+    return LLMToolsRejectedError if plain or _FIELD.search(message) else None
+
+
+def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
+    """The provider's `retry-after`, in seconds from now; None without one that can be read."""
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+        return milliseconds / 1000
+    text = headers.get("retry-after")
+    if (seconds := _number(text)) is not None:
+        return seconds
+    try:
+        return max(0.0, parsedate_to_datetime(text or "").timestamp() - time.time())
+    except ValueError:
+        return None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None

@@ -1,40 +1,55 @@
-"""The engine's request as the JSON that OpenAI-compatible providers take."""
+"""Encodes a request as the JSON that OpenAI-compatible providers accept. Pure."""
 
 import hashlib
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from dialog_engine.llm.arguments import is_complete
+import msgspec
+
 from dialog_engine.llm.images import images_of
+from dialog_engine.llm.lenient_json import is_complete
+from dialog_engine.llm.openai_wire import DETAILS, kept_of
 from dialog_engine.llm.profiles import Images, Profile
-from dialog_engine.llm.reasoning_details import DETAILS, kept_of
-from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+from dialog_engine.model import (
+    AssistantMessage,
+    ChatRequest,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 
 Json = dict[str, Any]
 
 SIGNATURE = "extra_content"
-"""Where Gemini's endpoint puts the signature of a thought, in a call's `extra` as on the wire."""
+"""The field with the signature of a thought at Gemini's endpoint; the same key is used in a call's `extra`."""
+
+MAX_DESCRIPTION = 1024
+"""Characters of a tool's description that every provider accepts. OpenAI refuses more for many of its models."""
+_SHORTENED = " … (the rest of this description is in your instructions)"
 
 
 def encode_messages(messages: Sequence[Message], profile: Profile, model: str = "") -> list[Json]:
-    """The history, in the way that the provider wants it.
+    """The history, in the form that `profile` describes.
 
-    Reasoning goes back with messages that have tool calls only: providers that think between calls ask for it there
-    and refuse it elsewhere. What is signed goes back to the `model` that signed it.
+    Reasoning goes back with messages that have tool calls only: providers whose models reason between calls require it
+    there and refuse it elsewhere. Signed reasoning goes back only to the `model` that signed it.
     """
     encoded: list[Json] = []
     images: list[MediaBlock] = []
     for message in messages:
         if images and not isinstance(message, ToolMessage):
-            encoded.append(_shown(images))
+            encoded.append(_image_message(images))
             images = []
         encoded.append(_message(message, profile, model))
         if isinstance(message, ToolMessage) and profile.images is Images.AFTER_RESULTS:
             images += images_of(message)
-    return [*encoded, _shown(images)] if images else encoded
+    return [*encoded, _image_message(images)] if images else encoded
 
 
 def encode_tools(tools: Sequence[ToolEntry]) -> list[Json]:
@@ -45,12 +60,31 @@ def encode_tools(tools: Sequence[ToolEntry]) -> list[Json]:
             "function": {
                 "name": tool.name,
                 "description": tool.description,
-                # Some providers refuse a schema of an object that does not name its properties, even if there are none.
+                # Some providers refuse an object schema without `properties`, even where there are none.
                 "parameters": {"type": "object", "properties": {}} | tool.input_schema,
             },
         }
         for tool in tools
     ]
+
+
+def has_long_description(request: ChatRequest) -> bool:
+    """Whether a tool has a description that some providers refuse as too long."""
+    return any(map(_is_long, request.tools))
+
+
+def with_descriptions_in_instructions(request: ChatRequest) -> ChatRequest:
+    """The same request with each long description in the system message, and only its beginning with the tool."""
+    moved = [f"About the tool {tool.name}:\n{tool.description}" for tool in request.tools if _is_long(tool)]
+    if not moved:
+        return request
+    match request.messages:
+        case (SystemMessage(content), *others):
+            moved.insert(0, content)
+        case others:
+            pass
+    instructions = SystemMessage("\n\n".join(moved))
+    return replace(request, messages=(instructions, *others), tools=tuple(map(_shortened, request.tools)))
 
 
 def nine_characters(call_id: str) -> str:
@@ -79,7 +113,7 @@ def _message(message: Message, profile: Profile, model: str) -> Json:
 
 
 def _reasoning(text: str, calls: Sequence[ToolCall], profile: Profile, model: str) -> Json:
-    """Blocks hold all that the text does; of another model's reasoning with blocks nothing goes back."""
+    """Blocks hold everything that the text does. Reasoning in blocks of another model does not go back."""
     kept = kept_of([call.extra for call in calls]) if profile.reasoning_details else None
     if kept:
         return {DETAILS: kept.blocks} if kept.model == model else {}
@@ -88,7 +122,7 @@ def _reasoning(text: str, calls: Sequence[ToolCall], profile: Profile, model: st
 
 
 def _call(call: ToolCall, profile: Profile) -> Json:
-    # Providers parse the arguments again: one broken text in the history would make every later request fail.
+    # Providers parse the arguments again: broken JSON in the history would make every later request fail.
     arguments = call.arguments if is_complete(call.arguments) else "{}"
     encoded: Json = {
         "id": _call_id(call.tool_call_id, profile),
@@ -103,8 +137,8 @@ def _call_id(call_id: str, profile: Profile) -> str:
     return nine_characters(call_id) if profile.nine_character_ids else call_id
 
 
-def _shown(images: Sequence[MediaBlock]) -> Json:
-    """A user's message with the images of the results before it, which can hold text only."""
+def _image_message(images: Sequence[MediaBlock]) -> Json:
+    """A user message with the images of the results before it, because a result can hold text only."""
     urls = [f"data:{block.mime_type};base64,{block.data}" for block in images]
     return {
         "role": "user",
@@ -113,3 +147,14 @@ def _shown(images: Sequence[MediaBlock]) -> Json:
             *({"type": "image_url", "image_url": {"url": url}} for url in urls),
         ],
     }
+
+
+def _is_long(tool: ToolEntry) -> bool:
+    return len(tool.description) > MAX_DESCRIPTION
+
+
+def _shortened(tool: ToolEntry) -> ToolEntry:
+    if not _is_long(tool):
+        return tool
+    beginning = tool.description[: MAX_DESCRIPTION - len(_SHORTENED)]
+    return msgspec.structs.replace(tool, description=beginning + _SHORTENED)

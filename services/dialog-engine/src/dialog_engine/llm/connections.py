@@ -1,0 +1,108 @@
+"""The HTTP connections of one provider: the SDKs' own client on aiohttp, with the bounds that it lacks.
+
+Servers send each token as an HTTP chunk of its own. The C parser of aiohttp returns everything that has arrived in one
+read, where the SDKs' default transport makes a read of each chunk.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NamedTuple, cast
+from urllib.request import getproxies
+
+import httpx2
+
+from dialog_engine.errors import ConfigurationError
+from dialog_engine.llm.error_classification import retry_after_seconds
+
+MAX_CONNECTIONS = 20_000
+"""Each streaming turn has a connection; the number of turns is not limited here."""
+KEEP_ALIVE_SECONDS = 30.0
+"""How long an idle connection is kept, so that the next turn seldom waits for a TLS handshake."""
+MAX_RETRY_AFTER_SECONDS = 20.0
+"""The longest `retry-after` that is waited for; the SDKs wait for two minutes. A longer one is returned as an error."""
+MAX_ERROR_BYTES = 64 * 1024
+"""How much of the body of an error response is read, and for how long: the SDKs read it to its end."""
+ERROR_BODY_SECONDS = 5.0
+
+
+def open_connections(kind: type[httpx2.AsyncClient], connect_seconds: float) -> httpx2.AsyncClient:
+    """A connection pool for one SDK client, which closes it.
+
+    `kind` is the SDK's HTTP client on aiohttp. `connect_seconds` bounds each attempt to connect.
+
+    Certificates, SSL_CERT_FILE, SSL_CERT_DIR and the proxies of the environment are those of httpx2. Redirects are not
+    followed: they would turn a POST into a GET, or take the conversation and its keys to another server.
+
+    Raises:
+        ConfigurationError: the environment names a proxy that cannot be used.
+    """
+    # Their messages contain URLs and, at DEBUG, header fields: both may hold secrets.
+    for name in ("httpx2", "openai", "anthropic", "botocore", "urllib3", "google"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        if any(address.startswith("socks") for address in getproxies().values()):
+            raise ValueError("not a proxy of HTTP")
+        return kind(
+            # How long an answer may take is decided by its reader.
+            timeout=httpx2.Timeout(None, connect=connect_seconds),
+            limits=httpx2.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=KEEP_ALIVE_SECONDS),
+            event_hooks={"response": [_bound_error]},
+            follow_redirects=False,
+        )
+    except (ValueError, httpx2.InvalidURL):
+        raise ConfigurationError(
+            "HTTP_PROXY, HTTPS_PROXY and ALL_PROXY must be http:// or https:// URLs: other proxies are not supported"
+        ) from None
+
+
+class BaseUrl(NamedTuple):
+    """A base URL in the parts that the SDKs take."""
+
+    url: str
+    query: Mapping[str, str]
+    """Sent with every request: the SDKs would append the path of the API to it."""
+    headers: Mapping[str, str]
+    """The Authorization field with the URL's user and password, if it has them."""
+
+
+def split_base_url(base_url: str) -> BaseUrl:
+    """Separate the query and the credentials from a base URL."""
+    url = httpx2.URL(base_url)
+    plain = url.copy_with(username=None, password=None, query=None, fragment=None)
+    headers: dict[str, str] = {}
+    if url.userinfo:
+        authorized = next(httpx2.BasicAuth(url.username, url.password).auth_flow(httpx2.Request("POST", plain)))
+        headers["Authorization"] = authorized.headers["Authorization"]
+    return BaseUrl(str(plain), dict(url.params), headers)
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Check the key and the operator's own header fields.
+
+    Raises:
+        ConfigurationError: one holds a character that cannot be sent.
+    """
+    if not all(value.isascii() and value.isprintable() for value in headers.values()):
+        raise ConfigurationError(
+            "the key for the model's provider, or a header field for it, holds a line break or another character that"
+            " cannot be sent"
+        )
+
+
+async def _bound_error(response: httpx2.Response) -> None:
+    """An HTTP event hook: bounds what the SDK reads of an error response, and how long it waits before a retry."""
+    if response.is_success:
+        return
+    if (retry_after_seconds(response.headers) or 0) > MAX_RETRY_AFTER_SECONDS:
+        response.headers["x-should-retry"] = "false"
+    stream, read = cast("httpx2.AsyncByteStream", response.stream), b""
+    with suppress(TimeoutError, httpx2.HTTPError):
+        async with asyncio.timeout(ERROR_BODY_SECONDS):
+            async for part in stream:
+                read += part
+                if len(read) >= MAX_ERROR_BYTES:
+                    break
+    await stream.aclose()
+    response.stream = httpx2.ByteStream(read)

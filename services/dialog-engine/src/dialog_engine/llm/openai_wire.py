@@ -1,0 +1,174 @@
+"""Chunks of a chat completion as OpenAI-compatible providers write them. Only the fields that are used are declared.
+
+Two of their parts have forms of their own: content as a list of parts (Mistral's reasoning models), and reasoning as
+blocks (OpenRouter).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from dialog_engine.llm.lenient_json import Wire, decode, read_json
+from dialog_engine.model import LLMEvent, ReasoningDelta, TextDelta
+
+
+class FunctionDelta(Wire):
+    """A piece of a function call. A few providers send the arguments as an object instead of text."""
+
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class CallDelta(Wire):
+    """A piece of a tool call."""
+
+    index: int | None = None
+    id: str | None = None
+    function: FunctionDelta | None = None
+    extra_content: dict[str, Any] | None = None
+
+
+class Delta(Wire):
+    """A piece of a message, or a whole one. `content` may be a list of parts."""
+
+    content: str | list[dict[str, Any]] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
+    refusal: str | None = None
+    tool_calls: list[CallDelta] | None = None
+    function_call: FunctionDelta | None = None
+
+
+class TokenCount(Wire):
+    """Token counts so far."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class Choice(Wire):
+    """One answer; `message` is a whole one."""
+
+    delta: Delta | None = None
+    message: Delta | None = None
+    finish_reason: str | None = None
+    usage: TokenCount | None = None
+
+
+class Chunk(Wire):
+    """One event of the stream, or the whole of an answer that is not streamed."""
+
+    choices: list[Choice] | None = None
+    usage: TokenCount | None = None
+    error: Any = None
+    """The error that the provider reports, in any form; falsy without one."""
+
+
+_decoder = msgspec.json.Decoder(Chunk)
+
+
+def decode_chunk(data: bytes) -> Chunk:
+    """Read one payload.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    chunk = decode(data, _decoder, Chunk)
+    if not chunk.choices and not chunk.error and chunk.usage is None:
+        chunk.error = _bare_error(read_json(data))
+    return chunk
+
+
+def _bare_error(value: object) -> object:
+    """An error that is not wrapped in `error`, as FastAPI and older vLLM servers send it."""
+    if not isinstance(value, dict):
+        return None
+    fields = cast("dict[str, Any]", value)
+    bare = fields.get("object") == "error" or "detail" in fields or {"message", "code"} <= fields.keys()
+    return fields if bare else None
+
+
+def content_events(content: list[dict[str, Any]]) -> Iterator[LLMEvent]:
+    """The text and reasoning of a list of content parts, in their order."""
+    for part in content:
+        if thinking := part.get("thinking"):
+            thoughts = cast("list[object]", thinking) if isinstance(thinking, list) else [{"text": thinking}]
+            yield from (ReasoningDelta(text) for text in map(_text_of_part, thoughts) if text)
+        elif text := _text_of_part(part):
+            yield TextDelta(text)
+
+
+def _text_of_part(part: object) -> str:
+    match part:
+        case {"text": str(text)}:
+            return text
+        case _:
+            return ""
+
+
+DETAILS = "reasoning_details"
+"""The field of a message on the wire, and of a call's `extra`."""
+
+_PIECEWISE = ("text", "summary", "data")
+
+Block = dict[str, Any]
+
+
+class KeptDetails(msgspec.Struct, frozen=True):
+    """The blocks of a message as its first call keeps them in `extra`, with the model that wrote them."""
+
+    model: str
+    blocks: list[Block]
+
+
+class ReasoningDetails:
+    """Assembles the reasoning blocks of one message from their fragments.
+
+    OpenRouter sends reasoning as blocks, some of them signed or encrypted. They must go back with the calls, unchanged,
+    in their order, and to the model that wrote them only. Without them Gemini refuses the results of its calls, and
+    Claude refuses reasoning whose signature is missing
+    (https://openrouter.ai/docs/guides/best-practices/reasoning-tokens, "Preserving reasoning").
+    """
+
+    def __init__(self) -> None:
+        self._blocks: list[Block] = []
+
+    def add(self, fragments: Sequence[Block]) -> None:
+        """Add the next fragments. Those of one type and index are one block, unless they have different ids."""
+        for fragment in fragments:
+            block = next((known for known in self._blocks if _continues(known, fragment)), None)
+            if block is None:
+                self._blocks.append(dict(fragment))
+                continue
+            for name, value in fragment.items():
+                if name in _PIECEWISE and isinstance(value, str):
+                    before = block.get(name) or ""
+                    # Encrypted data that is sent again is a copy, not a second piece.
+                    block[name] = before if name == "data" and before == value else before + value
+                elif value is not None:
+                    block[name] = value
+
+    def kept(self, model: str) -> dict[str, Any]:
+        """The entry for the `extra` of the message's first call; empty without blocks."""
+        return {DETAILS: msgspec.to_builtins(KeptDetails(model, self._blocks))} if self._blocks else {}
+
+
+def kept_of(extras: Sequence[Mapping[str, Any] | None]) -> KeptDetails | None:
+    """The reasoning blocks that the calls of one message keep; None without any."""
+    for extra in extras:
+        if extra and DETAILS in extra:
+            try:
+                return msgspec.convert(extra[DETAILS], KeptDetails)
+            except msgspec.ValidationError:
+                return None
+    return None
+
+
+def _continues(block: Block, fragment: Block) -> bool:
+    if (block.get("type"), block.get("index")) != (fragment.get("type"), fragment.get("index")):
+        return False
+    if fragment.get("index") is None and "data" in fragment:
+        return False  # encrypted blocks are whole, and have nothing else that distinguishes them
+    return not (block.get("id") and fragment.get("id")) or block["id"] == fragment["id"]
