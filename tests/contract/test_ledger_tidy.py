@@ -8,7 +8,7 @@ import pytest
 from plugins_contract.connections import blocking_client
 from plugins_contract.keys import GROUP
 from plugins_contract.ledger import replies
-from plugins_contract.ledger.consumers import show_consumer, tidy_consumers
+from plugins_contract.ledger.group import show_consumer, tidy_consumers
 from plugins_mcp.hygiene import TidyTimes, keep_tidy
 from tests.support.ledger import Bench
 from tests.support.waiting import wait_until

@@ -1,4 +1,4 @@
-"""What counts as an outage, by the words of real servers, and what is said of it."""
+"""Which errors of real servers count as an outage, and how they are described."""
 
 from collections.abc import AsyncGenerator, Awaitable
 from pathlib import Path
@@ -104,12 +104,13 @@ async def test_a_wrong_password_is_an_outage_that_names_its_settings(admin: Any,
 
     assert is_outage(error)
     assert describe_outage(error) == (
-        "it refuses the login, WRONGPASS: check REDIS_USERNAME and REDIS_PASSWORD, or what stands for them in REDIS_URL"
+        "it refuses the login, WRONGPASS: check REDIS_USERNAME and REDIS_PASSWORD, or the user and password in"
+        " REDIS_URL"
     )
 
 
 async def test_what_the_acl_forbids_is_an_outage_in_commands_and_in_scripts(admin: Any, redis_url: str) -> None:
-    await admin.execute_command("ACL", "SETUSER", USER, "on", f">{SECRET}", "~*", "+evalsha", "+eval", "+time")
+    await admin.execute_command("ACL", "SETUSER", USER, "on", f">{SECRET}", "~*", "+evalsha", "+script|load", "+time")
     limited = as_user(redis_url, f"{USER}:{SECRET}")
     request = await Bench(admin, admin).request()
     errors = [

@@ -12,8 +12,7 @@ from dialog_engine.config import Settings as EngineSettings
 from dialog_engine.config import load_settings as load_engine
 from dialog_engine.errors import ConfigurationError
 from plugins_contract.connections import blocking_client, command_client, thread_client
-from plugins_contract.redis_address import Login, RedisAddress, Tls, parse_redis_url
-from plugins_contract.settings import RedisSettings
+from plugins_contract.settings import Login, RedisAddress, RedisSettings, Tls, parse_redis_url
 from plugins_mcp.config import OperatorSettings, load_operator_settings
 from plugins_mcp.config import Settings as WorkerSettings
 from plugins_mcp.config import load_settings as load_worker

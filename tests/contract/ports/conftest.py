@@ -31,10 +31,9 @@ from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.turn_logs import RedisTurnLogs
-from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ToolCalls
 from dialog_engine.tool_calls.results import ResultStore
-from plugins_contract.clock import RedisClock
+from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, replies
@@ -179,7 +178,7 @@ async def real_calls(redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerat
         )
         worker = ScriptedWorker(bench)
         clock = RedisClock()
-        holdups = Holdups(RedisWatch(redis, clock), DisabledTools())
+        holdups = Holdups(RedisWatch(redis, Keys(), clock), DisabledTools())
         executor = CallExecutor(bench.engine, calls, mailbox, holdups, bench.keys, clock, default_timeout_ms=60_000)
         await stack.enter_async_context(at_work(mailbox.run))
         # On Python 3.11 a cancellation that comes while redis-py sends a command is lost: cancel readers that wait.

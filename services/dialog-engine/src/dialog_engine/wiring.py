@@ -21,7 +21,7 @@ from dialog_engine.http.limits import MAX_BODY_BYTES
 from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
 from dialog_engine.llm.clients import Wrap, open_llm
-from dialog_engine.loops import kept_running, left_when
+from dialog_engine.loops import left_when
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm
 from dialog_engine.status import EngineStatus, StartGate
@@ -44,7 +44,6 @@ from dialog_engine.streams.relay import Relay
 from dialog_engine.streams.routes import check_routes
 from dialog_engine.streams.subscriptions import Subscriptions
 from dialog_engine.streams.turn_logs import RedisTurnLogs
-from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.directory import ToolDirectory
 from dialog_engine.tool_calls.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.modes import TOOL_MODES, in_tool_modes
@@ -54,12 +53,12 @@ from dialog_engine.tool_calls.ports import StreamChat
 from dialog_engine.tool_calls.quarantine import OfferedTools, Quarantine
 from dialog_engine.tool_calls.read_result import ReadResult
 from dialog_engine.tool_calls.rounds import Rounds
-from plugins_contract.announcements import LISTEN_SECONDS
-from plugins_contract.clock import RedisClock
+from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
-from plugins_contract.redis_address import RedisAddress
+from plugins_contract.loops import LISTEN_SECONDS, kept_running
+from plugins_contract.settings import RedisAddress
 
 VERSION = version("dialog-engine")
 
@@ -165,7 +164,7 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
 def _calls(base: _Base) -> _Calls:
     settings, keys, outbox, redis = base.settings, base.keys, base.outbox, base.connections.commands
     ledger = EngineLedger(redis, keys)
-    watch = RedisWatch(redis, base.clock)
+    watch = RedisWatch(redis, keys, base.clock)
     catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock)
     waiting = Subscriptions()
     relay = Relay(

@@ -1,7 +1,6 @@
 """The logs of turns in Redis: one stream each, with ids of our own."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -12,16 +11,10 @@ from dialog_engine.chat.frames import Cursor
 from dialog_engine.streams.growing_log import Entry, entry_from_fields
 from dialog_engine.streams.turn_log import LiveLog
 from plugins_contract.keys import Keys
-from plugins_contract.ledger.scripts import Script, script
 
 LIFETIME_SECONDS = 24 * 3600
 PAGE = 100
 """How many entries are read at once."""
-
-
-@cache
-def _append_script() -> Script:
-    return script("turn_log", files(__package__ or __name__).joinpath("turn_log.lua").read_text())
 
 
 class LogStore:
@@ -29,6 +22,8 @@ class LogStore:
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
+        untyped: Any = redis
+        self._append = untyped.register_script(files(__package__ or __name__).joinpath("turn_log.lua").read_text())
         self._keys = keys
 
     async def append(self, logs: Sequence[LiveLog]) -> list[Cursor | Exception]:
@@ -41,13 +36,13 @@ class LogStore:
         answers = await self._run(commands)
         while any(isinstance(answer, NoScriptError) for answer in answers):
             # Those that were run are refused now, and say what Redis has.
-            await self._redis.execute_command("SCRIPT", "LOAD", _append_script().text)
+            await self._redis.execute_command("SCRIPT", "LOAD", self._append.script)
             answers = await self._run(commands)
         return [answer if isinstance(answer, Exception) else Cursor.parse(answer.decode()) for answer in answers]
 
     def _command(self, live: LiveLog) -> list[str | int]:
         key, epoch = self._keys.turn(live.turn.turn_id), live.turn.epoch
-        command: list[str | int] = ["EVALSHA", _append_script().sha, 1, key, epoch, live.stored, LIFETIME_SECONDS]
+        command: list[str | int] = ["EVALSHA", self._append.sha, 1, key, epoch, live.stored, LIFETIME_SECONDS]
         for entry in live.to_store():
             command += (f"{epoch}-{entry.seq}", entry.name, entry.data)
         return command

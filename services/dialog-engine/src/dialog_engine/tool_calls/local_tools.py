@@ -30,7 +30,7 @@ ANSWER_SECONDS = 10.0
 """How long an answer may take: the round is committed, and shown, only after it."""
 
 _NAME = re.compile(r"(?!.*__)[a-z][a-z_]{0,38}[a-z]")
-# Names in the catalog have a double underscore, or are cut to 64 characters: see plugins_contract.names.
+# Names in the catalog have a double underscore, or are cut to 64 characters: see plugins_contract.catalog.
 
 
 class LocalTool(Protocol):
