@@ -191,7 +191,7 @@ async def test_every_kind_of_client_notices_within_8_seconds_that_its_server_is_
             await reader.xread({"nothing": "$"}, block=int(LONGEST_BLOCK * 1000))
 
         silent_since = time.monotonic()
-        async with asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             for number in range(6):  # more than there are connections: some wait for one
                 tasks.create_task(until_it_fails(f"command {number}", commands.ping))
             tasks.create_task(until_it_fails("blocking read", wait))

@@ -441,7 +441,7 @@ GUARDS = [
     # TIDY: never who asks, who holds something, or who was heard of
     Guard("tidy", "info.name ~= ARGV[2] and", "", tidy.test_who_asks_stays),
     Guard("tidy", "info.pending == 0 and", "", tidy.test_a_consumer_that_holds_something_is_never_taken_out),
-    Guard("tidy", "info.idle >= tonumber(ARGV[3])", "true", tidy.test_a_consumer_that_was_heard_of_lately_stays),
+    Guard("tidy", "info.idle >= tonumber(ARGV[3])", "true", tidy.test_a_consumer_that_read_recently_stays),
     # CANCEL: at once only what has not begun, never what is finished, and the relay finds the mark
     Guard("cancel", "if TERMINAL[known[1]]", "if false", cancel.test_a_finished_call_stays_as_it_is),
     Guard("cancel", "if known[1] == 'published'", "if true", cancel.test_of_a_running_call_the_end_is_asked_for),

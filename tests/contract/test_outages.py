@@ -173,6 +173,10 @@ async def test_a_node_of_a_cluster_wants_a_prefix_and_says_so(tmp_path: Path, ca
         node.stop()
 
 
+async def test_a_script_cache_flushed_between_loading_and_running_is_an_outage(admin: Any) -> None:
+    assert is_outage(await failure(admin.evalsha("0" * 40, 0)))
+
+
 async def test_a_wrong_command_is_no_outage(admin: Any) -> None:
     await admin.set(key := new_id(), "text", ex=10)
 

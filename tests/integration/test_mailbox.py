@@ -9,7 +9,7 @@ import pytest
 from redis import Redis as SyncRedis
 
 from dialog_engine.streams.mailbox import BLOCK_SECONDS, SWEEP_SECONDS, Mailbox
-from dialog_engine.streams.subscriptions import News, Subscriptions
+from dialog_engine.streams.subscriptions import Subscriptions, Update
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
@@ -61,7 +61,7 @@ class Office:
         )
         self.bench = Bench(self.redis, self.thread)
 
-    def note(self, news: News) -> None:
+    def note(self, news: Update) -> None:
         """Somebody waits."""
 
     async def reading(self) -> None:
@@ -263,7 +263,7 @@ async def test_two_thousand_calls_wait_on_the_connections_of_one(office: Office)
 
 
 async def test_who_stops_waiting_leaves_nothing_behind_and_takes_nothing_from_who_came_after(office: Office) -> None:
-    def nobody(_: News) -> None:
+    def nobody(_: Update) -> None:
         raise AssertionError("it went")
 
     first = office.calls.subscribed(["call"], nobody)

@@ -5,7 +5,7 @@ import re
 import shutil
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -455,14 +455,13 @@ def test_a_connection_whose_master_became_a_replica_asks_the_sentinels_again(tmp
 @pytest.mark.anyio
 async def test_more_callers_than_connections_wait_for_one_to_the_master(tmp_path: Path) -> None:
     """The Sentinel pool of redis-py alone raises an error when all its connections are in use."""
-    sentinels = Sentinels(embedded_binary(), tmp_path)
-    sentinels.master.start()
-    sentinels.start_sentinel(f"sentinel monitor mymaster 127.0.0.1 {sentinels.master.port} 1\n")
-    async with command_client(sentinels.url, connections=2) as client:
-        await asyncio.gather(*(client.set(f"n{number}", 1, ex=10) for number in range(50)))
-        assert len(connected(sentinels.master.url)) <= 3  # with that of the Sentinel
-    assert not connected(sentinels.address)
-    sentinels.close()
+    with closing(Sentinels(embedded_binary(), tmp_path)) as sentinels:
+        sentinels.master.start()
+        sentinels.start_sentinel(f"sentinel monitor mymaster 127.0.0.1 {sentinels.master.port} 1\n")
+        async with command_client(sentinels.url, connections=2) as client:
+            await asyncio.gather(*(client.set(f"n{number}", 1, ex=10) for number in range(50)))
+            assert len(connected(sentinels.master.url)) <= 3  # with that of the Sentinel
+        assert not connected(sentinels.address)
 
 
 def connected(url: str) -> list[Any]:

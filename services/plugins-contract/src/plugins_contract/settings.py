@@ -216,7 +216,7 @@ class RedisSettings(BaseModel):
             except OSError as error:
                 raise ValueError(f"{name}: {path} cannot be read: {error.strerror}") from None
         if self.redis_tls_key_file and not self.redis_tls_cert_file:
-            raise ValueError("REDIS_TLS_KEY_FILE: a key needs its certificate: set REDIS_TLS_CERT_FILE too")
+            raise ValueError("REDIS_TLS_KEY_FILE: set REDIS_TLS_CERT_FILE too: a key needs its certificate")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if self.redis_tls_ca_file:
             try:

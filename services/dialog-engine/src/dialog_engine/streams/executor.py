@@ -12,7 +12,7 @@ from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
 from dialog_engine.streams import endings, losses
 from dialog_engine.streams.holdups import Holdups
 from dialog_engine.streams.mailbox import Mailbox
-from dialog_engine.streams.subscriptions import CallLost, News, Subscriptions, of_enqueued
+from dialog_engine.streams.subscriptions import CallLost, Subscriptions, Update, of_enqueued
 from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import Clock
@@ -100,7 +100,7 @@ class CallExecutor(ToolCalls):
     async def run(self, requests: Sequence[ToolCallRequested], *, late: bool = False) -> AsyncGenerator[CallUpdate]:
         # What came between the commit of the requests and this subscription is made good: replies by looking them up,
         # or by the sweep of the mailbox, refusals by the relay, which tries again.
-        inbox = asyncio.Queue[News]()
+        inbox = asyncio.Queue[Update]()
         waiting = {request.correlation_id: _Waiting(request, self._ends_at(request)) for request in requests}
         with (
             self._holdups.subscribed(requests, inbox.put_nowait),
@@ -117,7 +117,7 @@ class CallExecutor(ToolCalls):
                     yield update
 
     async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
-        inbox = asyncio.Queue[News]()
+        inbox = asyncio.Queue[Update]()
         outcomes: dict[str, ToolOutcome] = {}
         ids = [request.correlation_id for request in requests]
         with self._calls.subscribed(ids, inbox.put_nowait):
@@ -138,7 +138,7 @@ class CallExecutor(ToolCalls):
         left = (request.deadline - self._clock.now_ms()) / 1000
         return asyncio.get_running_loop().time() + left + GRACE_SECONDS
 
-    async def _next(self, inbox: asyncio.Queue[News], waiting: Mapping[str, _Waiting]) -> Sequence[CallUpdate]:
+    async def _next(self, inbox: asyncio.Queue[Update], waiting: Mapping[str, _Waiting]) -> Sequence[CallUpdate]:
         """The next update, or the answers to the calls whose time is up: all of them together."""
         now = asyncio.get_running_loop().time()
         overdue = [each.request for each in waiting.values() if each.ends_at <= now]

@@ -1,6 +1,6 @@
-"""Who in this engine waits for which tool call: what the relay and the mailbox hear of it goes there.
+"""The tool calls that this engine waits for, and where the updates of each from relay, mailbox and audit are delivered.
 
-It is delivered in the words of the pipeline.
+They are delivered as `CallUpdate`s, the types of the pipeline.
 """
 
 import asyncio
@@ -17,25 +17,25 @@ from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, Cal
 
 @dataclass(frozen=True, slots=True)
 class CallLost:
-    """The audit found that Redis has lost something of this call; it says so again and again while it is so."""
+    """The audit found that Redis has lost something of this call. Repeated by each audit while that is so."""
 
     correlation_id: str
     loss: Loss
 
 
-News = CallUpdate | CallLost
-Deliver = Callable[[News], None]
-"""Takes what is heard of a call. It must not wait."""
+Update = CallUpdate | CallLost
+Deliver = Callable[[Update], None]
+"""Takes an update of a call. It must not block."""
 
 
 @dataclass(slots=True, eq=False)
 class _Subscription:
     deliver: Deliver
-    heard_at: float
+    received_at: float
 
 
 class Subscriptions:
-    """The calls that are waited for. Of two subscriptions to one call the later one counts."""
+    """The calls that are waited for. A later subscription to the same call replaces an earlier one."""
 
     def __init__(self) -> None:
         self._calls: dict[str, _Subscription] = {}
@@ -48,7 +48,7 @@ class Subscriptions:
 
     @contextlib.contextmanager
     def subscribed(self, correlation_ids: Iterable[str], deliver: Deliver) -> Generator[None]:
-        """Deliver what is heard of these calls while the context is open, or until their terminal reply."""
+        """Deliver the updates of these calls while the context is open, each until its terminal reply."""
         now = asyncio.get_running_loop().time()
         ours = {correlation_id: _Subscription(deliver, now) for correlation_id in correlation_ids}
         self._calls.update(ours)
@@ -56,36 +56,36 @@ class Subscriptions:
             yield
         finally:
             for correlation_id, subscription in ours.items():
-                # A later subscription may have taken the place of this one.
+                # A later subscription may have replaced this one.
                 if self._calls.get(correlation_id) is subscription:
                     del self._calls[correlation_id]
 
     def enqueued(self, correlation_id: str, answer: Enqueued | Rejected) -> bool:
-        """What became of the request of a call. Returns whether the call is waited for."""
+        """Deliver the answer of ENQUEUE. Returns whether the call is waited for."""
         subscription = self._calls.get(correlation_id)
         if subscription is not None:
             subscription.deliver(of_enqueued(correlation_id, answer))
         return subscription is not None
 
     def replied(self, correlation_id: str, reply: CallReply) -> None:
-        """A message of the response channel came; after the terminal one the call is not waited for any more."""
+        """Deliver a message of the response channel. The terminal one ends the subscription."""
         subscription = self._calls.get(correlation_id)
         if subscription is None:
             return
-        subscription.heard_at = asyncio.get_running_loop().time()
+        subscription.received_at = asyncio.get_running_loop().time()
         subscription.deliver(of_reply(correlation_id, reply))
         if isinstance(reply, CallFinished):
             self._calls.pop(correlation_id, None)
 
     def lost(self, correlation_id: str, loss: Loss) -> None:
-        """The audit found the call lost."""
+        """Deliver that the audit found the call lost."""
         if subscription := self._calls.get(correlation_id):
             subscription.deliver(CallLost(correlation_id, loss))
 
     def quiet_for(self, seconds: float) -> list[str]:
-        """The calls that were not heard of for longer."""
+        """The calls without a reply for longer than that."""
         since = asyncio.get_running_loop().time() - seconds
-        return [call for call, subscription in self._calls.items() if subscription.heard_at < since]
+        return [call for call, subscription in self._calls.items() if subscription.received_at < since]
 
     def all(self) -> list[str]:
         """The calls that are waited for."""
@@ -93,7 +93,7 @@ class Subscriptions:
 
 
 def of_reply(correlation_id: str, reply: CallReply) -> CallUpdate:
-    """A message of the response channel."""
+    """The update that a message of the response channel means."""
     match reply:
         case CallStarted(attempt):
             return CallRunning(correlation_id, attempt)
@@ -104,7 +104,7 @@ def of_reply(correlation_id: str, reply: CallReply) -> CallUpdate:
 
 
 def of_enqueued(correlation_id: str, answer: Enqueued | Rejected) -> CallUpdate:
-    """What ENQUEUE answered, or why it could not even be asked."""
+    """The update that an answer of ENQUEUE means, or a request that could not be enqueued."""
     match answer:
         case Queued(backlog=backlog):
             return CallQueued(correlation_id, backlog)
@@ -113,10 +113,10 @@ def of_enqueued(correlation_id: str, answer: Enqueued | Rejected) -> CallUpdate:
         case AlreadyFinished(outcome):
             return CallAnswered(correlation_id, outcome)
         case Overloaded(backlog):
-            message = f"{backlog} tool calls are waiting already; try again later"
+            message = f"{backlog} tool calls are waiting already: try again later"
             return CallAnswered(correlation_id, _failed(ErrorCode.OVERLOADED, message))
         case Rejected(reason):
-            message = f"the request cannot be handed to the workers, so it was not run: {reason}"
+            message = f"the request cannot be sent to the workers, so it was not run: {reason}"
             return CallAnswered(correlation_id, _failed(ErrorCode.UNKNOWN_ERROR, message))
         case Conflict():
             return CallAnswered(
