@@ -23,14 +23,13 @@ from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
-from dialog_engine.streams.watch import RedisWatch
-from plugins_contract.announcements import LISTEN_SECONDS
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.clock import RedisClock
+from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
+from plugins_contract.loops import LISTEN_SECONDS
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from tests.support.beginnings import begin
 from tests.support.processes import ROOT, Process, answers
@@ -150,7 +149,7 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
         ledger = EngineLedger(redis, keys)
         this_engine, waiting = await database.engine_id(), Subscriptions()
         outbox = SqlOutbox(database, this_engine)
-        watch = RedisWatch(redis, clock)
+        watch = RedisWatch(redis, keys, clock)
         catalog = CatalogReader(redis, announcements, keys, clock)
         blocked = BlockedCalls(watch, catalog)
         relay = Relay(

@@ -326,8 +326,8 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     ),
     "nothing is taken over right after an outage or a clock step": (
         "integration/test_worker_consumer.py::test_nothing_is_taken_over_before_redis_has_been_steady_for_a_while",
-        "unit/test_worker_watch.py::test_after_its_clock_was_set_it_begins_anew",
-        "unit/test_worker_watch.py::test_another_life_of_the_server_begins_it_anew_though_no_question_went_unanswered",
+        "unit/test_redis_watch.py::test_after_a_step_of_the_clock_it_starts_again",
+        "unit/test_redis_watch.py::test_after_a_restart_between_two_answers_it_starts_again",
         "integration/test_worker_consumer.py::"
         "test_after_an_outage_of_its_own_a_consumer_waits_though_the_watch_saw_nothing",
         "chaos/test_scenarios.py::"
@@ -407,7 +407,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     ),
     "writes are not retried blindly, connections are few": (
         "contract/test_connections.py::test_a_write_whose_connection_broke_is_not_sent_again",
-        "contract/test_connections.py::test_however_many_ask_at_once_the_connections_are_few",
+        "contract/test_connections.py::test_many_callers_at_once_share_few_connections",
     ),
     "TLS, an ACL user and Sentinel can be configured": (
         "integration/test_redis_access.py::test_a_call_completes_over_tls_with_certificates_of_both_sides",
@@ -484,7 +484,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     ),
     "a full disk under Redis is an outage that heals": (
         "chaos/test_disk_full.py::test_a_full_disk_refuses_or_waits_and_heals",
-        "unit/test_worker_watch.py::test_an_outage_ends_it_at_once_though_the_time_is_told",
+        "unit/test_redis_watch.py::test_a_server_that_takes_no_writes_is_not_steady_though_it_tells_the_time",
     ),
     "workers are killed at random: nothing lost, nothing doubled": (
         "chaos/test_scenarios.py::test_workers_are_killed_at_random_and_nothing_is_lost_or_doubled",

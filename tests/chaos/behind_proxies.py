@@ -1,5 +1,6 @@
 """A stack whose engine and workers reach Redis through proxies, one for the engine and one for all workers."""
 
+import hashlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class Proxied:
 
     def counted(self) -> tuple[dict[str, int], dict[str, int]]:
         """The commands that went through both proxies, and the replies that were lost: by name, scripts by theirs."""
-        names = {load(script).sha: script.upper() for script in SCRIPTS}
+        names = {_sha(script): script.upper() for script in SCRIPTS}
         commands: dict[str, int] = {}
         lost: dict[str, int] = {}
         for counts in (self.engine.counts(), self.workers.counts()):
@@ -40,6 +41,11 @@ class Proxied:
                     name = names.get(sha, word)
                     total[name] = total.get(name, 0) + number
         return commands, lost
+
+
+def _sha(script: str) -> str:
+    """The hash by which EVALSHA names the script."""
+    return hashlib.sha1(load(script).encode(), usedforsecurity=False).hexdigest()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Redis clients: nothing is retried behind our back, connections are few and given back, silence is noticed."""
+"""Redis clients: no write is sent twice, connections are few and returned, and a silent server is noticed."""
 
 import asyncio
 import time
@@ -13,8 +13,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from deploy.local.ports import free_port
-from plugins_contract.announcements import LISTEN_SECONDS, announcements
 from plugins_contract.connections import LONGEST_BLOCK, blocking_client, command_client, thread_client
+from plugins_contract.loops import LISTEN_SECONDS, follow, messages
+from tests.support.ledger import Bench
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
@@ -26,7 +27,7 @@ async def connected_clients(url: str) -> int:
         return len(observer.client_list()) - 1  # pyright: ignore[reportArgumentType]
 
 
-async def test_however_many_ask_at_once_the_connections_are_few(redis_url: str) -> None:
+async def test_many_callers_at_once_share_few_connections(redis_url: str) -> None:
     client = command_client(redis_url, connections=3)
 
     async def write(name: str) -> None:
@@ -71,7 +72,41 @@ async def test_a_write_whose_connection_broke_is_not_sent_again(own_redis: Local
     await client.aclose()
 
 
-async def test_an_absent_server_is_told_at_once() -> None:
+async def test_a_cancellation_that_arrives_as_a_send_ends_is_not_lost(redis_url: str) -> None:
+    """On Python 3.11 `asyncio.wait_for`, which redis-py sends under, returns instead of raising CancelledError."""
+    async with command_client(redis_url, connections=1) as client:
+        await client.ping()
+        (connection,) = client.connection_pool._available_connections  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+        writer: Any = connection._writer  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+        drain = writer.drain
+
+        async def drain_and_cancel() -> None:
+            await drain()
+            ping.cancel()
+
+        writer.drain = drain_and_cancel
+        ping = asyncio.ensure_future(client.ping())  # pyright: ignore[reportArgumentType]
+        with pytest.raises(asyncio.CancelledError):
+            await ping
+
+
+async def test_scripts_survive_a_flush_of_the_server_and_its_restart(own_redis: LocalServer) -> None:
+    async with command_client(own_redis.url, connections=1) as client:
+        bench = Bench(client, thread_client(own_redis.url))
+        engine = bench.engine
+        await engine.enqueue(await bench.request())
+        await client.execute_command("SCRIPT", "FLUSH")
+        await engine.enqueue(await bench.request())
+        own_redis.kill()
+        own_redis.start()
+        with pytest.raises(RedisConnectionError):
+            await client.ping()
+        await engine.enqueue(await bench.request())
+        assert await bench.backlog() == 3
+        bench.thread.close()
+
+
+async def test_an_absent_server_is_reported_at_once() -> None:
     client = command_client(f"redis://127.0.0.1:{free_port()}/0")
 
     with anyio.fail_after(3), pytest.raises(RedisConnectionError):
@@ -85,13 +120,13 @@ def test_a_url_of_another_scheme_is_refused(url: str) -> None:
         command_client(url)
 
 
-def test_what_a_url_asks_for_does_not_undo_these_settings() -> None:
+def test_options_in_a_url_are_refused() -> None:
     with pytest.raises(ValueError, match="has options after"):
         command_client("redis://127.0.0.1/0?socket_timeout=100&retry_on_timeout=true")
 
 
-def test_a_read_that_would_hide_silence_is_refused() -> None:
-    with pytest.raises(ValueError, match="hides a peer"):
+def test_a_block_too_long_to_notice_silence_is_refused() -> None:
+    with pytest.raises(ValueError, match="hides a server"):
         blocking_client("redis://127.0.0.1/0", block_seconds=LONGEST_BLOCK + 1)
 
 
@@ -132,7 +167,7 @@ async def for_ever(use: Callable[[], Awaitable[Any]]) -> None:
         await use()
 
 
-async def test_every_kind_of_client_notices_within_8_seconds_that_its_peer_is_silent(redis_url: str) -> None:
+async def test_every_kind_of_client_notices_within_8_seconds_that_its_server_is_silent(redis_url: str) -> None:
     noticed: dict[str, float] = {}
 
     async with silent_at_will(redis_url) as (url, fall_silent):
@@ -148,7 +183,7 @@ async def test_every_kind_of_client_notices_within_8_seconds_that_its_peer_is_si
             noticed[name] = time.monotonic() - silent_since
 
         async def listen() -> None:
-            async with aclosing(announcements(listener, "channel")) as heard:
+            async with aclosing(messages(listener, "channel")) as heard:
                 async for _ in heard:
                     pass
 
@@ -156,7 +191,7 @@ async def test_every_kind_of_client_notices_within_8_seconds_that_its_peer_is_si
             await reader.xread({"nothing": "$"}, block=int(LONGEST_BLOCK * 1000))
 
         silent_since = time.monotonic()
-        async with asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             for number in range(6):  # more than there are connections: some wait for one
                 tasks.create_task(until_it_fails(f"command {number}", commands.ping))
             tasks.create_task(until_it_fails("blocking read", wait))
@@ -175,10 +210,10 @@ async def test_every_kind_of_client_notices_within_8_seconds_that_its_peer_is_si
     assert max(noticed.values()) < 8.2, noticed
 
 
-async def test_who_listens_hears_that_it_is_subscribed_and_what_is_published(redis_url: str) -> None:
+async def test_a_subscriber_gets_none_once_subscribed_and_then_each_message(redis_url: str) -> None:
     client, listener = command_client(redis_url), blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
     with anyio.fail_after(10):
-        async with aclosing(announcements(listener, "channel")) as heard:
+        async with aclosing(messages(listener, "channel")) as heard:
             assert await anext(heard) is None
             await client.publish("channel", b"news")
             assert await anext(heard) == b"news"
@@ -186,9 +221,9 @@ async def test_who_listens_hears_that_it_is_subscribed_and_what_is_published(red
     await listener.aclose()
 
 
-async def test_a_quiet_channel_is_no_silent_peer(redis_url: str) -> None:
+async def test_a_quiet_channel_is_no_silent_server(redis_url: str) -> None:
     client, listener = command_client(redis_url), blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
-    async with aclosing(announcements(listener, "channel")) as heard:
+    async with aclosing(messages(listener, "channel")) as heard:
         assert await anext(heard) is None
         next_one = asyncio.ensure_future(anext(heard))
         _, waiting = await asyncio.wait([next_one], timeout=2.5 * LISTEN_SECONDS)
@@ -196,4 +231,20 @@ async def test_a_quiet_channel_is_no_silent_peer(redis_url: str) -> None:
         await client.publish("channel", b"news")
         assert await next_one == b"news"
     await client.aclose()
+    await listener.aclose()
+
+
+async def test_following_a_channel_subscribes_again_after_an_outage(own_redis: LocalServer) -> None:
+    received: list[bytes | None] = []
+    listener = blocking_client(own_redis.url, block_seconds=LISTEN_SECONDS)
+    following = asyncio.create_task(follow(listener, "channel", received.append))
+    await wait_until(lambda: received == [None], what="the first subscription")
+    own_redis.kill()
+    own_redis.start()
+    await wait_until(lambda: received == [None, None], what="the second subscription")
+    async with command_client(own_redis.url) as client:
+        await client.publish("channel", b"news")
+    await wait_until(lambda: received == [None, None, b"news"], what="the message")
+    following.cancel()
+    await asyncio.wait([following])
     await listener.aclose()

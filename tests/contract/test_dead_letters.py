@@ -3,10 +3,10 @@
 import anyio
 import pytest
 
-from plugins_contract.backlog import read_backlog
 from plugins_contract.dead_letters import OPERATORS, DeadLetter, DeadLetters, Requeued, read_letter
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import replies
+from plugins_contract.ledger.group import read_backlog
 from plugins_contract.messages import ToolCallRequested, encode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.support.ledger import DONE, LEASE_MS, MINUTE_MS, Bench

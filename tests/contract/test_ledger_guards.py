@@ -110,7 +110,7 @@ GUARDS = [
     ),
     Guard(
         "start",
-        "    ring(channel, mailbox, id, reply)",
+        "    notify(channel, mailbox, id, reply)",
         "",
         start.test_a_finished_call_is_not_run_and_its_answer_is_sent_again,
     ),
@@ -328,13 +328,13 @@ GUARDS = [
         "audit",
         "if bytes >= max_bytes then",
         "if false then",
-        losses.test_large_replies_are_told_in_several_answers_and_no_call_is_left_out,
+        losses.test_large_replies_are_read_by_several_audits_and_no_call_is_left_out,
     ),
     Guard(
         "audit",
         "return {n, rows}",
         "return {(#KEYS - 1) / 2, rows}",
-        losses.test_large_replies_are_told_in_several_answers_and_no_call_is_left_out,
+        losses.test_large_replies_are_read_by_several_audits_and_no_call_is_left_out,
     ),
     Guard(
         "lose",
@@ -414,7 +414,7 @@ GUARDS = [
     ),
     Guard(
         "common",
-        "  ring(channel, mailbox, id, reply)",
+        "  notify(channel, mailbox, id, reply)",
         "",
         complete.test_the_outcome_is_stored_once_in_the_channel_and_the_doorbell_rings_with_it,
     ),
@@ -441,7 +441,7 @@ GUARDS = [
     # TIDY: never who asks, who holds something, or who was heard of
     Guard("tidy", "info.name ~= ARGV[2] and", "", tidy.test_who_asks_stays),
     Guard("tidy", "info.pending == 0 and", "", tidy.test_a_consumer_that_holds_something_is_never_taken_out),
-    Guard("tidy", "info.idle >= tonumber(ARGV[3])", "true", tidy.test_a_consumer_that_was_heard_of_lately_stays),
+    Guard("tidy", "info.idle >= tonumber(ARGV[3])", "true", tidy.test_a_consumer_that_read_recently_stays),
     # CANCEL: at once only what has not begun, never what is finished, and the relay finds the mark
     Guard("cancel", "if TERMINAL[known[1]]", "if false", cancel.test_a_finished_call_stays_as_it_is),
     Guard("cancel", "if known[1] == 'published'", "if true", cancel.test_of_a_running_call_the_end_is_asked_for),
@@ -618,8 +618,8 @@ async def test_without_the_guard_its_test_fails(guard: Guard, bench: Bench, monk
     assert text.count(guard.text) == 1, "this guard reads differently by now"
     shipped = scripts.load
 
-    def crippled(name: str) -> scripts.Script:
-        return scripts.script(name, shipped(name).text.replace(text, text.replace(guard.text, guard.without)))
+    def crippled(name: str) -> str:
+        return shipped(name).replace(text, text.replace(guard.text, guard.without))
 
     monkeypatch.setattr(scripts, "load", crippled)
     with pytest.raises((AssertionError, TimeoutError, ResponseError)):

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from plugins_contract.keys import GROUP
-from plugins_contract.ledger import AUDIT_BYTES, Delivery, EngineLedger, encode_reply, replies
+from plugins_contract.ledger import AUDIT_BYTES, Delivery, encode_reply, replies
 from plugins_contract.ledger.replies import Loss
+from plugins_contract.ledger.scripts import Scripts
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallFinished, CallProgress
 from tests.support.ledger import CANCELLED, DONE, LEASE_MS, LOST, UNKNOWN, Bench, above, answered
@@ -275,19 +276,14 @@ async def test_of_a_finished_call_the_reply_is_told(bench: Bench) -> None:
     assert await bench.audit(waiting, delivery.request) == [None, encode_reply(CallFinished(DONE))]
 
 
-class Overheard:
-    """A client that keeps what it was answered."""
+async def test_large_replies_are_read_by_several_audits_and_no_call_is_left_out(bench: Bench) -> None:
+    answers: list[Any] = []
+    run = Scripts.run
 
-    def __init__(self, redis: Any) -> None:
-        self._redis = redis
-        self.answers: list[Any] = []
+    async def recorded(scripts: Scripts, *args: Any) -> Any:
+        answers.append(await run(scripts, *args))
+        return answers[-1]
 
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        self.answers.append(await self._redis.execute_command(*args, **options))
-        return self.answers[-1]
-
-
-async def test_large_replies_are_told_in_several_answers_and_no_call_is_left_out(bench: Bench) -> None:
     finished: list[tuple[str, bytes]] = []
     for tenths in (4, 4, 4, 15, 1):
         delivery, fence = await bench.running()
@@ -295,15 +291,12 @@ async def test_large_replies_are_told_in_several_answers_and_no_call_is_left_out
         await bench.worker.complete(delivery, fence, outcome)
         finished.append((delivery.request.correlation_id, encode_reply(CallFinished(outcome))))
     waiting, first, last = await queued(bench), await bench.request(), await bench.request()
-    redis = Overheard(bench.redis)
-
     asked = [first.correlation_id, *dict(finished), waiting.correlation_id, last.correlation_id]
-    assert await EngineLedger(redis, bench.keys).audit(asked) == [
-        (first.correlation_id, Loss.MISSING),
-        *finished,
-        (last.correlation_id, Loss.MISSING),
-    ]
-    assert [looked for looked, _ in redis.answers] == [4, 1, 3]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Scripts, "run", recorded)
+        audited = await bench.engine.audit(asked)
+    assert audited == [(first.correlation_id, Loss.MISSING), *finished, (last.correlation_id, Loss.MISSING)]
+    assert [checked for checked, _ in answers] == [4, 1, 3]
 
 
 async def test_a_call_without_a_ledger_is_missing(bench: Bench) -> None:

@@ -8,7 +8,7 @@ import pytest
 from plugins_contract.connections import blocking_client
 from plugins_contract.keys import GROUP
 from plugins_contract.ledger import replies
-from plugins_contract.ledger.consumers import show_consumer, tidy_consumers
+from plugins_contract.ledger.group import show_consumer, tidy_consumers
 from plugins_mcp.hygiene import TidyTimes, keep_tidy
 from tests.support.ledger import Bench
 from tests.support.waiting import wait_until
@@ -62,7 +62,7 @@ async def test_who_asks_stays(bench: Bench) -> None:
     assert await bench.consumers() == {"me": 0}
 
 
-async def test_a_consumer_that_was_heard_of_lately_stays(bench: Bench) -> None:
+async def test_a_consumer_that_read_recently_stays(bench: Bench) -> None:
     await show_consumer(bench.redis, bench.keys, "quiet")
     assert await tidy(bench, silent_ms=60_000) == []
     assert await bench.consumers() == {"quiet": 0}
@@ -79,9 +79,12 @@ async def test_a_consumer_that_shows_itself_is_alive_though_there_is_nothing_to_
         await wait_until(lambda: _are(bench, {"one", "two", "gone"}))
         await wait_until(lambda: _are(bench, {"one", "two"}))
         ends_at = time.monotonic() + 3 * SILENT_MS / 1000
-        while time.monotonic() < ends_at:
+
+        async def both_stay() -> bool:
             assert await _are(bench, {"one", "two"})
-            await asyncio.sleep(0.02)
+            return time.monotonic() >= ends_at
+
+        await wait_until(both_stay)
     finally:
         for task in living:
             task.cancel()
@@ -92,16 +95,22 @@ async def _are(bench: Bench, names: set[str]) -> bool:
     return (await bench.consumers()).keys() == names
 
 
-async def test_after_an_outage_nobody_is_taken_out_before_all_had_the_time_to_show_themselves(bench: Bench) -> None:
+async def test_after_an_outage_no_consumer_is_removed_before_all_had_time_to_show_themselves(bench: Bench) -> None:
     await show_consumer(bench.redis, bench.keys, "other")
-    steady = 0.0
+    steady, looks = 0.0, 0
+
+    def steady_for() -> float:
+        nonlocal looks
+        looks += 1
+        return steady
+
     times = TidyTimes(silent=0.001, every=0.02)
     tidying = asyncio.create_task(
-        keep_tidy(bench.redis, bench.keys, "me", steady_for=lambda: steady, times=times), name="tidying"
+        keep_tidy(bench.redis, bench.keys, "me", steady_for=steady_for, times=times), name="tidying"
     )
     try:
         await wait_until(lambda: _are(bench, {"me", "other"}))
-        await asyncio.sleep(10 * times.every)
+        await wait_until(lambda: looks > 10)
         assert await _are(bench, {"me", "other"})
         steady = 1.0
         await wait_until(lambda: _are(bench, {"me"}))
@@ -110,9 +119,7 @@ async def test_after_an_outage_nobody_is_taken_out_before_all_had_the_time_to_sh
         await asyncio.wait([tidying])
 
 
-async def test_one_that_is_taken_out_while_it_waits_gets_the_next_request_all_the_same(
-    bench: Bench, redis_url: str
-) -> None:
+async def test_a_consumer_that_is_removed_while_it_waits_gets_the_next_request(bench: Bench, redis_url: str) -> None:
     blocking = blocking_client(redis_url, block_seconds=2)
     await show_consumer(bench.redis, bench.keys, "asleep")
     reading = asyncio.ensure_future(blocking.xreadgroup(GROUP, "asleep", {bench.keys.requests: ">"}, block=2000))

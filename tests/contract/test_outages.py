@@ -1,4 +1,4 @@
-"""What counts as an outage, by the words of real servers, and what is said of it."""
+"""Which errors of real servers count as an outage, and how they are described."""
 
 from collections.abc import AsyncGenerator, Awaitable
 from pathlib import Path
@@ -104,12 +104,13 @@ async def test_a_wrong_password_is_an_outage_that_names_its_settings(admin: Any,
 
     assert is_outage(error)
     assert describe_outage(error) == (
-        "it refuses the login, WRONGPASS: check REDIS_USERNAME and REDIS_PASSWORD, or what stands for them in REDIS_URL"
+        "it refuses the login, WRONGPASS: check REDIS_USERNAME and REDIS_PASSWORD, or the user and password in"
+        " REDIS_URL"
     )
 
 
 async def test_what_the_acl_forbids_is_an_outage_in_commands_and_in_scripts(admin: Any, redis_url: str) -> None:
-    await admin.execute_command("ACL", "SETUSER", USER, "on", f">{SECRET}", "~*", "+evalsha", "+eval", "+time")
+    await admin.execute_command("ACL", "SETUSER", USER, "on", f">{SECRET}", "~*", "+evalsha", "+script|load", "+time")
     limited = as_user(redis_url, f"{USER}:{SECRET}")
     request = await Bench(admin, admin).request()
     errors = [
@@ -170,6 +171,10 @@ async def test_a_node_of_a_cluster_wants_a_prefix_and_says_so(tmp_path: Path, ca
     finally:
         await redis.aclose()
         node.stop()
+
+
+async def test_a_script_cache_flushed_between_loading_and_running_is_an_outage(admin: Any) -> None:
+    assert is_outage(await failure(admin.evalsha("0" * 40, 0)))
 
 
 async def test_a_wrong_command_is_no_outage(admin: Any) -> None:

@@ -15,10 +15,9 @@ from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.catalog import DisabledTools
 from dialog_engine.model import CallAnswered, CallUpdate
-from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.ports import ServerView
 from plugins_contract.catalog import ServerCatalog, ServerState
-from plugins_contract.clock import RedisClock
+from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
@@ -62,7 +61,7 @@ class Desk:
             publisher=FakePublisher(unmarked=self._unmarked),
         )
         self.ledger = EngineLedger(self.redis, self.keys)
-        self.watch = RedisWatch(self.redis, self.clock)
+        self.watch = RedisWatch(self.redis, self.keys, self.clock)
         self.staff = Staff()
         self.blocked = BlockedCalls(self.watch, self.staff)
         self.executor = CallExecutor(

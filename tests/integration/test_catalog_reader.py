@@ -10,8 +10,6 @@ import pytest
 
 from dialog_engine.catalog import CatalogReader, DisabledTools
 from dialog_engine.http.views import server, timestamp
-from dialog_engine.streams.watch import RedisWatch
-from plugins_contract.announcements import LISTEN_SECONDS
 from plugins_contract.catalog import (
     HEARTBEAT_SECONDS,
     HEARTBEAT_STALE_MS,
@@ -21,10 +19,11 @@ from plugins_contract.catalog import (
     ServerState,
     ToolEntry,
 )
-from plugins_contract.clock import RedisClock
+from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
+from plugins_contract.loops import LISTEN_SECONDS
 from plugins_contract.outcomes import ToolError
 from tests.integration.engines import at_work
 from tests.support.servers import LocalServer
@@ -211,7 +210,7 @@ def test_disabled_tools_are_reported_as_disabled() -> None:
 
 async def test_the_watch_sees_redis_go_and_come(own_redis: LocalServer) -> None:
     async with aclosing(Hall(own_redis.url)) as hall:
-        watch = RedisWatch(hall.redis, hall.clock)
+        watch = RedisWatch(hall.redis, hall.keys, hall.clock)
         assert not watch.available
         await watch.ask()
         assert watch.available
@@ -226,8 +225,8 @@ async def test_the_watch_sees_redis_go_and_come(own_redis: LocalServer) -> None:
 
 
 async def test_the_watch_does_not_wait_long_for_a_redis_that_hangs(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dialog_engine.streams.watch.ANSWER_SECONDS", 0.2)
-    watch = RedisWatch(hall.redis, hall.clock)
+    monkeypatch.setattr("plugins_contract.clock.ANSWER_SECONDS", 0.2)
+    watch = RedisWatch(hall.redis, hall.keys, hall.clock)
     await watch.ask()
     await hall.redis.execute_command("CLIENT", "PAUSE", 3000)
     async with asyncio.timeout(2):

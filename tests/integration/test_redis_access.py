@@ -5,17 +5,18 @@ import re
 import shutil
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from deploy.local.ports import free_port
 from plugins_contract.connections import command_client, describe_outage, is_outage, thread_client
-from plugins_contract.redis_address import Login, RedisAddress, Tls
+from plugins_contract.settings import Login, RedisAddress, Tls
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.processes import ROOT, Process, answers
 from tests.support.servers import LocalServer, embedded_binary, missing
@@ -224,8 +225,9 @@ async def test_a_port_for_tls_is_told_from_one_without(
 ) -> None:
     monkeypatch.setattr("plugins_contract.connections.CONNECT_TIMEOUT", 0.5)
 
-    assert "REDIS_URL must begin with rediss://" in await said_by(tls_redis.replace("rediss://", "redis://"))
-    assert "REDIS_URL must begin with redis://" in await said_by(redis_url.replace("redis://", "rediss://"))
+    hint = "REDIS_URL must begin with rediss:// for TLS and with redis:// without"
+    assert hint in await said_by(tls_redis.replace("rediss://", "redis://"))
+    assert hint in await said_by(redis_url.replace("redis://", "rediss://"))
 
 
 @pytest.mark.anyio
@@ -240,7 +242,7 @@ async def test_a_port_at_which_something_else_listens_is_an_outage() -> None:
 
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        assert "no word of Redis" in await said_by(f"redis://127.0.0.1:{port}/0")
+        assert "REDIS_URL must begin with rediss:// for TLS" in await said_by(f"redis://127.0.0.1:{port}/0")
 
 
 # ACL users
@@ -399,8 +401,7 @@ def test_sentinels_that_know_no_master_are_an_outage_that_ends(tmp_path: Path) -
     sentinels = Sentinels(embedded_binary(), tmp_path)
     sentinels.start_sentinel()
     with services({"REDIS_URL": sentinels.url}) as stack:
-        both_say(stack, "no Sentinel knows the master of 'mymaster'")
-        both_say(stack, "knows no service of this name")
+        both_say(stack, "no Sentinel knows the master: check the hosts and the service in REDIS_URL")
         sentinels.master.start()
         sentinels.ask("SENTINEL", "MONITOR", "mymaster", "127.0.0.1", sentinels.master.port, 1)
 
@@ -413,22 +414,29 @@ def test_the_login_of_sentinels_is_theirs(tmp_path: Path) -> None:
     sentinels = Sentinels(embedded_binary(), tmp_path)
     sentinels.master.start()
     sentinels.start_sentinel(f"sentinel monitor mymaster 127.0.0.1 {sentinels.master.port} 1\n")
-    sentinels.ask("ACL", "SETUSER", "guest", "on", f">{PASSWORD}", "+sentinel|get-master-addr-by-name")
+    sentinels.ask("ACL", "SETUSER", "guest", "on", f">{PASSWORD}", "+sentinel|masters")
     hosts = (("127.0.0.1", sentinels.port),)
     with thread_client(RedisAddress(hosts, service="mymaster", sentinel_login=Login("guest", PASSWORD))) as client:
         assert client.ping()
     with (
         thread_client(RedisAddress(hosts, service="mymaster", sentinel_login=Login("guest", "wrong"))) as client,
-        pytest.raises(RedisError, match="check REDIS_SENTINEL_USERNAME and REDIS_SENTINEL_PASSWORD"),
+        pytest.raises(RedisError) as caught,
     ):
         client.ping()
+    assert is_outage(caught.value)
+    assert describe_outage(caught.value) == (
+        "no Sentinel knows the master: check REDIS_SENTINEL_USERNAME and REDIS_SENTINEL_PASSWORD: "
+        f"No master found for 'mymaster' : 127.0.0.1:{sentinels.port} - auth:AuthenticationError"
+    )
     sentinels.close()
 
 
-def test_a_server_that_is_a_replica_is_not_taken_for_the_master(tmp_path: Path) -> None:
+def test_a_connection_whose_master_became_a_replica_asks_the_sentinels_again(tmp_path: Path) -> None:
     sentinels = Sentinels(embedded_binary(), tmp_path)
     sentinels.master.start()
     sentinels.replica.start()
+    with Redis.from_url(sentinels.replica.url) as replica:
+        replica.execute_command("REPLICAOF", "NO", "ONE")
     sentinels.start_sentinel(f"sentinel monitor mymaster 127.0.0.1 {sentinels.master.port} 1\n")
     with (
         thread_client(f"redis+sentinel://127.0.0.1:{sentinels.port}/mymaster") as client,
@@ -436,8 +444,28 @@ def test_a_server_that_is_a_replica_is_not_taken_for_the_master(tmp_path: Path) 
     ):
         assert client.ping()
         master.execute_command("REPLICAOF", "127.0.0.1", sentinels.replica.port)
-        with pytest.raises(RedisError, match="read only replica"):
+        with pytest.raises(RedisConnectionError, match="previous master is now a slave"):
             client.set("key", "value")
-        with pytest.raises(RedisError, match="is not the master yet, or no more"):
-            client.set("key", "value")
+        sentinels.ask("SENTINEL", "REMOVE", "mymaster")
+        sentinels.ask("SENTINEL", "MONITOR", "mymaster", "127.0.0.1", sentinels.replica.port, 1)
+        client.set("key", "value")
     sentinels.close()
+
+
+@pytest.mark.anyio
+async def test_more_callers_than_connections_wait_for_one_to_the_master(tmp_path: Path) -> None:
+    """The Sentinel pool of redis-py alone raises an error when all its connections are in use."""
+    with closing(Sentinels(embedded_binary(), tmp_path)) as sentinels:
+        sentinels.master.start()
+        sentinels.start_sentinel(f"sentinel monitor mymaster 127.0.0.1 {sentinels.master.port} 1\n")
+        async with command_client(sentinels.url, connections=2) as client:
+            await asyncio.gather(*(client.set(f"n{number}", 1, ex=10) for number in range(50)))
+            assert len(connected(sentinels.master.url)) <= 3  # with that of the Sentinel
+        assert not connected(sentinels.address)
+
+
+def connected(url: str) -> list[Any]:
+    """The clients of a server that were made by redis-py, but for the one that asks."""
+    with thread_client(url) as observer:
+        clients: Any = observer.client_list()
+        return [each for each in clients if each["id"] != str(observer.client_id()) and "sentinel" not in each["name"]]

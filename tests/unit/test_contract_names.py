@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plugins_contract.catalog import MAX_NAME_LENGTH, exposed_name
 from plugins_contract.ids import new_id
-from plugins_contract.names import MAX_LENGTH, exposed_name
 
 ACCEPTED = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -57,7 +57,7 @@ def test_every_name_is_one_that_providers_accept(server: str, tool: str) -> None
     name = exposed_name(server, tool)
 
     assert ACCEPTED.fullmatch(name)
-    assert len(name) <= MAX_LENGTH
+    assert len(name) <= MAX_NAME_LENGTH
 
 
 @given(st.lists(st.tuples(st.text("ab_.", min_size=1), st.text("ab_.", min_size=1)), unique=True))

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from dialog_engine.model import MessageFinished, ToolMessage, ToolStatus, ToolStep, Turn
 from dialog_engine.tool_calls import local_tools
 from dialog_engine.tool_calls.local_tools import LocalTool, LocalTools, local_entry
-from plugins_contract.catalog import ToolEntry
-from plugins_contract.names import exposed_name
+from plugins_contract.catalog import ToolEntry, exposed_name
 from plugins_contract.outcomes import ToolOutcome
 from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, done_of, says, steps_of, succeeded, tool
 from tests.support.waiting import wait_until

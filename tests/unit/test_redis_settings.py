@@ -12,8 +12,7 @@ from dialog_engine.config import Settings as EngineSettings
 from dialog_engine.config import load_settings as load_engine
 from dialog_engine.errors import ConfigurationError
 from plugins_contract.connections import blocking_client, command_client, thread_client
-from plugins_contract.redis_address import Login, RedisAddress, Tls, parse_redis_url
-from plugins_contract.settings import RedisSettings
+from plugins_contract.settings import Login, RedisAddress, RedisSettings, Tls, parse_redis_url
 from plugins_mcp.config import OperatorSettings, load_operator_settings
 from plugins_mcp.config import Settings as WorkerSettings
 from plugins_mcp.config import load_settings as load_worker
@@ -21,12 +20,7 @@ from plugins_mcp.errors import SettingsError
 from tests.support.certificates import Certificates, make_certificates
 
 SECRET = "s3cr3t-of-mine"
-PROGRAMS: list[Any] = [
-    pytest.param(load_engine, id="engine"),
-    pytest.param(load_worker, id="worker"),
-    pytest.param(load_operator_settings, id="operator"),
-]
-Load = Callable[[], RedisSettings]
+PROGRAMS: tuple[Callable[[], RedisSettings], ...] = (load_engine, load_worker, load_operator_settings)
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +76,6 @@ def test_an_address_is_written_as_its_url(address: str) -> None:
     assert str(parse_redis_url(address)) == address
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -91,7 +84,7 @@ def test_an_address_is_written_as_its_url(address: str) -> None:
         ({"REDIS_URL": f"redis://:a{SECRET}#b@redis:6379"}, "REDIS_URL: "),
         ({"REDIS_URL": f"redis://{SECRET}@"}, "REDIS_URL: has no host"),
         ({"REDIS_URL": f"redis://:{SECRET}@a,b"}, "REDIS_URL: names several hosts"),
-        ({"REDIS_URL": f"redis://:{SECRET}@a/first"}, "REDIS_URL: names a database that is no number"),
+        ({"REDIS_URL": f"redis://:{SECRET}@a/first"}, "REDIS_URL: names a database that is not a number"),
         ({"REDIS_URL": f"redis://h?password={SECRET}"}, "REDIS_URL: has options after"),
         ({"REDIS_URL": "redis://h?retry_on_timeout=true"}, "REDIS_URL: has options after"),
         ({"REDIS_URL": f"unix:///s?password={SECRET}"}, "REDIS_URL: has options after"),
@@ -111,16 +104,17 @@ def test_an_address_is_written_as_its_url(address: str) -> None:
     ],
 )
 def test_a_wrong_value_names_its_variable_and_what_to_do_and_shows_no_secret(
-    monkeypatch: pytest.MonkeyPatch, program: Load, values: dict[str, str], words: str
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, str], words: str
 ) -> None:
     for name, value in values.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises((ConfigurationError, SettingsError)) as caught:
-        program()
+    for program in PROGRAMS:
+        with pytest.raises((ConfigurationError, SettingsError)) as caught:
+            program()
 
-    assert str(caught.value).startswith(words)
-    assert SECRET not in str(caught.value)
-    assert SECRET not in repr(caught.value.__cause__)
+        assert str(caught.value).startswith(words)
+        assert SECRET not in str(caught.value)
+        assert SECRET not in repr(caught.value.__cause__)
 
 
 @pytest.mark.parametrize(
@@ -173,21 +167,24 @@ def test_everything_together_makes_one_address(monkeypatch: pytest.MonkeyPatch, 
     )
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("variable", ["REDIS_URL", "REDIS_PASSWORD"])
-def test_a_password_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch, program: Load, variable: str) -> None:
-    monkeypatch.setenv(variable, f"redis://:{SECRET}@host" if variable == "REDIS_URL" else SECRET)
-    settings = program()
-    address = settings.redis_address
-    clients: list[Any] = [
-        command_client(address),
-        blocking_client(address, block_seconds=1),
-        thread_client(address),
-    ]
+@pytest.mark.parametrize("variable", ["REDIS_URL", "REDIS_PASSWORD", "REDIS_SENTINEL_PASSWORD"])
+def test_a_password_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    url = "rediss+sentinel://" if variable == "REDIS_SENTINEL_PASSWORD" else "redis://"
+    monkeypatch.setenv("REDIS_URL", f"{url}:{SECRET}@host/1" if variable == "REDIS_URL" else f"{url}host/1")
+    if variable != "REDIS_URL":
+        monkeypatch.setenv(variable, SECRET)
+    for program in PROGRAMS:
+        settings = program()
+        address = settings.redis_address
+        clients: list[Any] = [
+            command_client(address),
+            blocking_client(address, block_seconds=1),
+            thread_client(address),
+        ]
 
-    assert address.login.password == SECRET
-    shown = [settings, address, *clients, *(client.connection_pool for client in clients)]
-    assert not [text for value in shown for text in (repr(value), str(value)) if SECRET in text]
+        assert SECRET in (address.login.password, address.sentinel_login.password)
+        shown = [settings, address, *clients, *(client.connection_pool for client in clients)]
+        assert not [text for value in shown for text in (repr(value), str(value)) if SECRET in text]
 
 
 @pytest.mark.parametrize("kind", [EngineSettings, WorkerSettings, OperatorSettings])

@@ -7,12 +7,13 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
+from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import ResponseError
 
 from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
@@ -45,8 +46,17 @@ class Scripts:
 
     round_trips: int = 0
 
-    def execute_command(self, *args: Any, **options: Any) -> Any:
-        return self._marked(args[0])
+    def register_script(self, text: str) -> "Registered":
+        return Registered()
+
+    def script_exists(self, sha: str) -> list[bool]:
+        self.looks += 1
+        if self.away:
+            raise RedisConnectionError("away")
+        return [self.marked]
+
+    def script_load(self, text: str) -> None:
+        self.marked = True
 
     def pipeline(self, transaction: bool = True) -> "Pipeline":
         return Pipeline(self)
@@ -60,14 +70,14 @@ class Scripts:
             raise RedisConnectionError("away")
         return self.refused.get(call, self.answer)
 
-    def _marked(self, command: str) -> bytes:
-        self.looks += 1
-        if self.away:
-            raise RedisConnectionError("away")
-        self.marked = self.marked or command == "EVAL"
-        if not self.marked:
-            raise NoScriptError("No matching script")
-        return b"mark"
+
+class Registered:
+    """A script of redis-py."""
+
+    sha = "sha"
+
+    def __call__(self, keys: list[str], args: list[Any], client: "Pipeline") -> None:
+        client.calls.append(keys[0])
 
 
 @dataclass
@@ -76,9 +86,6 @@ class Pipeline:
 
     scripts: Scripts
     calls: list[str] = field(default_factory=list[str])
-
-    def execute_command(self, *args: Any, **options: Any) -> None:
-        self.calls.append(args[3])
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
         assert not raise_on_error
@@ -123,7 +130,7 @@ def delivery(execution_class: ExecutionClass = ExecutionClass.REPEATABLE) -> Del
 @asynccontextmanager
 async def keeping(scripts: Scripts, times: LeaseTimes = TIMES) -> AsyncGenerator[LeaseKeeper]:
     """A keeper that runs. It is cancelled as the worker does it, once: a cancel scope would not wait for its thread."""
-    keeper = LeaseKeeper(scripts, Keys(), times)
+    keeper = LeaseKeeper(cast("Redis", scripts), Keys(), times)
     running = asyncio.create_task(keeper.run())
     try:
         yield keeper

@@ -30,9 +30,8 @@ from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
-from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ResultStore, ToolCalls
-from plugins_contract.clock import RedisClock
+from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, replies
@@ -177,7 +176,7 @@ async def real_calls(redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerat
         )
         worker = ScriptedWorker(bench)
         clock = RedisClock()
-        blocked = BlockedCalls(RedisWatch(redis, clock), DisabledTools())
+        blocked = BlockedCalls(RedisWatch(redis, bench.keys, clock), DisabledTools())
         executor = CallExecutor(bench.engine, calls, mailbox, blocked, bench.keys, clock, default_timeout_ms=60_000)
         await stack.enter_async_context(at_work(mailbox.run))
         # On Python 3.11 a cancellation that comes while redis-py sends a command is lost: cancel readers that wait.

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from contextlib import aclosing
 
 import msgspec
 from redis.asyncio import Redis
@@ -10,7 +9,6 @@ from redis.exceptions import ResponseError
 
 from dialog_engine.tool_calls.exposure.descriptions import suggestion
 from dialog_engine.tool_calls.ports import ServerView, ToolDirectory
-from plugins_contract.announcements import announcements
 from plugins_contract.catalog import (
     HEARTBEAT_SECONDS,
     HEARTBEAT_STALE_MS,
@@ -23,6 +21,7 @@ from plugins_contract.clock import Clock
 from plugins_contract.connections import is_outage
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
+from plugins_contract.loops import follow
 from plugins_contract.outcomes import ToolError
 
 log = logging.getLogger(__name__)
@@ -62,7 +61,9 @@ class CatalogReader(ToolDirectory):
     async def run(self) -> None:
         """Read the catalog at every announced change and every HEARTBEAT_SECONDS, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._listen(), name="catalog announcements")
+            tasks.create_task(
+                follow(self._announcements, self._keys.control, self._receive), name="catalog announcements"
+            )
             tasks.create_task(self._refresh_often(), name="catalog")
 
     async def look(self) -> None:
@@ -146,17 +147,9 @@ class CatalogReader(ToolDirectory):
             except TimeoutError:
                 pass  # nothing was announced, or the announcement was lost
 
-    async def _listen(self) -> None:
-        while True:
-            try:
-                async with aclosing(announcements(self._announcements, self._keys.control)) as heard:
-                    async for data in heard:
-                        if data is None or b'"catalog"' in data:
-                            self._changed.set()
-            except Exception as error:
-                if not is_outage(error):
-                    log.exception("catalog announcements cannot be received")
-                await asyncio.sleep(1.0)
+    def _receive(self, data: bytes | None) -> None:
+        if data is None or b'"catalog"' in data:
+            self._changed.set()
 
 
 class DisabledTools(ToolDirectory):

@@ -1,22 +1,19 @@
-"""`dialog.control`: engines wake each other. What is meant is in the store, where each engine looks once a second
-anyway, so a message that is lost costs a second."""
+"""`dialog.control`: engines wake each other. The state is in the store, which each engine reads once a second anyway,
+so a lost message costs a second."""
 
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import aclosing
 
 import msgspec
 from redis.asyncio import Redis
 
 from dialog_engine.chat.ports import Control
-from plugins_contract.announcements import announcements
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
+from plugins_contract.loops import follow
 
 log = logging.getLogger(__name__)
-
-RETRY_SECONDS = 1.0
 
 
 class _Message(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -26,7 +23,7 @@ class _Message(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class ControlPublisher(Control):
-    """Publishes without waiting for Redis."""
+    """Publishes in the background, without waiting for Redis."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
@@ -56,7 +53,7 @@ class ControlPublisher(Control):
 
 
 class ControlListener:
-    """Hears the messages of all engines. `redis` is a blocking client made for announcements."""
+    """Receives the messages of all engines. `redis` is a blocking client made for `LISTEN_SECONDS`."""
 
     def __init__(
         self,
@@ -73,19 +70,12 @@ class ControlListener:
         self._on_free = on_free
 
     async def run(self) -> None:
-        """Listen until cancelled."""
-        while True:
-            try:
-                async with aclosing(announcements(self._redis, self._keys.engines)) as messages:
-                    async for data in messages:
-                        if data is not None:
-                            self._hear(data)
-            except Exception as error:
-                if not is_outage(error):
-                    log.exception("control messages cannot be heard")
-            await asyncio.sleep(RETRY_SECONDS)
+        """Runs until cancelled."""
+        await follow(self._redis, self._keys.engines, self._receive)
 
-    def _hear(self, data: bytes) -> None:
+    def _receive(self, data: bytes | None) -> None:
+        if data is None:
+            return
         try:
             message = msgspec.json.decode(data, type=_Message)
         except msgspec.DecodeError:

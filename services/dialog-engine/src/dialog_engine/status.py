@@ -17,13 +17,13 @@ from dialog_engine.observe.metrics import Metrics
 from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.outbox import SqlOutbox
-from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.ports import ServerView, ToolDirectory
-from plugins_contract.backlog import read_backlog
 from plugins_contract.catalog import ServerState
+from plugins_contract.clock import RedisWatch
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import GROUP, Keys
+from plugins_contract.ledger.group import read_backlog
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator
 from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
 from dialog_engine.llm.providers import Wrap, open_llm
-from dialog_engine.loops import kept_running, left_when
+from dialog_engine.loops import left_when
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm
 from dialog_engine.relay.relay import Relay, check_routes
@@ -41,7 +41,6 @@ from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
-from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
@@ -51,12 +50,12 @@ from dialog_engine.tool_calls.ports import StreamChat, ToolDirectory
 from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.prompt_mode.modes import TOOL_MODES, in_tool_modes
 from dialog_engine.tool_calls.results.read_result import ReadResult
-from plugins_contract.announcements import LISTEN_SECONDS
-from plugins_contract.clock import RedisClock
+from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
-from plugins_contract.redis_address import RedisAddress
+from plugins_contract.loops import LISTEN_SECONDS, kept_running
+from plugins_contract.settings import RedisAddress
 
 VERSION = version("dialog-engine")
 
@@ -162,7 +161,7 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
 def _calls(base: _Base) -> _Calls:
     settings, keys, outbox, redis = base.settings, base.keys, base.outbox, base.connections.commands
     ledger = EngineLedger(redis, keys)
-    watch = RedisWatch(redis, base.clock)
+    watch = RedisWatch(redis, keys, base.clock)
     catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock)
     waiting = Subscriptions()
     relay = Relay(

@@ -1,5 +1,6 @@
-"""What `dialog-engine` and `plugins-mcp` agree on, and nothing else.
+"""What `dialog-engine` and `plugins-mcp` share: their contract in Redis, and how they reach it.
 
-Names in Redis (`keys`), the messages on the wire (`messages`, `outcomes`), the tool catalog (`catalog`, `names`),
-error codes (`errors`), the one clock (`clock`) and the ledger of a tool call (`ledger`).
+The contract: names in Redis (`keys`), messages on the wire (`messages`, `outcomes`, `errors`, `ids`), the tool catalog
+(`catalog`), the clock (`clock`), the ledger of a tool call (`ledger`) and dead letters (`dead_letters`).
+Reaching Redis: settings and addresses (`settings`), clients (`connections`) and background loops (`loops`).
 """

@@ -1,6 +1,7 @@
 """What MCP servers offer, as workers publish it and the engine reads it."""
 
 import hashlib
+import re
 from enum import StrEnum
 from typing import Any
 
@@ -10,26 +11,26 @@ from plugins_contract.messages import ExecutionClass
 
 
 class ServerState(StrEnum):
-    """How a worker's connection to one MCP server is doing."""
+    """The state of a worker's connection to one MCP server."""
 
     CONNECTING = "connecting"
-    """Since the worker's start it was neither listed nor failed."""
+    """Neither listed nor failed since the worker's start."""
     READY = "ready"
     FAILED = "failed"
-    """Not connected; the owner keeps trying."""
+    """Not connected; the worker keeps trying."""
     DISABLED = "disabled"
-    """Not to be used: its configuration is broken or says so."""
+    """Not used: its configuration is invalid or disables it."""
 
 
 class BreakerState(StrEnum):
-    """The circuit breaker of a worker for one MCP server: whether calls go to it."""
+    """The state of a worker's circuit breaker for one MCP server."""
 
     CLOSED = "closed"
-    """They do."""
+    """Calls are sent."""
     OPEN = "open"
-    """They are refused at once, until it is tried again."""
+    """Calls are refused at once, until the server is tried again."""
     HALF_OPEN = "half-open"
-    """It is being tried again."""
+    """The server is being tried again."""
 
 
 class ApprovalPolicy(StrEnum):
@@ -37,7 +38,7 @@ class ApprovalPolicy(StrEnum):
 
     NEVER = "never"
     DESTRUCTIVE = "destructive"
-    """Those of tools that may destroy something."""
+    """Calls of tools that may be destructive."""
     ALWAYS = "always"
 
 
@@ -48,8 +49,8 @@ class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_
 class ToolEntry(_Wire, frozen=True, kw_only=True):
     """One tool. `name` is what the model sees, `tool` what the server calls it.
 
-    `timeout_ms` is the total time a call may take; None leaves it to the engine's setting. `approval` says why a call
-    needs one: under which policy this tool falls; `never` needs none.
+    `timeout_ms` is the total time a call may take; None means the engine's default. `approval` is the policy that the
+    tool falls under; `never` needs no approval.
     """
 
     name: str
@@ -65,14 +66,14 @@ class ToolEntry(_Wire, frozen=True, kw_only=True):
 
 
 class Quarantined(_Wire, frozen=True, kw_only=True):
-    """A tool that is left out, and why: one bad schema must not fail every request to the model."""
+    """A tool that is not offered, and why: one invalid schema would fail every request to the model."""
 
     tool: str
     reason: str
 
 
 class ResourceEntry(_Wire, frozen=True, kw_only=True):
-    """A resource, or with `template` a family of them (RFC 6570)."""
+    """A resource, or with `template` a resource template (RFC 6570)."""
 
     uri: str
     name: str
@@ -90,7 +91,7 @@ class PromptEntry(_Wire, frozen=True, kw_only=True):
 
 
 class ServerCatalog(_Wire, frozen=True, kw_only=True):
-    """All that one MCP server offers."""
+    """Everything that one MCP server offers."""
 
     server: str
     title: str | None = None
@@ -109,7 +110,7 @@ class ServerCatalog(_Wire, frozen=True, kw_only=True):
 class ServerHeartbeat(_Wire, frozen=True, kw_only=True):
     """One worker's view of one server. Times are Unix milliseconds on the clock of Redis.
 
-    `retry_at`: when a server that is in trouble is tried again; None while there is no trouble.
+    `retry_at`: when a server that failed is tried again; None while it works.
     """
 
     state: ServerState
@@ -120,6 +121,26 @@ class ServerHeartbeat(_Wire, frozen=True, kw_only=True):
 
 
 HEARTBEAT_SECONDS = 5.0
-"""How often a worker repeats its view."""
+"""The interval of a worker's heartbeats."""
 HEARTBEAT_STALE_MS = 20_000
-"""A view older than this belongs to a worker that is gone."""
+"""The worker of a heartbeat older than this is regarded as gone."""
+
+
+MAX_NAME_LENGTH = 64
+_NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def exposed_name(server: str, tool: str) -> str:
+    """The name under which `tool` of `server` is shown to models: `server__tool`, at most 64 characters.
+
+    Providers accept `[a-zA-Z0-9_-]{1,64}`. A name that does not fit, or that another pair could produce as well, ends
+    with a hash of the pair. So a name depends on its own server and tool only.
+    """
+    plain = f"{server}__{tool}"
+    safe = _NOT_ALLOWED.sub("_", plain)
+    # "a__b" + "c" and "a" + "b__c" would collide: the separator must be the first double underscore of the name.
+    ambiguous = "__" in server or server.endswith("_") or tool.startswith("_")
+    if safe == plain and len(plain) <= MAX_NAME_LENGTH and not ambiguous:
+        return plain
+    digest = hashlib.sha256(f"{server}\0{tool}".encode()).hexdigest()[:8]
+    return f"{safe[: MAX_NAME_LENGTH - 9]}_{digest}"

@@ -1,18 +1,20 @@
-"""Redis clients with settings that are safe for streams. Every client of either service is made here.
+"""Redis clients with settings that are safe for streams, and which of their errors mean an outage.
 
-The library's defaults retry blindly: a retried XADD whose reply was lost makes two entries, a retried XREADGROUP
-leaves phantom entries in our own pending list. Here nothing is retried below us; the scripts are idempotent, and the
-loops that use them retry where they know it to be safe. Pools are small and wait for a free connection, so the number
-of connections is constant whatever the load.
+Both services make every client here. redis-py does the work: pools, TLS, Sentinel. Its defaults are not safe for
+streams, so this module sets:
 
-A peer that falls silent is noticed within 8 seconds: 3 to get a connection, new or used, and 5 to get an answer, or
-the time of a blocking command and 5 more.
+- No retries. A retried XADD whose reply was lost makes two entries, and a retried XREADGROUP leaves phantom entries in
+  the caller's pending list. The ledger scripts are idempotent; the loops that run them retry.
+- Small pools that wait for a free connection, so that the number of connections does not grow with the load.
+- Timeouts, so that a silent server is noticed within 8 seconds: 3 to get a connection and 5 for an answer, or the time
+  of a blocking command and 5 more.
 
-Connections lose no cancellation and say what the server refuses for good; some follow the master that Sentinels know.
+Two small subclasses add what redis-py lacks; each says what and why (ADR 0031).
 """
 
 import asyncio
 import logging
+import re
 import socket
 from collections.abc import Iterable
 from typing import Any
@@ -20,29 +22,36 @@ from typing import Any
 from redis import ConnectionPool as SyncConnectionPool
 from redis import Redis as SyncRedis
 from redis import SSLConnection as SyncSSLConnection
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, Redis, Sentinel
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import (
+    SentinelConnectionPool,
+    SentinelManagedConnection,
+    SentinelManagedSSLConnection,
+)
 from redis.backoff import NoBackoff
 from redis.connection import Connection as SyncConnection
 from redis.connection import UnixDomainSocketConnection as SyncUnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, ReadOnlyError, ResponseError
+from redis.exceptions import InvalidResponse, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry as SyncRetry
+from redis.sentinel import Sentinel as SyncSentinel
+from redis.sentinel import SentinelConnectionPool as SyncSentinelConnectionPool
 
-from plugins_contract import sentinel
-from plugins_contract.outage import describe_outage, is_outage, needs_a_person
-from plugins_contract.redis_address import Login, RedisAddress, Tls, parse_redis_url
+from plugins_contract.settings import Login, RedisAddress, parse_redis_url
 
-__all__ = ["blocking_client", "command_client", "describe_outage", "is_outage", "thread_client"]
+log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 3.0
-"""Seconds to get a connection: to wait for a free one, and to make it, TLS and login included."""
+"""Seconds to wait for a free connection of the pool, and to make one."""
 COMMAND_TIMEOUT = 5.0
 LONGEST_BLOCK = 3.0
-"""A blocking command comes back after so many seconds at most, so that a silent peer is noticed in time."""
+"""The most seconds that a blocking command may block, so that a silent server is noticed in time."""
+SENTINEL_TIMEOUT = 0.8
+"""Seconds that one Sentinel may take to answer before the next one is asked."""
 _SILENT_SECONDS = 8
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": _SILENT_SECONDS * 1000}
 
@@ -57,70 +66,104 @@ def command_client(address: RedisAddress | str, *, connections: int = 4, timeout
 
 
 def blocking_client(address: RedisAddress | str, *, block_seconds: float) -> "Redis":
-    """A client with one connection for a loop that blocks up to `block_seconds` in each command.
+    """A client with one connection for a loop whose commands block up to `block_seconds`.
 
     Raises:
         ValueError: that is longer than `LONGEST_BLOCK`, or `address` is a URL that cannot be read.
     """
     if block_seconds > LONGEST_BLOCK:
-        raise ValueError(f"a command that blocks for {block_seconds} s hides a peer that has fallen silent")
+        raise ValueError(f"a command that blocks for {block_seconds} s hides a server that has fallen silent")
     return _client(address, connections=1, socket_timeout=block_seconds + COMMAND_TIMEOUT)
 
 
 def thread_client(address: RedisAddress | str, *, timeout: float = COMMAND_TIMEOUT) -> SyncRedis:
-    """A blocking client for use in one thread, and so with one connection; it connects when it is first used.
+    """A synchronous client with one connection, for use in one thread. It connects when it is first used.
 
-    `timeout` is in seconds, and so long a silence is an outage.
+    A command that is not answered within `timeout` seconds raises redis.exceptions.TimeoutError.
     """
     where = _read(address)
-    options = _options(where, timeout)
-    if where.socket_path:
-        return _sync_client(SyncUnixDomainSocketConnection, options)
-    kind = SyncSSLConnection if where.tls else SyncConnection
-    return _sync_client(sync_following_master(kind, _finder(where)) if where.service else kind, options)
+    options: dict[str, Any] = _options(where, timeout) | {"retry": SyncRetry(NoBackoff(), 0), "max_connections": 1}
+    if where.service:
+        sentinel = SyncSentinel(where.hosts, sentinel_kwargs=_sentinel_options(where, SyncRetry(NoBackoff(), 0)))
+        pool: Any = _SyncSentinelPool(where.service, sentinel, ssl=where.tls is not None, **_without_host(options))
+    else:
+        tcp = SyncSSLConnection if where.tls else SyncConnection
+        kind: Any = SyncUnixDomainSocketConnection if where.socket_path else tcp
+        pool = SyncConnectionPool(kind, **options)
+    return SyncRedis.from_pool(pool)
 
 
-WITHOUT_TLS = "if it does not speak TLS at this port, REDIS_URL must begin with redis://"
+class _SentinelPool(SentinelConnectionPool, BlockingConnectionPool):
+    """redis-py's Sentinel pool raises an error when all its connections are in use; this one waits for a free one.
+
+    It also closes the connections to the Sentinels with its own.
+    """
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        await self.sentinel_manager.aclose()
 
 
-class _Pool(BlockingConnectionPool):
-    """Hands out a connection in `CONNECT_TIMEOUT`, or says that there is none: nobody waits behind a silent peer."""
+class _SyncSentinelPool(SyncSentinelConnectionPool):
+    """Closes the connections to the Sentinels with its own."""
 
-    async def get_connection(self, command_name: Any = None, *keys: Any, **options: Any) -> AbstractConnection:
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                return await super().get_connection()
-        except (TimeoutError, RedisTimeoutError):
-            # A server that speaks no TLS waits for the rest of what it takes for a command.
-            hint = f"; {WITHOUT_TLS}" if issubclass(self.connection_class, SSLConnection) else ""
-            raise RedisConnectionError(f"no connection within {CONNECT_TIMEOUT:g} s{hint}") from None
+    def close(self) -> None:
+        super().close()
+        self.sentinel_manager.close()
 
 
 def _client(address: RedisAddress | str, *, connections: int, socket_timeout: float) -> "Redis":
     where = _read(address)
+    options: dict[str, Any] = _options(where, socket_timeout) | {
+        "retry": Retry(NoBackoff(), 0),
+        "max_connections": connections,
+        "timeout": CONNECT_TIMEOUT,
+    }
     kind: type[AbstractConnection]
-    if where.socket_path:
-        kind = UnixDomainSocketConnection
+    if where.service:
+        kind = SentinelManagedSSLConnection if where.tls else SentinelManagedConnection
+        sentinel = Sentinel(where.hosts, sentinel_kwargs=_sentinel_options(where, Retry(NoBackoff(), 0)))
+        pool: Any = _SentinelPool(where.service, sentinel, connection_class=_checked(kind), **_without_host(options))
     else:
-        tcp = SSLConnection if where.tls else Connection
-        kind = following_master(tcp, _finder(where)) if where.service else tcp
-    options = _options(where, socket_timeout) | {"retry": Retry(NoBackoff(), 0)}
-    pool = _Pool(max_connections=connections, timeout=None, connection_class=careful(kind), **options)  # pyright: ignore[reportArgumentType]
+        kind = UnixDomainSocketConnection if where.socket_path else SSLConnection if where.tls else Connection
+        pool = BlockingConnectionPool(connection_class=_checked(kind), **options)
     # from_pool: the client owns its pool, so that aclose() closes the connections.
     return Redis.from_pool(pool)
 
 
-def _sync_client(kind: type[Any], options: dict[str, Any]) -> SyncRedis:
-    options = options | {"retry": SyncRetry(NoBackoff(), 0)}
-    return SyncRedis.from_pool(SyncConnectionPool(kind, 1, **options))
+def _checked(kind: type[AbstractConnection]) -> type[AbstractConnection]:
+    """Connections of this kind with two things that redis-py lacks.
 
+    - They never lose a cancellation. redis-py sends under `asyncio.wait_for`, which on Python 3.11 swallows a
+      cancellation that arrives as the send ends: the cancelled loop would run on. `asyncio.timeout` does not, and
+      needs no task per command.
+    - They log a missing right and a wrong cluster node once. Loops wait for the end of any outage; these two end only
+      when somebody changes the ACL or a setting.
+    """
+    logged: set[str] = set()
 
-def _finder(where: RedisAddress) -> sentinel.MasterFinder:
-    options = _options(where, sentinel.ANSWER_SECONDS) | _login(where.sentinel_login) | {"db": 0}
-    kind = SyncSSLConnection if where.tls else SyncConnection
-    return sentinel.MasterFinder(
-        where.hosts, where.service, lambda host, port: _sync_client(kind, options | {"host": host, "port": port})
-    )
+    class Checked(kind):
+        async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:
+            limit, self.socket_timeout = self.socket_timeout, None
+            try:
+                async with asyncio.timeout(limit):
+                    await super().send_packed_command(command, check_health)
+            except TimeoutError:
+                raise RedisTimeoutError("Timeout writing to socket") from None
+            finally:
+                self.socket_timeout = limit
+
+        async def read_response(self, *args: Any, **options: Any) -> Any:
+            try:
+                response: Any = await super().read_response(*args, **options)  # pyright: ignore[reportUnknownVariableType]
+            except ResponseError as error:
+                if _code(error) in _NEEDS_A_PERSON and (reason := describe_outage(error)) not in logged:
+                    logged.add(reason)
+                    log.error("Redis answers, and %s", reason)  # noqa: TRY400 -- no traceback: it is a setting
+                raise
+            return response  # pyright: ignore[reportUnknownVariableType]
+
+    return Checked
 
 
 def _read(address: RedisAddress | str) -> RedisAddress:
@@ -128,7 +171,7 @@ def _read(address: RedisAddress | str) -> RedisAddress:
 
 
 def _options(where: RedisAddress, timeout: float) -> dict[str, Any]:
-    """What every connection has, of either kind of client."""
+    """The options of every connection of either kind of client."""
     options: dict[str, Any] = {
         "db": where.database,
         "socket_timeout": timeout,
@@ -140,130 +183,111 @@ def _options(where: RedisAddress, timeout: float) -> dict[str, Any]:
     if where.socket_path:
         options["path"] = where.socket_path
     else:
-        # The first of several Sentinels stands there until a connection has asked them where the master is.
         options["host"], options["port"] = where.hosts[0]
         keepalive = {getattr(socket, name): value for name, value in _KEEPALIVE.items() if hasattr(socket, name)}
         options |= {"socket_keepalive": True, "socket_keepalive_options": keepalive}
-    return options | _login(where.login) | (_tls(where.tls) if where.tls else {})
+    if where.tls:
+        options |= {
+            "ssl_ca_certs": where.tls.ca_file,
+            "ssl_certfile": where.tls.cert_file,
+            "ssl_keyfile": where.tls.key_file,
+            "ssl_check_hostname": where.tls.check_hostname,
+        }
+    return options | _login(where.login)
 
 
 def _login(login: Login) -> dict[str, Any]:
     return {"username": login.username, "password": login.password}
 
 
-def _tls(tls: Tls) -> dict[str, Any]:
-    return {
-        "ssl_ca_certs": tls.ca_file,
-        "ssl_certfile": tls.cert_file,
-        "ssl_keyfile": tls.key_file,
-        "ssl_check_hostname": tls.check_hostname,
-    }
+def _sentinel_options(where: RedisAddress, retry: Any) -> dict[str, Any]:
+    options = _without_host(_options(where, SENTINEL_TIMEOUT)) | _login(where.sentinel_login)
+    return options | {"db": 0, "retry": retry, "ssl": where.tls is not None}
 
 
-WITH_TLS = "if it speaks TLS at this port, REDIS_URL must begin with rediss://"
+def _without_host(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in ("host", "port")}
 
-log = logging.getLogger(__name__)
+
+# Errors
+
+_LOGIN = frozenset({"NOAUTH", "WRONGPASS"})
+_CLUSTER = frozenset({"ASK", "CROSSSLOT", "MOVED"})
+_NEEDS_A_PERSON = _CLUSTER | {"NOPERM"}
+_NO_DATABASE = "NODB"
+"""A code of this module: servers send none for it."""
+_OUTAGES = _LOGIN | _NEEDS_A_PERSON | {
+    _NO_DATABASE, "BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "NOSCRIPT", "OOM",
+    "READONLY", "TRYAGAIN",
+}  # fmt: skip
+_IN_PIPELINE = re.compile(r"of pipeline caused error: \(['\"](\w+) ")
+# Each server has its own text for these.
+_NO_SUCH_DATABASE = re.compile(r"DB index is out of range|SELECT is not allowed")
+_NO_PERMISSION_IN_SCRIPT = re.compile(r"ACL failure in script|The user executing the script can't (run|access)")
+
+_CLIENT = re.compile(r"<redis\.(?:asyncio\.)?client\.Redis\(.*?host=([^,)]+),port=(\d+).*?\)>\)>\)>")
+"""A client in the text of an error of redis-py's Sentinel."""
+_HOST = r"\1:\2"
+_REFUSED_SCHEME = re.compile("^Timeout connecting|^Connection closed by server|Connection reset by peer")
 
 
-def careful(kind: type[AbstractConnection]) -> type[AbstractConnection]:
-    """Connections of this kind that never lose a cancellation, and tell each thing once that a person must put right.
+def is_outage(error: Exception) -> bool:
+    """Whether `error` says that Redis cannot serve now, as opposed to: this command is wrong.
 
-    One that is made and then ends before a word was said is most often meant for TLS, and what is said tells so.
-
-    To the loops a right that is missing is an outage, which they wait for the end of: somebody must say what it is.
-
-    redis-py sends under `asyncio.wait_for`, and on Python 3.11 that swallows a cancellation which comes as the send
-    ends: a loop that was cancelled then runs on for ever. `asyncio.timeout` does not, and needs no task per command.
+    A full disk answers MISCONF to every write: that is an outage too, and nothing is wrong with what was sent. So is a
+    refused login, a missing right or a server that is not the right one: commands work again when a person has
+    corrected that, and nothing is lost until then.
     """
-
-    said: set[str] = set()
-
-    class Careful(kind):
-        async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:
-            limit, self.socket_timeout = self.socket_timeout, None
-            try:
-                async with asyncio.timeout(limit):
-                    await super().send_packed_command(command, check_health)
-            except TimeoutError:
-                raise RedisTimeoutError("Timeout writing to socket") from None
-            finally:
-                self.socket_timeout = limit
-
-        async def on_connect_check_health(self, check_health: bool = True) -> None:
-            try:
-                await super().on_connect_check_health(check_health)
-            except (RedisConnectionError, InvalidResponse) as error:
-                # Not of a kind of its own: it was no answer, such as that a login is refused.
-                if type(error) not in (RedisConnectionError, InvalidResponse):
-                    raise
-                raise RedisConnectionError(f"no word of Redis from what listens there ({error}); {WITH_TLS}") from error
-
-        async def read_response(self, *args: Any, **options: Any) -> Any:
-            try:
-                response: Any = await super().read_response(*args, **options)  # pyright: ignore[reportUnknownVariableType]
-            except ResponseError as error:
-                if needs_a_person(error) and (what := describe_outage(error)) not in said:
-                    said.add(what)
-                    log.error("Redis answers, and %s", what)  # noqa: TRY400 -- no traceback: it is a setting
-                raise
-            return response  # pyright: ignore[reportUnknownVariableType]
-
-    return Careful
+    if isinstance(error, (RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError)):
+        return True
+    return isinstance(error, ResponseError) and _code(error) in _OUTAGES
 
 
-def following_master(kind: type[Connection], finder: sentinel.MasterFinder) -> type[Connection]:
-    """Connections of this kind that go to the master of the moment, and leave one that is a master no more."""
-
-    class FollowingMaster(kind):
-        async def _connect(self) -> None:
-            self.host, self.port = await asyncio.to_thread(finder.find)
-            await super()._connect()
-
-        async def on_connect_check_health(self, check_health: bool = True) -> None:
-            await super().on_connect_check_health(check_health)
-            await self.send_command("HELLO", check_health=False)
-            _check_master(f"{self.host}:{self.port}", await self.read_response())
-
-        async def read_response(self, *args: Any, **options: Any) -> Any:
-            try:
-                response: Any = await super().read_response(*args, **options)  # pyright: ignore[reportUnknownVariableType]
-            except ReadOnlyError:
-                await self.disconnect(nowait=True)
-                raise
-            return response  # pyright: ignore[reportUnknownVariableType]
-
-    return FollowingMaster
-
-
-def sync_following_master(kind: type[SyncConnection], finder: sentinel.MasterFinder) -> type[SyncConnection]:
-    """The same for a blocking client."""
-
-    class FollowingMaster(kind):
-        def _connect(self) -> Any:
-            self.host, self.port = finder.find()
-            return super()._connect()
-
-        def on_connect_check_health(self, check_health: bool = True) -> None:
-            super().on_connect_check_health(check_health)
-            self.send_command("HELLO", check_health=False)
-            _check_master(f"{self.host}:{self.port}", self.read_response())
-
-        def read_response(self, *args: Any, **options: Any) -> Any:
-            try:
-                response: Any = super().read_response(*args, **options)  # pyright: ignore[reportUnknownVariableType]
-            except ReadOnlyError:
-                self.disconnect()
-                raise
-            return response  # pyright: ignore[reportUnknownVariableType]
-
-    return FollowingMaster
+def describe_outage(error: Exception) -> str:
+    """What happened, and the setting to check where one is to blame. Holds no secret."""
+    text = str(error) or type(error).__name__
+    code = _code(error)
+    if text.startswith("No master found"):
+        login = "check REDIS_SENTINEL_USERNAME and REDIS_SENTINEL_PASSWORD"
+        check = login if "AuthenticationError" in text else "check the hosts and the service in REDIS_URL"
+        return f"no Sentinel knows the master: {check}: {_CLIENT.sub(_HOST, text)}"
+    if code in _LOGIN:
+        return (
+            f"it refuses the login, {code}: check REDIS_USERNAME and REDIS_PASSWORD, or the user and password in"
+            " REDIS_URL"
+        )
+    if code == "NOPERM":
+        return f"its ACL does not let this user do it, NOPERM: {text}"
+    if code in _CLUSTER:
+        return (
+            f"it is a node of a Redis Cluster and does not hold all our keys, {code}: give REDIS_KEY_PREFIX a hash tag,"
+            " such as {callstream}:, and name the node of that slot in REDIS_URL"
+        )
+    if code == _NO_DATABASE:
+        return f"check the number of the database in REDIS_URL: {text}"
+    if "AUTH" in text and "without any password configured" in text:
+        return "it knows no password: unset REDIS_PASSWORD, or remove the password from REDIS_URL"
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return f"its certificate is not trusted: check REDIS_TLS_CA_FILE and the host in REDIS_URL: {text}"
+    if "[SSL" in text or "SSL:" in text:
+        return f"TLS fails: check rediss:// in REDIS_URL, REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: {text}"
+    described = text if text.startswith(type(error).__name__) else f"{type(error).__name__}: {text}"
+    # A server that expects TLS closes the connection or answers with a TLS alert; one without TLS waits for the end of
+    # what it takes for a command.
+    if isinstance(error, InvalidResponse) or _REFUSED_SCHEME.search(text):
+        return f"{described} (if it stays so: REDIS_URL must begin with rediss:// for TLS and with redis:// without)"
+    return described
 
 
-class _NotTheMasterError(RedisConnectionError):
-    """It is a server of Redis, and not the one we look for."""
-
-
-def _check_master(where: str, hello: Any) -> None:
-    """Sentinels may name one that does not know of its election yet, or was just voted out."""
-    if hello.get(b"role") != b"master":
-        raise _NotTheMasterError(f"{where} is not the master yet, or no more")
+def _code(error: Exception) -> str:
+    """The first word of the server's answer, which redis-py keeps in one of three places."""
+    kept = getattr(error, "status_code", None)
+    if kept and kept != "ERR":
+        return str(kept)
+    text = str(error)
+    if _NO_PERMISSION_IN_SCRIPT.search(text):
+        return "NOPERM"
+    if _NO_SUCH_DATABASE.search(text):
+        return _NO_DATABASE
+    in_pipeline = _IN_PIPELINE.search(text)
+    return in_pipeline[1] if in_pipeline else text.partition(" ")[0]

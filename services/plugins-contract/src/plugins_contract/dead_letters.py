@@ -1,4 +1,4 @@
-"""Dead letters as operators see them: what could not be handled, why, and what was tried."""
+"""Dead letters as operators see them: requests that could not be handled, why, and what was tried."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 
 from plugins_contract.ids import new_id
 from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger import decode_reply, scripts
-from plugins_contract.ledger.scripts import finished
+from plugins_contract.ledger import decode_reply
+from plugins_contract.ledger.scripts import Scripts, finished
 from plugins_contract.messages import (
     NOT_READABLE,
     ExecutionClass,
@@ -25,12 +25,12 @@ from plugins_contract.outcomes import CallFinished, ToolOutcome
 
 PAGE = 100
 OPERATORS = "operators"
-"""Whose mailbox the new calls ring: no engine's. A result that comes now is recorded, and told to no conversation."""
+"""The mailbox of requeued calls, which no engine reads: their results are stored, and enter no conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """What befell a call before it died: `started` by a worker, `released` by it unsent, or `lost` with it."""
+    """One event of a call: `started` by a worker, `released` by it unsent, or `lost` with it."""
 
     at_ms: int
     what: str
@@ -39,7 +39,7 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One dead letter. `event` is the request as it came, which need not be readable: then `request` is None."""
+    """One dead letter. `event` is the request as it was received; `request` is None when that is not readable."""
 
     id: str
     reason: str
@@ -47,29 +47,29 @@ class DeadLetter:
     entry: str
     """Its id on the stream of requests."""
     worker: str
-    """Who gave it up."""
+    """The worker that gave it up."""
     starts: int | None
-    """How often it was begun; None when nobody knows."""
+    """How often it was started; None when that is not known."""
     history: tuple[Happening, ...]
     event: bytes
     request: ToolCallRequested | None
     unreadable: str
     """Why there is no `request`."""
     told: ToolOutcome | None
-    """What the caller was told; None when no call was known."""
+    """The outcome that its caller got; None when no call was known."""
 
     @property
     def at_ms(self) -> int:
-        """When it died, in Unix milliseconds on the clock of Redis."""
+        """When it became a dead letter, in Unix milliseconds on the clock of Redis."""
         return int(self.id.partition("-")[0])
 
     @property
     def may_have_run(self) -> bool:
-        """Whether running it again may be running it twice: it is to run once, and was or may have been begun."""
+        """Whether running it again may run it twice: its class is `once`, and it was or may have been started."""
         return self.request is not None and self.request.execution_class is ExecutionClass.ONCE and self.starts != 0
 
     def word(self, field: str) -> str:
-        """A text of the request, such as `tool`, even of one that is not readable as a whole; '' for none."""
+        """A text field of the request, such as `tool`, even when the rest of it is not readable; '' for none."""
         if self.request is not None:
             return str(getattr(self.request, field))
         try:
@@ -82,17 +82,18 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Requeued:
-    """It stands on the stream of requests again, as a new call."""
+    """The request is on the stream again, as a new call."""
 
     correlation_id: str
     deadline: int
 
 
 class DeadLetters:
-    """Reads dead letters and takes them away. Raises what redis raises."""
+    """Reads, requeues and discards dead letters. Raises what redis raises."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
+        self._scripts = Scripts(redis)
         self._keys = keys
 
     async def now_ms(self) -> int:
@@ -101,7 +102,7 @@ class DeadLetters:
         return seconds * 1000 + microseconds // 1000
 
     async def newest_first(self, *, since_ms: int = 0) -> AsyncGenerator[DeadLetter]:
-        """All of them, down to the time `since_ms`."""
+        """All dead letters since the time `since_ms`, the newest first."""
         last = "+"
         while True:
             page: Any = await self._redis.xrevrange(self._keys.dead, last, str(since_ms), count=PAGE)
@@ -112,24 +113,23 @@ class DeadLetters:
             last = f"({page[-1][0].decode()}"
 
     async def find(self, name: str) -> DeadLetter | None:
-        """The one with this id, or the newest of the call with this correlation id."""
+        """The dead letter with this id, or the newest one of the call with this correlation id."""
         if _is_letter_id(name):
             page: Any = await self._redis.xrange(self._keys.dead, name, name)
             return read_letter(page[0][0].decode(), page[0][1]) if page else None
         async for letter in self.newest_first():
-            # Without a name none is meant, though there are letters of calls without one.
+            # An empty name matches no letter, though there are letters without a correlation id.
             if name and letter.correlation_id == name:
                 return letter
         return None
 
     async def requeue(self, letter: DeadLetter, new: ToolCallRequested) -> Requeued | None:
-        """Put `new` on the stream and take the letter away, in one step. None when somebody else took it away before.
+        """Put `new` on the stream and delete the letter, in one step. None when the letter was gone already.
 
-        It may be asked for again with the same `new` when its answer was lost.
+        It may be repeated with the same `new` when its answer was lost.
         """
         original = letter.request or new
-        answer = await scripts.run(
-            self._redis,
+        answer = await self._scripts.run(
             "requeue",
             [
                 self._keys.dead,
@@ -153,8 +153,8 @@ class DeadLetters:
         return Requeued(new.correlation_id, new.deadline) if answer[0] == b"QUEUED" else None
 
     async def discard(self, letter: DeadLetter) -> bool:
-        """Take it away. False when somebody else did before."""
-        answer = await scripts.run(self._redis, "discard", [self._keys.dead], [letter.id, letter.event])
+        """Delete it. False when it was gone already."""
+        answer = await self._scripts.run("discard", [self._keys.dead], [letter.id, letter.event])
         return answer[0] == b"OK"
 
     async def outcome(self, correlation_id: str) -> ToolOutcome | None:
@@ -166,7 +166,7 @@ class DeadLetters:
         return finished(rows[0][1][b"reply"] if rows else b"")
 
     def again(self, request: ToolCallRequested, *, deadline: int) -> ToolCallRequested:
-        """The same request as a call of its own, with another deadline."""
+        """The same request as a new call, with another deadline."""
         correlation_id = new_id()
         return msgspec.structs.replace(
             request,
@@ -178,7 +178,7 @@ class DeadLetters:
 
 
 def read_letter(letter_id: str, fields: dict[bytes, bytes]) -> DeadLetter:
-    """A letter from its fields. Those of an earlier release have no history."""
+    """A dead letter from its fields. Those of an earlier release have no history."""
 
     def text(name: bytes) -> str:
         return fields.get(name, b"").decode(errors="backslashreplace")
@@ -201,7 +201,7 @@ def read_letter(letter_id: str, fields: dict[bytes, bytes]) -> DeadLetter:
         event=event,
         request=request,
         unreadable=unreadable,
-        told=_told(fields.get(b"reply", b"")),
+        told=_outcome(fields.get(b"reply", b"")),
     )
 
 
@@ -210,7 +210,7 @@ def _history(text: str) -> list[Happening]:
     return [Happening(int(line[0]), line[1], line[2]) for line in lines if len(line) == 3 and line[0].isdecimal()]
 
 
-def _told(reply: bytes) -> ToolOutcome | None:
+def _outcome(reply: bytes) -> ToolOutcome | None:
     try:
         match decode_reply(reply) if reply else None:
             case CallFinished(outcome):

@@ -1,4 +1,4 @@
-"""Identifiers: UUIDv7, so that ids sort by the time they were made (RFC 9562, section 5.7)."""
+"""Identifiers: UUIDv7, so that ids sort by their time of creation (RFC 9562, section 5.7)."""
 
 import os
 import time

@@ -35,12 +35,12 @@ class Keys:
 
     @property
     def requests(self) -> str:
-        """The stream of tool call requests. Never trimmed by length: that would drop work not done yet."""
+        """The stream of tool call requests. Never trimmed by length, which would drop unfinished work."""
         return f"{self.prefix}events.plugins"
 
     @property
     def dead(self) -> str:
-        """What could not be handled, with the reason."""
+        """The dead letters: requests that could not be handled, with the reason."""
         return f"{self.prefix}events.plugins.dead"
 
     def call(self, correlation_id: str) -> str:
@@ -48,21 +48,21 @@ class Keys:
         return f"{self.prefix}plugins.calls:{correlation_id}"
 
     def response(self, correlation_id: str) -> str:
-        """The response channel of one call, the home of its reply: what happened, then exactly one result."""
+        """The response channel of one call: its progress, then exactly one terminal reply."""
         return f"{self.prefix}rpc.plugins.responses:{correlation_id}"
 
     def mailbox(self, engine_id: str) -> str:
-        """The doorbell of one engine replica."""
+        """The mailbox of one engine: notifications of replies to its calls."""
         return f"{self.prefix}rpc.plugins.mailbox:{engine_id}"
 
     @property
     def control(self) -> str:
-        """Pub/sub: cancel requests and catalog changes. Losing one costs latency only."""
+        """Pub/sub: cancel requests and catalog changes. A lost message costs latency only."""
         return f"{self.prefix}plugins.control"
 
     @property
     def catalog(self) -> str:
-        """The set of servers that have a catalog entry."""
+        """The set of MCP servers that have a catalog entry."""
         return f"{self.prefix}plugins.catalog"
 
     def catalog_of(self, server: str) -> str:
@@ -75,8 +75,8 @@ class Keys:
 
     @property
     def engines(self) -> str:
-        """Pub/sub among engines: a turn shall be stopped, a call was decided on, a session is free. Losing one costs a
-        second."""
+        """Pub/sub among engines: a turn is to be stopped, a call was approved or refused, a session is free. A lost
+        message costs a second."""
         return f"{self.prefix}dialog.control"
 
     def route(self, stream: str) -> str:
@@ -85,6 +85,6 @@ class Keys:
 
     @property
     def permanent(self) -> frozenset[str]:
-        """The keys that stay for ever. Every other key has a TTL."""
+        """The keys without a TTL. Every other key has one."""
         routes = (self.route(stream) for stream in ROUTED)
         return frozenset({self.requests, self.dead, self.catalog, *routes})

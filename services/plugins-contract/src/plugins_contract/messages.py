@@ -9,7 +9,7 @@ import msgspec
 EVENT_TYPE = "PluginToolCallRequested"
 EVENT_VERSION = 1
 MAX_TIMEOUT_MS = 30 * 86_400_000
-"""The longest time that a call may be given. With a deadline too far off for Redis to count the scripts would break."""
+"""The longest timeout of a call. A deadline too far off for the expiry times of Redis would break the scripts."""
 
 
 class ExecutionClass(StrEnum):
@@ -25,7 +25,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     """One tool call, as committed to the outbox. Times are Unix milliseconds on the clock of Redis.
 
     `arguments` is a JSON object that fits the tool's schema. `tool_call_id` is the provider's id and unique only
-    within its assistant message; `correlation_id` is ours and unique for ever.
+    within its assistant message; `correlation_id` is unique among all calls.
     """
 
     event_type: str = EVENT_TYPE
@@ -48,7 +48,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
 
 
 class SubmittedRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A request as any producer may write it: `docs/wire.md` says what becomes of a field that is left out."""
+    """A request as any producer may write it. `docs/wire.md` gives the meaning of a missing field."""
 
     event_type: str
     event_version: int = EVENT_VERSION
@@ -74,7 +74,7 @@ class UnsupportedEventError(ValueError):
 
 
 NOT_READABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for data that it cannot read: texts that are not UTF-8 and endless nesting come by themselves."""
+"""What msgspec raises for unreadable data; text that is not UTF-8 and deep nesting have exceptions of their own."""
 
 
 _decoder = msgspec.json.Decoder(ToolCallRequested)
@@ -119,6 +119,6 @@ def _decoded(decoder: msgspec.json.Decoder[_R], data: bytes) -> _R:
 
 
 def arguments_hash(tool_name: str, arguments: dict[str, Any]) -> str:
-    """What tells a repeated request from another request under the same correlation id."""
+    """Distinguishes a repeated request from a different one with the same correlation id."""
     canonical = msgspec.json.encode([tool_name, arguments], order="deterministic")
     return hashlib.sha256(canonical).hexdigest()

@@ -15,11 +15,11 @@ class CallState(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """Started, and nobody can tell whether it took effect."""
+    """Started, and it is unknown whether it took effect."""
     EXPIRED = "expired"
     CANCELLED = "cancelled"
     DEAD = "dead"
-    """Could not be handled at all; kept in the dead-letter stream."""
+    """Could not be handled; its request is a dead letter."""
 
     @property
     def terminal(self) -> bool:
@@ -32,14 +32,14 @@ class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class TextBlock(_Wire, frozen=True, tag_field="type", tag="text"):
-    """Text. `user_only`, here as in other blocks: the tool means it for the user, and the model is not told."""
+    """Text. `user_only`, here as in other blocks: the tool means it for the user, and the model does not get it."""
 
     text: str
     user_only: bool = False
 
 
 class MediaBlock(_Wire, frozen=True, tag_field="type", tag="media"):
-    """An image, a sound, or a file of another kind; `data` is base64 (RFC 4648), `uri` the resource that it is."""
+    """An image, a sound or another file; `data` is base64 (RFC 4648), `uri` names the resource it comes from."""
 
     mime_type: str
     data: str
@@ -48,12 +48,12 @@ class MediaBlock(_Wire, frozen=True, tag_field="type", tag="media"):
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """The size of the decoded data in bytes."""
         return len(self.data) * 3 // 4 - self.data[-2:].count("=")
 
 
 class LinkBlock(_Wire, frozen=True, tag_field="type", tag="link"):
-    """A resource that the tool points at without including it; `size` is in bytes, where the tool says it."""
+    """A resource that the tool names without including it; `size` is in bytes, when the tool gives it."""
 
     uri: str
     name: str
@@ -65,9 +65,9 @@ class LinkBlock(_Wire, frozen=True, tag_field="type", tag="link"):
 
 
 class CutBlock(_Wire, frozen=True, tag_field="type", tag="cut"):
-    """Stands where the engine left text out, which it keeps.
+    """Marks where the engine left out text of a result that it stores.
 
-    `characters` of `total` are left out here, from `offset` on; `result_id` is the name to ask for them by.
+    `characters` of `total` are left out here, from `offset` on; `result_id` is the name to read them by.
     """
 
     result_id: str
@@ -80,7 +80,7 @@ ContentBlock = TextBlock | MediaBlock | LinkBlock | CutBlock
 
 
 class ToolError(_Wire, frozen=True):
-    """Why a call did not succeed, in words that the model and the user may read."""
+    """Why a call did not succeed, in a text for the model and the user."""
 
     code: ErrorCode
     message: str
@@ -89,9 +89,9 @@ class ToolError(_Wire, frozen=True):
 class ToolOutcome(_Wire, frozen=True):
     """The one terminal answer to a tool call.
 
-    `state` is terminal; `error` is set unless it is `succeeded`. `content` may be there either way: of a tool that
-    failed it is all that it said, of which the error's message may be the beginning. `duration_ms` counts the
-    execution in the worker. `truncated` says that this is not all of the content.
+    `state` is terminal; `error` is set unless it is `succeeded`. A failed call may have `content` too: all that the
+    tool returned, of which the error's message may be the beginning. `duration_ms` is the time of the execution in
+    the worker. `truncated` means that this is not the whole content.
     """
 
     state: CallState
@@ -110,13 +110,13 @@ class ToolOutcome(_Wire, frozen=True):
 
 
 class CallStarted(_Wire, frozen=True, tag_field="kind", tag="started"):
-    """A worker has begun; `attempt` counts from 1."""
+    """A worker has started the call; `attempt` counts from 1."""
 
     attempt: int = 1
 
 
 class CallProgress(_Wire, frozen=True, tag_field="kind", tag="progress"):
-    """The tool's own account of how far it is; `total` is unknown when None."""
+    """Progress as the tool reports it; `total` is None when the tool does not know it."""
 
     progress: float
     total: float | None = None

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from plugins_contract.keys import Keys
-from plugins_contract.ledger.consumers import show_consumer, tidy_consumers
+from plugins_contract.ledger.group import show_consumer, tidy_consumers
 
 log = logging.getLogger(__name__)
 

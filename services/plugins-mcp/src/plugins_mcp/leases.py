@@ -17,11 +17,13 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
+from redis import Redis
+
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import LEASE_MS, Delivery, renew_each
 from plugins_contract.ledger.replies import Renewed, Stale
-from plugins_contract.ledger.scripts import ServerMark, SyncCommands
+from plugins_contract.ledger.scripts import ServerMark
 from plugins_contract.messages import ExecutionClass
 
 log = logging.getLogger(__name__)
@@ -74,7 +76,7 @@ class Lease:
 class LeaseKeeper:
     """Renews the leases of this worker. `redis` is used by one thread of its own."""
 
-    def __init__(self, redis: SyncCommands, keys: Keys, times: LeaseTimes | None = None) -> None:
+    def __init__(self, redis: Redis, keys: Keys, times: LeaseTimes | None = None) -> None:
         self._redis = redis
         self._keys = keys
         self._times = times or LeaseTimes()

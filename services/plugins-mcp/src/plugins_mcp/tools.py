@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 import msgspec
+from redis.asyncio import Redis
 
 from plugins_contract.catalog import ServerCatalog, ToolEntry
 from plugins_contract.keys import Keys
-from plugins_contract.ledger.scripts import AsyncCommands
 from plugins_mcp.mcp import McpServers
 from plugins_mcp.ports import NamedTools
 
@@ -19,9 +20,9 @@ CONNECT_SECONDS = 5.0
 class CatalogTools(NamedTools):
     """Looks into this worker's own catalog, and for what it has not got into those that all workers publish."""
 
-    def __init__(self, servers: McpServers, redis: AsyncCommands, keys: Keys) -> None:
+    def __init__(self, servers: McpServers, redis: Redis, keys: Keys) -> None:
         self._servers = servers
-        self._redis = redis
+        self._redis: Any = redis  # redis-py types its commands only partly
         self._keys = keys
 
     def own(self, name: str) -> ToolEntry | None:

@@ -5,16 +5,16 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 
 from redis.asyncio import Redis
 
-from plugins_contract.announcements import LISTEN_SECONDS
-from plugins_contract.backlog import Backlog, read_backlog
-from plugins_contract.clock import RedisClock
+from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client, is_outage, thread_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import WorkerLedger
+from plugins_contract.ledger.group import Backlog, read_backlog
+from plugins_contract.loops import LISTEN_SECONDS, kept_running
 from plugins_mcp.adoption import Adoption
 from plugins_mcp.catalog import CatalogPublisher
 from plugins_mcp.config import Settings
@@ -28,12 +28,10 @@ from plugins_mcp.mcp import McpServers, ServersFile, read_servers_file, single_s
 from plugins_mcp.observe.health import Readiness, health_server
 from plugins_mcp.observe.metrics import Metrics
 from plugins_mcp.tools import CatalogTools
-from plugins_mcp.watch import RedisWatch
 
 log = logging.getLogger(__name__)
 
 RENEWAL_TIMEOUT_SECONDS = 2.0
-RESTART_SECONDS = 1.0
 
 
 async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTimes | None = None) -> None:
@@ -106,15 +104,15 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
         )
         await watch.ask()
         # What running calls need goes on until they have ended; what takes new ones ends first.
-        async with _kept_running(
+        async with kept_running(
             leases.run,
             servers.run,
             catalog.run,
-            lambda: listen_for_cancels(control, keys, handler.cancel),
+            partial(listen_for_cancels, control, keys, handler.cancel),
             watch.run,
-            lambda: keep_tidy(redis, keys, name, steady_for=watch.steady_for),
+            partial(keep_tidy, redis, keys, name, steady_for=watch.steady_for),
         ):
-            async with _kept_running(consumer.run):
+            async with kept_running(consumer.run):
                 log.info("worker %s is up", name)
                 await stopping.wait()
             await consumer.drain(settings.drain_seconds)
@@ -143,27 +141,6 @@ def configured_servers(settings: Settings) -> ServersFile:
 def _closing(stack: contextlib.AsyncExitStack, redis: Redis) -> Redis:
     stack.push_async_callback(redis.aclose)
     return redis
-
-
-@contextlib.asynccontextmanager
-async def _kept_running(*loops: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
-    """Run loops that never end; one that fails is logged and begun again."""
-
-    async def keep(run: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                await run()
-            except Exception:
-                log.exception("a loop of the worker failed and is begun again")
-            await asyncio.sleep(RESTART_SECONDS)
-
-    tasks = [asyncio.create_task(keep(run)) for run in loops]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
 
 
 async def _leave(consumer: Consumer, catalog: CatalogPublisher) -> None:

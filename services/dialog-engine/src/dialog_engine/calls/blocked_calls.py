@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import Callable, Generator, Sequence
 
 from dialog_engine.model import CallHeld, WaitsFor
-from dialog_engine.streams.watch import RedisWatch
 from dialog_engine.tool_calls.ports import ToolDirectory
 from plugins_contract.catalog import HEARTBEAT_SECONDS
+from plugins_contract.clock import RedisWatch
 from plugins_contract.messages import ToolCallRequested
 
 LOOK_SECONDS = 0.5

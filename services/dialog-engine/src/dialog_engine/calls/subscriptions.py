@@ -131,10 +131,10 @@ def of_enqueued(correlation_id: str, answer: Enqueued | Rejected) -> CallUpdate:
         case AlreadyFinished(outcome):
             return CallAnswered(correlation_id, outcome)
         case Overloaded(backlog):
-            message = f"{backlog} tool calls are waiting already; try again later"
+            message = f"{backlog} tool calls are waiting already: try again later"
             return CallAnswered(correlation_id, _failed(ErrorCode.OVERLOADED, message))
         case Rejected(reason):
-            message = f"the request cannot be handed to the workers, so it was not run: {reason}"
+            message = f"the request cannot be sent to the workers, so it was not run: {reason}"
             return CallAnswered(correlation_id, _failed(ErrorCode.UNKNOWN_ERROR, message))
         case Conflict():
             return CallAnswered(

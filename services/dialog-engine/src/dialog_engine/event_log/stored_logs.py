@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from functools import cache
 from importlib.resources import files
 from itertools import islice
 from typing import Any
@@ -17,7 +16,6 @@ from dialog_engine.event_log.growing_log import Entry, GrowingLog, batches_of, e
 from dialog_engine.event_log.turn_log import LiveLog
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
-from plugins_contract.ledger.scripts import Script, script
 
 log = logging.getLogger(__name__)
 
@@ -26,16 +24,13 @@ PAGE = 100
 """How many entries are read at a time."""
 
 
-@cache
-def _append_script() -> Script:
-    return script("turn_log", files(__package__ or __name__).joinpath("turn_log.lua").read_text())
-
-
 class LogStore:
     """Appends to streams and reads them. Raises the errors of the Redis client: RedisError, OSError."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
+        untyped: Any = redis
+        self._append = untyped.register_script(files(__package__ or __name__).joinpath("turn_log.lua").read_text())
         self._keys = keys
 
     async def append(self, logs: Sequence[LiveLog]) -> list[Cursor | Exception]:
@@ -48,13 +43,13 @@ class LogStore:
         answers = await self._run(commands)
         while any(isinstance(answer, NoScriptError) for answer in answers):
             # Commands that succeeded before store nothing now, and return what Redis has.
-            await self._redis.execute_command("SCRIPT", "LOAD", _append_script().text)
+            await self._redis.execute_command("SCRIPT", "LOAD", self._append.script)
             answers = await self._run(commands)
         return [answer if isinstance(answer, Exception) else Cursor.parse(answer.decode()) for answer in answers]
 
     def _command(self, live: LiveLog) -> list[str | int]:
         key, epoch = self._keys.turn(live.turn.turn_id), live.turn.epoch
-        command: list[str | int] = ["EVALSHA", _append_script().sha, 1, key, epoch, live.stored, LIFETIME_SECONDS]
+        command: list[str | int] = ["EVALSHA", self._append.sha, 1, key, epoch, live.stored, LIFETIME_SECONDS]
         for entry in live.to_store():
             command += (f"{epoch}-{entry.seq}", entry.name, entry.data)
         return command

@@ -1,7 +1,7 @@
-"""The ledger of tool calls: Lua scripts (`*.lua`), what they answer (`replies`) and their typed callers.
+"""The ledger of tool calls: Lua scripts (`*.lua`), their answers (`replies`) and typed callers (`engine`, `worker`).
 
-Every call is one script, so one atomic step on the server, on the server's own clock. Each may be sent again when its
-reply was lost: ENQUEUE by the correlation id, START by the delivery token, COMPLETE by its terminal state.
+Each step is one script, atomic on the server and on its clock. It may be sent again when its reply was lost: ENQUEUE
+is idempotent by the correlation id, START by the delivery token, COMPLETE by the terminal state.
 
 States: `published → started → succeeded | failed | unknown | expired | cancelled | dead`; terminal states are final.
 Each delivery that starts or ends a call raises its fence; only the current fence may write.

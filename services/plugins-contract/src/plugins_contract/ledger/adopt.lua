@@ -1,11 +1,11 @@
--- ADOPT: give a request that another producer put on the stream the ledger that ENQUEUE gives to those of engines. The
--- entry itself is the publication: it needs no ledger until it is begun, and START leaves two traces, ledger and channel.
+-- ADOPT: create the ledger entry of a request that another producer put on the stream; ENQUEUE does so for engines. The
+-- request needs no ledger entry until it is started, and START leaves two traces, in the ledger and in the channel.
 -- KEYS call, requests, channel
 -- ARGV group, consumer, entry, argumentsHash, executionClass, deadline ('': none), timeoutMs, mailbox ('': none), server,
 -- tool
--- -> {'ADOPTED', executionClass, deadline}: as they are frozen, now or before
---  | {'CONFLICT'}: another request bears this id, or its channel is no stream
---  | {'MISSING'}: it may have been begun, and Redis has lost its ledger
+-- -> {'ADOPTED', executionClass, deadline}: the values in the ledger, from now or from before
+--  | {'CONFLICT'}: another request has this id, or its channel is no stream
+--  | {'MISSING'}: it may have been started, and Redis has lost its ledger entry
 --  | {'NOT_OWNER'}
 local call, requests, channel = KEYS[1], KEYS[2], KEYS[3]
 local group, consumer, entry, hash, class, deadline = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -22,7 +22,7 @@ end
 
 local told = redis.pcall('XLEN', channel)
 if type(told) == 'table' then return {'CONFLICT'} end
--- A channel is begun with its call. Where both have lived out their days nothing can be told of what was delivered before.
+-- A channel is created when its call starts. When both have expired it is unknown whether an earlier delivery started it.
 local written_at = tonumber(string.match(entry, '%d+'))
 if told > 0 or (deliveries > 1 and now_ms() - written_at > 86400000) then return {'MISSING'} end
 

@@ -1,10 +1,9 @@
--- AUDIT: what has become of calls that were not heard of. Changes nothing.
+-- AUDIT: the state of calls of which the engine has received nothing for a while. Writes nothing.
 -- KEYS requests, then of each call its ledger and its channel
 -- ARGV group, silentMs, maxBytes
--- -> {looked, rows}: the first `looked` calls were looked at. The others were not: the replies in the rows had reached
--- maxBytes together, so ask again for those. At least one call is looked at.
--- rows: one per call of which there is something to say: {n, reply} ('': it has ended, and its reply is lost) or
--- {n, '', loss}, n counting from 1
+-- -> {checked, rows}: the first `checked` calls were checked, at least one. The replies in the rows had reached maxBytes
+-- then: ask again for the others.
+-- rows: {n, reply} of a finished call ('': its reply is lost) or {n, '', loss} of a lost one, n counting from 1
 local requests, silent_ms, max_bytes = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local delivered = delivered_up_to(requests, ARGV[1])
 local rows, bytes = {}, 0

@@ -1,4 +1,4 @@
--- CANCEL: end a call that has not begun; ask for the end of one that has.
+-- CANCEL: end a call that has not started; ask the worker of one that has to end it.
 -- Also how an engine gives up on a call whose deadline has passed (state 'expired').
 -- KEYS call, requests, channel, mailbox
 -- ARGV id, toolCallId, group, state, reply, controlChannel, controlMessage, stateWhenAbsent, replyWhenAbsent
@@ -8,8 +8,8 @@ local id, tool_call_id, group = ARGV[1], ARGV[2], ARGV[3]
 
 local known = redis.call('HMGET', call, 'state', 'entry')
 if not known[1] then
-  -- Not enqueued yet, and the relay may hold it in its hand: leave a mark that ENQUEUE will find. Or enqueued and lost,
-  -- and running for all one knows: its worker is told, and the mark is what RENEW and COMPLETE will find.
+  -- Not enqueued yet, and the relay may be about to: ENQUEUE finds this terminal state. Or enqueued and lost, and maybe
+  -- running: the message reaches its worker, and RENEW and COMPLETE find this terminal state.
   finish(call, requests, channel, mailbox, group, '', id, tool_call_id, ARGV[8], ARGV[9])
   redis.call('PUBLISH', ARGV[6], ARGV[7])
   return {'ABSENT'}

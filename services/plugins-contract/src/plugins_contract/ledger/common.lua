@@ -1,30 +1,31 @@
--- Put in front of every ledger script by scripts.py. Redis 7.0, Redis 8 and Valkey 9 alike: nothing newer than 7.0 is used.
+-- The shared part of every ledger script, which scripts.py puts in front of it. Uses nothing newer than Redis 7.0.
 
 local TERMINAL = {succeeded = true, failed = true, unknown = true, expired = true, cancelled = true, dead = true}
 
--- Unix milliseconds on the one clock.
+-- Unix milliseconds on the clock of Redis.
 local function now_ms()
   local t = redis.call('TIME')
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
--- Who holds this entry in the group's pending list, and how often it was delivered; nil for a vanished group or stream.
+-- The consumer that holds this entry in the group's pending list, and how often it was delivered; nil when no consumer
+-- does, or when the group or stream does not exist.
 local function pending_owner(requests, group, entry)
   local rows = redis.pcall('XPENDING', requests, group, entry, entry, 1)
   if rows.err or #rows == 0 then return nil end
   return rows[1][2], rows[1][4]
 end
 
--- A fence is above every one before it. A count would begin again with a ledger that Redis has lost, and a worker from
--- before would share its fence with one from after; the time goes on.
+-- A fence is greater than every one before it. A counter would start again after Redis has lost the ledger, and a worker
+-- from before the loss would share its fence with one from after it; the time does not.
 local function next_fence(before)
   return math.max(tonumber(before or 0) + 1, now_ms())
 end
 
--- Whether who was given `fence` speaks for an open call that stands in the ledger under `current`, published at `base`.
--- With no ledger at all anyone does: Redis lost its data while the call ran, and the truth in hand is better than none.
--- A fence above it was given and then lost, by a failover. One from before the publication is of an earlier life of the
--- call, which was lost whole: its worker may be running, so while nobody has begun the call anew the word is its.
+-- Whether the holder of `fence` may write an open call whose ledger entry has the fence `current`, published at `base`.
+-- Without an entry any worker may: Redis lost its data while the call ran, and this worker knows its state best. A fence
+-- greater than `current` was given and then lost by a failover. A fence from before the publication belongs to an entry
+-- that was lost and published again: its worker may still run the call, so it may write until another one starts it.
 local function speaks(fence, state, current, base)
   fence = tonumber(fence)
   if fence >= tonumber(current or 0) then return true end
@@ -38,20 +39,20 @@ local function field_of(fields, name)
   end
 end
 
--- Tell the engine replica: the payload itself when it is small, else only that there is something to fetch. A caller
--- without a mailbox reads its channel: then both keys are the same. No call fails for a bell that cannot be rung.
-local function ring(channel, mailbox, id, payload)
+-- Notify the engine in its mailbox: with the payload when it is small, else only that there is something to read. A caller
+-- without a mailbox reads its channel: then both keys are the same. An unusable mailbox fails no call.
+local function notify(channel, mailbox, id, payload)
   if mailbox == channel then return end
   local inline = #payload <= 16384 and payload or ''
   redis.pcall('XADD', mailbox, 'MAXLEN', '~', 4096, '*', 'id', id, 'reply', inline)
   redis.call('EXPIRE', mailbox, 86400)
 end
 
--- Write to the response channel and ring. What came before may be trimmed, the last entry is not. -> the entry's id
-local function tell(channel, mailbox, id, tool_call_id, kind, reply)
+-- Append to the response channel and notify. Older entries may be trimmed, the last one is not. -> the entry's id
+local function append_reply(channel, mailbox, id, tool_call_id, kind, reply)
   local told = redis.call('XADD', channel, 'MAXLEN', '~', 256, '*', 'correlationId', id, 'toolCallId', tool_call_id,
     'kind', kind, 'reply', reply)
-  ring(channel, mailbox, id, reply)
+  notify(channel, mailbox, id, reply)
   return told
 end
 
@@ -63,7 +64,7 @@ local function reply_of(call, channel)
   return rows[1] and field_of(rows[1][2], 'reply') or ''
 end
 
--- Take a request off the stream, and off the hands of whoever holds it.
+-- Delete a request from the stream and from the group's pending list.
 local function forget_entry(requests, group, entry)
   if entry and entry ~= '' then
     redis.pcall('XACK', requests, group, entry)
@@ -76,27 +77,27 @@ local function keep_while_open(call, deadline)
   redis.call('PEXPIREAT', call, math.max(tonumber(deadline), now_ms()) + 86400000)
 end
 
--- The terminal entry of a channel, and where the ledger finds it. Both live as long as each other.
+-- Append the terminal reply and store its id in the ledger entry. Channel and entry get the same lifetime.
 local function answer(call, channel, mailbox, id, tool_call_id, reply)
-  redis.call('HSET', call, 'answer', tell(channel, mailbox, id, tool_call_id, 'finished', reply))
+  redis.call('HSET', call, 'answer', append_reply(channel, mailbox, id, tool_call_id, 'finished', reply))
   redis.call('EXPIRE', call, 86400)
   redis.call('EXPIRE', channel, 86400)
 end
 
--- The only way into a terminal state: ledger, response channel, doorbell, then the request goes, all at once.
+-- The only way into a terminal state: ledger entry, response channel, notification and deletion of the request at once.
 local function finish(call, requests, channel, mailbox, group, entry, id, tool_call_id, state, reply)
   redis.call('HSET', call, 'state', state, 'finishedAt', now_ms())
   answer(call, channel, mailbox, id, tool_call_id, reply)
   forget_entry(requests, group, entry)
 end
 
--- One line for each thing that befell the call: when, what, by whom. A dead letter carries the whole.
+-- Append a line to the call's history: time, event, consumer. A dead letter contains the history.
 local function note(call, what, who)
   local history = redis.call('HGET', call, 'history') or ''
   redis.call('HSET', call, 'history', string.sub(history .. now_ms() .. ' ' .. what .. ' ' .. who .. '\n', -4000))
 end
 
--- Keep what could not be handled: why, what was tried, who gave up, and what the caller was told ('' for nothing).
+-- Store a dead letter: why, what was tried, which consumer gave up, and the reply that the caller got ('' for none).
 local function keep_dead_letter(dead, call, id, entry, reason, worker, reply, event)
   local known = redis.call('HMGET', call, 'starts', 'history')
   redis.call('XADD', dead, 'MAXLEN', '~', 10000, '*', 'reason', reason, 'correlationId', id, 'entry', entry,

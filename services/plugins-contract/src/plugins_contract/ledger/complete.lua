@@ -1,4 +1,4 @@
--- COMPLETE: compare-and-set into a terminal state; response, doorbell, XACK and XDEL in the same step.
+-- COMPLETE: compare-and-set into a terminal state; response, notification, XACK and XDEL in the same step.
 -- KEYS call, requests, channel, mailbox, dead
 -- ARGV id, group, entry, fence, state, reply, deadReason ('' when it is no dead letter), event, consumer, toolCallId
 -- -> {'OK'} | {'STALE'} | {'DUPLICATE', state}
@@ -12,7 +12,7 @@ if TERMINAL[known[1]] then
 end
 if not speaks(fence, known[1], known[2], known[3]) then return {'STALE'} end
 
--- Put on the stream anew meanwhile, and not begun there: that one must not run.
+-- The call was put on the stream again meanwhile, and not started there: that entry must not run.
 if known[4] and known[4] ~= entry then forget_entry(requests, group, known[4]) end
 finish(call, requests, channel, mailbox, group, entry, id, ARGV[10], state, reply)
 if reason ~= '' then

@@ -1,4 +1,4 @@
--- DISCARD: take a dead letter away, if it is still the one that was looked at.
+-- DISCARD: delete a dead letter, if it is still the one that was read.
 -- KEYS dead
 -- ARGV letter, event (as the letter was read)
 -- -> {'OK'} | {'GONE'}

@@ -1,32 +1,33 @@
-"""The ledger as an engine uses it: ask for calls, for their end, and for what has become of them."""
+"""The ledger as an engine uses it: publish calls, cancel them, and read their state."""
 
 from collections.abc import Sequence
 
+from redis.asyncio import Redis
+
 from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger import replies, scripts
-from plugins_contract.ledger.scripts import LOST_REPLY, encode_reply, finished, unexpected
+from plugins_contract.ledger import replies
+from plugins_contract.ledger.scripts import LOST_REPLY, Scripts, encode_reply, finished, unexpected
 from plugins_contract.messages import ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, ToolOutcome
 
 SILENT_MS = 8_000
-"""A worker that was not heard of for longer has given its calls up by itself."""
+"""A worker that has not renewed a call for longer has given it up."""
 AUDIT_BATCH = 128
-"""How many calls one AUDIT may look at: a script holds up everybody else for as long as it runs."""
+"""How many calls one AUDIT may read: other clients wait for as long as a script runs."""
 AUDIT_BYTES = 1024 * 1024
-"""An AUDIT whose replies have reached this size looks no further: the rest is for another one."""
+"""An AUDIT stops when its replies have reached this size; another one reads the rest."""
 
 
 class EngineLedger:
     """The ledger's side of one engine."""
 
-    def __init__(self, redis: scripts.AsyncCommands, keys: Keys) -> None:
-        self._redis = redis
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._scripts = Scripts(redis)
         self._keys = keys
 
     async def enqueue(self, request: ToolCallRequested, *, backlog_limit: int = 0) -> replies.Enqueued:
-        """Put the request on the stream, once. With `backlog_limit` set, refuse when as many stand there already."""
-        answer = await scripts.run(
-            self._redis,
+        """Put the request on the stream, once. With `backlog_limit` set, refuse when the stream holds that many."""
+        answer = await self._scripts.run(
             "enqueue",
             [self._keys.call(request.correlation_id), self._keys.requests, request.response_channel],
             [
@@ -62,14 +63,13 @@ class EngineLedger:
         *,
         unseen: ToolOutcome | None = None,
     ) -> replies.Cancelled:
-        """End a call that has not begun with `outcome`; of one that has, ask its worker for the end.
+        """End a call that has not started with `outcome`; ask the worker of one that has to cancel it.
 
-        `unseen` is the outcome where the ledger does not know the call: give it when the call had been published, for
-        then nobody can tell whether it ran. Without it that is `outcome` too.
+        `unseen` is the outcome when the ledger does not know the call: give it when the call had been published, as it
+        is then unknown whether it ran. It defaults to `outcome`.
         """
         absent = unseen or outcome
-        answer = await scripts.run(
-            self._redis,
+        answer = await self._scripts.run(
             "cancel",
             [
                 self._keys.call(request.correlation_id),
@@ -104,28 +104,27 @@ class EngineLedger:
     async def audit(
         self, correlation_ids: Sequence[str], *, silent_ms: int = SILENT_MS
     ) -> list[tuple[str, bytes | replies.Loss]]:
-        """What has become of up to AUDIT_BATCH calls, as far as there is something to say.
+        """What became of up to AUDIT_BATCH calls. A call that is open, and of which nothing is lost, is left out.
 
-        Of each the terminal reply from its channel, undecoded, or what Redis has lost of it. Large replies are fetched
-        in several scripts, between which others have their turn.
+        Each result is the undecoded terminal reply from the channel, or what Redis has lost of the call. Large replies
+        are read in several scripts, between which other clients are served.
         """
         found: list[tuple[str, bytes | replies.Loss]] = []
         left = correlation_ids
         while left:
             keys = [key(correlation_id) for correlation_id in left for key in (self._keys.call, self._keys.response)]
             arguments = [GROUP, silent_ms, AUDIT_BYTES]
-            looked, rows = await scripts.run(self._redis, "audit", [self._keys.requests, *keys], arguments)
+            checked, rows = await self._scripts.run("audit", [self._keys.requests, *keys], arguments)
             for number, reply, *loss in rows:
                 found.append((left[int(number) - 1], replies.Loss(loss[0].decode()) if loss else reply or LOST_REPLY))
-            left = left[int(looked) :]
+            left = left[int(checked) :]
         return found
 
     async def lose(
         self, request: ToolCallRequested, loss: replies.Loss, outcome: ToolOutcome, *, silent_ms: int = SILENT_MS
     ) -> replies.Lost:
         """End a call with `outcome`, if it is still lost as the audit found it."""
-        answer = await scripts.run(
-            self._redis,
+        answer = await self._scripts.run(
             "lose",
             [
                 self._keys.call(request.correlation_id),

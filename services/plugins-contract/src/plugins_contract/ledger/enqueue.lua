@@ -7,13 +7,13 @@ local id, hash, event, deadline, class, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[
 
 local known = redis.call('HMGET', call, 'state', 'hash', 'entry')
 if known[1] then
-  -- No hash: it was ended before it came here, or was lost and is known again from its worker.
+  -- No hash: the call was ended before it was enqueued, or was lost and restored by its worker.
   if known[2] and known[2] ~= hash then return {'CONFLICT'} end
   if TERMINAL[known[1]] then return {'FINISHED', reply_of(call, KEYS[3])} end
   return {'EXISTS', known[3]}
 end
 
--- The group is there as soon as the stream is, and from its start: no request goes by a worker that comes later.
+-- The group is created with the stream and reads from its start, so a worker that starts later misses no request.
 if redis.call('EXISTS', requests) == 0 then
   redis.call('XGROUP', 'CREATE', requests, ARGV[8], '0', 'MKSTREAM')
 end
@@ -21,7 +21,7 @@ end
 local backlog = redis.call('XLEN', requests)
 if limit > 0 and backlog >= limit then return {'OVERLOADED', backlog} end
 
--- `ledger` says that there is one: a request without it comes from a producer that knows no ledger.
+-- `ledger` marks a request that has a ledger entry: one without it comes from a producer that does not use the ledger.
 local entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested', 'correlationId', id, 'ledger', 1,
   'event', event)
 redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class, 'mailbox', ARGV[7],

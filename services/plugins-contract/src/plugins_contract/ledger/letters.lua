@@ -1,6 +1,6 @@
--- In front of the scripts that take dead letters away: REQUEUE and DISCARD.
+-- Shared by the scripts that delete dead letters: REQUEUE and DISCARD.
 
--- Whether this dead letter stands there with this event: another operator may have taken it away.
+-- Whether this dead letter still exists with this event: another operator may have deleted it.
 local function stands(dead, letter, event)
   local rows = redis.call('XRANGE', dead, letter, letter)
   if #rows == 0 then return false end

@@ -1,4 +1,4 @@
--- LOSE: end a call that is lost, if it still is: a worker may have put it back or ended it since the audit.
+-- LOSE: end a lost call, if it is still lost: a worker may have restored or ended it since the audit.
 -- KEYS call, requests, channel, mailbox
 -- ARGV id, group, silentMs, loss, state, reply, toolCallId
 -- -> {'ENDED'} | {'FINISHED', reply ('': it is lost)} | {'FOUND'}

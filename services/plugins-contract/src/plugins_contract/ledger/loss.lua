@@ -1,6 +1,6 @@
--- What Redis has lost of a call. In front of the scripts that ask: AUDIT and LOSE.
+-- What Redis has lost of a call. Shared by AUDIT and LOSE.
 
--- Up to which entry the group has delivered; nil when there is no such group.
+-- The id of the last entry that the group has delivered; nil when there is no such group.
 local function delivered_up_to(requests, group)
   local groups = redis.pcall('XINFO', 'GROUPS', requests)
   if groups.err then return nil end
@@ -19,15 +19,16 @@ local function later(a, b)
   return a_ms > b_ms or (a_ms == b_ms and a_seq > b_seq)
 end
 
--- Whether no worker can ever be given this entry: it was deleted, or the group has passed it and nobody holds it.
+-- Whether no worker can get this entry any more: it was deleted, or it was delivered and no consumer holds it.
 local function out_of_reach(requests, group, entry, delivered)
   local rows = redis.pcall('XRANGE', requests, entry, entry)
   if rows.err or #rows == 0 then return true end
   return delivered and not later(entry, delivered) and not pending_owner(requests, group, entry)
 end
 
--- Of a call that has not ended. 'MISSING': there is no ledger. 'VANISHED': not begun, and its request is out of reach. 'STRANDED': begun, its worker
--- has not been heard of for `silent_ms`, and its request is out of reach. nil: nothing is lost, or not for certain.
+-- The loss of a call that has not ended. 'MISSING': no ledger entry. 'VANISHED': not started, and its request is out of
+-- reach. 'STRANDED': started, not renewed for `silent_ms`, and its request is out of reach. nil: nothing is known to be
+-- lost.
 local function loss(requests, group, known, silent_ms, delivered)
   local state, entry, renewed_at = known[1], known[2], known[3]
   if not state then return 'MISSING' end

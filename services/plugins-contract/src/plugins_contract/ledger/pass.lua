@@ -1,8 +1,8 @@
--- PASS: leave a call to other workers that has not begun, because this worker has not got its server; they find it at
--- once. Nobody is told that it began: it did not.
+-- PASS: leave a call that has not started to other workers, because this worker does not have its server. They can
+-- claim it at once.
 -- KEYS call, requests
 -- ARGV group, consumer, entry, leaseMs
--- -> {'OK'} | {'START'}: it is over, overdue, begun or not ours; START knows what is to be done about that
+-- -> {'OK'} | {'START'}: it is finished, overdue, started or held by another worker; START decides what is to be done
 local call, requests = KEYS[1], KEYS[2]
 local group, consumer, entry = ARGV[1], ARGV[2], ARGV[3]
 

@@ -1,5 +1,5 @@
--- RENEW: keep the lease of a running call, if it is still ours. An unfenced claim would steal it back after a stall.
--- What Redis has lost of the call meanwhile (a flush, a failover) is put back: who runs it knows best that it runs.
+-- RENEW: renew the lease of a running call, if the fence is current. An unfenced claim would steal it back after a stall.
+-- Restores what Redis has lost of the call meanwhile (a flush, a failover).
 -- KEYS call, requests
 -- ARGV group, consumer, entry, fence, token, executionClass, deadline, mailbox
 -- -> {'OK', cancelRequested} | {'STALE'}
@@ -11,9 +11,9 @@ local state = known[1]
 if TERMINAL[state] or not speaks(fence, state, known[2], known[4]) then return {'STALE'} end
 
 local owner, deliveries = pending_owner(requests, group, entry)
--- Delivered to another worker for the first time, though it runs here: the group was lost and made anew.
+-- A first delivery to another worker, though the call runs here, means that the group was lost and created again.
 if owner and owner ~= consumer and deliveries > 1 then return {'STALE'} end
--- Nobody's: the request or the group vanished under a running call. By its fence it is still ours to complete.
+-- No owner: the request or the group was lost while the call ran. Its fence still allows this worker to complete it.
 if owner then redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID') end
 
 if not state then
@@ -21,7 +21,7 @@ if not state then
   keep_while_open(call, ARGV[7])
 end
 if state ~= 'started' or known[2] ~= fence then
-  -- Put on the stream anew meanwhile, and not begun there: that one must not run.
+  -- The call was put on the stream again meanwhile, and not started there: that entry must not run.
   if known[5] and known[5] ~= entry then forget_entry(requests, group, known[5]) end
   note(call, 'put back', consumer)
   redis.call('HINCRBY', call, 'starts', 1)

@@ -17,21 +17,21 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyQueued:
-    """ENQUEUE: the same request was put there before, and is not finished."""
+    """ENQUEUE: the same request is on the stream already, and not finished."""
 
     entry: str
 
 
 @dataclass(frozen=True, slots=True)
 class AlreadyFinished:
-    """ENQUEUE, CANCEL, LOSE: the call has its outcome."""
+    """ENQUEUE, CANCEL, LOSE: the call has an outcome already."""
 
     outcome: ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """ENQUEUE, ADOPT: another request bears this correlation id."""
+    """ENQUEUE, ADOPT: another request has this correlation id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ Enqueued = Queued | AlreadyQueued | AlreadyFinished | Conflict | Overloaded
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """ADOPT: it has a ledger, and these are frozen there. START says what is to be done."""
+    """ADOPT: the call has a ledger entry, with these values. START decides what is to be done."""
 
     execution_class: ExecutionClass
     deadline: int
@@ -54,7 +54,7 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """START: it is ours to run, under this fence; `starts` counts this one."""
+    """START: run the call under this fence. `starts` includes this start."""
 
     fence: int
     starts: int
@@ -62,7 +62,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """START: somebody began it and is gone, and it must not run twice. COMPLETE it as unknown, under this fence."""
+    """START: a worker that is gone had started it, and it must not run twice. COMPLETE it as unknown."""
 
     fence: int
     starts: int
@@ -70,7 +70,7 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True)
 class CancelledBefore:
-    """START: its cancellation was asked for while somebody ran it who is gone. COMPLETE it as cancelled."""
+    """START: it was to be cancelled while a worker that is gone ran it. COMPLETE it as cancelled."""
 
     fence: int
     starts: int
@@ -78,7 +78,7 @@ class CancelledBefore:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """START: it was begun as often as is allowed. COMPLETE it as dead."""
+    """START: it was started as often as is allowed. COMPLETE it as dead."""
 
     fence: int
     starts: int
@@ -86,14 +86,14 @@ class Exhausted:
 
 @dataclass(frozen=True, slots=True)
 class NothingToDo:
-    """START, ADOPT: another worker has it, it is finished, or its deadline passed. `why` is for logs."""
+    """START, ADOPT: another worker has the call, it is finished, or its deadline passed. `why` is for logs."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoLedger:
-    """START, ADOPT: the ledger does not know this call; nobody can tell what became of it before."""
+    """START, ADOPT: the ledger does not know this call, so it is unknown whether it ran before."""
 
 
 Started = Run | Abandoned | CancelledBefore | Exhausted | NothingToDo | NoLedger
@@ -107,7 +107,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """COMPLETE, RENEW, PROGRESS, RELEASE: the call belongs to somebody else by now. Nothing was written."""
+    """COMPLETE, RENEW, PROGRESS, RELEASE: another worker has the call now. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,24 +119,24 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """RENEW: the lease runs again from now."""
+    """RENEW: the lease is renewed from now on."""
 
     cancel_requested: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """CANCEL: a worker is at it and was told."""
+    """CANCEL: a worker runs the call; the request to cancel was published to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelledAtOnce:
-    """CANCEL: it had not begun and never will."""
+    """CANCEL: the call had not started and is ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelledUnseen:
-    """CANCEL: the ledger did not know it. It is ended there as the caller said for this case."""
+    """CANCEL: the ledger did not know the call, which is ended with the outcome for this case."""
 
 
 Cancelled = CancelledAtOnce | CancelledUnseen | CancelRequested | AlreadyFinished
@@ -146,11 +146,11 @@ class Loss(StrEnum):
     """AUDIT: what Redis has lost of an open call."""
 
     MISSING = "MISSING"
-    """There is no ledger. Not published yet, or lost; a worker that runs it puts it back."""
+    """There is no ledger entry: not published yet, or lost. A worker that runs the call restores it."""
     VANISHED = "VANISHED"
-    """It had not begun, and its request is out of every worker's reach: it was not run and never will be."""
+    """It had not started, and no worker can get its request: it was not run and will not be."""
     STRANDED = "STRANDED"
-    """It had begun, its worker is silent, and its request is out of reach of any other."""
+    """It had started, its worker is silent, and no other worker can get its request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class EndedLost:
 
 @dataclass(frozen=True, slots=True)
 class NotLost:
-    """LOSE: it is not as the audit found it. Nothing was written."""
+    """LOSE: the state has changed since the audit. Nothing was written."""
 
 
 Lost = EndedLost | NotLost | AlreadyFinished

@@ -1,11 +1,11 @@
--- REQUEUE: run what a dead letter holds again, as a call of its own, and take the letter away: both or neither.
--- The dead call itself has ended and its caller was answered; each of the two names the other.
+-- REQUEUE: put the request of a dead letter on the stream again, as a new call, and delete the letter: both or neither.
+-- The dead call has ended and its caller was answered. The ledger entries of the two calls name each other.
 -- KEYS dead, requests, call, deadCall
 -- ARGV letter, event (as the letter was read), id, group, newEvent, argumentsHash, executionClass, deadline, mailbox, deadId
 -- -> {'QUEUED', entry} | {'GONE'}
 local dead, requests, call, dead_call = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
--- Our own id: this is the same step once more, because its reply was lost.
+-- The id is new, so an entry means that this is the same step again, because its reply was lost.
 local entry = redis.call('HGET', call, 'entry')
 if entry then return {'QUEUED', entry} end
 if not stands(dead, ARGV[1], ARGV[2]) then return {'GONE'} end

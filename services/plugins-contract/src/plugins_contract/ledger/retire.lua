@@ -1,5 +1,5 @@
--- RETIRE: take a consumer out of the group, unless it holds anything: that would be dropped with it.
--- What it holds then looks idle for freeMs: its worker has ended, and others need not wait for a lease to run out.
+-- RETIRE: remove a consumer from the group, unless it holds entries, which would be dropped with it. Those entries are
+-- set idle for freeMs instead: their worker has ended, and others need not wait for a lease to expire.
 -- KEYS requests
 -- ARGV group, consumer, freeMs
 -- -> {'OK'} | {'BUSY', pending}

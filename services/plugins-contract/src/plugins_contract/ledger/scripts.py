@@ -1,15 +1,14 @@
-"""The Lua files of this package, loaded once and run by hash; what they are given and give back, as bytes."""
+"""The Lua files of this package, run by redis-py's registered scripts; their arguments and answers as bytes."""
 
-import hashlib
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
-from redis.exceptions import NoScriptError
+from redis import Redis as SyncRedis
+from redis.asyncio import Redis
 
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallFinished, CallReply, CallState, ToolOutcome
@@ -18,111 +17,60 @@ Arg = str | bytes | int
 Command = tuple[Sequence[str], Sequence[Arg]]
 """Keys and arguments of a script."""
 
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """One script: its text and the SHA-1 by which the server knows it."""
-
-    name: str
-    text: str
-    sha: str
-
-
 _SHARED = {"audit": "loss", "lose": "loss", "requeue": "letters", "discard": "letters"}
-"""What some scripts share beside the part that is common to all."""
+"""The part that some scripts share, beside the one that is common to all."""
 
 
 @cache
-def load(name: str) -> Script:
-    """The script `<name>.lua`, with the shared parts in front."""
+def load(name: str) -> str:
+    """The text of the script `<name>.lua`, after the shared parts."""
     folder = files(__package__ or __name__)
     parts = ["common", *([_SHARED[name]] if name in _SHARED else []), name]
-    return script(name, "".join((folder / f"{part}.lua").read_text() for part in parts))
+    return "".join((folder / f"{part}.lua").read_text() for part in parts)
 
 
-def script(name: str, text: str) -> Script:
-    """A script of this text."""
-    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+class Scripts:
+    """The scripts of the ledger, as one client runs them."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis: Any = redis  # redis-py types register_script only partly
+        self._registered: dict[str, Any] = {}
+
+    async def run(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> list[Any]:
+        """Run a script; redis-py loads it first on a server that does not know it. Raises what redis raises."""
+        script = self._registered.get(name)
+        if script is None:
+            script = self._registered[name] = self._redis.register_script(load(name))
+        return await script(keys, args)
 
 
-class AsyncCommands(Protocol):
-    """The part of an asyncio Redis client that scripts need."""
-
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Send one command."""
-        ...
-
-
-class SyncPipeline(Protocol):
-    """Commands that go to Redis together."""
-
-    def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Add one command."""
-        ...
-
-    def execute(self, raise_on_error: bool = True) -> list[Any]:
-        """Send them: the answers, in the order of the commands."""
-        ...
-
-
-class SyncCommands(Protocol):
-    """The part of a blocking Redis client that scripts need."""
-
-    def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Send one command."""
-        ...
-
-    def pipeline(self, transaction: bool = True) -> SyncPipeline:
-        """Begin to collect commands."""
-        ...
-
-
-class ServerMark:
-    """A script of one owner, by which it knows a server again: one that was started since does not have it."""
-
-    def __init__(self) -> None:
-        self._script = script("mark", f"return '{uuid.uuid4().hex}'")
-
-    def leave(self, redis: SyncCommands) -> bool:
-        """Leave the mark. False when it was missing: the server is another one, or may have forgotten everything."""
-        try:
-            redis.execute_command("EVALSHA", self._script.sha, 0)
-        except NoScriptError:
-            redis.execute_command("EVAL", self._script.text, 0)
-            return False
-        return True
-
-
-async def run(redis: AsyncCommands, name: str, keys: Sequence[str], args: Sequence[Arg]) -> list[Any]:
-    """Run a script; a server that does not know it yet is sent the text."""
-    script = load(name)
-    try:
-        return await redis.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
-    except NoScriptError:
-        return await redis.execute_command("EVAL", script.text, len(keys), *keys, *args)
-
-
-def run_each_sync(redis: SyncCommands, name: str, commands: Sequence[Command]) -> list[Any]:
-    """The same from a thread, once for each of `commands` in one round trip: the answers, or errors in their place.
+def run_each(redis: SyncRedis, name: str, commands: Sequence[Command]) -> list[Any]:
+    """Run a script from a thread, once for each of `commands`, in one pipeline. Errors stand in place of answers.
 
     Raises:
         RedisError, OSError: no answer came.
     """
-    script = load(name)
-    answers = _piped(redis, "EVALSHA", script.sha, commands)
-    unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-    if unknown:
-        again = _piped(redis, "EVAL", script.text, [commands[n] for n in unknown])
-        for n, answer in zip(unknown, again, strict=True):
-            answers[n] = answer
-    return answers
-
-
-def _piped(redis: SyncCommands, how: str, script: str, commands: Sequence[Command]) -> list[Any]:
-    pipeline = redis.pipeline(transaction=False)
+    script: Any = redis.register_script(load(name))
+    pipeline: Any = redis.pipeline(transaction=False)
     for keys, args in commands:
-        pipeline.execute_command(how, script, len(keys), *keys, *args)
+        script(keys, args, client=pipeline)
     return pipeline.execute(raise_on_error=False)
+
+
+class ServerMark:
+    """A script of one owner, by which it recognises a server: one that was started since does not have it."""
+
+    def __init__(self) -> None:
+        self._text = f"return '{uuid.uuid4().hex}'"
+
+    def leave(self, redis: SyncRedis) -> bool:
+        """Leave the mark. False when it was missing: the server is another one, or may have lost its data."""
+        script: Any = redis.register_script(self._text)
+        client: Any = redis
+        if client.script_exists(script.sha)[0]:
+            return True
+        client.script_load(self._text)
+        return False
 
 
 _reply_decoder = msgspec.json.Decoder[CallReply](CallReply)
@@ -137,7 +85,7 @@ def decode_reply(data: bytes) -> CallReply:
     """A message of the response channel.
 
     Raises:
-        msgspec.DecodeError: it is not one.
+        msgspec.DecodeError: `data` is no such message.
     """
     return _reply_decoder.decode(data)
 
@@ -147,18 +95,18 @@ LOST_REPLY = encode_reply(
         ToolOutcome.failure(
             CallState.UNKNOWN,
             ErrorCode.LOST,
-            "it has ended, and Redis lost its reply; whether it took effect is not known",
+            "the call has ended, and Redis lost its reply; whether it took effect is not known",
         )
     )
 )
-"""Stands for the reply of a finished call whose channel is gone."""
+"""Stands for the reply of a finished call whose response channel is lost."""
 
 
 def finished(data: bytes) -> ToolOutcome:
-    """The outcome in a terminal reply; where there is none any more, that it was lost.
+    """The outcome in a terminal reply. Empty `data` means that the reply was lost, and gives the outcome that says so.
 
     Raises:
-        msgspec.DecodeError: it is no terminal reply.
+        msgspec.DecodeError: `data` is no terminal reply.
     """
     reply = decode_reply(data or LOST_REPLY)
     if not isinstance(reply, CallFinished):
@@ -167,5 +115,5 @@ def finished(data: bytes) -> ToolOutcome:
 
 
 def unexpected(script: str, answer: Any) -> RuntimeError:
-    """What to raise for an answer that this release does not know."""
-    return RuntimeError(f"{script} answered {answer!r}: engine and workers run different releases of the contract?")
+    """The error to raise for an answer that this release does not know."""
+    return RuntimeError(f"{script} answered {answer!r}: do engine and workers run different releases of the contract?")

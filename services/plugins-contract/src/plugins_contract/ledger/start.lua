@@ -1,4 +1,4 @@
--- START: the durable mark before any byte goes to an MCP server. Raises the fence; the lease runs from here.
+-- START: record that the call is started, before any byte is sent to an MCP server. Raises the fence and starts the lease.
 -- KEYS call, requests, channel, mailbox
 -- ARGV id, group, consumer, entry, token, maxStarts, expiredReply, startedReplyPrefix, leaseMs, toolCallId, lostReply
 -- A token names one delivery: the same token again (its reply was lost) gets the same answer.
@@ -13,12 +13,12 @@ local state, class, deadline, starts = known[1], known[2], tonumber(known[3]), t
 if not state then return {'MISSING'} end
 
 if TERMINAL[state] then
-  -- Whoever asked again hears it again; a channel that was lost says that it was.
+  -- A caller that asked again is notified again; a lost reply is replaced by one that says so.
   local reply = reply_of(call, channel)
   if reply == '' then
     answer(call, channel, mailbox, id, tool_call_id, ARGV[11])
   else
-    ring(channel, mailbox, id, reply)
+    notify(channel, mailbox, id, reply)
   end
   forget_entry(requests, group, entry)
   return {'FINISHED', state}
@@ -32,13 +32,13 @@ if known[6] == token then
 end
 
 if known[8] ~= entry then
-  -- The same call stands in the stream a second time: the other entry carries it.
+  -- The same call is on the stream a second time: the other entry carries it.
   forget_entry(requests, group, entry)
   return {'NOT_OWNER'}
 end
 
--- Begun, and yet delivered for the first time: the group's pending list was lost under a running call. While the lease
--- of its worker runs it goes back to that worker, with as much of the lease as is left.
+-- Started, and yet delivered for the first time: the group's pending list was lost while the call ran. While the lease
+-- of its worker is valid, the entry is handed back to that worker with the rest of the lease.
 local unheard_ms = math.max(0, now_ms() - tonumber(known[11] or 0))
 if state == 'started' and deliveries == 1 and known[10] ~= consumer and unheard_ms < tonumber(ARGV[9]) then
   redis.call('XCLAIM', requests, group, known[10], 0, entry, 'IDLE', unheard_ms, 'JUSTID')
@@ -56,7 +56,7 @@ local function say(verdict)
   return {verdict, fence, starts}
 end
 
--- Started before by somebody who is gone. Whether it took effect nobody can tell: only what is repeatable runs again.
+-- Started before by a worker that is gone, so it is unknown whether it took effect: only a repeatable call runs again.
 if state == 'started' and class ~= 'repeatable' then return say('ABANDONED') end
 if known[9] then return say('CANCELLED') end
 if starts >= max_starts then return say('EXHAUSTED') end
@@ -69,6 +69,6 @@ end
 starts = redis.call('HINCRBY', call, 'starts', 1)
 note(call, 'started', consumer)
 redis.call('HSET', call, 'state', 'started', 'startedAt', now_ms(), 'renewedAt', now_ms())
-tell(channel, mailbox, id, tool_call_id, 'started', ARGV[8] .. starts .. '}')
+append_reply(channel, mailbox, id, tool_call_id, 'started', ARGV[8] .. starts .. '}')
 redis.call('PEXPIREAT', channel, deadline + 86400000)
 return say('RUN')

@@ -1,7 +1,7 @@
--- TIDY: take consumers out of the group whose workers are gone without a word: they hold nothing, which would be dropped
--- with them, and have asked for nothing for long. One that comes back all the same is made anew by its next read.
+-- TIDY: remove consumers whose workers died: those that hold no entries, which would be dropped with them, and have not
+-- read for silentMs. A consumer that was removed and reads again is created again.
 -- KEYS requests
--- ARGV group, consumer (who asks: never taken out), silentMs
+-- ARGV group, consumer (the caller, never removed), silentMs
 -- -> {consumer, …}
 local requests, group = KEYS[1], ARGV[1]
 local gone = {}

@@ -1,18 +1,21 @@
-"""The ledger as a worker uses it: begin calls, keep them, report, end them."""
+"""The ledger as a worker uses it: start calls, renew their leases, report progress, complete them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from redis import Redis as SyncRedis
+from redis.asyncio import Redis
+
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger import replies, scripts
-from plugins_contract.ledger.scripts import LOST_REPLY, encode_reply, unexpected
+from plugins_contract.ledger import replies
+from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, encode_reply, run_each, unexpected
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallState, ToolOutcome
 
 LEASE_MS = 10_000
-"""How long a worker's word that it runs a call holds. All workers of a group must have the same."""
+"""How long the lease of a running call lasts after START or RENEW. All workers of a group must use the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +29,20 @@ class Delivery:
 
 
 class WorkerLedger:
-    """The worker's side: begin, report, end."""
+    """The ledger's side of one worker."""
 
-    def __init__(self, redis: scripts.AsyncCommands, keys: Keys) -> None:
-        self._redis = redis
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis: Any = redis  # redis-py types its commands only partly
+        self._scripts = Scripts(redis)
         self._keys = keys
 
     async def adopt(self, delivery: Delivery, *, timeout_ms: int) -> replies.Adoption:
-        """Give a request of another producer its ledger, once; with deadline 0 it gets `timeout_ms` from now on.
+        """Create the ledger entry of a request from another producer, once. Deadline 0 means `timeout_ms` from now.
 
-        What is not known of a call that may have been begun before is lost, as in START.
+        Returns NoLedger, as START does, for a call that may have been started before and whose entry is lost.
         """
         request = delivery.request
-        answer = await scripts.run(
-            self._redis,
+        answer = await self._scripts.run(
             "adopt",
             [self._keys.call(request.correlation_id), self._keys.requests, request.response_channel],
             [
@@ -68,21 +71,20 @@ class WorkerLedger:
                 raise unexpected("ADOPT", answer)
 
     async def adopted_tool(self, correlation_id: str) -> tuple[str, str] | None:
-        """Server and tool of a call that some worker has adopted."""
+        """Server and tool of a call that a worker has adopted; None for any other."""
         known = await self._redis.execute_command("HMGET", self._keys.call(correlation_id), "server", "tool")
         return (known[0].decode(), known[1].decode()) if known[0] else None
 
     async def start(
         self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome, lease_ms: int = LEASE_MS
     ) -> replies.Started:
-        """The durable mark before any byte goes to an MCP server.
+        """Record that the call is started, before any byte is sent to an MCP server.
 
-        A call past its deadline is answered with `expired` instead. One that runs elsewhere under a living lease, and
-        comes here because the group was lost, goes back there.
+        A call past its deadline is completed with `expired` instead. A call that another worker runs under a valid
+        lease, and that was delivered here because the group was lost, is handed back to that worker.
         """
         request = delivery.request
-        answer = await scripts.run(
-            self._redis,
+        answer = await self._scripts.run(
             "start",
             self._call_keys(request),
             [
@@ -120,9 +122,8 @@ class WorkerLedger:
                 raise unexpected("START", answer)
 
     async def progress(self, request: ToolCallRequested, fence: int, progress: CallProgress) -> bool:
-        """Pass on the tool's progress. Returns False when the call is no longer ours."""
-        answer = await scripts.run(
-            self._redis,
+        """Write the tool's progress to the response channel. False when another worker has the call."""
+        answer = await self._scripts.run(
             "progress",
             [self._keys.call(request.correlation_id), request.response_channel, _mailbox(request)],
             [request.correlation_id, fence, encode_reply(progress), request.tool_call_id],
@@ -132,13 +133,12 @@ class WorkerLedger:
     async def complete(
         self, delivery: Delivery, fence: int, outcome: ToolOutcome, *, dead_reason: str = ""
     ) -> replies.Completed | replies.Stale | replies.Duplicate:
-        """Make the call terminal: state, response, doorbell, XACK and XDEL in one step.
+        """Make the call terminal: state, response, notification, XACK and XDEL in one step.
 
-        With `dead_reason` the request is kept among the dead letters as well.
+        With `dead_reason` the request is stored as a dead letter as well.
         """
         request = delivery.request
-        answer = await scripts.run(
-            self._redis,
+        answer = await self._scripts.run(
             "complete",
             [*self._call_keys(request), self._keys.dead],
             [
@@ -165,9 +165,8 @@ class WorkerLedger:
                 raise unexpected("COMPLETE", answer)
 
     async def release(self, delivery: Delivery, fence: int, *, lease_ms: int) -> replies.Completed | replies.Stale:
-        """Give a call back that was provably not sent: the attempt does not count, another worker takes it."""
-        answer = await scripts.run(
-            self._redis,
+        """Give back a call that was provably not sent: the attempt does not count, and another worker takes it."""
+        answer = await self._scripts.run(
             "release",
             [self._keys.call(delivery.request.correlation_id), self._keys.requests],
             [GROUP, delivery.consumer, delivery.entry, fence, lease_ms],
@@ -175,9 +174,8 @@ class WorkerLedger:
         return replies.Completed() if answer[0] == b"OK" else replies.Stale()
 
     async def pass_on(self, delivery: Delivery, *, lease_ms: int) -> bool:
-        """Leave a call that has not begun to other workers, who find it at once. False when START is to be asked."""
-        answer = await scripts.run(
-            self._redis,
+        """Leave a call that has not started to other workers, at once. False when START must decide instead."""
+        answer = await self._scripts.run(
             "pass",
             [self._keys.call(delivery.request.correlation_id), self._keys.requests],
             [GROUP, delivery.consumer, delivery.entry, lease_ms],
@@ -197,16 +195,15 @@ class WorkerLedger:
         channel: str = "",
         mailbox: str = "",
     ) -> None:
-        """Move an entry that cannot be handled to the dead letters. When its call is known, it is answered so.
+        """Move an entry that cannot be handled to the dead letters, and end its call, if it is known, as dead.
 
-        One that was not `enqueued` by an engine is answered though no ledger knows it: in `channel` as well, and with a
-        ring in `mailbox`.
+        A request that was not `enqueued` by an engine is answered without a ledger entry too: in `channel` as well,
+        with a notification in `mailbox`.
         """
         call, response = self._keys.call(correlation_id), self._keys.response(correlation_id)
         known = await self._redis.execute_command("HGET", call, "mailbox")
         outcome = ToolOutcome.failure(CallState.DEAD, code, f"it was not run: {reason}")
-        await scripts.run(
-            self._redis,
+        await self._scripts.run(
             "bury",
             [
                 self._keys.requests,
@@ -230,11 +227,11 @@ class WorkerLedger:
         )
 
     async def retire(self, consumer: str, *, lease_ms: int) -> bool:
-        """Take a consumer out of the group. False when it still holds entries: they would be lost with it.
+        """Remove a consumer from the group. False when it still holds entries, which would be lost with it.
 
-        Its worker must have ended: what it holds is free for others at once, as if a lease of `lease_ms` had run out.
+        Its worker must have ended: other workers may claim its entries at once, as if `lease_ms` had passed.
         """
-        answer = await scripts.run(self._redis, "retire", [self._keys.requests], [GROUP, consumer, lease_ms + 1])
+        answer = await self._scripts.run("retire", [self._keys.requests], [GROUP, consumer, lease_ms + 1])
         return answer[0] == b"OK"
 
     def _call_keys(self, request: ToolCallRequested) -> list[str]:
@@ -247,26 +244,26 @@ class WorkerLedger:
 
 
 def _mailbox(request: ToolCallRequested) -> str:
-    """The key of its doorbell; for a caller without one its channel, which the scripts take to be none."""
+    """The mailbox key. A caller without a mailbox has its channel here, which the scripts take for none."""
     return request.mailbox or request.response_channel
 
 
 def renew_each(
-    redis: scripts.SyncCommands, keys: Keys, held: Sequence[tuple[Delivery, int]]
+    redis: SyncRedis, keys: Keys, held: Sequence[tuple[Delivery, int]]
 ) -> list[replies.Renewed | replies.Stale | Exception]:
-    """Keep the leases of running calls, each under its fence, in one round trip; what Redis lost of one is put back.
+    """Renew the leases of running calls, each under its fence, in one pipeline. Restores what Redis lost of a call.
 
-    The answers are in the order of `held`: one that fails is an exception in its place. Blocking: leases are renewed
-    from a thread, so that a busy loop loses none.
+    The answers are in the order of `held`, with an exception in the place of one that failed. Blocking: leases are
+    renewed from a thread, so that a busy event loop loses none.
 
     Raises:
         RedisError, OSError: no answer came.
     """
-    answers = scripts.run_each_sync(redis, "renew", [_renewal(keys, delivery, fence) for delivery, fence in held])
+    answers = run_each(redis, "renew", [_renewal(keys, delivery, fence) for delivery, fence in held])
     return [_renewed(answer) for answer in answers]
 
 
-def _renewal(keys: Keys, delivery: Delivery, fence: int) -> scripts.Command:
+def _renewal(keys: Keys, delivery: Delivery, fence: int) -> Command:
     request = delivery.request
     return [keys.call(request.correlation_id), keys.requests], [
         GROUP,

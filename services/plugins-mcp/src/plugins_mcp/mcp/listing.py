@@ -18,9 +18,9 @@ from plugins_contract.catalog import (
     ResourceEntry,
     ServerCatalog,
     ToolEntry,
+    exposed_name,
 )
 from plugins_contract.messages import ExecutionClass
-from plugins_contract.names import exposed_name
 from plugins_mcp.mcp.spec import ServerOptions, ServerSpec
 
 MAX_SCHEMA_BYTES = 32 * 1024

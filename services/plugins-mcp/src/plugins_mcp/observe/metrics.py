@@ -2,9 +2,9 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from plugins_contract.backlog import Backlog
 from plugins_contract.catalog import BreakerState, ServerState
 from plugins_contract.keys import GROUP
+from plugins_contract.ledger.group import Backlog
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
 from plugins_mcp.mcp import ServerHealth

@@ -1,4 +1,4 @@
-"""What the worker's watch learns from real servers."""
+"""What RedisWatch learns from real servers."""
 
 from contextlib import aclosing
 from typing import Any
@@ -6,17 +6,16 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from plugins_contract.clock import RedisClock
+from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
-from plugins_mcp.watch import RedisWatch
 from tests.support.servers import LocalServer
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.every_redis
-async def test_every_server_tells_the_time_takes_the_write_and_leaves_nothing_behind(redis: Redis) -> None:
+async def test_every_server_answers_and_no_key_is_left_behind(redis: Redis) -> None:
     eye = RedisWatch(redis, Keys(), RedisClock())
     await eye.ask()
     steady = eye.steady_for()
@@ -27,7 +26,7 @@ async def test_every_server_tells_the_time_takes_the_write_and_leaves_nothing_be
 
 
 @pytest.mark.every_redis
-async def test_a_user_who_may_not_ask_who_the_server_is_does_without(redis: Redis, redis_url: str) -> None:
+async def test_a_user_without_the_right_to_info_can_watch_too(redis: Redis, redis_url: str) -> None:
     await redis.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-info")
     try:
         url = redis_url.replace("redis://", "redis://worker:secret@")
@@ -44,7 +43,7 @@ async def test_a_user_who_may_not_ask_who_the_server_is_does_without(redis: Redi
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["it says who it is", "it does not"])
-async def test_a_quick_restart_between_two_questions_is_noticed_where_the_server_says_who_it_is(
+async def test_a_quick_restart_is_noticed_by_the_run_id(
     own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch, told: bool
 ) -> None:
     if not told:

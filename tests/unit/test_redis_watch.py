@@ -1,4 +1,4 @@
-"""For how long Redis has been steady: what must pass before anything is taken over."""
+"""For how long Redis has been steady, which decides when a call or a turn may be taken over."""
 
 import time
 from typing import cast
@@ -7,9 +7,8 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, ResponseError
 
-from plugins_contract.clock import RedisClock
+from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.keys import Keys
-from plugins_mcp.watch import RedisWatch
 
 
 def watch() -> tuple[RedisWatch, RedisClock]:
@@ -22,13 +21,14 @@ def sample(watch: RedisWatch, ago: float, *, redis_ahead: float = 1000.0, run_id
     at = time.monotonic() - ago
     seconds, rest = divmod(at + redis_ahead, 1)
     watch.sample((int(seconds), int(rest * 1e6)), at, at, run_id)
+    watch.available = True
 
 
-def test_before_the_first_answer_nothing_is_steady() -> None:
+def test_it_is_zero_before_the_first_answer() -> None:
     assert watch()[0].steady_for() == 0
 
 
-def test_answers_in_a_row_make_it_steady_since_the_first() -> None:
+def test_it_counts_from_the_first_of_the_answers_in_a_row() -> None:
     eye, clock = watch()
     for ago in (8.0, 4.0, 1.0):
         sample(eye, ago)
@@ -37,21 +37,30 @@ def test_answers_in_a_row_make_it_steady_since_the_first() -> None:
     assert before - 0.01 < now < after + 0.01
 
 
-def test_after_a_silence_it_begins_anew() -> None:
+def test_after_an_outage_it_starts_again_and_during_one_it_is_zero() -> None:
+    eye, _ = watch()
+    sample(eye, 8.0)
+    eye.available = False
+    assert eye.steady_for() == 0
+    sample(eye, 1.0)
+    assert 1.0 <= eye.steady_for() < 2.0
+
+
+def test_after_a_silence_it_starts_again() -> None:
     eye, _ = watch()
     for ago in (20.0, 18.0, 3.0, 1.0):
         sample(eye, ago)
     assert 3.0 <= eye.steady_for() < 4.0
 
 
-def test_while_it_is_silent_nothing_is_steady() -> None:
+def test_it_is_zero_during_a_silence() -> None:
     eye, _ = watch()
     for ago in (20.0, 16.0, 12.0):
         sample(eye, ago)
     assert eye.steady_for() == 0
 
 
-def test_after_its_clock_was_set_it_begins_anew() -> None:
+def test_after_a_step_of_the_clock_it_starts_again() -> None:
     eye, _ = watch()
     sample(eye, 6.0)
     sample(eye, 4.0, redis_ahead=1120.0)
@@ -59,14 +68,14 @@ def test_after_its_clock_was_set_it_begins_anew() -> None:
     assert 4.0 <= eye.steady_for() < 5.0
 
 
-def test_a_clock_that_drifts_a_little_is_steady() -> None:
+def test_a_small_drift_of_the_clock_does_not_matter() -> None:
     eye, _ = watch()
     for number, ago in enumerate((8.0, 6.0, 4.0, 2.0)):
         sample(eye, ago, redis_ahead=1000.0 + number / 10)
     assert eye.steady_for() >= 8.0
 
 
-def test_another_life_of_the_server_begins_it_anew_though_no_question_went_unanswered() -> None:
+def test_after_a_restart_between_two_answers_it_starts_again() -> None:
     eye, _ = watch()
     for ago, run_id in ((9.0, "one"), (8.0, "one"), (3.0, "two"), (2.0, None), (1.0, "two")):
         sample(eye, ago, run_id=run_id)
@@ -118,7 +127,7 @@ def asking(server: Server) -> RedisWatch:
         ("written", "LOADING Redis is loading the dataset in memory"),
     ],
 )
-async def test_an_outage_ends_it_at_once_though_the_time_is_told(broken: str, text: str) -> None:
+async def test_a_server_that_takes_no_writes_is_not_steady_though_it_tells_the_time(broken: str, text: str) -> None:
     server = Server()
     eye = asking(server)
     await eye.ask()
@@ -126,6 +135,7 @@ async def test_an_outage_ends_it_at_once_though_the_time_is_told(broken: str, te
     setattr(server, broken, ConnectionRefusedError() if broken == "away" else ResponseError(text))
     await eye.ask()
     assert eye.steady_for() == 0
+    assert not eye.available
 
 
 @pytest.mark.anyio
@@ -136,7 +146,7 @@ async def test_a_key_that_is_no_stream_is_no_outage() -> None:
 
 
 @pytest.mark.anyio
-async def test_where_the_server_may_not_be_asked_who_it_is_it_is_asked_once() -> None:
+async def test_a_user_without_the_right_to_info_asks_for_it_once() -> None:
     server = Server(who=NoPermissionError("NOPERM this user has no permissions to run the 'info' command"))
     eye = asking(server)
     await eye.ask()

@@ -1,0 +1,67 @@
+"""The consumer group of the request stream: how much work waits there, and which consumers are alive."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from plugins_contract.keys import GROUP, Keys
+from plugins_contract.ledger.scripts import Scripts
+
+_LAST = f"{2**64 - 1}-{2**64 - 2}"  # one more would be the id that means: new entries
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """The state of `events.plugins`.
+
+    `lag` counts the entries that no worker has taken, `pending` those that a worker holds, `dead` the dead letters.
+    """
+
+    length: int
+    lag: int
+    pending: int
+    oldest_pending_seconds: float
+    consumers: int
+    dead: int
+
+
+async def read_backlog(redis: Redis, keys: Keys) -> Backlog:
+    """The backlog now. A stream or group that does not exist yet is empty. Raises what redis raises."""
+    length: int = await redis.xlen(keys.requests)
+    dead: int = await redis.xlen(keys.dead)
+    try:
+        groups: Any = await redis.xinfo_groups(keys.requests)
+    except ResponseError:
+        groups = []
+    group = next((each for each in groups if each["name"] == GROUP.encode()), None)
+    if group is None:
+        return Backlog(length, length, 0, 0.0, 0, dead)
+    pending = group["pending"]
+    oldest = 0.0
+    if pending:
+        rows: Any = await redis.xpending_range(keys.requests, GROUP, "-", "+", 1)
+        oldest = rows[0]["time_since_delivered"] / 1000 if rows else 0.0
+    # `lag` is null after a deletion ahead of the group; as finished entries are deleted, the rest was not taken.
+    lag = group["lag"] if group["lag"] is not None else length - pending
+    return Backlog(length, max(0, lag), pending, oldest, group["consumers"], dead)
+
+
+async def tidy_consumers(redis: Redis, keys: Keys, consumer: str, *, silent_ms: int) -> list[str]:
+    """Remove consumers from the group that hold nothing and have read nothing for `silent_ms`. Returns their names.
+
+    `consumer` is the caller, which stays. Idle times keep growing while Redis is away: give living workers the time to
+    read again before. Raises what redis raises.
+    """
+    gone = await Scripts(redis).run("tidy", [keys.requests], [GROUP, consumer, silent_ms])
+    return [name.decode() for name in gone]
+
+
+async def show_consumer(redis: Redis, keys: Keys, consumer: str) -> None:
+    """Let the group know that `consumer` is alive. Redis 7.0 does not count a read that found nothing.
+
+    Raises what redis raises, also when there is no group.
+    """
+    # A read of the entries it holds, from behind the last one.
+    await redis.execute_command("XREADGROUP", "GROUP", GROUP, consumer, "COUNT", 1, "STREAMS", keys.requests, _LAST)
