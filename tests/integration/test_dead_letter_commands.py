@@ -27,7 +27,7 @@ from tests.support.working import Caller, calling
 pytestmark = pytest.mark.anyio
 
 PROGRAM = str(BIN / "plugins-mcp")
-REASON = "it was begun 3 times, and each time its worker was lost"
+REASON = "it was started 3 times, and each time its worker was lost"
 EXHAUSTED = ToolOutcome.failure(CallState.DEAD, ErrorCode.UNKNOWN_ERROR, REASON)
 DONE, NOT_DONE, WRONG, UNREACHABLE = 0, 1, 2, 3
 

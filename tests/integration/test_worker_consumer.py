@@ -19,10 +19,10 @@ from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
 from plugins_contract.messages import ToolCallRequested, encode_request
 from plugins_contract.outcomes import CallState
-from plugins_mcp.adoption import Adoption
+from plugins_mcp.adoption import RequestAdopter
 from plugins_mcp.consumer import BLOCK_SECONDS, Consumer, Handler
 from plugins_mcp.leases import LeaseTimes
-from plugins_mcp.ports import NamedTools
+from plugins_mcp.ports import ToolLookup
 from tests.support.ledger import DONE, LEASE_MS
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling
@@ -60,7 +60,7 @@ class Gate(Handler):
             self.running -= 1
 
 
-class OneTool(NamedTools):
+class OneTool(ToolLookup):
     """The tool `echo` of the server `demo`."""
 
     def own(self, name: str) -> ToolEntry | None:
@@ -95,11 +95,11 @@ class Crew:
             Keys(),
             ledger,
             gate,
-            Adoption(ledger, OneTool(), Keys(), RedisClock(), default_timeout_ms=30_000),
+            RequestAdopter(ledger, OneTool(), Keys(), RedisClock(), default_timeout_ms=30_000),
             name=name,
             concurrency=concurrency,
             steady_for=lambda: self.steady,
-            look=self._look,
+            check_redis=self._look,
             times=times,
             settle_seconds=self.settle,
         )

@@ -6,7 +6,18 @@ from mcp.types import CallToolResult, TextContent
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState, TextBlock
-from plugins_mcp.decisions import Cut, Finish, GiveBack, Leave, Retry, Situation, cancelled, cut_off, decide, timed_out
+from plugins_mcp.decisions import (
+    Finish,
+    Interruption,
+    LeaveToLease,
+    Release,
+    Retry,
+    Situation,
+    cancelled,
+    decide,
+    decide_interrupted,
+    timed_out,
+)
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
 
 ONCE, REPEATABLE = ExecutionClass.ONCE, ExecutionClass.REPEATABLE
@@ -104,7 +115,7 @@ def test_nothing_is_retried_that_would_come_after_the_deadline(result: CallResul
     refused = decide(RetryLater("503", 5.0), at(REPEATABLE, seconds_left=4.9))
     assert isinstance(refused, Finish)
     assert refused.outcome.error is not None
-    assert "refused for now: 503; it wants to be asked again in 5 s" in refused.outcome.error.message
+    assert "refused the call for now: 503; it asked for a pause of 5 s" in refused.outcome.error.message
 
 
 def test_a_call_that_was_cut_off_while_it_ran_is_unknown_unless_it_may_run_again() -> None:
@@ -143,21 +154,21 @@ def test_a_call_that_was_quiet_for_too_long_says_for_how_long() -> None:
 @pytest.mark.parametrize(
     ("by", "execution_class", "sent", "what"),
     [
-        (Cut.CALLER, ONCE, False, CallState.CANCELLED),
-        (Cut.CALLER, ONCE, True, CallState.UNKNOWN),
-        (Cut.CALLER, REPEATABLE, False, CallState.CANCELLED),
-        (Cut.CALLER, REPEATABLE, True, CallState.CANCELLED),
+        (Interruption.CALLER, ONCE, False, CallState.CANCELLED),
+        (Interruption.CALLER, ONCE, True, CallState.UNKNOWN),
+        (Interruption.CALLER, REPEATABLE, False, CallState.CANCELLED),
+        (Interruption.CALLER, REPEATABLE, True, CallState.CANCELLED),
         *[
-            (by, execution_class, False, GiveBack())
-            for by in (Cut.LEASE, Cut.WORKER)
+            (by, execution_class, False, Release())
+            for by in (Interruption.LEASE_LOST, Interruption.WORKER_STOPPING)
             for execution_class in (ONCE, REPEATABLE)
         ],
-        *[(by, ONCE, True, CallState.UNKNOWN) for by in (Cut.LEASE, Cut.WORKER)],
-        *[(by, REPEATABLE, True, Leave()) for by in (Cut.LEASE, Cut.WORKER)],
+        *[(by, ONCE, True, CallState.UNKNOWN) for by in (Interruption.LEASE_LOST, Interruption.WORKER_STOPPING)],
+        *[(by, REPEATABLE, True, LeaveToLease()) for by in (Interruption.LEASE_LOST, Interruption.WORKER_STOPPING)],
     ],
 )
 def test_what_was_cut_off_is_told_given_back_or_left_by_what_is_known(
-    by: Cut, execution_class: ExecutionClass, sent: bool, what: CallState | GiveBack | Leave
+    by: Interruption, execution_class: ExecutionClass, sent: bool, what: CallState | Release | LeaveToLease
 ) -> None:
-    decision = cut_off(by, execution_class, sent=sent)
+    decision = decide_interrupted(by, execution_class, sent=sent)
     assert (decision.outcome.state if isinstance(decision, Finish) else decision) == what

@@ -24,9 +24,9 @@ from plugins_contract.ledger.replies import (
 )
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallProgress, CallState, TextBlock
-from plugins_mcp.handler import LAST_WORDS_SECONDS
+from plugins_mcp.handler import SHUTDOWN_WRITE_SECONDS
 from plugins_mcp.mcp import Ambiguous, CallResult, NotSent, RetryLater, TimedOut
-from plugins_mcp.running import PROGRESS_SECONDS
+from plugins_mcp.running_call import PROGRESS_SECONDS
 from tests.support.handling import DONE, Bench, Facts, delivery, gives, hangs
 from tests.support.waiting import wait_until
 
@@ -410,7 +410,7 @@ async def test_a_worker_that_ends_gives_back_what_was_not_sent(
 async def test_a_worker_that_ends_while_redis_is_away_does_not_wait_for_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plugins_mcp.handler.LAST_WORDS_SECONDS", LAST_WORDS_SECONDS / 10)
+    monkeypatch.setattr("plugins_mcp.handler.SHUTDOWN_WRITE_SECONDS", SHUTDOWN_WRITE_SECONDS / 10)
     bench.ledger.away = 0
     bench.server.behaviours = [hangs]
     work = asyncio.create_task(bench.handler.handle(delivery()))

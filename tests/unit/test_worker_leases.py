@@ -24,7 +24,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
-TIMES = LeaseTimes(lease=0.5, renew=0.05, renew_again=0.02, give_up=0.4, loop_alive=0.25, beat=0.02)
+TIMES = LeaseTimes(lease=0.5, renew=0.05, renew_again=0.02, give_up=0.4, loop_alive=0.25, heartbeat=0.02)
 PATIENT = replace(TIMES, lease=50.0, give_up=40.0, loop_alive=25.0)
 """Renewed as often, and not lost when the machine has something else to do for a moment."""
 
@@ -173,7 +173,7 @@ async def test_a_lease_that_another_worker_has_is_lost_once_and_asked_for_no_mor
 
 async def test_a_call_that_ended_while_it_was_renewed_has_not_lost_its_lease(caplog: pytest.LogCaptureFixture) -> None:
     scripts, told = Scripts(answer=[b"STALE"]), Told()
-    async with keeping(scripts, replace(TIMES, beat=0.5, loop_alive=5.0, give_up=5.0)) as keeper:
+    async with keeping(scripts, replace(TIMES, heartbeat=0.5, loop_alive=5.0, give_up=5.0)) as keeper:
         with hold(keeper, told):
             await wait_until(lambda: scripts.asked_at)
             await anyio.sleep(0.1)  # what the renewal was answered is known by now, and so is the end of the call
