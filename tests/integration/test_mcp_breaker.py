@@ -46,7 +46,7 @@ async def open_by_overload(server: McpServer) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_after_some_refusals_in_a_row_calls_do_not_go_there_for_a_while(era: str) -> None:
+async def test_several_refusals_in_a_row_open_the_circuit(era: str) -> None:
     async with (
         scripted(era, overloaded=overloaded, tool=answer) as peer,
         connected(remote(peer.url), PATIENT) as server,
@@ -194,7 +194,7 @@ async def test_a_connection_that_takes_many_calls_along_counts_once(tmp_path: Pa
         assert isinstance(await server.call("add", {"a": 1, "b": 2}, timeout_s=10), Answered)
 
 
-async def test_it_is_said_loudly_once_and_seen_by_who_asks(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_open_circuit_is_logged_once_and_shown_in_health(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     peer = ScriptedServer(behaviours={"tool": answer})
     await peer.start()

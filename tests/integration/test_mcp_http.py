@@ -128,7 +128,7 @@ FATES: list[tuple[str, Behaviour, CallResult | type[CallResult]]] = [
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(("behaviour", "fate"), [case[1:] for case in FATES], ids=[case[0] for case in FATES])
-async def test_each_answer_tells_the_fate_of_its_own_call_only(
+async def test_each_answer_decides_its_own_call_only(
     era: str, behaviour: Behaviour, fate: CallResult | type[CallResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plugins_mcp.mcp.http_client.MAX_ANSWER_BYTES", 10_000)
@@ -176,7 +176,7 @@ async def test_a_server_that_is_not_there_was_not_sent_anything_and_is_found_aga
         assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
 
 
-async def test_once_a_call_has_found_nobody_there_the_next_ones_wait_for_the_server_to_come_back() -> None:
+async def test_after_a_failed_connect_the_next_calls_wait_for_the_server() -> None:
     async with scripted(tool=answer) as peer, connected(remote(peer.url), replace(QUICK, call_wait=20.0)) as server:
         await peer.stop()
         assert isinstance(await server.call("tool", {}, timeout_s=5), NotSent)
@@ -308,7 +308,7 @@ async def drop_idle_connections(peer: ScriptedServer) -> None:
     await peer.start()
 
 
-async def test_headers_are_sent_and_secrets_are_not_told() -> None:
+async def test_headers_are_sent_and_secrets_are_redacted() -> None:
     async def leak(request: Request) -> None:
         await request.error(-32000, f"no: {request.headers['authorization']} {request.headers[':path']}")
 

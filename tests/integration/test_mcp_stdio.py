@@ -224,7 +224,7 @@ async def test_a_line_that_is_too_long_to_be_held_ends_the_connection_and_the_ne
         assert server.generation == 2
 
 
-async def test_what_is_not_mcp_on_standard_output_is_told_once_without_secrets(
+async def test_output_that_is_not_mcp_is_logged_once_without_secrets(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     says = 'print("the key is hunter22"); print("again"); say(request, {"content": []})'
@@ -275,7 +275,7 @@ async def test_a_listing_that_takes_long_to_check_holds_up_nothing_else(
     assert threading.main_thread().name not in threads
 
 
-async def test_an_unknown_tool_makes_us_look_again(trace: Path) -> None:
+async def test_an_unknown_tool_causes_a_new_listing(trace: Path) -> None:
     async with connected(demo_stdio(trace)) as server:
         await server.call("grow", {"name": "sprout", "announce": False}, timeout_s=10)
         await server.call("no_such_tool", {}, timeout_s=10)
@@ -305,7 +305,7 @@ async def test_a_disabled_tool_is_not_asked(trace: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", ERAS)
-async def test_a_tool_that_asks_the_user_is_told_that_nobody_answers(trace: Path, protocol: str) -> None:
+async def test_a_tool_that_asks_the_user_gets_a_refusal(trace: Path, protocol: str) -> None:
     async with connected(demo_stdio(trace, protocol=protocol)) as server:
         result = await server.call("ask", {}, timeout_s=10)
         match result:
@@ -344,7 +344,7 @@ async def test_a_server_can_be_stopped_during_its_handshake() -> None:
         await wait_until(lambda: server.state is ServerState.CONNECTING)
 
 
-async def test_what_a_dying_server_says_last_is_in_the_error_without_its_secrets() -> None:
+async def test_the_last_lines_of_a_dying_server_are_in_the_error_without_secrets() -> None:
     source = "import os, sys; sys.exit('bad key ' + os.environ['KEY'])"
     child = Stdio(sys.executable, ("-c", source), env={"KEY": "very-secret"})
     policy = replace(QUICK, call_wait=0.0)
@@ -441,7 +441,7 @@ for line in sys.stdin:
 """
 
 
-async def test_a_server_that_dies_of_the_question_for_its_protocol_is_not_asked_again() -> None:
+async def test_a_server_that_exits_when_probed_is_not_probed_again() -> None:
     async with connected(script(OLD_SERVER)) as server:
         assert tool_names(server) == ["old"]
 

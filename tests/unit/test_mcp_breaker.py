@@ -101,7 +101,7 @@ def test_each_fact_leads_to_its_state(
     assert bench.breaker.state is after
 
 
-def test_calls_without_an_answer_open_it_when_they_are_so_many_in_a_row(bench: Bench) -> None:
+def test_several_calls_in_a_row_without_an_answer_open_the_circuit(bench: Bench) -> None:
     bench.fail(2)
     bench.breaker.answered()
     bench.fail(2)
@@ -174,7 +174,7 @@ def test_calls_that_went_before_it_opened_do_not_open_it_for_longer(bench: Bench
     assert bench.breaker.state is OPEN
 
 
-def test_an_answer_that_was_still_coming_closes_it(bench: Bench) -> None:
+def test_a_late_answer_closes_the_circuit(bench: Bench) -> None:
     bench.open_by_calls()
     bench.breaker.answered()
     bench.open_by_calls()

@@ -89,7 +89,7 @@ def test_each_kind_of_content_is_kept(block: Any, kept: Any) -> None:
         (["[1]"], {"result": [1]}),
     ],
 )
-def test_structured_content_that_the_text_says_too_is_told_once(texts: list[str], structured: Any) -> None:
+def test_structured_content_that_the_text_repeats_is_left_out(texts: list[str], structured: Any) -> None:
     outcome = to_outcome(result(*map(text, texts), structuredContent=structured))
     assert outcome.content == tuple(map(TextBlock, texts))
 
@@ -112,7 +112,7 @@ def test_structured_content_that_the_text_says_too_is_told_once(texts: list[str]
         ],
     ),
 )
-def test_structured_content_that_the_text_does_not_say_is_told_after_it(
+def test_structured_content_that_the_text_does_not_repeat_follows_it(
     texts: list[str], structured: Any, told: str
 ) -> None:
     outcome = to_outcome(result(*map(text, texts), structuredContent=structured))
@@ -132,7 +132,7 @@ def test_structured_content_that_is_too_large_is_cut_like_text() -> None:
 
 
 @pytest.mark.parametrize("content", [(), (text(""),)])
-def test_nothing_is_said_to_be_nothing(content: Any) -> None:
+def test_an_empty_result_gets_a_text_that_says_so(content: Any) -> None:
     assert to_outcome(result(*content)).content == (TextBlock(EMPTY_RESULT),)
 
 

@@ -163,7 +163,7 @@ def test_fields_of_other_clients_are_remarked_upon_and_ignored(tmp_path: Path) -
     assert file.warnings == ("server 's': ignored the field 'autoApprove'", "server 's': ignored the field 'url'")
 
 
-def test_a_server_that_is_there_twice_is_remarked_upon(tmp_path: Path) -> None:
+def test_a_duplicate_server_is_warned_about(tmp_path: Path) -> None:
     file = read(tmp_path, '{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}, "b": {"command": "/a b/c"}}}')
     assert [spec.name for spec in file.servers] == ["a", "b"]
     assert "'a' is twice in one object" in file.warnings[0]

@@ -97,7 +97,7 @@ def test_an_answer_is_the_outcome_and_cut_to_the_size_that_is_set() -> None:
     assert len(block.text) < 5000
 
 
-def test_the_server_is_given_the_time_it_asked_for() -> None:
+def test_a_retry_after_of_the_server_is_kept() -> None:
     assert decide(RetryLater("429", 7.5), at(ONCE)) == Retry(7.5)
 
 
@@ -132,7 +132,7 @@ def test_a_server_in_trouble_is_given_until_it_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("retry_in", [5.1, 30.0])
-def test_a_server_that_is_tried_again_much_later_is_told_at_once(retry_in: float) -> None:
+def test_a_call_fails_at_once_when_its_server_is_tried_again_much_later(retry_in: float) -> None:
     decision = decide(NotSent("circuit open, it is tried again in 30.0 s", retry_in=retry_in), at(ONCE))
     assert isinstance(decision, Finish)
     assert decision.outcome.error is not None
@@ -167,7 +167,7 @@ def test_a_call_that_was_quiet_for_too_long_says_for_how_long() -> None:
         *[(by, REPEATABLE, True, LeaveToLease()) for by in (Interruption.LEASE_LOST, Interruption.WORKER_STOPPING)],
     ],
 )
-def test_what_was_cut_off_is_told_given_back_or_left_by_what_is_known(
+def test_an_interrupted_call_is_finished_released_or_left_to_its_lease(
     by: Interruption, execution_class: ExecutionClass, sent: bool, what: CallState | Release | LeaveToLease
 ) -> None:
     decision = decide_interrupted(by, execution_class, sent=sent)

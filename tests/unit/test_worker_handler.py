@@ -96,7 +96,7 @@ async def test_a_repeatable_call_without_a_ledger_ends_as_failed(bench: Bench) -
     assert bench.outcome.state is CallState.FAILED
 
 
-async def test_what_is_no_business_of_ours_is_left_alone(bench: Bench) -> None:
+async def test_a_call_of_another_worker_is_left_alone(bench: Bench) -> None:
     bench.ledger.started = NothingToDo("another worker has it")
     await bench.handle(hangs)
     assert not bench.ledger.outcomes
@@ -139,7 +139,7 @@ async def test_a_call_that_may_not_run_twice_is_not_repeated_after_a_lost_connec
     assert len(bench.server.calls) == 1
 
 
-async def test_a_call_that_may_run_twice_is(bench: Bench) -> None:
+async def test_a_repeatable_call_is_repeated_after_a_lost_connection(bench: Bench) -> None:
     await bench.handle(gives(Ambiguous("gone")), gives(DONE), execution_class=ExecutionClass.REPEATABLE)
     assert bench.outcome.state is CallState.SUCCEEDED
 
@@ -356,7 +356,7 @@ async def test_progress_that_comes_after_the_end_goes_nowhere(bench: Bench) -> N
 
     await bench.handle(keep)
     sink[0](CallProgress(1))
-    await anyio.sleep(0.05)
+    await anyio.wait_all_tasks_blocked()
     assert not bench.ledger.reported
 
 
