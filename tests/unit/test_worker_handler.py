@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -340,9 +341,10 @@ async def test_progress_is_passed_on_at_intervals_with_the_newest_first_in_line(
             await asyncio.sleep(0.01)
         return DONE
 
+    began = time.monotonic()
     await bench.handle(report)
     times, values = zip(*bench.ledger.reported, strict=True)
-    assert 2 <= len(values) <= 5
+    assert 2 <= len(values) <= (time.monotonic() - began) / PROGRESS_SECONDS + 1
     assert list(values) == sorted(values)
     assert all(later - earlier >= PROGRESS_SECONDS * 0.9 for earlier, later in itertools.pairwise(times))
 
