@@ -306,7 +306,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     ),
     "only what is safe is retried, with back-off and Retry-After": (
         "unit/test_worker_decisions.py::test_only_what_provably_did_not_run_or_may_run_again_is_retried",
-        "unit/test_worker_decisions.py::test_the_server_is_given_the_time_it_asked_for",
+        "unit/test_worker_decisions.py::test_a_retry_after_of_the_server_is_kept",
         "integration/test_mcp_retries.py::test_a_server_that_is_too_busy_is_asked_again_when_it_said",
         "integration/test_mcp_retries.py::test_a_session_that_was_lost_before_the_call_costs_nothing",
         "integration/test_mcp_retries.py::test_after_an_open_end_only_what_may_run_twice_is_run_again",
@@ -350,8 +350,8 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "contract/test_ledger_lease.py::test_a_released_once_call_runs_as_if_it_were_new",
     ),
     "progress resets the idle limit, never the total": (
-        "integration/test_mcp_limits.py::test_progress_puts_off_the_idle_limit",
-        "integration/test_mcp_limits.py::test_progress_does_not_put_off_the_total",
+        "integration/test_mcp_limits.py::test_progress_extends_the_idle_timeout",
+        "integration/test_mcp_limits.py::test_progress_does_not_extend_the_total_timeout",
     ),
     "a late result is recorded and never spoken": (
         "integration/test_executor.py::"
@@ -388,8 +388,8 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     ),
     "a circuit breaker per MCP server, its state visible": (
         "unit/test_mcp_breaker.py::test_each_fact_leads_to_its_state",
-        "integration/test_mcp_breaker.py::test_after_some_refusals_in_a_row_calls_do_not_go_there_for_a_while",
-        "integration/test_mcp_breaker.py::test_it_is_said_loudly_once_and_seen_by_who_asks",
+        "integration/test_mcp_breaker.py::test_several_refusals_in_a_row_open_the_circuit",
+        "integration/test_mcp_breaker.py::test_an_open_circuit_is_logged_once_and_shown_in_health",
         "integration/test_catalog_reader.py::test_when_a_server_in_trouble_is_tried_again_is_known",
     ),
     "a dead letter answers its caller too": (
@@ -943,7 +943,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "integration/test_llm_anthropic_client.py::test_an_image_that_is_refused_is_left_out_of_that_request_only",
     ),
     "images reach the page as URLs": ("e2e/test_stack_chat.py::test_an_image_is_a_url_that_answers_with_the_picture",),
-    "an empty result is said to be empty": ("unit/test_mcp_content.py::test_nothing_is_said_to_be_nothing",),
+    "an empty result is said to be empty": ("unit/test_mcp_content.py::test_an_empty_result_gets_a_text_that_says_so",),
     "large results are paged through with a tool": (
         "integration/test_http_turns.py::test_a_model_reads_parts_of_a_result_of_half_a_megabyte",
         "unit/test_shortening.py::test_every_character_is_shown_or_counted_at_its_offset",
@@ -960,8 +960,8 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_views.py::test_a_picture_for_the_user_only_does_not_go_to_the_model",
     ),
     "structured content is told once": (
-        "unit/test_mcp_content.py::test_structured_content_that_the_text_says_too_is_told_once",
-        "unit/test_mcp_content.py::test_structured_content_that_the_text_does_not_say_is_told_after_it",
+        "unit/test_mcp_content.py::test_structured_content_that_the_text_repeats_is_left_out",
+        "unit/test_mcp_content.py::test_structured_content_that_the_text_does_not_repeat_follows_it",
     ),
     "a call that repeats itself with the same result is noticed": (
         "unit/test_repeats.py::test_a_call_is_refused_after_it_had_the_same_result_three_times",

@@ -9,7 +9,7 @@ from plugins_contract.connections import blocking_client
 from plugins_contract.keys import GROUP
 from plugins_contract.ledger import replies
 from plugins_contract.ledger.group import show_consumer, tidy_consumers
-from plugins_mcp.hygiene import TidyTimes, keep_tidy
+from plugins_mcp.consumer import CleanupTimes, remove_dead_consumers
 from tests.support.ledger import Bench
 from tests.support.waiting import wait_until
 
@@ -70,9 +70,11 @@ async def test_a_consumer_that_read_recently_stays(bench: Bench) -> None:
 
 async def test_a_consumer_that_shows_itself_is_alive_though_there_is_nothing_to_read(bench: Bench) -> None:
     await show_consumer(bench.redis, bench.keys, "gone")
-    times = TidyTimes(silent=SILENT_MS / 1000, every=SILENT_MS / 3000)
+    times = CleanupTimes(silent=SILENT_MS / 1000, every=SILENT_MS / 3000)
     living = [
-        asyncio.create_task(keep_tidy(bench.redis, bench.keys, name, steady_for=lambda: 1000.0, times=times))
+        asyncio.create_task(
+            remove_dead_consumers(bench.redis, bench.keys, name, steady_for=lambda: 1000.0, times=times)
+        )
         for name in ("one", "two")
     ]
     try:
@@ -104,9 +106,9 @@ async def test_after_an_outage_no_consumer_is_removed_before_all_had_time_to_sho
         looks += 1
         return steady
 
-    times = TidyTimes(silent=0.001, every=0.02)
+    times = CleanupTimes(silent=0.001, every=0.02)
     tidying = asyncio.create_task(
-        keep_tidy(bench.redis, bench.keys, "me", steady_for=steady_for, times=times), name="tidying"
+        remove_dead_consumers(bench.redis, bench.keys, "me", steady_for=steady_for, times=times), name="tidying"
     )
     try:
         await wait_until(lambda: _are(bench, {"me", "other"}))

@@ -27,7 +27,7 @@ from tests.support.working import Caller, calling
 pytestmark = pytest.mark.anyio
 
 PROGRAM = str(BIN / "plugins-mcp")
-REASON = "it was begun 3 times, and each time its worker was lost"
+REASON = "it was started 3 times, and each time its worker was lost"
 EXHAUSTED = ToolOutcome.failure(CallState.DEAD, ErrorCode.UNKNOWN_ERROR, REASON)
 DONE, NOT_DONE, WRONG, UNREACHABLE = 0, 1, 2, 3
 
@@ -191,7 +191,7 @@ async def test_an_entry_that_a_real_worker_cannot_read_is_shown_safely_and_can_o
     assert "\x1b" not in shown.out
     refused = await operator.dead("requeue", letter, "--yes")
     assert refused.code == NOT_DONE
-    assert "it cannot be read" in refused.out
+    assert "it cannot be decoded" in refused.out
     assert "then discard it" in refused.out
     assert await letter_ids(caller) == [letter]
     assert (await operator.dead("discard", letter, "--yes")).code == DONE
@@ -241,7 +241,7 @@ async def test_at_a_terminal_it_asks_and_only_yes_is_yes(
 
     assert "[y/N]" in answer.err
     assert REASON in answer.err
-    assert ("may do so twice" in answer.err) == (command == "requeue")
+    assert ("would take effect twice" in answer.err) == (command == "requeue")
     assert answer.code == (DONE if done else NOT_DONE)
     assert bool(await letter_ids(caller)) is not done
     assert await caller.backlog() == (command == "requeue" and done)
@@ -358,15 +358,15 @@ async def test_the_empty_name_of_a_script_is_no_letter_not_that_of_a_call_withou
     ("words", "said"),
     [
         ((), "the following arguments are required"),
-        (("requeue",), "name the letters, or say --all"),
-        (("discard", "1-1", "--all"), "name the letters, or say --all, but not both"),
+        (("requeue",), "give the ids of letters, or --all"),
+        (("discard", "1-1", "--all"), "give the ids of letters, or --all, but not both"),
         (("discard", "1-1", "--tool", "echo"), "filters go with --all"),
         (("discard", "--a", "--y"), "unrecognized arguments: --a --y"),
-        (("list", "--since", "yesterday"), "'yesterday' is no time"),
-        (("list", "--limit", "0"), "'0' is no number above 0"),
-        (("requeue", "--all", "--timeout", "soon"), "'soon' is no time"),
-        (("requeue", "--all", "--timeout", "31d"), "'31d' is too long: 30d is the most"),
-        (("requeue", "--all", "--timeout", "9" * 400), "is too long: 30d is the most"),
+        (("list", "--since", "yesterday"), "'yesterday' is not a time"),
+        (("list", "--limit", "0"), "'0' is not a number above 0"),
+        (("requeue", "--all", "--timeout", "soon"), "'soon' is not a duration"),
+        (("requeue", "--all", "--timeout", "31d"), "'31d' is too long: at most 30d"),
+        (("requeue", "--all", "--timeout", "9" * 400), "is too long: at most 30d"),
     ],
 )
 async def test_wrong_arguments_are_told(operator: Operator, words: tuple[str, ...], said: str) -> None:

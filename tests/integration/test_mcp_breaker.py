@@ -18,8 +18,8 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
-PACE = replace(QUICK, failures=3, first_delay=0.3, longest_delay=0.6)
-PATIENT = replace(PACE, first_delay=5.0, longest_delay=5.0)
+POLICY = replace(QUICK, failure_threshold=3, first_delay=0.3, longest_delay=0.6)
+PATIENT = replace(POLICY, first_delay=5.0, longest_delay=5.0)
 ERAS = [MODERN, LEGACY]
 
 
@@ -40,13 +40,13 @@ async def hang(request: Request) -> None:
 
 
 async def open_by_overload(server: McpServer) -> None:
-    for _ in range(PACE.failures):
+    for _ in range(POLICY.failure_threshold):
         assert isinstance(await server.call("overloaded", {}, timeout_s=5), RetryLater)
     assert server.breaker.state is BreakerState.OPEN
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_after_some_refusals_in_a_row_calls_do_not_go_there_for_a_while(era: str) -> None:
+async def test_several_refusals_in_a_row_open_the_circuit(era: str) -> None:
     async with (
         scripted(era, overloaded=overloaded, tool=answer) as peer,
         connected(remote(peer.url), PATIENT) as server,
@@ -69,7 +69,7 @@ async def test_when_the_time_has_come_one_call_is_the_probe_and_its_answer_lets_
         await release.wait()
         await request.text("fine")
 
-    async with scripted(overloaded=overloaded, slow=slow) as peer, connected(remote(peer.url), PACE) as server:
+    async with scripted(overloaded=overloaded, slow=slow) as peer, connected(remote(peer.url), POLICY) as server:
         await open_by_overload(server)
         await wait_until(lambda: not server.breaker.retry_in())
         probe = asyncio.create_task(server.call("slow", {}, timeout_s=20))
@@ -85,19 +85,19 @@ async def test_when_the_time_has_come_one_call_is_the_probe_and_its_answer_lets_
 
 
 async def test_a_probe_that_fails_keeps_the_others_away_for_longer() -> None:
-    async with scripted(overloaded=overloaded) as peer, connected(remote(peer.url), PACE) as server:
+    async with scripted(overloaded=overloaded) as peer, connected(remote(peer.url), POLICY) as server:
         await open_by_overload(server)
         await wait_until(lambda: not server.breaker.retry_in())
         assert isinstance(await server.call("overloaded", {}, timeout_s=5), RetryLater)
         assert server.breaker.state is BreakerState.OPEN
         assert server.breaker.retry_in() > 0.4
-        assert len(peer.calls("overloaded")) == PACE.failures + 1
+        assert len(peer.calls("overloaded")) == POLICY.failure_threshold + 1
 
 
 async def test_a_probe_that_is_cancelled_leaves_the_next_call_to_be_the_probe() -> None:
     async with (
         scripted(overloaded=overloaded, hang=hang, tool=answer) as peer,
-        connected(remote(peer.url), PACE) as server,
+        connected(remote(peer.url), POLICY) as server,
     ):
         await open_by_overload(server)
         await wait_until(lambda: not server.breaker.retry_in())
@@ -109,9 +109,9 @@ async def test_a_probe_that_is_cancelled_leaves_the_next_call_to_be_the_probe() 
 
 
 async def test_answers_of_any_kind_keep_it_closed() -> None:
-    async with scripted(overloaded=overloaded, fail=fail) as peer, connected(remote(peer.url), PACE) as server:
+    async with scripted(overloaded=overloaded, fail=fail) as peer, connected(remote(peer.url), POLICY) as server:
         for _ in range(3):
-            for _ in range(PACE.failures - 1):
+            for _ in range(POLICY.failure_threshold - 1):
                 await server.call("overloaded", {}, timeout_s=5)
             result = await server.call("fail", {}, timeout_s=5)
             assert result == Rejected(ErrorCode.TOOL_EXECUTION_FAILED, "the tool failed")
@@ -119,25 +119,25 @@ async def test_answers_of_any_kind_keep_it_closed() -> None:
 
 
 async def test_calls_that_hang_open_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins_mcp.mcp.calls.FAIR_SECONDS", 0.05)
+    monkeypatch.setattr("plugins_mcp.mcp.circuit_breaker.MIN_COUNTED_TIMEOUT_SECONDS", 0.05)
     async with scripted(hang=hang) as peer, connected(remote(peer.url), PATIENT) as server:
-        for _ in range(PACE.failures):
+        for _ in range(POLICY.failure_threshold):
             assert isinstance(await server.call("hang", {}, timeout_s=0.1), TimedOut)
         assert isinstance(await server.call("hang", {}, timeout_s=20), NotSent)
-        assert len(peer.calls("hang")) == PACE.failures
+        assert len(peer.calls("hang")) == POLICY.failure_threshold
 
 
 async def test_calls_that_had_hardly_any_time_left_say_nothing_about_the_server() -> None:
-    async with scripted(hang=hang) as peer, connected(remote(peer.url), PACE) as server:
-        for _ in range(PACE.failures + 2):
+    async with scripted(hang=hang) as peer, connected(remote(peer.url), POLICY) as server:
+        for _ in range(POLICY.failure_threshold + 2):
             assert isinstance(await server.call("hang", {}, timeout_s=0.05), TimedOut)
         assert server.breaker.state is BreakerState.CLOSED
 
 
-async def test_those_who_wait_for_a_slot_are_told_at_once_when_it_opens(tmp_path: Path) -> None:
+async def test_those_who_wait_for_a_slot_are_logged_at_once_when_it_opens(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
-    pace = replace(QUICK, call_waits=0.0, first_delay=5.0, longest_delay=5.0, list_within=0.3)
-    async with connected(demo_stdio(trace, concurrency=1, protocol="legacy"), pace) as server:
+    policy = replace(QUICK, call_wait=0.0, first_delay=5.0, longest_delay=5.0, list_timeout=0.3)
+    async with connected(demo_stdio(trace, concurrency=1, protocol="legacy"), policy) as server:
         shown = await server.call("show_environment", {}, timeout_s=5)
         assert isinstance(shown, Answered)
         assert shown.result.structured_content is not None
@@ -159,17 +159,17 @@ async def test_those_who_wait_for_a_slot_are_told_at_once_when_it_opens(tmp_path
 async def test_an_open_one_refuses_without_waiting_for_a_slot() -> None:
     async with (
         scripted(hang=hang, overloaded=overloaded) as peer,
-        connected(remote(peer.url, concurrency=1), replace(PATIENT, failures=1)) as server,
+        connected(remote(peer.url, concurrency=1), replace(PATIENT, failure_threshold=1)) as server,
     ):
         await server.call("overloaded", {}, timeout_s=5)
-        # The only slot is taken by a call that was let through before.
-        async with server._calls._slots.taken():  # pyright: ignore[reportPrivateUsage]
+        # The only slot is taken, as by a call from before the circuit opened.
+        async with server._connection._slot():  # pyright: ignore[reportPrivateUsage]
             assert isinstance(await asyncio.wait_for(server.call("hang", {}, timeout_s=20), 2), NotSent)
 
 
 async def test_a_server_that_stays_away_is_refused_at_once_and_closes_when_its_owner_reaches_it() -> None:
-    pace = replace(QUICK, call_waits=0.1)
-    async with scripted(LEGACY, tool=answer) as peer, owned(remote(peer.url), pace) as server:
+    policy = replace(QUICK, call_wait=0.1)
+    async with scripted(LEGACY, tool=answer) as peer, owned(remote(peer.url), policy) as server:
         await wait_until(lambda: ready(server))
         await peer.stop()
         await server.call("tool", {}, timeout_s=5)
@@ -185,7 +185,7 @@ async def test_a_server_that_stays_away_is_refused_at_once_and_closes_when_its_o
 
 async def test_a_connection_that_takes_many_calls_along_counts_once(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
-    async with connected(demo_stdio(trace), replace(QUICK, failures=3)) as server:
+    async with connected(demo_stdio(trace), replace(QUICK, failure_threshold=3)) as server:
         calls = [asyncio.create_task(server.call("wait", {"name": str(n)}, timeout_s=20)) for n in range(6)]
         await wait_until(lambda: len(traced(trace)) == 6)
         await server.call("act_and_die", {"name": "x"}, timeout_s=10)
@@ -194,12 +194,12 @@ async def test_a_connection_that_takes_many_calls_along_counts_once(tmp_path: Pa
         assert isinstance(await server.call("add", {"a": 1, "b": 2}, timeout_s=10), Answered)
 
 
-async def test_it_is_said_loudly_once_and_seen_by_who_asks(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_open_circuit_is_logged_once_and_shown_in_health(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     peer = ScriptedServer(behaviours={"tool": answer})
     await peer.start()
     await peer.stop()
-    servers = McpServers([remote(peer.url)], pace=replace(QUICK, call_waits=0.0))
+    servers = McpServers([remote(peer.url)], policy=replace(QUICK, call_wait=0.0))
     async with asyncio.TaskGroup() as group:
         group.create_task(servers.run())
         server = servers.get("remote")
@@ -214,13 +214,13 @@ async def test_it_is_said_loudly_once_and_seen_by_who_asks(caplog: pytest.LogCap
         health = servers.health()["remote"]
         assert health.state is ServerState.FAILED
         assert health.breaker is not BreakerState.CLOSED
-        assert {"state", "breaker", "error", "retryInSeconds"} == set(health.shown())
+        assert {"state", "breaker", "error", "retryInSeconds"} == set(health.as_json())
         await peer.start()
         await wait_until(lambda: ready(server))
-        assert servers.health()["remote"].shown() == {"state": "ready", "breaker": "closed"}
+        assert servers.health()["remote"].as_json() == {"state": "ready", "breaker": "closed"}
         servers.stop()
     await peer.stop()
-    told = [record.message for record in caplog.records if "circuit" in record.message]
-    assert len(told) == 2
-    assert "circuit open, calls are refused for" in told[0]
-    assert told[1] == "server 'remote': circuit closed"
+    logged = [record.message for record in caplog.records if "circuit" in record.message]
+    assert len(logged) == 2
+    assert "circuit open, calls are refused for" in logged[0]
+    assert logged[1] == "MCP server 'remote': circuit closed"

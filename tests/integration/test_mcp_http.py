@@ -128,7 +128,7 @@ FATES: list[tuple[str, Behaviour, CallResult | type[CallResult]]] = [
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(("behaviour", "fate"), [case[1:] for case in FATES], ids=[case[0] for case in FATES])
-async def test_each_answer_tells_the_fate_of_its_own_call_only(
+async def test_each_answer_decides_its_own_call_only(
     era: str, behaviour: Behaviour, fate: CallResult | type[CallResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plugins_mcp.mcp.http_client.MAX_ANSWER_BYTES", 10_000)
@@ -176,8 +176,8 @@ async def test_a_server_that_is_not_there_was_not_sent_anything_and_is_found_aga
         assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
 
 
-async def test_once_a_call_has_found_nobody_there_the_next_ones_wait_for_the_server_to_come_back() -> None:
-    async with scripted(tool=answer) as peer, connected(remote(peer.url), replace(QUICK, call_waits=20.0)) as server:
+async def test_after_a_failed_connect_the_next_calls_wait_for_the_server() -> None:
+    async with scripted(tool=answer) as peer, connected(remote(peer.url), replace(QUICK, call_wait=20.0)) as server:
         await peer.stop()
         assert isinstance(await server.call("tool", {}, timeout_s=5), NotSent)
         calls = [asyncio.create_task(server.call("tool", {}, timeout_s=20)) for _ in range(3)]
@@ -191,8 +191,8 @@ async def test_a_server_that_comes_up_later_is_connected_then() -> None:
     peer = ScriptedServer(behaviours={"tool": answer})
     await peer.start()
     await peer.stop()
-    async with owned(remote(peer.url), replace(QUICK, call_waits=0.0)) as server:
-        await server.tried.wait()
+    async with owned(remote(peer.url), replace(QUICK, call_wait=0.0)) as server:
+        await server.attempted.wait()
         assert server.state is ServerState.FAILED
         assert isinstance(await server.call("tool", {}, timeout_s=5), NotSent)
         await peer.start()
@@ -206,7 +206,7 @@ async def test_a_server_that_refuses_the_handshake_is_asked_again(code: int) -> 
     async with scripted(tool=answer) as peer:
         peer.behaviours["server/discover"] = peer.behaviours["initialize"] = status(code)
         async with owned(remote(peer.url)) as server:
-            await server.tried.wait()
+            await server.attempted.wait()
             assert server.state is ServerState.FAILED
             assert (server.last_error or "").startswith(f"HTTP {code}")
             del peer.behaviours["server/discover"], peer.behaviours["initialize"]
@@ -229,8 +229,8 @@ async def test_a_lost_session_does_not_take_the_answers_that_are_still_coming() 
         await release.wait()
         await request.text("at last")
 
-    pace = replace(QUICK, drain=10.0)
-    async with scripted(LEGACY, tool=answer, slow=slow) as peer, connected(remote(peer.url), pace) as server:
+    policy = replace(QUICK, drain_timeout=10.0)
+    async with scripted(LEGACY, tool=answer, slow=slow) as peer, connected(remote(peer.url), policy) as server:
         call = asyncio.create_task(server.call("slow", {}, timeout_s=20))
         await wait_until(lambda: peer.calls("slow"))
         peer.session += 1
@@ -243,8 +243,8 @@ async def test_a_lost_session_does_not_take_the_answers_that_are_still_coming() 
 
 
 async def test_a_call_that_a_lost_session_takes_along_has_an_open_outcome() -> None:
-    pace = replace(QUICK, drain=0.05)
-    async with scripted(LEGACY, tool=answer, slow=never) as peer, connected(remote(peer.url), pace) as server:
+    policy = replace(QUICK, drain_timeout=0.05)
+    async with scripted(LEGACY, tool=answer, slow=never) as peer, connected(remote(peer.url), policy) as server:
         call = asyncio.create_task(server.call("slow", {}, timeout_s=20))
         await wait_until(lambda: peer.calls("slow"))
         peer.session += 1
@@ -280,7 +280,7 @@ async def cancelled_at(peer: ScriptedServer, request: Request, era: str) -> None
 
 
 async def test_a_notification_that_is_never_answered_does_not_block_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins_mcp.mcp.http_client.ONE_WAY_SECONDS", 0.2)
+    monkeypatch.setattr("plugins_mcp.mcp.http_client.NOTIFICATION_TIMEOUT_SECONDS", 0.2)
     async with scripted(LEGACY, slow=never, tool=answer) as peer, connected(remote(peer.url)) as server:
         peer.behaviours["notifications/cancelled"] = never
         assert isinstance(await server.call("slow", {}, timeout_s=0.2), TimedOut)
@@ -308,7 +308,7 @@ async def drop_idle_connections(peer: ScriptedServer) -> None:
     await peer.start()
 
 
-async def test_headers_are_sent_and_secrets_are_not_told() -> None:
+async def test_headers_are_sent_and_secrets_are_redacted() -> None:
     async def leak(request: Request) -> None:
         await request.error(-32000, f"no: {request.headers['authorization']} {request.headers[':path']}")
 
@@ -397,7 +397,7 @@ async def test_a_real_server_over_http_killed_during_a_call_and_restarted(
     port = free_port()
     path = "/sse" if kind == "sse" else "/mcp"
     spec = remote(f"http://127.0.0.1:{port}{path}", sse=kind == "sse", protocol=protocol)
-    async with owned(spec, replace(QUICK, call_waits=60.0)) as server:
+    async with owned(spec, replace(QUICK, call_wait=60.0)) as server:
         async with demo_over_http(kind, port, trace) as process:
             await wait_until(lambda: ready(server))
             cancelled = asyncio.create_task(server.call("wait", {"name": "c"}, timeout_s=20))

@@ -36,16 +36,14 @@ def trace(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_a_call_that_is_silent_for_too_long_is_ended_and_cancelled_at_the_server(
-    transport: str, trace: Path
-) -> None:
+async def test_the_idle_timeout_ends_a_call_and_cancels_it_at_the_server(transport: str, trace: Path) -> None:
     async with serving(transport, trace, idle_timeout_ms=300) as server:
         assert await server.call("wait", {"name": "w"}, timeout_s=20) == TimedOut(sent=True, quiet_s=0.3)
         await wait_until(lambda: traced(trace) == ["w began", "w cancelled"])
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_progress_puts_off_the_idle_limit(transport: str, trace: Path) -> None:
+async def test_progress_extends_the_idle_timeout(transport: str, trace: Path) -> None:
     async with serving(transport, trace, idle_timeout_ms=1_000) as server:
         seen: list[CallProgress] = []
         result = await server.call("count", {"to": 8, "every": 0.25}, timeout_s=20, on_progress=seen.append)
@@ -54,7 +52,7 @@ async def test_progress_puts_off_the_idle_limit(transport: str, trace: Path) -> 
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_progress_does_not_put_off_the_total(transport: str, trace: Path) -> None:
+async def test_progress_does_not_extend_the_total_timeout(transport: str, trace: Path) -> None:
     async with serving(transport, trace, idle_timeout_ms=10_000) as server:
         seen: list[CallProgress] = []
         result = await server.call("count", {"to": 1000, "every": 0.05}, timeout_s=0.6, on_progress=seen.append)

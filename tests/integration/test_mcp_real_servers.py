@@ -84,10 +84,10 @@ async def test_a_file_with_good_broken_and_disabled_servers_gives_them_all_their
     )
     file = read_servers_file(path, {"BIN": str(BIN)})
     changes: list[str] = []
-    servers = McpServers(file.servers, file.broken, changed=changes.append, pace=QUICK)
+    servers = McpServers(file.servers, file.broken, changed=changes.append, policy=QUICK)
     async with asyncio.TaskGroup() as group:
         group.create_task(servers.run())
-        await servers.tried()
+        await servers.attempted()
         assert {name: health.state.value for name, health in servers.health().items()} == {
             "time": "ready",
             "off": "disabled",

@@ -11,7 +11,7 @@ import pytest
 
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
-from plugins_mcp.mcp import Pace
+from plugins_mcp.mcp import ConnectionPolicy
 from tests.integration.servers import QUICK, connected, remote
 from tests.integration.servers.scripted import LEGACY, MODERN, Behaviour, Request, ScriptedServer, scripted
 from tests.support.handling import Bench, hangs
@@ -47,9 +47,9 @@ async def cut(request: Request) -> None:
 
 @asynccontextmanager
 async def handling(
-    behaviour: Behaviour, *, era: str = MODERN, pace: Pace = QUICK, max_retries: int = 2
+    behaviour: Behaviour, *, era: str = MODERN, policy: ConnectionPolicy = QUICK, max_retries: int = 2
 ) -> AsyncGenerator[tuple[Bench, ScriptedServer]]:
-    async with scripted(era, add=behaviour) as peer, connected(remote(peer.url), pace) as server:
+    async with scripted(era, add=behaviour) as peer, connected(remote(peer.url), policy) as server:
         yield Bench(real=server, max_retries=max_retries), peer
 
 
@@ -117,9 +117,9 @@ async def test_no_more_retries_are_made_than_are_set(retries: int, execution_cla
 
 
 async def test_a_failure_names_the_server_and_what_its_breaker_says() -> None:
-    pace = replace(QUICK, first_delay=5.0, longest_delay=5.0)
-    async with handling(first(*[refusal(503)] * 99), pace=pace, max_retries=0) as (bench, peer):
-        for _ in range(QUICK.failures):
+    policy = replace(QUICK, first_delay=5.0, longest_delay=5.0)
+    async with handling(first(*[refusal(503)] * 99), policy=policy, max_retries=0) as (bench, peer):
+        for _ in range(QUICK.failure_threshold):
             await bench.handle(hangs)
         asked = len(peer.calls("add"))
         await bench.handle(hangs)

@@ -6,19 +6,21 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from plugins_contract.catalog import ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, TimedOut
-from plugins_mcp.mcp.connection import MAX_PROGRESS_CHARS
 from plugins_mcp.mcp.listing import to_catalog
+from plugins_mcp.mcp.session import MAX_PROGRESS_CHARS
 from plugins_mcp.mcp.spec import ServerSpec, Stdio, ToolOptions
 from tests.integration.servers import QUICK, connected, demo_stdio, owned, ready, script, speaking, tool_names, traced
 from tests.support.waiting import wait_until
@@ -222,7 +224,7 @@ async def test_a_line_that_is_too_long_to_be_held_ends_the_connection_and_the_ne
         assert server.generation == 2
 
 
-async def test_what_is_not_mcp_on_standard_output_is_told_once_without_secrets(
+async def test_output_that_is_not_mcp_is_logged_once_without_secrets(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     says = 'print("the key is hunter22"); print("again"); say(request, {"content": []})'
@@ -230,7 +232,7 @@ async def test_what_is_not_mcp_on_standard_output_is_told_once_without_secrets(
         for _ in range(3):
             assert isinstance(await server.call("t", {}, timeout_s=5), Answered)
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "server 'script': what is not MCP belongs on standard error, not on standard output: 'the key is ***\\n'"
+        "MCP server 'script' writes what is not MCP to standard output instead of standard error: 'the key is ***\\n'"
     ]
 
 
@@ -273,7 +275,7 @@ async def test_a_listing_that_takes_long_to_check_holds_up_nothing_else(
     assert threading.main_thread().name not in threads
 
 
-async def test_an_unknown_tool_makes_us_look_again(trace: Path) -> None:
+async def test_an_unknown_tool_causes_a_new_listing(trace: Path) -> None:
     async with connected(demo_stdio(trace)) as server:
         await server.call("grow", {"name": "sprout", "announce": False}, timeout_s=10)
         await server.call("no_such_tool", {}, timeout_s=10)
@@ -303,7 +305,7 @@ async def test_a_disabled_tool_is_not_asked(trace: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", ERAS)
-async def test_a_tool_that_asks_the_user_is_told_that_nobody_answers(trace: Path, protocol: str) -> None:
+async def test_a_tool_that_asks_the_user_gets_a_refusal(trace: Path, protocol: str) -> None:
     async with connected(demo_stdio(trace, protocol=protocol)) as server:
         result = await server.call("ask", {}, timeout_s=10)
         match result:
@@ -333,7 +335,7 @@ async def test_stopping_ends_the_child(trace: Path) -> None:
 
 async def test_a_server_that_never_answers_the_handshake_fails_within_its_time() -> None:
     async with owned(script("import time; time.sleep(60)", connect_timeout_ms=300)) as server:
-        await server.tried.wait()
+        await server.attempted.wait()
         assert (server.state, server.last_error) == (ServerState.FAILED, "no answer in time")
 
 
@@ -342,26 +344,83 @@ async def test_a_server_can_be_stopped_during_its_handshake() -> None:
         await wait_until(lambda: server.state is ServerState.CONNECTING)
 
 
-async def test_what_a_dying_server_says_last_is_in_the_error_without_its_secrets() -> None:
+async def test_the_last_lines_of_a_dying_server_are_in_the_error_without_secrets() -> None:
     source = "import os, sys; sys.exit('bad key ' + os.environ['KEY'])"
     child = Stdio(sys.executable, ("-c", source), env={"KEY": "very-secret"})
-    pace = replace(QUICK, call_waits=0.0)
-    async with owned(ServerSpec("script", child, secrets=frozenset({"very-secret"})), pace) as server:
-        await server.tried.wait()
-        assert server.last_error == "Connection closed; its last words: bad key ***"
+    policy = replace(QUICK, call_wait=0.0)
+    async with owned(ServerSpec("script", child, secrets=frozenset({"very-secret"})), policy) as server:
+        await server.attempted.wait()
+        assert (
+            server.last_error
+            == "the server process exited with code 1 during the handshake; standard error: bad key ***"
+        )
         result = await server.call("x", {}, timeout_s=5)
         assert isinstance(result, NotSent)
 
 
+DIES_AFTER_INITIALIZE = """
+import json, os, sys
+id = json.loads(sys.stdin.readline())["id"]
+server = {"name": "x", "version": "1"}
+result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": server}
+print(json.dumps({"jsonrpc": "2.0", "id": id, "result": result}), flush=True)
+os.kill(os.getpid(), 9)
+"""
+KILLED = "the server process was killed by signal 9 during the handshake"
+GROWING = replace(QUICK, first_delay=0.01, longest_delay=60.0)
+"""The pause after some attempts is long enough to stop in it, and not while a child is being started."""
+EXITED = "the server process exited with code 3 during the handshake"
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize(
+    ("source", "protocol", "error"),
+    [
+        (DIES_AFTER_INITIALIZE, "legacy", KILLED),
+        ("raise SystemExit(3)", "legacy", EXITED),
+        ("raise SystemExit(3)", "auto", EXITED),
+        ("import os, time; os.close(0); time.sleep(0.1); os._exit(3)", "auto", EXITED),
+    ],
+    ids=["killed after initialize", "exits", "exits when probed", "closes its input and exits"],
+)
+def test_a_child_that_dies_in_its_handshake_is_a_clear_error_and_no_internal_one(
+    source: str,
+    protocol: str,
+    error: str,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """uvloop, which the worker uses, raises other errors than asyncio when a message is written to a dead child."""
+    errors: set[str | None] = set()
+    retries: set[float | None] = set()
+
+    async def fail_several_times() -> None:
+        async with owned(script(source, protocol=protocol), GROWING) as it:
+            await it.attempted.wait()
+
+            def failed_often() -> bool:
+                errors.add(it.last_error)
+                retries.add(it.breaker.retry_at)
+                return len(retries) > 5
+
+            await wait_until(failed_often, 20)
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(fail_several_times())
+    assert errors == {error}
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [record.getMessage() for record in caplog.records if error in record.getMessage()]
+
+
 async def test_a_command_that_does_not_exist_is_named() -> None:
     async with owned(ServerSpec("missing", Stdio("/no/such/command"))) as server:
-        await server.tried.wait()
+        await server.attempted.wait()
         assert "/no/such/command" in (server.last_error or "")
 
 
 async def test_calls_to_a_server_that_is_down_for_long_fail_at_once() -> None:
-    async with owned(script("raise SystemExit"), replace(QUICK, call_waits=0.1)) as server:
-        await server.tried.wait()
+    async with owned(script("raise SystemExit"), replace(QUICK, call_wait=0.1)) as server:
+        await server.attempted.wait()
         await wait_until(lambda: isinstance(server.last_error, str))
         async with asyncio.timeout(2):
             assert isinstance(await server.call("x", {}, timeout_s=60), NotSent)
@@ -382,7 +441,7 @@ for line in sys.stdin:
 """
 
 
-async def test_a_server_that_dies_of_the_question_for_its_protocol_is_not_asked_again() -> None:
+async def test_a_server_that_exits_when_probed_is_not_probed_again() -> None:
     async with connected(script(OLD_SERVER)) as server:
         assert tool_names(server) == ["old"]
 
@@ -393,8 +452,8 @@ async def test_a_pinned_protocol_is_not_negotiated() -> None:
 
 
 async def test_a_server_that_hangs_when_nobody_waits_for_it_is_started_anew(trace: Path) -> None:
-    pace = replace(QUICK, relist_every=0.1, list_within=0.3)
-    async with connected(demo_stdio(trace, protocol="legacy"), pace) as server:
+    policy = replace(QUICK, relist_every=0.1, list_timeout=0.3)
+    async with connected(demo_stdio(trace, protocol="legacy"), policy) as server:
         pid = await pid_of(server)
         os.kill(pid, signal.SIGSTOP)
         await wait_until(lambda: server.generation >= 2 and ready(server), 20)
@@ -402,8 +461,8 @@ async def test_a_server_that_hangs_when_nobody_waits_for_it_is_started_anew(trac
 
 
 async def test_a_server_that_is_busy_with_a_call_is_left_alone(trace: Path) -> None:
-    pace = replace(QUICK, relist_every=0.1, list_within=0.2)
-    async with connected(demo_stdio(trace), pace) as server:
+    policy = replace(QUICK, relist_every=0.1, list_timeout=0.2)
+    async with connected(demo_stdio(trace), policy) as server:
         pid = await pid_of(server)
         call = asyncio.create_task(server.call("wait", {"name": "w", "seconds": 1}, timeout_s=20))
         await wait_until(lambda: "w began" in traced(trace))

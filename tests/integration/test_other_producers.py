@@ -20,8 +20,8 @@ from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import encode_reply, replies
 from plugins_contract.messages import encode_request
 from plugins_contract.outcomes import CallFinished
-from plugins_mcp.adoption import Adoption
-from plugins_mcp.ports import NamedTools
+from plugins_mcp.adoption import RequestAdopter
+from plugins_mcp.ports import ToolLookup
 from tests.support.ledger import DONE
 from tests.support.processes import ROOT, Process, answers
 from tests.support.waiting import wait_until
@@ -262,7 +262,7 @@ async def test_a_once_call_whose_ledger_was_lost_while_it_ran_is_unknown_and_not
     assert (await producer.error(request))[:2] == ("unknown", "LOST")
 
 
-class NoTools(NamedTools):
+class NoTools(ToolLookup):
     """A worker whose catalog has lost its tools."""
 
     def own(self, name: str) -> ToolEntry | None:
@@ -285,7 +285,7 @@ async def test_a_call_that_was_begun_is_not_said_to_be_of_an_unknown_tool_when_t
 
     submitted = json.loads(encode_request(msgspec.structs.replace(begun, deadline=await caller.now_ms() + 60_000)))
     del submitted["server"], submitted["tool"]
-    adoption = Adoption(caller.worker, NoTools(), KEYS, RedisClock(), default_timeout_ms=1000)
+    adoption = RequestAdopter(caller.worker, NoTools(), KEYS, RedisClock(), default_timeout_ms=1000)
     taken = await adoption.adopt(delivery.entry, "b", {b"event": json.dumps(submitted).encode()})
 
     assert taken

@@ -9,7 +9,7 @@ import pytest
 
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ContentBlock, LinkBlock, MediaBlock, TextBlock
-from plugins_mcp.mcp.content import FAILED_WITHOUT_WORDS, NOTHING
+from plugins_mcp.mcp.content import EMPTY_RESULT, FAILED_WITHOUT_TEXT
 from tests.integration.servers import KINDS
 from tests.integration.servers.kinds import LOG, RESULTS
 from tests.support.working import Caller, calling, working
@@ -33,13 +33,13 @@ SUCCEEDED: dict[str, tuple[ContentBlock, ...]] = {
         TextBlock("for the user", user_only=True),
         MediaBlock("image/png", "QUJD", user_only=True),
     ),
-    "nothing": (TextBlock(NOTHING),),
-    "empty text": (TextBlock(NOTHING),),
+    "nothing": (TextBlock(EMPTY_RESULT),),
+    "empty text": (TextBlock(EMPTY_RESULT),),
     "long": (TextBlock(LOG),),
 }
 FAILED: dict[str, tuple[tuple[ContentBlock, ...], str]] = {
     "failure": ((TextBlock("no such table"),), "no such table"),
-    "failure with a picture": ((PICTURE,), FAILED_WITHOUT_WORDS),
+    "failure with a picture": ((PICTURE,), FAILED_WITHOUT_TEXT),
 }
 
 

@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 
 from plugins_contract.catalog import ServerCatalog, ToolEntry
 from plugins_contract.keys import Keys
+from plugins_mcp.adoption import CatalogToolLookup
 from plugins_mcp.mcp import McpServers
-from plugins_mcp.tools import CatalogTools
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ class Servers(McpServers):
 
 
 async def test_a_tool_of_another_worker_is_known_by_what_that_one_has_published(redis: Redis) -> None:
-    tools = CatalogTools(Servers(), redis, KEYS)
+    tools = CatalogToolLookup(Servers(), redis, KEYS)
     content: Any = msgspec.json.encode(catalog("other"))
     await redis.execute_command("SADD", KEYS.catalog, "other", "gone")
     await redis.execute_command("HSET", KEYS.catalog_of("other"), "catalog", content)
@@ -55,7 +55,7 @@ async def test_a_tool_of_another_worker_is_known_by_what_that_one_has_published(
 
 async def test_a_name_that_nobody_knows_is_waited_for_while_servers_are_being_connected(redis: Redis) -> None:
     servers = Servers()
-    finding = asyncio.create_task(CatalogTools(servers, redis, KEYS).find("demo__add"))
+    finding = asyncio.create_task(CatalogToolLookup(servers, redis, KEYS).find("demo__add"))
     await servers.asked.wait()
     servers.here["demo"] = catalog("demo")
     servers.connected.set()
@@ -69,6 +69,6 @@ async def test_a_name_that_nobody_knows_is_waited_for_while_servers_are_being_co
 async def test_a_name_that_nobody_has_is_not_waited_for_without_end(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plugins_mcp.tools.CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr("plugins_mcp.adoption.CONNECT_SECONDS", 0.05)
 
-    assert await CatalogTools(Servers(), redis, KEYS).find("demo__add") is None
+    assert await CatalogToolLookup(Servers(), redis, KEYS).find("demo__add") is None

@@ -23,7 +23,7 @@ async def test_the_path_of_a_turn_leads_through_engine_and_worker_and_past_what_
         "plugins_mcp/handler.py",
         "plugins_mcp/mcp/server.py",
     }
-    assert not modules & {"plugins_mcp/catalog.py", "plugins_mcp/hygiene.py", "dialog_engine/config.py"}
+    assert not modules & {"plugins_mcp/catalog.py", "plugins_mcp/adoption.py", "dialog_engine/config.py"}
     assert path.index(_named(path, "http/turns.py")) < path.index(_named(path, "plugins_mcp/handler.py"))
 
 

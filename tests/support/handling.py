@@ -19,7 +19,7 @@ from plugins_contract.ledger.replies import Completed, Duplicate, Run, Stale, St
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
 from plugins_mcp.handler import CallHandler
-from plugins_mcp.mcp import Answered, CallResult, Flight
+from plugins_mcp.mcp import Answered, CallResult, SendState
 from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
 from tests.support.waiting import wait_until
 
@@ -127,10 +127,10 @@ class ServerTwin(ToolServer):
         timeout_s: float,
         on_progress: Callable[[CallProgress], None] = lambda progress: None,
         meta: dict[str, Any] | None = None,
-        flight: Flight | None = None,
+        send_state: SendState | None = None,
     ) -> CallResult:
-        assert flight is not None
-        flight.sent = self.sends
+        assert send_state is not None
+        send_state.sent = self.sends
         self.calls.append({"tool": tool, "arguments": arguments, "timeout_s": timeout_s, "meta": meta})
         behaviour = self.behaviours[min(len(self.calls), len(self.behaviours)) - 1]
         try:

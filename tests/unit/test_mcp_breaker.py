@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from plugins_contract.catalog import BreakerState
-from plugins_mcp.mcp.breaker import Breaker, Limits, Permit, Refusal
+from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy, Permit, Refusal
 
 CLOSED, OPEN, HALF_OPEN = BreakerState
-LIMITS = Limits(failures=3, first_pause=1.0, longest_pause=8.0, call_waits=5.0, stable_after=60.0)
+POLICY = ConnectionPolicy(failure_threshold=3, first_delay=1.0, longest_delay=8.0, call_wait=5.0, stable_after=60.0)
 
 
 @dataclass
@@ -18,10 +18,10 @@ class Bench:
 
     now: float = 1000.0
     jitter: float = 1.0
-    breaker: Breaker = field(init=False)
+    breaker: CircuitBreaker = field(init=False)
 
     def __post_init__(self) -> None:
-        self.breaker = Breaker(LIMITS, clock=lambda: self.now, jitter=lambda: self.jitter)
+        self.breaker = CircuitBreaker(POLICY, clock=lambda: self.now, jitter=lambda: self.jitter)
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -31,9 +31,9 @@ class Bench:
         assert isinstance(permit, Permit)
         return permit
 
-    def fail(self, times: int = 1, wish: float | None = None) -> None:
+    def fail(self, times: int = 1, retry_after: float | None = None) -> None:
         for _ in range(times):
-            self.breaker.failed(self.permit(), "no answer", wish)
+            self.breaker.failed(self.permit(), "no answer", retry_after)
 
     def as_it_is(self) -> None:
         """Nothing has happened."""
@@ -54,7 +54,7 @@ class Bench:
 
     def half_open_by_owner(self) -> None:
         self.open_by_owner()
-        self.breaker.trying()
+        self.breaker.attempt_started()
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ FACTS: dict[str, Callable[[Bench], object]] = {
     "answered": lambda bench: bench.breaker.answered(),
     "owner cannot reach it": lambda bench: bench.breaker.unreachable("refused"),
     "owner has reached it": lambda bench: bench.breaker.reachable(),
-    "owner tries": lambda bench: bench.breaker.trying(),
+    "owner tries": lambda bench: bench.breaker.attempt_started(),
 }
 
 
@@ -101,7 +101,7 @@ def test_each_fact_leads_to_its_state(
     assert bench.breaker.state is after
 
 
-def test_calls_without_an_answer_open_it_when_they_are_so_many_in_a_row(bench: Bench) -> None:
+def test_several_calls_in_a_row_without_an_answer_open_the_circuit(bench: Bench) -> None:
     bench.fail(2)
     bench.breaker.answered()
     bench.fail(2)
@@ -140,7 +140,7 @@ def test_a_pause_has_jitter(bench: Bench) -> None:
     assert bench.breaker.retry_in() == pytest.approx(0.8)
     pauses: list[float] = []
     for _ in range(100):
-        real = Breaker(LIMITS, clock=lambda: 0.0)
+        real = CircuitBreaker(POLICY, clock=lambda: 0.0)
         real.unreachable("gone")
         pauses.append(real.retry_in())
     assert 0.8 <= min(pauses) < 0.9
@@ -148,15 +148,15 @@ def test_a_pause_has_jitter(bench: Bench) -> None:
 
 
 def test_a_server_is_left_alone_for_as_long_as_it_wants_up_to_a_limit(bench: Bench) -> None:
-    bench.fail(3, wish=6.0)
+    bench.fail(3, retry_after=6.0)
     assert bench.breaker.retry_in() == 6.0
     bench.wait(6.0)
-    bench.fail(wish=3600.0)
+    bench.fail(retry_after=3600.0)
     assert bench.breaker.retry_in() == 8.0
 
 
 def test_a_probe_whose_end_says_nothing_leaves_the_next_call_to_be_the_probe(bench: Bench) -> None:
-    bench.breaker.untold(bench.half_open_by_calls())
+    bench.breaker.inconclusive(bench.half_open_by_calls())
     assert isinstance(bench.breaker.admit(), Permit)
     assert bench.breaker.state is HALF_OPEN
 
@@ -174,7 +174,7 @@ def test_calls_that_went_before_it_opened_do_not_open_it_for_longer(bench: Bench
     assert bench.breaker.state is OPEN
 
 
-def test_an_answer_that_was_still_coming_closes_it(bench: Bench) -> None:
+def test_a_late_answer_closes_the_circuit(bench: Bench) -> None:
     bench.open_by_calls()
     bench.breaker.answered()
     bench.open_by_calls()
@@ -183,13 +183,13 @@ def test_an_answer_that_was_still_coming_closes_it(bench: Bench) -> None:
 
 def test_a_server_that_was_lost_a_moment_ago_is_waited_for(bench: Bench) -> None:
     bench.breaker.lost()
-    assert bench.breaker.patience() == 5.0
+    assert bench.breaker.call_wait() == 5.0
     bench.wait(1.0)
     bench.breaker.unreachable("refused")
     assert bench.breaker.state is CLOSED
-    assert bench.breaker.patience() == 4.0
+    assert bench.breaker.call_wait() == 4.0
     bench.breaker.reachable()
-    assert bench.breaker.patience() == 0.0
+    assert bench.breaker.call_wait() == 0.0
 
 
 def test_it_opens_when_the_next_try_is_later_than_calls_wait(bench: Bench) -> None:
@@ -200,16 +200,16 @@ def test_it_opens_when_the_next_try_is_later_than_calls_wait(bench: Bench) -> No
         bench.wait(pause)
     bench.breaker.unreachable("refused")
     assert (bench.breaker.state, bench.breaker.retry_in()) == (OPEN, 4.0)
-    assert bench.breaker.patience() == 0.0
+    assert bench.breaker.call_wait() == 0.0
 
 
 def test_while_it_cannot_be_reached_its_owner_is_the_probe_and_no_call(bench: Bench) -> None:
     bench.open_by_owner()
     bench.wait(60.0)
     assert isinstance(bench.breaker.admit(), Refusal)
-    bench.breaker.trying()
+    bench.breaker.attempt_started()
     assert bench.breaker.refusal() is None, "a call may wait for what the owner finds"
-    assert bench.breaker.patience() == 5.0
+    assert bench.breaker.call_wait() == 5.0
     assert isinstance(bench.breaker.admit(), Refusal)
     bench.breaker.reachable()
     assert isinstance(bench.breaker.admit(), Permit)
@@ -231,7 +231,7 @@ def test_a_server_that_comes_and_goes_is_tried_less_and_less(bench: Bench) -> No
         bench.breaker.unreachable("it died")
         pauses.append(bench.breaker.retry_in())
         bench.wait(bench.breaker.retry_in())
-        bench.breaker.trying()
+        bench.breaker.attempt_started()
         bench.breaker.reachable()
     assert pauses == [1.0, 2.0, 4.0, 8.0]
 

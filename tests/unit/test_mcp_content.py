@@ -12,12 +12,12 @@ from mcp.types import CallToolResult
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, LinkBlock, MediaBlock, TextBlock, ToolError, ToolOutcome
 from plugins_mcp.mcp.content import (
-    FAILED_WITHOUT_WORDS,
+    EMPTY_RESULT,
+    FAILED_WITHOUT_TEXT,
     MAX_BLOCKS,
+    MAX_ERROR_CHARS,
     MAX_LINK_BYTES,
     MAX_MEDIA_BYTES,
-    MAX_WORDS,
-    NOTHING,
     to_outcome,
 )
 
@@ -89,7 +89,7 @@ def test_each_kind_of_content_is_kept(block: Any, kept: Any) -> None:
         (["[1]"], {"result": [1]}),
     ],
 )
-def test_structured_content_that_the_text_says_too_is_told_once(texts: list[str], structured: Any) -> None:
+def test_structured_content_that_the_text_repeats_is_left_out(texts: list[str], structured: Any) -> None:
     outcome = to_outcome(result(*map(text, texts), structuredContent=structured))
     assert outcome.content == tuple(map(TextBlock, texts))
 
@@ -112,7 +112,7 @@ def test_structured_content_that_the_text_says_too_is_told_once(texts: list[str]
         ],
     ),
 )
-def test_structured_content_that_the_text_does_not_say_is_told_after_it(
+def test_structured_content_that_the_text_does_not_repeat_follows_it(
     texts: list[str], structured: Any, told: str
 ) -> None:
     outcome = to_outcome(result(*map(text, texts), structuredContent=structured))
@@ -132,8 +132,8 @@ def test_structured_content_that_is_too_large_is_cut_like_text() -> None:
 
 
 @pytest.mark.parametrize("content", [(), (text(""),)])
-def test_nothing_is_said_to_be_nothing(content: Any) -> None:
-    assert to_outcome(result(*content)).content == (TextBlock(NOTHING),)
+def test_an_empty_result_gets_a_text_that_says_so(content: Any) -> None:
+    assert to_outcome(result(*content)).content == (TextBlock(EMPTY_RESULT),)
 
 
 def test_a_failure_carries_the_words_of_the_tool() -> None:
@@ -144,20 +144,20 @@ def test_a_failure_carries_the_words_of_the_tool() -> None:
     assert [type(block) for block in outcome.content] == [TextBlock, MediaBlock, TextBlock]
     silent = to_outcome(result(isError=True)).error
     assert silent is not None
-    assert silent.message == FAILED_WITHOUT_WORDS
+    assert silent.message == FAILED_WITHOUT_TEXT
 
 
 def test_a_failure_keeps_all_that_the_tool_said_and_its_message_the_beginning() -> None:
     for_user = text("for the user") | {"annotations": {"audience": ["user"]}}
     outcome = to_outcome(result(for_user, text("x" * 10_000), isError=True))
     assert outcome.content == (TextBlock("for the user", user_only=True), TextBlock("x" * 10_000))
-    assert outcome.error == ToolError(ErrorCode.TOOL_EXECUTION_FAILED, "x" * MAX_WORDS + "…")
+    assert outcome.error == ToolError(ErrorCode.TOOL_EXECUTION_FAILED, "x" * MAX_ERROR_CHARS + "…")
 
 
 def test_more_pieces_than_can_be_kept_are_counted() -> None:
     outcome = to_outcome(result(*[text("x")] * (MAX_BLOCKS + 5)))
     assert len(outcome.content) == MAX_BLOCKS + 1
-    assert outcome.content[-1] == TextBlock("[… 5 of 1,005 pieces left out: too many to keep …]")
+    assert outcome.content[-1] == TextBlock("[… 5 of 1,005 blocks left out: too many to keep …]")
     assert outcome.truncated
 
 

@@ -9,10 +9,10 @@ from plugins_contract.catalog import ApprovalPolicy, PromptEntry, Quarantined, R
 from plugins_contract.messages import ExecutionClass
 from plugins_mcp.mcp.listing import (
     MAX_DESCRIPTION_CHARS,
-    Offers,
+    Listing,
     approval,
     execution_class,
-    set_aside_malformed,
+    remove_malformed_tools,
     to_catalog,
 )
 from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, ToolOptions
@@ -40,7 +40,7 @@ def test_a_tool_is_published_with_all_that_the_engine_needs() -> None:
         "read file", description="Reads", annotations={"title": "Read", "readOnlyHint": True, "openWorldHint": False}
     )
     options = {"trust": True, "timeout_ms": 9, "tools": {"read file": ToolOptions(timeout_ms=5)}}
-    entry = to_catalog(spec(**options), Offers(tools=(listed,))).tools[0]
+    entry = to_catalog(spec(**options), Listing(tools=(listed,))).tools[0]
     assert entry == ToolEntry(
         name=entry.name,
         server="srv",
@@ -117,7 +117,7 @@ def test_which_tools_need_approval(
 
 def test_the_catalog_says_which_tools_need_approval() -> None:
     listed = tool("wipe", annotations={"destructiveHint": True})
-    entry = to_catalog(spec(trust=True, approval=DESTRUCTIVE), Offers(tools=(listed,))).tools[0]
+    entry = to_catalog(spec(trust=True, approval=DESTRUCTIVE), Listing(tools=(listed,))).tools[0]
     assert entry.approval is DESTRUCTIVE
 
 
@@ -139,7 +139,7 @@ def test_the_catalog_says_which_tools_need_approval() -> None:
     ],
 )
 def test_a_tool_that_would_spoil_a_request_is_quarantined(listed: sdk.Tool, reason: str) -> None:
-    catalog = to_catalog(spec(), Offers(tools=(listed, tool("good"))))
+    catalog = to_catalog(spec(), Listing(tools=(listed, tool("good"))))
     assert [entry.tool for entry in catalog.tools] == ["good"]
     assert reason in catalog.quarantined[0].reason
 
@@ -157,28 +157,28 @@ def test_a_tool_that_would_spoil_a_request_is_quarantined(listed: sdk.Tool, reas
     ],
 )
 def test_unusual_but_sound_schemas_are_left_alone(schema: dict[str, Any]) -> None:
-    catalog = to_catalog(spec(), Offers(tools=(tool(schema=schema),)))
+    catalog = to_catalog(spec(), Listing(tools=(tool(schema=schema),)))
     assert catalog.quarantined == ()
     assert catalog.tools[0].input_schema == schema
 
 
 def test_a_name_that_is_listed_twice_means_neither() -> None:
-    catalog = to_catalog(spec(), Offers(tools=(tool("a"), tool("b"), tool("a"))))
+    catalog = to_catalog(spec(), Listing(tools=(tool("a"), tool("b"), tool("a"))))
     assert [entry.tool for entry in catalog.tools] == ["b"]
     assert catalog.quarantined == (Quarantined(tool="a", reason="listed more than once"),)
 
 
 def test_a_disabled_tool_is_not_offered() -> None:
-    assert to_catalog(spec(tools={"t": ToolOptions(disabled=True)}), Offers(tools=(tool(),))).tools == ()
+    assert to_catalog(spec(tools={"t": ToolOptions(disabled=True)}), Listing(tools=(tool(),))).tools == ()
 
 
 def test_a_long_description_is_trimmed() -> None:
-    entry = to_catalog(spec(), Offers(tools=(tool(description="x" * 9000),))).tools[0]
+    entry = to_catalog(spec(), Listing(tools=(tool(description="x" * 9000),))).tools[0]
     assert len(entry.description) == MAX_DESCRIPTION_CHARS
 
 
 def test_resources_templates_prompts_and_the_server_itself_are_published() -> None:
-    offers = Offers(
+    offers = Listing(
         info=sdk.Implementation(name="n", title="T", version="3"),
         instructions="Be brief.",
         resources=(sdk.Resource(uri="a://b", name="b", mime_type="x/y"),),
@@ -197,7 +197,7 @@ def test_resources_templates_prompts_and_the_server_itself_are_published() -> No
 def test_the_order_of_a_listing_does_not_change_the_catalog() -> None:
     one, two = tool("one"), tool("two")
     assert (
-        to_catalog(spec(), Offers(tools=(one, two))).digest() == to_catalog(spec(), Offers(tools=(two, one))).digest()
+        to_catalog(spec(), Listing(tools=(one, two))).digest() == to_catalog(spec(), Listing(tools=(two, one))).digest()
     )
 
 
@@ -210,7 +210,7 @@ def test_malformed_tools_are_taken_out_of_a_raw_listing() -> None:
             {"name": "c", "inputSchema": {}},
         ]
     }
-    aside = set_aside_malformed(raw)
+    aside = remove_malformed_tools(raw)
     assert raw["tools"] == [{"name": "a", "inputSchema": OBJECT}]
     assert [tool.tool for tool in aside] == ["b", "None", "c"]
     assert "inputSchema" in aside[0].reason
@@ -219,5 +219,5 @@ def test_malformed_tools_are_taken_out_of_a_raw_listing() -> None:
 @pytest.mark.parametrize("result", [{}, {"tools": None}, {"content": []}])
 def test_other_results_are_left_alone(result: dict[str, Any]) -> None:
     before = dict(result)
-    assert set_aside_malformed(result) == []
+    assert remove_malformed_tools(result) == []
     assert result == before

@@ -93,35 +93,38 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
     [
         ({}, "command"),
         ([], "the entry must be an object"),
-        ({"command": 5}, "command must be a text"),
-        ({"command": "x", "args": "y"}, "args must be a list of texts"),
-        ({"command": "x", "args": [1]}, "args must be a list of texts"),
-        ({"command": "x", "env": {"PORT": 8000}}, "env.PORT must be a text"),
+        ({"command": 5}, "command must be a string"),
+        ({"command": "x", "args": "y"}, "args must be a list of strings"),
+        ({"command": "x", "args": [1]}, "args must be a list of strings"),
+        ({"command": "x", "env": {"PORT": 8000}}, "env.PORT must be a string"),
         ({"type": "http"}, "url is missing"),
         ({"type": "stdio", "url": URL}, "command is missing"),
         ({"type": "carrier-pigeon", "url": URL}, "type must be one of"),
         ({"url": "ftp://x/y"}, "url must be an address"),
         ({"url": "http://"}, "url must be an address"),
         ({"url": "http://host:port/"}, "url must be an address"),
-        ({"command": "uvx mcp-server-git"}, "put what follows it into args"),
-        ({"command": "x", "args": ["a", "\0"]}, "args[1] has a character NUL"),
-        ({"command": "\0"}, "command has a character NUL"),
+        ({"command": "uvx mcp-server-git"}, "put its arguments into args"),
+        ({"command": "x", "args": ["a", "\0"]}, "args[1] has a NUL character"),
+        ({"command": "\0"}, "command has a NUL character"),
         ({"command": "x", "env": {"A=B": "c"}}, "env has a variable 'A=B'"),
-        ({"command": "x", "env": {"A": "\0"}}, "env.A has a character NUL"),
-        ({"url": URL, "headers": {"A": "line\nbreak"}}, "headers.A has characters that a header cannot carry"),
+        ({"command": "x", "env": {"A": "\0"}}, "env.A has a NUL character"),
+        ({"url": URL, "headers": {"A": "line\nbreak"}}, "headers.A has characters that are not allowed in a header"),
         ({"url": URL, "headers": {"my header": "x"}}, "headers has 'my header'"),
         (
             {"url": "${NOWHERE}"},
             "url: environment variable NOWHERE is not set: set it, or write ${NOWHERE:-default}",
         ),
         ({"command": "x", "env": {"KEY": "${NOWHERE}"}}, "env.KEY: environment variable NOWHERE is not set"),
-        ({"url": URL, "headers": {"A": "${input:key}"}}, "headers.A: ${input:key} asks a person"),
+        ({"url": URL, "headers": {"A": "${input:key}"}}, "headers.A: ${input:key} asks for manual input"),
         ({"url": URL, "disabled": "yes"}, "disabled must be true or false"),
         ({"url": URL, "callstream": {"trsut": True}}, "callstream has an unknown field 'trsut'"),
         ({"url": URL, "callstream": {"trust": "yes"}}, "callstream.trust must be true or false"),
         ({"url": URL, "callstream": {"concurrency": 0}}, "callstream.concurrency must be a whole number"),
         ({"url": URL, "callstream": {"timeoutMs": True}}, "callstream.timeoutMs must be a whole number"),
-        ({"url": URL, "callstream": {"timeoutMs": 10**18}}, "callstream.timeoutMs must be 2592000000 milliseconds, "),
+        (
+            {"url": URL, "callstream": {"timeoutMs": 10**18}},
+            "callstream.timeoutMs must be at most 2592000000 milliseconds",
+        ),
         (
             {"url": URL, "callstream": {"idleTimeoutMs": 0}},
             "callstream.idleTimeoutMs must be a whole number of milliseconds, at least 1",
@@ -160,10 +163,10 @@ def test_fields_of_other_clients_are_remarked_upon_and_ignored(tmp_path: Path) -
     assert file.warnings == ("server 's': ignored the field 'autoApprove'", "server 's': ignored the field 'url'")
 
 
-def test_a_server_that_is_there_twice_is_remarked_upon(tmp_path: Path) -> None:
+def test_a_duplicate_server_is_warned_about(tmp_path: Path) -> None:
     file = read(tmp_path, '{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}, "b": {"command": "/a b/c"}}}')
     assert [spec.name for spec in file.servers] == ["a", "b"]
-    assert "'a' is there twice in one object" in file.warnings[0]
+    assert "'a' is twice in one object" in file.warnings[0]
 
 
 @pytest.mark.parametrize(

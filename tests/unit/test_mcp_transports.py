@@ -1,4 +1,4 @@
-"""What is noted about a call on its way out, and about a child's standard error."""
+"""What is recorded about a call when it is sent, and about the standard error of a child."""
 
 import os
 from typing import Any
@@ -8,25 +8,25 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification, JSONRPCRequest
 
-from plugins_mcp.mcp.flight import Cargo, Flight, cargo, flying
-from plugins_mcp.mcp.stderr import StderrTail
-from plugins_mcp.mcp.transports import WatchedWriter
+from plugins_mcp.mcp.calls import Outbound, SendState, current_call, outbound_message
+from plugins_mcp.mcp.stdio import ChildDiagnostics
+from plugins_mcp.mcp.transports import ObservedWriter
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
 
 class Outlet:
-    """Where messages go; notes what each one carried."""
+    """A transport that records how each message was marked."""
 
     def __init__(self, broken: bool = False) -> None:
-        self.seen: list[Cargo] = []
+        self.seen: list[Outbound] = []
         self._broken = broken
 
     async def send(self, item: SessionMessage, /) -> None:
         if self._broken:
             raise anyio.BrokenResourceError
-        self.seen.append(cargo.get())
+        self.seen.append(outbound_message.get())
 
     async def aclose(self) -> None:
         pass
@@ -39,41 +39,43 @@ def request(method: str) -> SessionMessage:
 NOTICE = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled"))
 
 
-async def send(writer: WatchedWriter, flight: Flight | None, *items: SessionMessage) -> None:
-    token = flying.set(flight)
+async def send(writer: ObservedWriter, send_state: SendState | None, *items: SessionMessage) -> None:
+    token = current_call.set(send_state)
     try:
         for item in items:
             await writer.send(item)
     finally:
-        flying.reset(token)
+        current_call.reset(token)
 
 
-async def test_only_the_call_itself_carries_its_flight() -> None:
-    outlet, flight = Outlet(), Flight()
-    await send(WatchedWriter(outlet, leaves_here=True), flight, request("tools/call"), NOTICE, request("tools/list"))
-    assert outlet.seen == [Cargo(flight), Cargo(expects_answer=False), Cargo()]
-    assert (flight.sent, flight.rounds, flight.answered) == (True, 1, True)
-    assert cargo.get() == Cargo()
+async def test_only_the_call_itself_is_marked_with_its_send_state() -> None:
+    outlet, send_state = Outlet(), SendState()
+    await send(
+        ObservedWriter(outlet, sends_at_once=True), send_state, request("tools/call"), NOTICE, request("tools/list")
+    )
+    assert outlet.seen == [Outbound(send_state), Outbound(expects_answer=False), Outbound()]
+    assert (send_state.sent, send_state.rounds, send_state.answered) == (True, 1, True)
+    assert outbound_message.get() == Outbound()
 
 
-@pytest.mark.parametrize("leaves_here", [True, False])
-async def test_handing_over_is_sending_only_where_the_bytes_leave_at_once(leaves_here: bool) -> None:
-    flight = Flight()
-    await send(WatchedWriter(Outlet(), leaves_here=leaves_here), flight, request("tools/call"))
-    assert flight.sent is leaves_here
+@pytest.mark.parametrize("sends_at_once", [True, False])
+async def test_a_message_counts_as_sent_at_once_only_over_stdio(sends_at_once: bool) -> None:
+    send_state = SendState()
+    await send(ObservedWriter(Outlet(), sends_at_once=sends_at_once), send_state, request("tools/call"))
+    assert send_state.sent is sends_at_once
 
 
-async def test_a_call_that_nobody_took_over_was_not_sent() -> None:
-    flight = Flight()
+async def test_a_call_that_a_closed_transport_did_not_take_was_not_sent() -> None:
+    send_state = SendState()
     with pytest.raises(anyio.BrokenResourceError):
-        await send(WatchedWriter(Outlet(broken=True), leaves_here=True), flight, request("tools/call"))
-    assert not flight.sent
+        await send(ObservedWriter(Outlet(broken=True), sends_at_once=True), send_state, request("tools/call"))
+    assert not send_state.sent
 
 
-async def test_requests_that_belong_to_no_call_pass_unmarked() -> None:
+async def test_requests_outside_of_a_call_are_not_marked() -> None:
     outlet = Outlet()
-    await send(WatchedWriter(outlet, leaves_here=True), None, request("tools/list"), request("tools/call"))
-    assert outlet.seen == [Cargo(), Cargo()]
+    await send(ObservedWriter(outlet, sends_at_once=True), None, request("tools/list"), request("tools/call"))
+    assert outlet.seen == [Outbound(), Outbound()]
 
 
 @pytest.mark.parametrize(
@@ -81,17 +83,17 @@ async def test_requests_that_belong_to_no_call_pass_unmarked() -> None:
     [(b"", ""), (b"one\n\ntwo\n", "one | two"), (b"x" * 30 + b"\nthe end \xff\n", "the end \ufffd")],
 )
 async def test_the_end_of_standard_error_is_kept(written: bytes, kept: str) -> None:
-    tail = StderrTail(limit=20)
-    with tail.opened() as file:
+    child = ChildDiagnostics(limit=20)
+    with child.stderr_file() as file:
         os.write(file.fileno(), written)
-    assert tail.text() == kept
+    assert child.stderr() == kept
 
 
 async def test_standard_error_is_drained_while_the_child_writes() -> None:
-    tail = StderrTail()
+    child = ChildDiagnostics()
     written: Any = None
-    with tail.opened() as file:
+    with child.stderr_file() as file:
         written = await anyio.to_thread.run_sync(lambda: sum(os.write(file.fileno(), b"e" * 60_000) for _ in range(20)))
         os.write(file.fileno(), b"\nlast\n")
-        await wait_until(lambda: tail.text().endswith("last"))
+        await wait_until(lambda: child.stderr().endswith("last"))
     assert written == 1_200_000

@@ -6,7 +6,18 @@ from mcp.types import CallToolResult, TextContent
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState, TextBlock
-from plugins_mcp.decisions import Cut, Finish, GiveBack, Leave, Retry, Situation, cancelled, cut_off, decide, timed_out
+from plugins_mcp.decisions import (
+    Finish,
+    Interruption,
+    LeaveToLease,
+    Release,
+    Retry,
+    Situation,
+    cancelled,
+    decide,
+    decide_interrupted,
+    timed_out,
+)
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
 
 ONCE, REPEATABLE = ExecutionClass.ONCE, ExecutionClass.REPEATABLE
@@ -86,7 +97,7 @@ def test_an_answer_is_the_outcome_and_cut_to_the_size_that_is_set() -> None:
     assert len(block.text) < 5000
 
 
-def test_the_server_is_given_the_time_it_asked_for() -> None:
+def test_a_retry_after_of_the_server_is_kept() -> None:
     assert decide(RetryLater("429", 7.5), at(ONCE)) == Retry(7.5)
 
 
@@ -104,7 +115,7 @@ def test_nothing_is_retried_that_would_come_after_the_deadline(result: CallResul
     refused = decide(RetryLater("503", 5.0), at(REPEATABLE, seconds_left=4.9))
     assert isinstance(refused, Finish)
     assert refused.outcome.error is not None
-    assert "refused for now: 503; it wants to be asked again in 5 s" in refused.outcome.error.message
+    assert "refused the call for now: 503; it asked for a pause of 5 s" in refused.outcome.error.message
 
 
 def test_a_call_that_was_cut_off_while_it_ran_is_unknown_unless_it_may_run_again() -> None:
@@ -121,7 +132,7 @@ def test_a_server_in_trouble_is_given_until_it_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("retry_in", [5.1, 30.0])
-def test_a_server_that_is_tried_again_much_later_is_told_at_once(retry_in: float) -> None:
+def test_a_call_fails_at_once_when_its_server_is_tried_again_much_later(retry_in: float) -> None:
     decision = decide(NotSent("circuit open, it is tried again in 30.0 s", retry_in=retry_in), at(ONCE))
     assert isinstance(decision, Finish)
     assert decision.outcome.error is not None
@@ -143,21 +154,21 @@ def test_a_call_that_was_quiet_for_too_long_says_for_how_long() -> None:
 @pytest.mark.parametrize(
     ("by", "execution_class", "sent", "what"),
     [
-        (Cut.CALLER, ONCE, False, CallState.CANCELLED),
-        (Cut.CALLER, ONCE, True, CallState.UNKNOWN),
-        (Cut.CALLER, REPEATABLE, False, CallState.CANCELLED),
-        (Cut.CALLER, REPEATABLE, True, CallState.CANCELLED),
+        (Interruption.CALLER, ONCE, False, CallState.CANCELLED),
+        (Interruption.CALLER, ONCE, True, CallState.UNKNOWN),
+        (Interruption.CALLER, REPEATABLE, False, CallState.CANCELLED),
+        (Interruption.CALLER, REPEATABLE, True, CallState.CANCELLED),
         *[
-            (by, execution_class, False, GiveBack())
-            for by in (Cut.LEASE, Cut.WORKER)
+            (by, execution_class, False, Release())
+            for by in (Interruption.LEASE_LOST, Interruption.WORKER_STOPPING)
             for execution_class in (ONCE, REPEATABLE)
         ],
-        *[(by, ONCE, True, CallState.UNKNOWN) for by in (Cut.LEASE, Cut.WORKER)],
-        *[(by, REPEATABLE, True, Leave()) for by in (Cut.LEASE, Cut.WORKER)],
+        *[(by, ONCE, True, CallState.UNKNOWN) for by in (Interruption.LEASE_LOST, Interruption.WORKER_STOPPING)],
+        *[(by, REPEATABLE, True, LeaveToLease()) for by in (Interruption.LEASE_LOST, Interruption.WORKER_STOPPING)],
     ],
 )
-def test_what_was_cut_off_is_told_given_back_or_left_by_what_is_known(
-    by: Cut, execution_class: ExecutionClass, sent: bool, what: CallState | GiveBack | Leave
+def test_an_interrupted_call_is_finished_released_or_left_to_its_lease(
+    by: Interruption, execution_class: ExecutionClass, sent: bool, what: CallState | Release | LeaveToLease
 ) -> None:
-    decision = cut_off(by, execution_class, sent=sent)
+    decision = decide_interrupted(by, execution_class, sent=sent)
     assert (decision.outcome.state if isinstance(decision, Finish) else decision) == what

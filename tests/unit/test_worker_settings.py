@@ -96,7 +96,7 @@ def test_a_file_and_an_endpoint_go_together_unless_they_share_a_name(
     file.write_text('{"mcpServers": {"a": {"command": "a"}}}')
     assert [server.name for server in configured_servers(load_settings()).servers] == ["a", "default"]
     file.write_text('{"mcpServers": {"default": {"command": "a"}}}')
-    with pytest.raises(SettingsError, match="both have a server 'default': rename one"):
+    with pytest.raises(SettingsError, match="both define a server 'default': rename one"):
         configured_servers(load_settings())
 
 

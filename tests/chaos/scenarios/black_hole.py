@@ -191,7 +191,7 @@ class _OneOfTwo(Part):
         _, given_up, taken_over, *_ = (
             (datetime.fromisoformat(step["time"]) - began_at).total_seconds() for step in steps
         )
-        self.within("a call that may run again is given up after", given_up, times.give_up + 2 * times.beat + 0.5)
+        self.within("a call that may run again is given up after", given_up, times.give_up + 2 * times.heartbeat + 0.5)
         self.within("and taken over after", taken_over, times.lease + 2 * times.sweep + 1)
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from plugins_contract.catalog import ServerState
-from plugins_mcp.mcp.pace import Pace
+from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
 from plugins_mcp.mcp.server import McpServer
 from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, Sse, Stdio
 from tests.support.processes import ROOT, Process, running
@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 DEMO = ROOT / "tests" / "integration" / "servers" / "demo.py"
 KINDS = DEMO.with_name("kinds.py")
-QUICK = Pace(first_delay=0.05, longest_delay=0.2, relist_gap=0.01, drain=1.0)
+QUICK = ConnectionPolicy(first_delay=0.05, longest_delay=0.2, relist_gap=0.01, drain_timeout=1.0)
 
 
 def demo_stdio(trace: Path, *, name: str = "demo", **options: object) -> ServerSpec:
@@ -62,17 +62,17 @@ def remote(url: str, *, headers: Mapping[str, str] | None = None, sse: bool = Fa
 
 
 @asynccontextmanager
-async def connected(spec: ServerSpec, pace: Pace = QUICK) -> AsyncGenerator[McpServer]:
+async def connected(spec: ServerSpec, policy: ConnectionPolicy = QUICK) -> AsyncGenerator[McpServer]:
     """A server whose owner runs for as long as the block, entered once it is ready."""
-    async with owned(spec, pace) as server:
+    async with owned(spec, policy) as server:
         await wait_until(lambda: ready(server), what=f"readiness of {spec.name} ({server.last_error})")
         yield server
 
 
 @asynccontextmanager
-async def owned(spec: ServerSpec, pace: Pace = QUICK) -> AsyncGenerator[McpServer]:
+async def owned(spec: ServerSpec, policy: ConnectionPolicy = QUICK) -> AsyncGenerator[McpServer]:
     """A server whose owner runs for as long as the block, whatever becomes of it."""
-    server = McpServer(spec, pace=pace)
+    server = McpServer(spec, policy=policy)
     async with asyncio.TaskGroup() as group:
         group.create_task(server.run())
         try:

@@ -110,7 +110,7 @@ class ScriptedServer:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Cut all connections and listen no more."""
+        """Interruption all connections and listen no more."""
         assert self._server is not None
         self._server.close()
         for task in list(self._connections):

@@ -1,17 +1,21 @@
-"""Requests of other producers: completed with what they leave out, or answered with what is wrong about them.
+"""Requests that other producers put on the stream with a plain XADD (`docs/wire.md`).
 
-An engine puts a request on the stream through the ledger, whose mark its entry bears. An entry without the mark comes
-from somebody who speaks Redis and nothing more (`docs/wire.md`). It gets its ledger here, before it is begun.
+An engine enqueues a request through the ledger, which marks its entry. An entry without the mark has no ledger yet: it
+is completed with what it leaves out and gets its ledger here, or becomes a dead letter whose caller learns the reason.
 """
 
+import asyncio
 import contextlib
 import logging
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from redis.asyncio import Redis
 
+from plugins_contract.catalog import ServerCatalog, ToolEntry
 from plugins_contract.clock import Clock
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
@@ -26,20 +30,23 @@ from plugins_contract.messages import (
     UnsupportedEventError,
     decode_submitted,
 )
-from plugins_mcp.ports import NamedTools
+from plugins_mcp.mcp import McpServers
+from plugins_mcp.ports import ToolLookup
 
 log = logging.getLogger(__name__)
 
-MARK = b"ledger"
-"""The field by which ENQUEUE marks its entries."""
-MAX_ID = 128
-"""Characters of a correlation id."""
-AGAIN = "correct it and send it under a new correlationId (docs/wire.md)"
+LEDGER_MARK = b"ledger"
+"""The field that ENQUEUE adds to its entries."""
+MAX_ID_CHARS = 128
+"""The longest correlation id."""
+CONNECT_SECONDS = 5.0
+"""How long servers that were not tried yet are waited for: less than the lease of the request."""
+SEND_AGAIN = "correct it and send it under a new correlationId (docs/wire.md)"
 
 
 @dataclass(frozen=True, slots=True)
 class ReturnAddress:
-    """Where a request can be answered that is not to be run, as far as it says so in a usable way."""
+    """Where to answer a request that is not run: the fields of it that are usable, otherwise empty."""
 
     correlation_id: str = ""
     tool_call_id: str = ""
@@ -48,18 +55,18 @@ class ReturnAddress:
 
 
 class RefusedError(ValueError):
-    """The request is not to be run; the text names the field and the fix."""
+    """The request cannot be run; the text names the field and the fix."""
 
     def __init__(self, reason: str, code: ErrorCode = ErrorCode.INVALID_ARGUMENTS) -> None:
         super().__init__(reason)
         self.code = code
 
 
-class Adoption:
-    """Takes in requests of other producers, for one consumer."""
+class RequestAdopter:
+    """Gives requests of other producers their ledger, or refuses them."""
 
     def __init__(
-        self, ledger: WorkerLedger, tools: NamedTools, keys: Keys, clock: Clock, *, default_timeout_ms: int
+        self, ledger: WorkerLedger, tools: ToolLookup, keys: Keys, clock: Clock, *, default_timeout_ms: int
     ) -> None:
         self._ledger = ledger
         self._tools = tools
@@ -68,9 +75,9 @@ class Adoption:
         self._default_timeout_ms = default_timeout_ms
 
     async def adopt(self, entry: str, consumer: str, fields: dict[bytes, bytes]) -> Delivery | None:
-        """The delivery of such an entry; None when it was answered, or is another worker's.
+        """The delivery of such an entry; None when it was refused, or another worker has it.
 
-        Raises what redis raises.
+        Raises the errors of redis.
         """
         try:
             submitted = self._read(fields)
@@ -84,7 +91,7 @@ class Adoption:
                 request = msgspec.structs.replace(request, execution_class=execution_class, deadline=deadline)
                 return Delivery(request, entry, consumer, delivery.token)
             case NoLedger():
-                return delivery  # START says the same, and what is to be done then
+                return delivery  # START reports the same, and the handler decides
             case Conflict():
                 reason = "its correlationId names another request, or its responseChannel holds something else"
                 log.warning("entry %s goes to the dead letters: %s", entry, reason)
@@ -95,17 +102,17 @@ class Adoption:
 
     def _read(self, fields: dict[bytes, bytes]) -> SubmittedRequest:
         if b"event" not in fields:
-            raise RefusedError(f"the entry has no field `event`: put the request there, as JSON; {AGAIN}")
+            raise RefusedError(f"the entry has no field `event`: put the request there, as JSON; {SEND_AGAIN}")
         try:
             request = decode_submitted(fields[b"event"])
         except UnsupportedEventError as error:
-            raise RefusedError(f"{error}; {AGAIN}") from error
+            raise RefusedError(f"{error}; {SEND_AGAIN}") from error
         if wrong := problem(request, self._keys, self._clock.now_ms()):
-            raise RefusedError(f"{wrong}; {AGAIN}")
+            raise RefusedError(f"{wrong}; {SEND_AGAIN}")
         return request
 
     async def _completed(self, request: SubmittedRequest) -> tuple[ToolCallRequested, int]:
-        """The whole request, and its time in milliseconds should it name no deadline."""
+        """The complete request, and its timeout in milliseconds, used when it has no deadline."""
         entry = self._tools.own(request.tool_name)
         if request.server and request.tool:
             server, tool = request.server, request.tool
@@ -117,8 +124,8 @@ class Adoption:
             server, tool = entry.server, entry.tool
         else:
             raise RefusedError(
-                f"toolName is {request.tool_name!r}, and no MCP server has such a tool: send a name as in the"
-                f" catalog, `server__tool`; {AGAIN}",
+                f"toolName is {request.tool_name!r}, and no MCP server has a tool of that name: send a name of the"
+                f" catalog, `server__tool`; {SEND_AGAIN}",
                 ErrorCode.TOOL_NOT_FOUND,
             )
         complete = ToolCallRequested(
@@ -157,10 +164,10 @@ class Adoption:
 
 
 def problem(request: SubmittedRequest, keys: Keys, now_ms: int) -> str | None:
-    """What is wrong about a request that can be read; None when it can be run."""
-    if not 1 <= len(request.correlation_id) <= MAX_ID:
-        return f"correlationId must have 1 to {MAX_ID} characters"
-    # One call, one channel: its entries are found by the ledger, live as long, and nobody writes into another's.
+    """What is wrong with a decoded request; None when it can be run."""
+    if not 1 <= len(request.correlation_id) <= MAX_ID_CHARS:
+        return f"correlationId must have 1 to {MAX_ID_CHARS} characters"
+    # The ledger finds a call's channel by this name and expires both together; no call may write to another's channel.
     if request.response_channel != (expected := keys.response(request.correlation_id)):
         return f"responseChannel is {request.response_channel!r}: it must be {expected!r}"
     if request.mailbox and not _below(request.mailbox, keys.mailbox("")):
@@ -173,20 +180,20 @@ def problem(request: SubmittedRequest, keys: Keys, now_ms: int) -> str | None:
 
 
 def return_address(fields: dict[bytes, bytes], keys: Keys) -> ReturnAddress:
-    """Who is to be told, out of an entry of which nothing is certain: its JSON, or else its own fields."""
-    said: dict[str, Any] = {
+    """The return address in an entry that may be malformed: from its JSON, otherwise from the entry's own fields."""
+    found: dict[str, Any] = {
         name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields.items()
     }
     with contextlib.suppress(*NOT_READABLE):
-        said |= msgspec.json.decode(fields.get(b"event", b""), type=dict[str, Any])
+        found |= msgspec.json.decode(fields.get(b"event", b""), type=dict[str, Any])
 
     def text(name: str) -> str:
-        value = said.get(name)
+        value = found.get(name)
         return value if isinstance(value, str) else ""
 
     correlation_id, channel, mailbox = text("correlationId"), text("responseChannel"), text("mailbox")
     return ReturnAddress(
-        correlation_id if len(correlation_id) <= MAX_ID else "",
+        correlation_id if len(correlation_id) <= MAX_ID_CHARS else "",
         text("toolCallId"),
         channel if _below(channel, keys.response("")) else "",
         mailbox if _below(mailbox, keys.mailbox("")) else "",
@@ -195,3 +202,35 @@ def return_address(fields: dict[bytes, bytes], keys: Keys) -> ReturnAddress:
 
 def _below(key: str, start: str) -> bool:
     return key.startswith(start) and key != start
+
+
+class CatalogToolLookup(ToolLookup):
+    """Finds tools by name in this worker's own catalogs, then in the catalogs that all workers publish."""
+
+    def __init__(self, servers: McpServers, redis: Redis, keys: Keys) -> None:
+        self._servers = servers
+        self._redis: Any = redis  # redis-py types its commands only partly
+        self._keys = keys
+
+    def own(self, name: str) -> ToolEntry | None:
+        return _find(name, self._servers.catalogs().values())
+
+    async def find(self, name: str) -> ToolEntry | None:
+        if entry := await self._published(name):
+            return entry
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._servers.attempted()
+        return self.own(name)
+
+    async def _published(self, name: str) -> ToolEntry | None:
+        servers = await self._redis.execute_command("SMEMBERS", self._keys.catalog)
+        for server in sorted(servers):
+            data = await self._redis.execute_command("HGET", self._keys.catalog_of(server.decode()), "catalog")
+            if data and (entry := _find(name, [msgspec.json.decode(data, type=ServerCatalog)])):
+                return entry
+        return None
+
+
+def _find(name: str, catalogs: Iterable[ServerCatalog]) -> ToolEntry | None:
+    return next((tool for catalog in catalogs for tool in catalog.tools if tool.name == name), None)

@@ -1,4 +1,4 @@
-"""Publishes what the MCP servers offer, and how this worker's connections to them are doing."""
+"""Publishes the catalogs of the MCP servers, and the state of this worker's connections to them."""
 
 import asyncio
 import logging
@@ -26,16 +26,16 @@ log = logging.getLogger(__name__)
 LIFETIME_SECONDS = 7 * 24 * 3600
 ANNOUNCEMENT = b'{"kind":"catalog"}'
 View: TypeAlias = tuple[ServerHealth, str | None]
-"""What is said of one server: how it does, and the digest of its catalog."""
+"""What is published about one server: its health, and the digest of its catalog."""
 
 
 class CatalogPublisher:
-    """Writes this worker's view, every few seconds and at once when something changes."""
+    """Publishes this worker's view, every few seconds and at once after a change."""
 
     def __init__(
         self, redis: Redis, keys: Keys, servers: McpServers, clock: Clock, *, worker: str, changed: asyncio.Event
     ) -> None:
-        """`changed` is set by whoever knows that a server's state or catalog is another now."""
+        """`changed` is set after a server's state or catalog changed."""
         self._redis = redis
         self._keys = keys
         self._servers = servers
@@ -45,14 +45,14 @@ class CatalogPublisher:
         self._published: dict[str, View] = {}
 
     async def run(self) -> None:
-        """Publish, for ever."""
+        """Publish until cancelled."""
         while True:
             self._changed.clear()
             try:
                 await self.publish()
             except Exception as error:
                 if not is_outage(error):
-                    log.exception("the catalog cannot be published")
+                    log.exception("internal error while publishing catalogs")
                 self._published.clear()
             try:
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
@@ -61,31 +61,32 @@ class CatalogPublisher:
                 pass  # nothing changed: time for the next heartbeat
 
     async def publish(self) -> None:
-        """Write heartbeats, and catalogs that are new. Raises what redis raises.
+        """Write heartbeats and new catalogs. Raises the errors of redis.
 
-        All of it is one transaction: whoever sees this worker sees every server of its configuration, also those that
-        were not listed yet, and no server is said to be ready before its tools can be read.
+        One transaction: a reader that sees this worker sees all of its configured servers, including those that were
+        not listed yet, and no server is ready before its tools can be read.
         """
         catalogs = self._servers.catalogs()
         health = self._servers.health()
-        look = self._redis.pipeline(transaction=False)
+        read = self._redis.pipeline(transaction=False)
         for name in health:
-            look.hgetall(self._keys.catalog_of(name))
-        stored: list[Mapping[bytes, bytes]] = await look.execute()
+            read.hgetall(self._keys.catalog_of(name))
+        stored: list[Mapping[bytes, bytes]] = await read.execute()
         views: dict[str, View] = {}
         write = self._redis.pipeline(transaction=True)
-        news = False
+        changed = False
         for (name, state), fields in zip(health.items(), stored, strict=True):
             catalog = catalogs.get(name)
             views[name] = (state, catalog.digest() if catalog else None)
-            news |= self._write_one(write, name, state, catalog, fields, news=self._published.get(name) != views[name])
-        if news:
+            new_view = self._published.get(name) != views[name]
+            changed |= self._write_one(write, name, state, catalog, fields, new_view=new_view)
+        if changed:
             write.publish(self._keys.control, ANNOUNCEMENT)
         await write.execute()
         self._published = views
 
     async def withdraw(self) -> None:
-        """Take this worker's view back, as it ends. Raises what redis raises."""
+        """Remove this worker's view, at its shutdown. Raises the errors of redis."""
         pipeline = self._redis.pipeline(transaction=False)
         for name in self._servers.health():
             pipeline.hdel(self._keys.catalog_of(name), self._field)
@@ -100,15 +101,15 @@ class CatalogPublisher:
         catalog: ServerCatalog | None,
         fields: Mapping[bytes, bytes],
         *,
-        news: bool,
+        new_view: bool,
     ) -> bool:
-        """Add to `pipeline` what is to be written of one server, which has these `fields` now. True when it is news."""
+        """Add the writes for one server, whose stored `fields` are given, to `pipeline`. Returns whether it changed."""
         key = self._keys.catalog_of(name)
-        # A worker that has lost its server does not put what it once saw in place of what others see now; what
-        # vanished with the data of Redis is written again.
-        write = b"version" not in fields or (news and health.state is ServerState.READY)
-        beat = self._beat(health)
-        pipeline.hset(key, self._field, msgspec.json.encode(beat))  # pyright: ignore[reportArgumentType]
+        # A worker that lost its server must not replace what other workers see now with its old catalog. A catalog that
+        # Redis lost is written again.
+        write = b"version" not in fields or (new_view and health.state is ServerState.READY)
+        heartbeat = self._heartbeat(health)
+        pipeline.hset(key, self._field, msgspec.json.encode(heartbeat))  # pyright: ignore[reportArgumentType]
         if catalog is not None and write:
             content: Any = {"catalog": msgspec.json.encode(catalog), "version": catalog.digest()}
             pipeline.hset(key, mapping=content)
@@ -118,9 +119,9 @@ class CatalogPublisher:
             pipeline.execute_command("HDEL", key, *stale)
         pipeline.expire(key, LIFETIME_SECONDS)
         pipeline.sadd(self._keys.catalog, name)
-        return news or (catalog is not None and write)
+        return new_view or (catalog is not None and write)
 
-    def _beat(self, health: ServerHealth) -> ServerHeartbeat:
+    def _heartbeat(self, health: ServerHealth) -> ServerHeartbeat:
         now, wait = self._clock.now_ms(), health.retry_in()
         retry_at = None if wait is None else now + round(wait * 1000)
         return ServerHeartbeat(
@@ -128,7 +129,7 @@ class CatalogPublisher:
         )
 
     def _stale(self, fields: Mapping[bytes, bytes]) -> list[bytes]:
-        """The fields of workers that have long gone."""
+        """The fields of workers that stopped long ago."""
         oldest = self._clock.now_ms() - 10 * HEARTBEAT_STALE_MS
         return [
             field

@@ -1,4 +1,4 @@
-"""Settings of the worker, from the environment, `.env` and files of secrets. A bad value stops the start."""
+"""Settings of the worker, from the environment, `.env` and secret files. A wrong value prevents the start."""
 
 from pathlib import Path
 from typing import Self, TypeVar
@@ -14,7 +14,7 @@ SECRETS_DIR = Path("/run/secrets")
 
 
 class OperatorSettings(RedisSettings, BaseSettings):
-    """What the commands for operators need: Redis, and no MCP server."""
+    """The settings of the operator commands: Redis, and no MCP server."""
 
     model_config = SettingsConfigDict(
         env_file=".env",
@@ -25,35 +25,39 @@ class OperatorSettings(RedisSettings, BaseSettings):
 
 
 class Settings(OperatorSettings):
-    """Everything that can be set. Each name is that of its environment variable, in lower case."""
+    """All settings of the worker. Each name is its environment variable in lower case."""
 
-    mcp_config: Path | None = Field(None, description="An mcpServers file, as other MCP clients have it.")
-    mcp_server_endpoint: str | None = Field(None, description="One MCP server, quickly: its Streamable HTTP URL.")
+    mcp_config: Path | None = Field(None, description="A servers file (mcp.json), in the format of other MCP clients.")
+    mcp_server_endpoint: str | None = Field(None, description="One MCP server without a file: its Streamable HTTP URL.")
     mcp_api_key: SecretStr | None = Field(None, description="Sent to MCP_SERVER_ENDPOINT as a bearer token.")
     mcp_max_retries: int = Field(
-        2, ge=0, le=10, description="Retries of a call that is safe to repeat; others are never retried."
+        2, ge=0, le=10, description="Retries of a call that is safe to repeat; other calls are never retried."
     )
 
     mcp_request_timeout_ms: int = Field(
         30_000,
         ge=100,
         le=MAX_TIMEOUT_MS,
-        description="Total time of a tool call, unless its request or its server's configuration says otherwise.",
+        description="Total time of a tool call, unless its request or its server's configuration sets another.",
     )
 
     worker_concurrency: int = Field(16, ge=1, le=1000, description="Calls that one worker runs at the same time.")
     result_max_bytes: int = Field(
-        1_048_576, ge=1024, description="Bytes of text that are kept of a result; of more, the head and the tail."
+        1_048_576,
+        ge=1024,
+        description="Bytes of text that are kept of a result, from its head and its tail.",
     )
     health_host: str = Field("127.0.0.1", description="Address of /healthz, /readyz and /metrics.")
-    health_port: int = Field(8081, ge=0, le=65535, description="Port of the same.")
-    drain_seconds: float = Field(30, ge=0, description="How long running calls may go on after SIGTERM.")
-    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="How much to log.")
+    health_port: int = Field(8081, ge=0, le=65535, description="Port of /healthz, /readyz and /metrics.")
+    drain_seconds: float = Field(30, ge=0, description="How long running calls may continue after SIGTERM.")
+    log_level: str = Field(
+        "INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="The lowest level that is logged."
+    )
 
     @model_validator(mode="after")
     def _have_servers(self) -> Self:
         if self.mcp_config is None and self.mcp_server_endpoint is None:
-            raise ValueError("MCP_CONFIG or MCP_SERVER_ENDPOINT must be set: there are no tools otherwise")
+            raise ValueError("MCP_CONFIG or MCP_SERVER_ENDPOINT must be set: without one there are no tools")
         return self
 
 
@@ -61,7 +65,7 @@ def load_settings() -> Settings:
     """The settings of the worker.
 
     Raises:
-        SettingsError: it names every setting that is wrong, and no value of a secret.
+        SettingsError: the text names every wrong setting, and shows no secret.
     """
     return _load(Settings)
 
@@ -70,7 +74,7 @@ def load_operator_settings() -> OperatorSettings:
     """The settings of the commands for operators.
 
     Raises:
-        SettingsError: it names every setting that is wrong, and no value of a secret.
+        SettingsError: the text names every wrong setting, and shows no secret.
     """
     return _load(OperatorSettings)
 

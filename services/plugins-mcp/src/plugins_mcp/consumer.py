@@ -1,4 +1,7 @@
-"""The consumer: takes from `events.plugins` what it has room for, and takes over what others have dropped."""
+"""The consumer of `events.plugins`: reads requests up to its concurrency, and takes over abandoned ones.
+
+It also removes the consumers of dead workers from the group.
+"""
 
 import asyncio
 import logging
@@ -6,54 +9,56 @@ import math
 import random
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from plugins_contract.connections import describe_outage, is_outage
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
+from plugins_contract.ledger.group import show_consumer, tidy_consumers
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request
-from plugins_mcp.adoption import MARK, return_address
+from plugins_mcp.adoption import LEDGER_MARK, return_address
 from plugins_mcp.leases import LeaseTimes
 
 log = logging.getLogger(__name__)
 
 BLOCK_SECONDS = 2.0
 SETTLE_SECONDS = 1.0
-"""After an outage nothing new is taken for so long: whoever runs a call says so again first, should Redis have lost it.
-More than the time in which every worker notices and renews (`LeaseTimes.renew_again`)."""
-SETTLE_LOOK_SECONDS = 0.25
+"""After an outage no new request is read for this long, so that every worker restores the ledgers of its running calls
+first, if Redis lost them. More than the time in which a worker notices and renews (`LeaseTimes.renew_again`)."""
+SETTLE_POLL_SECONDS = 0.25
 OWN_PAGE = 100
 SWEEP_PAGES = 100
-"""How many pages of pending entries one sweep goes through at most."""
+"""The most pages of pending entries that one sweep reads."""
 
 
 class Handler(Protocol):
-    """Sees deliveries through."""
+    """Processes deliveries."""
 
     def serves(self, request: ToolCallRequested) -> bool:
-        """Whether such a call can be run here; any other is left to other workers at once."""
+        """Whether this worker has the call's server; other calls are returned to the group at once."""
         ...
 
     async def handle(self, delivery: Delivery) -> None:
-        """See one delivery through, or leave it to others."""
+        """Process one delivery, or leave it to other workers."""
         ...
 
 
 class Adopter(Protocol):
-    """Takes in requests that no ledger knows."""
+    """Gives requests without a ledger their ledger."""
 
     async def adopt(self, entry: str, consumer: str, fields: dict[bytes, bytes]) -> Delivery | None:
-        """The delivery of such an entry; None when there is nothing more to be done about it."""
+        """The delivery of such an entry; None when nothing more is to be done."""
         ...
 
 
 class Consumer:
-    """One consumer of the group. It takes no more than it has free slots for: what waits, waits where others see it.
+    """One consumer of the group. It takes only as many requests as it has free slots; the rest stay for other workers.
 
-    One task takes, from wherever: two that each counted the free slots would take too much together.
+    One task both reads and takes over: two tasks that each counted the free slots would take too many together.
     """
 
     def __init__(
@@ -68,13 +73,13 @@ class Consumer:
         name: str,
         concurrency: int,
         steady_for: Callable[[], float],
-        look: Callable[[], Awaitable[None]],
+        check_redis: Callable[[], Awaitable[None]],
         times: LeaseTimes | None = None,
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
-        """`steady_for` tells for how many seconds Redis has been steady, as far as is known since the last `look`.
+        """`steady_for` returns for how many seconds Redis has been steady, as of the last `check_redis`.
 
-        Nothing is taken over before `times.grace`, and nothing new is taken before `settle_seconds`.
+        Abandoned requests are taken over after `times.grace` seconds of that, new ones are read after `settle_seconds`.
         """
         self._blocking = blocking
         self._redis = redis
@@ -85,19 +90,19 @@ class Consumer:
         self._name = name
         self._concurrency = concurrency
         self._steady_for = steady_for
-        self._look = look
+        self._check_redis = check_redis
         self._times = times or LeaseTimes()
         self._settle_seconds = settle_seconds
         self._served_since: float | None = -math.inf
-        self._in_hand: dict[str, asyncio.Task[None]] = {}
+        self._in_progress: dict[str, asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
         self._cursor = "0-0"
         self._sweep_at = 0.0
         self.reading = False
-        """Whether the group was there and Redis answered when it was last read."""
+        """Whether the last read of the group succeeded."""
 
     async def run(self) -> None:
-        """Consume until cancelled; what is in hand then goes on: see `drain`."""
+        """Consume until cancelled. Calls in progress then continue: see `drain`."""
         recover = True
         pause = 0.0
         while True:
@@ -112,26 +117,26 @@ class Consumer:
                 else:
                     await self._read(free)
                     pause = 0.0
-                self._note_served()
+                self._mark_served()
             except Exception as error:
                 self._served_since = None
                 self.reading = False
                 recover = True
                 if _no_group(error):
-                    log.warning("the group is gone (%s): making it anew", error)
+                    log.warning("the consumer group is missing (%s): creating it", error)
                 elif is_outage(error):
-                    log.warning("Redis does not answer: %s", describe_outage(error))
+                    log.warning("Redis is not available: %s", describe_outage(error))
                 else:
-                    log.exception("requests cannot be read")
+                    log.exception("internal error while reading requests")
                 pause = min(max(pause * 2, 0.1), 2.0)
                 await asyncio.sleep(pause)
 
     async def drain(self, seconds: float) -> None:
-        """Wait for what is in hand; what has not ended by then is cut off, and left to other workers."""
-        tasks = list(self._in_hand.values())
+        """Wait for the calls in progress; after `seconds` the rest are cancelled and left to other workers."""
+        tasks = list(self._in_progress.values())
         if not tasks:
             return
-        log.info("%d calls are still running; waiting up to %.0f s", len(tasks), seconds)
+        log.info("shutting down: waiting up to %.0f s for %d running calls", seconds, len(tasks))
         _, rest = await asyncio.wait(tasks, timeout=seconds)
         for task in rest:
             task.cancel()
@@ -139,39 +144,39 @@ class Consumer:
             await asyncio.wait(rest)
 
     async def retire(self) -> None:
-        """Leave the group. What is still pending under this name is made free for others. Raises what redis raises."""
+        """Leave the group. Entries still pending here become free for others. Raises the errors of redis."""
         await self._ledger.retire(self._name, lease_ms=self._times.lease_ms)
 
     async def _recover(self) -> None:
-        """Make the group if it is missing, and take what is ours already.
+        """Create the group if it is missing, and process the entries that are already pending for this consumer.
 
-        Entries whose delivery we never saw, because its reply was lost, stand in our own pending list.
+        Those are entries whose delivery did not arrive, because the reply of Redis was lost.
         """
         await self._ensure_group()
         after = "0"
         while entries := list(_entries(await self._read_own(after))):
-            await self._let_go([entry for entry, fields in entries if not fields])
+            await self._drop_deleted([entry for entry, fields in entries if not fields])
             for entry, fields in entries:
-                if fields and entry not in self._in_hand:
+                if fields and entry not in self._in_progress:
                     await self._free_slots()
                     await self._take(entry, fields)
             after = entries[-1][0]
 
-    def _note_served(self) -> None:
-        # While the watch sees no Redis, or one that takes no writes, we only wait: that is no reading.
+    def _mark_served(self) -> None:
+        # Without Redis, or while it accepts no writes, this consumer only waits, which does not count as reading.
         self.reading = self._steady_for() > 0
         if self._served_since is None:
             self._served_since = asyncio.get_running_loop().time()
 
     def _settled_for(self) -> float:
-        """For how many seconds Redis has been steady, as the watch sees it and as we were served ourselves."""
+        """For how many seconds Redis has been steady, as the watch sees it and as it answered this consumer."""
         if self._served_since is None:
             return 0.0
         return min(self._steady_for(), asyncio.get_running_loop().time() - self._served_since)
 
     async def _read(self, free: int) -> None:
         if (left := self._settle_seconds - self._settled_for()) > 0:
-            await asyncio.sleep(min(left, SETTLE_LOOK_SECONDS))
+            await asyncio.sleep(min(left, SETTLE_POLL_SECONDS))
             return
         until_sweep = max(self._sweep_at - asyncio.get_running_loop().time(), 0.01)
         answer: Any = await self._blocking.xreadgroup(
@@ -185,30 +190,31 @@ class Consumer:
             await self._take(entry, fields)
 
     async def _sweep(self, free: int) -> None:
-        """Take over entries whose lease has run out: as many as there is room for, from all that are pending.
+        """Take over entries whose lease has expired, as many as there are free slots.
 
-        The cursor is kept, so that where there are more than can be looked at now none is passed over. Calls that go
-        back to other workers at once are no reason to hurry: they would be found again and again.
+        The cursor is kept for the next sweep, so that every entry is reached when there are many. The next sweep
+        follows at once only if an entry was for a worker like this one: calls that are returned to the group at once
+        would be found again and again.
         """
         self._sweep_at = asyncio.get_running_loop().time() + self._times.sweep * random.uniform(0.75, 1.25)
-        if not await self._calm():
+        if not await self._may_take_over():
             return
-        hurry = False
+        sweep_again = False
         for _ in range(SWEEP_PAGES):
-            claimed, some_are_ours = await self._sweep_page(free)
+            claimed, some_for_us = await self._claim_page(free)
             free -= claimed
-            hurry = hurry or some_are_ours
+            sweep_again = sweep_again or some_for_us
             if free <= 0:
-                if hurry:
-                    self._sweep_at = 0.0  # there may be more: what was dropped goes before what is new
+                if sweep_again:
+                    self._sweep_at = 0.0  # abandoned requests go before new ones, and there may be more
                 return
             if self._cursor == "0-0":
                 return
 
-    async def _sweep_page(self, free: int) -> tuple[int, bool]:
-        """One page of the sweep: Redis looks at ten entries for each that may be claimed.
+    async def _claim_page(self, free: int) -> tuple[int, bool]:
+        """Claim one page of expired entries. Redis checks ten entries for each that may be claimed.
 
-        Returns how many were, and whether one of them is for a worker like this.
+        Returns how many were claimed, and whether one of them is for a worker like this one.
         """
         answer: Any = await self._redis.xautoclaim(
             self._keys.requests,
@@ -219,27 +225,28 @@ class Consumer:
             count=free,
         )
         self._cursor = answer[0].decode()
-        await self._let_go(answer[2])
-        some_are_ours = False
+        await self._drop_deleted(answer[2])
+        some_for_us = False
         for entry_id, fields in answer[1]:
             if await self._take(entry_id.decode(), fields):
-                log.warning("taking over entry %s: its lease has run out", entry_id.decode())
-                some_are_ours = True
-        return len(answer[1]), some_are_ours
+                log.warning("taking over entry %s: its lease has expired", entry_id.decode())
+                some_for_us = True
+        return len(answer[1]), some_for_us
 
-    async def _calm(self) -> bool:
-        """Whether a lease that seems to have run out has: Redis has been steady for long enough, and is so now.
+    async def _may_take_over(self) -> bool:
+        """Whether expired leases can be trusted: Redis has been steady for long enough, and still is.
 
-        A read of ours that failed says nothing here: where connections break all the time, somebody must take over.
+        A failed read of this consumer does not count: where connections break all the time, calls must still be taken
+        over.
         """
         if self._steady_for() < self._times.grace:
             return False
-        # Its clock may have been set since it was last looked at: then every lease seems to have run out.
-        await self._look()
+        # The clock of Redis may have been set since the last check: then every lease seems to have expired.
+        await self._check_redis()
         return self._steady_for() >= self._times.grace
 
     async def _ensure_group(self) -> None:
-        """Make the stream and the group when they are missing; at 0, so that what came before is not lost."""
+        """Create the stream and the group if they are missing. The group starts at 0, so no earlier entry is lost."""
         try:
             await self._redis.xgroup_create(self._keys.requests, GROUP, id="0", mkstream=True)
         except ResponseError as error:
@@ -249,45 +256,45 @@ class Consumer:
     async def _read_own(self, after: str) -> Any:
         return await self._redis.xreadgroup(GROUP, self._name, {self._keys.requests: after}, count=OWN_PAGE)
 
-    async def _let_go(self, deleted: Sequence[str | bytes]) -> None:
-        """Entries that were deleted under the group: nothing can be done with them, and their callers find out."""
+    async def _drop_deleted(self, deleted: Sequence[str | bytes]) -> None:
+        """Acknowledge entries that were deleted from the stream. Their callers learn of it by AUDIT."""
         if deleted:
-            log.warning("%d requests were deleted while they were in work", len(deleted))
+            log.warning("%d pending requests were deleted from the stream", len(deleted))
             await self._redis.xack(self._keys.requests, GROUP, *deleted)
 
     async def _take(self, entry: str, fields: dict[bytes, bytes]) -> bool:
-        """Take an entry in hand. Returns whether it is certainly for a worker like this."""
-        # Ours, and delivered once more: the group was made anew under a running call.
-        if entry in self._in_hand:
+        """Start processing an entry. Returns whether it is certainly for a worker like this one."""
+        # Delivered again while its call runs here, because the group was created again.
+        if entry in self._in_progress:
             return True
-        if MARK not in fields:
-            self._see_through(entry, lambda: self._adopt(entry, fields))
+        if LEDGER_MARK not in fields:
+            self._process(entry, lambda: self._adopt(entry, fields))
             return False
         try:
             request = decode_request(fields.get(b"event", b""))
         except UnsupportedEventError as error:
-            log.warning("entry %s goes to the dead letters: %s", entry, error)
+            log.warning("entry %s becomes a dead letter: %s", entry, error)
             await self._bury(entry, fields, str(error))
             return True
         delivery = Delivery(request, entry, self._name, uuid.uuid4().hex)
-        self._see_through(entry, lambda: self._handler.handle(delivery))
+        self._process(entry, lambda: self._handler.handle(delivery))
         return self._handler.serves(request)
 
     async def _adopt(self, entry: str, fields: dict[bytes, bytes]) -> None:
         if delivery := await self._adopter.adopt(entry, self._name, fields):
             await self._handler.handle(delivery)
 
-    def _see_through(self, entry: str, work: Callable[[], Awaitable[None]]) -> None:
-        async def see() -> None:
+    def _process(self, entry: str, work: Callable[[], Awaitable[None]]) -> None:
+        async def process() -> None:
             try:
                 await work()
             except Exception:
-                log.exception("entry %s failed here and is left to its lease", entry)
+                log.exception("internal error in entry %s: it is taken over when its lease expires", entry)
             finally:
-                del self._in_hand[entry]
+                del self._in_progress[entry]
                 self._freed.set()
 
-        self._in_hand[entry] = asyncio.create_task(see(), name=f"entry {entry}")
+        self._in_progress[entry] = asyncio.create_task(process(), name=f"entry {entry}")
 
     async def _bury(self, entry: str, fields: dict[bytes, bytes], reason: str) -> None:
         call = return_address(fields, self._keys)
@@ -297,13 +304,15 @@ class Consumer:
         except Exception as error:
             if is_outage(error):
                 raise
-            log.exception("entry %s cannot even be buried", entry)  # it stays pending, and the others are taken
+            log.exception(
+                "entry %s cannot be made a dead letter", entry
+            )  # it stays pending; other entries are processed
 
     async def _free_slots(self) -> int:
-        while len(self._in_hand) >= self._concurrency:
+        while len(self._in_progress) >= self._concurrency:
             self._freed.clear()
             await self._freed.wait()
-        return self._concurrency - len(self._in_hand)
+        return self._concurrency - len(self._in_progress)
 
 
 def _no_group(error: Exception) -> bool:
@@ -312,7 +321,7 @@ def _no_group(error: Exception) -> bool:
 
 
 def _entries(answer: Any) -> Iterable[tuple[str, dict[bytes, bytes]]]:
-    """The entries of a read of one stream: RESP3 answers with a dict of pages, RESP2 with a list of pairs."""
+    """The entries of a read of one stream. RESP3 answers with a dict of pages, RESP2 with a list of pairs."""
     if not answer:
         return
     streams: Any = answer.items() if isinstance(answer, dict) else answer  # pyright: ignore[reportUnknownVariableType]
@@ -321,3 +330,40 @@ def _entries(answer: Any) -> Iterable[tuple[str, dict[bytes, bytes]]]:
         for page in pages:
             for entry_id, fields in page:
                 yield entry_id.decode(), fields
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupTimes:
+    """In seconds."""
+
+    silent: float = 600.0
+    """A consumer without pending entries that was silent for this long is dead. Many times the longest read pause."""
+    every: float = 60.0
+    """How often each worker checks, with jitter, so that not all check at once."""
+
+
+async def remove_dead_consumers(
+    redis: Redis,
+    keys: Keys,
+    consumer: str,
+    *,
+    steady_for: Callable[[], float],
+    times: CleanupTimes | None = None,
+) -> None:
+    """Keep `consumer` visible in the group, and remove the consumers of killed workers. Runs until cancelled.
+
+    Nothing is removed before Redis has been steady for so long that every running worker was seen again.
+    """
+    times = times or CleanupTimes()
+    while True:
+        await asyncio.sleep(times.every * random.uniform(0.5, 1.5))
+        try:
+            await show_consumer(redis, keys, consumer)
+            if steady_for() < 1.5 * times.every:
+                continue
+            removed = await tidy_consumers(redis, keys, consumer, silent_ms=int(times.silent * 1000))
+        except RedisError as error:
+            log.debug("dead consumers cannot be removed now: %s", error)  # the consumer's own loop logs it loudly
+            continue
+        if removed:
+            log.info("removed consumers that were silent for %.0f s: %s", times.silent, ", ".join(removed))

@@ -1,15 +1,15 @@
-"""What is to be done after a call came back or was cut off: the crash table, as pure functions.
+"""What happens to a call after it returned or was interrupted: the crash table, as pure functions.
 
 | what is known | repeatable | once |
 |---|---|---|
-| provably not run | run again | run again |
-| sent, and no telling | run again | `unknown`, never run again |
-| it answered | the answer | the answer |
+| provably not run | retried | retried |
+| sent, and the outcome is unknown | retried | `unknown`, never run again |
+| the server answered | the answer | the answer |
 
-| it was cut off by | not sent | sent, repeatable | sent, once |
+| interrupted by | not sent | sent, repeatable | sent, once |
 |---|---|---|---|
 | its caller | `cancelled`: it was not run | `cancelled` | `unknown` |
-| the loss of its lease, or the end of this worker | given back | left to its lease, and run again | `unknown` |
+| the loss of its lease, or the end of this worker | released | run again when its lease expires | `unknown` |
 """
 
 import random
@@ -24,48 +24,47 @@ from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, 
 FIRST_BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 5.0
 MAX_MESSAGE = 4_000
-"""Characters of what a server says when it refuses a call."""
+"""Characters of a server's error message that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Make the call terminal."""
+    """Write this outcome, which ends the call."""
 
     outcome: ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Run it again after this many seconds."""
+    """Run the call again after this many seconds."""
 
     after_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
-    """It was provably not run: RELEASE it to whoever takes it next, without counting the attempt."""
+class Release:
+    """RELEASE the call to the group: it was provably not run, so the attempt does not count."""
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
-    """It may have run and may run again: when its lease has run out, another worker does it, and the attempt counts."""
+class LeaveToLease:
+    """Leave the call to its lease: it may have run and may run again, so another worker runs it after the expiry."""
 
 
-class Cut(Enum):
-    """Who cut a call off."""
+class Interruption(Enum):
+    """What interrupted a call."""
 
     CALLER = auto()
-    LEASE = auto()
-    """Another worker may have it by now."""
-    WORKER = auto()
-    """This worker is ending."""
+    LEASE_LOST = auto()
+    """Another worker may run the call by now."""
+    WORKER_STOPPING = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a decision depends on besides the result. Times are seconds; `retries` were made already.
+    """What a decision depends on besides the result. Times are seconds; `retries` is the number made so far.
 
-    `may_have_run`: an earlier attempt was sent, and nobody can tell what became of it.
+    `may_have_run`: an earlier attempt was sent, and its outcome is unknown.
     """
 
     server: str
@@ -78,60 +77,62 @@ class Situation:
 
 
 def decide(result: CallResult, now: Situation) -> Finish | Retry:
-    """What to do with a call that came back as `result`. Durations and attempts are filled in by the caller."""
+    """What to do with a call that returned `result`. The caller fills in the duration and the attempts."""
     match result:
         case Answered(answer):
             return Finish(to_outcome(answer, max_bytes=now.result_max_bytes))
         case Rejected(code, message):
             return _failed(code, message)
         case NotSent(reason, retry_in):
-            return _retry_when_tried(now, retry_in) or _unreached(now, f"was not reached: {reason}")
+            return _retry_with_server(now, retry_in) or _unreached(now, f"was not reached: {reason}")
         case RetryLater(reason, after):
-            wish = "" if after is None else f"; it wants to be asked again in {after:.0f} s"
-            return _retry(now, after) or _unreached(now, f"refused for now: {reason}{wish}")
+            pause = "" if after is None else f"; it asked for a pause of {after:.0f} s"
+            return _retry(now, after) or _unreached(now, f"refused the call for now: {reason}{pause}")
         case Ambiguous(reason):
             if now.execution_class is ExecutionClass.ONCE:
-                return Finish(unknown(f"the connection was lost while it ran: {reason}"))
-            return _retry(now, None) or _unreached(now, f"was lost while it ran: {reason}")
+                return Finish(unknown(f"the connection was lost while the call ran: {reason}"))
+            return _retry(now, None) or _unreached(now, f"was lost while the call ran: {reason}")
         case TimedOut(sent, quiet_s):
             return Finish(timed_out(now.execution_class, sent=sent or now.may_have_run, quiet_s=quiet_s))
 
 
-def cut_off(by: Cut, execution_class: ExecutionClass, *, sent: bool) -> Finish | GiveBack | Leave:
-    """What to do with a call that was cut off. `sent`: some of it may have left, in this attempt or an earlier one."""
-    if by is Cut.CALLER:
+def decide_interrupted(
+    by: Interruption, execution_class: ExecutionClass, *, sent: bool
+) -> Finish | Release | LeaveToLease:
+    """What to do with an interrupted call. `sent`: it may have been sent, in this attempt or an earlier one."""
+    if by is Interruption.CALLER:
         return Finish(cancelled(execution_class, sent=sent))
     if not sent:
-        return GiveBack()
+        return Release()
     if execution_class is ExecutionClass.REPEATABLE:
-        return Leave()
-    why = "this worker lost its lease" if by is Cut.LEASE else "its worker ended"
-    return Finish(unknown(f"{why} while it ran, and it was cut off; whether it took effect before that is not known"))
+        return LeaveToLease()
+    why = "the worker lost its lease" if by is Interruption.LEASE_LOST else "the worker shut down"
+    return Finish(unknown(f"{why} while the call ran, so it was cancelled; it is not known whether it took effect"))
 
 
 def unknown(message: str) -> ToolOutcome:
-    """It began, and nobody can tell what became of it."""
+    """The call was started, and its outcome cannot be known."""
     return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)
 
 
 def timed_out(execution_class: ExecutionClass, *, sent: bool, quiet_s: float | None = None) -> ToolOutcome:
-    """Its time is up, or its server was quiet for too long. What was sent may have taken effect."""
+    """The call reached its total timeout or its idle timeout (`quiet_s`). If it was sent, it may have taken effect."""
     if not sent:
-        message = "its MCP server was too busy to take it up in time; it was not run"
+        message = "its MCP server was too busy to start it in time; it was not run"
         return ToolOutcome.failure(CallState.FAILED, ErrorCode.TIMEOUT, message)
     late = "it did not answer in time" if quiet_s is None else f"it reported no progress for {quiet_s:g} s"
     if execution_class is ExecutionClass.ONCE:
-        message = f"{late} and was cancelled; whether it took effect before that is not known"
+        message = f"{late} and was cancelled; it is not known whether it took effect before that"
         return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.TIMEOUT, message)
     return ToolOutcome.failure(CallState.FAILED, ErrorCode.TIMEOUT, f"{late} and was cancelled")
 
 
 def cancelled(execution_class: ExecutionClass, *, sent: bool = True) -> ToolOutcome:
-    """Its caller wants it no more. Servers do not answer a cancelled call: what it had done by then is not known."""
+    """The caller cancelled the call. Servers do not answer a cancelled call, so its effect so far is not known."""
     if not sent:
         return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "it was cancelled before it ran")
     if execution_class is ExecutionClass.ONCE:
-        return unknown("it was cancelled while it ran; whether it took effect before that is not known")
+        return unknown("it was cancelled while it ran; it is not known whether it took effect before that")
     message = "it was cancelled while it ran; if it took effect before that, running it again does no harm"
     return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, message)
 
@@ -145,8 +146,8 @@ def _unreached(now: Situation, what: str) -> Finish:
     return _failed(ErrorCode.NETWORK_ERROR, f"the MCP server {now.server!r} {what}")
 
 
-def _retry_when_tried(now: Situation, retry_in: float | None) -> Retry | None:
-    """A retry soon after the server itself is tried again; none when that is so far off that the caller should know."""
+def _retry_with_server(now: Situation, retry_in: float | None) -> Retry | None:
+    """A retry soon after the next attempt to reach the server; none if that is too late for the caller to wait."""
     if retry_in is None:
         return _retry(now, None)
     if retry_in > LONGEST_BACKOFF_SECONDS:
@@ -154,10 +155,10 @@ def _retry_when_tried(now: Situation, retry_in: float | None) -> Retry | None:
     return _retry(now, retry_in + random.uniform(0, FIRST_BACKOFF_SECONDS))
 
 
-def _retry(now: Situation, wish: float | None) -> Retry | None:
-    """A retry, when there is one left and its time comes before the deadline. The server's own wish counts."""
+def _retry(now: Situation, retry_after: float | None) -> Retry | None:
+    """A retry, if one is left and is due before the deadline. A Retry-After of the server replaces the backoff."""
     longest = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**now.retries)
-    after = wish if wish is not None else random.uniform(0, longest)
+    after = retry_after if retry_after is not None else random.uniform(0, longest)
     if now.retries >= now.max_retries or after >= now.seconds_left:
         return None
     return Retry(after)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 
 class PluginsMcpError(Exception):
-    """Base of the worker's own errors."""
+    """Base of the errors that prevent a start."""
 
 
 class ServersFileError(PluginsMcpError):
-    """The file of MCP servers cannot be used at all. The text names the file, the place in it and what to do."""
+    """The servers file cannot be used at all. The text names the file, the place in it and the fix."""
 
     def __init__(self, path: Path, where: str, fix: str) -> None:
         super().__init__(f"{path}: {where}: {fix}")
@@ -18,4 +18,4 @@ class ServersFileError(PluginsMcpError):
 
 
 class SettingsError(PluginsMcpError):
-    """A setting is wrong; the text names it and says what to do."""
+    """A setting is wrong. The text names it and the fix."""

@@ -1,11 +1,13 @@
-"""Leases: who runs a call keeps saying so, from a thread with its own connection.
+"""Leases: a worker renews the leases of its running calls, from a thread with its own connection.
 
-A lease is the idle time of the call's entry in the group's pending list. It is renewed while the event loop is alive,
-so a loop that is busy for a moment loses nothing, and a process that hangs loses its calls. Renewal is fenced: after a
-stall the entry of another worker is not stolen back. What Redis has lost of a call is put back by its renewal, so as
-soon as an outage is over all leases are renewed. The event loop itself gives up what may run again and was not renewed
-in time, so that the work has ended here before it begins elsewhere, however long the thread waits for an answer. What
-must not run twice begins nowhere else: it goes on through any outage, and its result is worth having.
+A lease is the idle time of the call's entry in the group's pending list. The thread renews it only while the event loop
+is alive: a loop that is busy for a moment loses nothing, and a process that hangs loses its calls. Renewals are fenced,
+so a worker that stalled cannot take an entry back. A renewal also restores what Redis lost of the call, so all leases
+are renewed as soon as an outage is over.
+
+The event loop gives up a repeatable call whose lease was not renewed in time, so that the call has ended here before
+another worker runs it, even if the thread still waits for Redis. A `once` call is never run elsewhere. It continues
+through an outage, because its result is still useful.
 """
 
 import asyncio
@@ -31,23 +33,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """The arithmetic of leases, in seconds. Every worker of a group must have the same."""
+    """The times of leases, in seconds. Every worker of a group must use the same."""
 
     lease: float = LEASE_MS / 1000
     """An entry that is idle for longer is taken over."""
     renew: float = 2.5
     renew_again: float = 0.25
-    """How soon an outage of Redis is noticed, and its end: all leases are renewed then, before others take calls up."""
+    """How often Redis is checked. After an outage all leases are renewed, before other workers take calls over."""
     give_up: float = 8.0
-    """Work that may run again ends this long after its last good renewal: before it can begin elsewhere."""
+    """A repeatable call is stopped this long after its last renewal, before another worker can start it."""
     loop_alive: float = 5.0
-    """A loop that has not moved for so long gets no renewals."""
-    beat: float = 0.5
+    """An event loop that has not run for this long gets no renewals."""
+    heartbeat: float = 0.5
     sweep: float = 1.0
-    """How often a worker looks for entries to take over."""
+    """How often a worker looks for expired entries."""
     grace: float = 5.0
-    """How long Redis must have been steady before that, as this worker has seen it: a living worker renews sooner after
-    an outage or a step of the clock. Not a whole lease, or workers that are killed often would never take over."""
+    """How long Redis must have been steady before an entry is taken over. A running worker renews sooner after an
+    outage or a clock step. Less than a lease, or workers that are killed often would never take over."""
 
     @property
     def lease_ms(self) -> int:
@@ -64,17 +66,17 @@ class Lease:
     on_cancel: Callable[[], None]
     on_lost: Callable[[], None]
     renewed_at: float
-    told: bool = False
-    over: bool = False
+    cancel_reported: bool = False
+    lost: bool = False
 
     @property
     def may_run_elsewhere(self) -> bool:
-        """Whether another worker would run it again when the lease has run out."""
+        """Whether another worker runs the call again after the lease expired."""
         return self.delivery.request.execution_class is ExecutionClass.REPEATABLE
 
 
 class LeaseKeeper:
-    """Renews the leases of this worker. `redis` is used by one thread of its own."""
+    """Renews the leases of this worker. Only its own thread uses `redis`."""
 
     def __init__(self, redis: Redis, keys: Keys, times: LeaseTimes | None = None) -> None:
         self._redis = redis
@@ -84,7 +86,7 @@ class LeaseKeeper:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._mark = ServerMark()
-        self._beat_at = time.monotonic()
+        self._loop_alive_at = time.monotonic()
 
     @contextlib.contextmanager
     def held(
@@ -96,7 +98,7 @@ class LeaseKeeper:
         on_cancel: Callable[[], None],
         on_lost: Callable[[], None],
     ) -> Generator[None]:
-        """Renew the lease of `delivery`, which runs since the monotonic time `since`, while the context is open."""
+        """Renew the lease of `delivery`, which started at the monotonic time `since`, while the context is open."""
         lease = Lease(delivery, fence, on_cancel, on_lost, since)
         with self._lock:
             self._leases.add(lease)
@@ -107,52 +109,52 @@ class LeaseKeeper:
                 self._leases.discard(lease)
 
     async def run(self) -> None:
-        """Renew, until cancelled. Its thread has ended when this has."""
+        """Renew until cancelled. The thread has ended when this returns."""
         loop = asyncio.get_running_loop()
         self._stop.clear()
-        self._beat_at = time.monotonic()
+        self._loop_alive_at = time.monotonic()
         thread = threading.Thread(target=self._renew_all, args=(loop,), name="lease renewal", daemon=True)
         thread.start()
         try:
             while True:
-                self._beat_at = time.monotonic()
+                self._loop_alive_at = time.monotonic()
                 for lease in self._held_now():
                     if lease.may_run_elsewhere and time.monotonic() - lease.renewed_at > self._times.give_up:
                         self._lose(lease, "it could not be renewed in time")
-                await asyncio.sleep(self._times.beat)
+                await asyncio.sleep(self._times.heartbeat)
         finally:
             self._stop.set()
             await asyncio.to_thread(thread.join)
 
     def _held_now(self) -> list[Lease]:
         with self._lock:
-            return [lease for lease in self._leases if not lease.over]
+            return [lease for lease in self._leases if not lease.lost]
 
-    # What follows runs in the thread, up to the next comment.
+    # Runs in the thread.
 
     def _renew_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        due, still = 0.0, False
+        due, stalled = 0.0, False
         while not self._stop.wait(self._times.renew_again):
-            was_still, still = still, time.monotonic() - self._beat_at > self._times.loop_alive
-            if still:
-                if not was_still:
-                    log.warning("the event loop has not moved for %.0f s: no renewals", self._times.loop_alive)
+            was_stalled, stalled = stalled, time.monotonic() - self._loop_alive_at > self._times.loop_alive
+            if stalled:
+                if not was_stalled:
+                    log.warning("the event loop has not run for %.0f s: leases are not renewed", self._times.loop_alive)
                 continue
             leases = self._held_now()
             try:
-                # Redis may go away and come back between two renewals, without what it knew.
+                # Redis may restart without its data between two renewals: the mark is missing then.
                 if leases and (not self._mark.leave(self._redis) or time.monotonic() >= due):
                     self._renew_each(leases, loop)
                     due = time.monotonic() + self._times.renew * random.uniform(0.9, 1.1)
             except Exception as error:
                 if not is_outage(error):
-                    log.exception("leases cannot be renewed")
+                    log.exception("internal error while renewing leases")
                 due = 0.0
 
     def _renew_each(self, leases: list[Lease], loop: asyncio.AbstractEventLoop) -> None:
-        """Renew all of them, in one round trip: with one for each, a worker of many calls would come too late.
+        """Renew all leases in one round trip: with one each, a worker with many calls would be too slow.
 
-        Raises what says that Redis is away, or does not take every renewal.
+        Raises the error of an outage, also if only some renewals failed with it.
         """
         asked_at = time.monotonic()
         outage: Exception | None = None
@@ -162,9 +164,9 @@ class LeaseKeeper:
                 case Renewed(cancel_requested):
                     lease.renewed_at = asked_at
                     if cancel_requested:
-                        loop.call_soon_threadsafe(self._tell_cancel, lease)
+                        loop.call_soon_threadsafe(self._report_cancel, lease)
                 case Stale():
-                    loop.call_soon_threadsafe(self._doubt, lease)
+                    loop.call_soon_threadsafe(self._check_stale, lease)
                 case error if is_outage(error):
                     outage = error
                 case error:
@@ -173,19 +175,19 @@ class LeaseKeeper:
         if outage is not None:
             raise outage
 
-    # What follows runs in the event loop: a lease that is held no more is not told anything.
+    # Runs in the event loop. A lease that is not held any more is ignored.
 
-    def _tell_cancel(self, lease: Lease) -> None:
-        if lease in self._leases and not lease.told:
-            lease.told = True
+    def _report_cancel(self, lease: Lease) -> None:
+        if lease in self._leases and not lease.cancel_reported:
+            lease.cancel_reported = True
             lease.on_cancel()
 
-    def _doubt(self, lease: Lease) -> None:
-        """The call may just have ended here, its COMPLETE on the way back: what is held a beat later is another's."""
-        asyncio.get_running_loop().call_later(self._times.beat, self._lose, lease, "another worker has it")
+    def _check_stale(self, lease: Lease) -> None:
+        """Lose the lease if it is still held one heartbeat later: the call's own COMPLETE may be on its way."""
+        asyncio.get_running_loop().call_later(self._times.heartbeat, self._lose, lease, "another worker has it")
 
     def _lose(self, lease: Lease, why: str) -> None:
-        if lease in self._leases and not lease.over:
-            lease.over = True
+        if lease in self._leases and not lease.lost:
+            lease.lost = True
             log.warning("the lease of call %s is lost: %s", lease.delivery.request.correlation_id, why)
             lease.on_lost()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from plugins_mcp.config import Settings, load_settings
 from plugins_mcp.errors import PluginsMcpError
 from plugins_mcp.operators.arguments import Work, read_arguments
-from plugins_mcp.operators.program import run
+from plugins_mcp.operators.commands import run
 
 if TYPE_CHECKING:
     from plugins_mcp.leases import LeaseTimes
@@ -18,7 +18,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def main() -> None:
-    """Do what the command line says; without a command, work."""
+    """Run the command of the command line; without one, the worker."""
     match read_arguments(sys.argv[1:]):
         case Work():
             work()
@@ -27,14 +27,14 @@ def main() -> None:
 
 
 def work() -> None:
-    """Consume until SIGTERM or SIGINT, then drain. Exits with 2 when a setting is wrong."""
-    from plugins_mcp.mcp import TALKATIVE_LOGGERS  # noqa: PLC0415 -- a second of imports that no command needs
+    """Run the worker until SIGTERM or SIGINT, then drain. Exits with 2 when a setting is wrong."""
+    from plugins_mcp.mcp import NOISY_LOGGERS  # noqa: PLC0415 -- takes a second to import, and no command needs it
 
     try:
         settings = load_settings()
         logging.basicConfig(level=settings.log_level, format=LOG_FORMAT)
-        for chatty in TALKATIVE_LOGGERS:
-            logging.getLogger(chatty).setLevel(logging.WARNING)
+        for name in NOISY_LOGGERS:
+            logging.getLogger(name).setLevel(logging.WARNING)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(serve(settings))
     except PluginsMcpError as error:
@@ -46,7 +46,7 @@ def work() -> None:
 
 
 async def serve(settings: Settings, times: "LeaseTimes | None" = None) -> None:
-    """Consume until SIGTERM or SIGINT, then drain. Raises what `run_worker` raises."""
+    """Run the worker until SIGTERM or SIGINT, then drain. Raises the errors of `run_worker`."""
     from plugins_mcp.wiring import run_worker  # noqa: PLC0415 -- see above
 
     stopping = asyncio.Event()
@@ -57,9 +57,9 @@ async def serve(settings: Settings, times: "LeaseTimes | None" = None) -> None:
 
 
 def _loop_factory() -> "type[asyncio.AbstractEventLoop] | None":
-    """uvloop where there is one."""
+    """uvloop where it is installed."""
     try:
-        import uvloop  # noqa: PLC0415 -- not there on every platform
+        import uvloop  # noqa: PLC0415 -- not available on every platform
     except ImportError:
         return None
     return uvloop.Loop

@@ -1,4 +1,4 @@
-"""What the handler needs of others, and what it tells those who count."""
+"""The ports of the worker's core: what the handler and the adopter need, and what they report to observers."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -9,37 +9,37 @@ from plugins_contract.ledger import Delivery
 from plugins_contract.ledger.replies import Completed, Duplicate, Stale, Started
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress, ToolOutcome
-from plugins_mcp.mcp import CallResult, Flight
+from plugins_mcp.mcp import CallResult, SendState
 
 
 class CallLedger(Protocol):
     """The ledger as a worker writes it: see `plugins_contract.ledger.WorkerLedger`."""
 
     async def pass_on(self, delivery: Delivery, *, lease_ms: int) -> bool:
-        """Leave a call that has not begun to other workers. False when START is to be asked."""
+        """Return a call that has not started to the group. False when START is to decide about it."""
         ...
 
     async def start(self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome, lease_ms: int) -> Started:
-        """The durable mark before any byte goes to an MCP server."""
+        """START: the durable mark before any byte is sent to an MCP server."""
         ...
 
     async def progress(self, request: ToolCallRequested, fence: int, progress: CallProgress) -> bool:
-        """Pass on progress. False when the call is not ours any more."""
+        """Publish progress. False when the call belongs to another worker."""
         ...
 
     async def complete(
         self, delivery: Delivery, fence: int, outcome: ToolOutcome, *, dead_reason: str = ""
     ) -> Completed | Stale | Duplicate:
-        """Make the call terminal."""
+        """Write the outcome, which ends the call."""
         ...
 
     async def release(self, delivery: Delivery, fence: int, *, lease_ms: int) -> Completed | Stale:
-        """Give a call back that was provably not sent."""
+        """Return a call that was provably not sent to the group."""
         ...
 
 
 class Leases(Protocol):
-    """Keeps saying that this worker runs a call."""
+    """Renews the leases of running calls."""
 
     def held(
         self,
@@ -50,7 +50,7 @@ class Leases(Protocol):
         on_cancel: Callable[[], None],
         on_lost: Callable[[], None],
     ) -> AbstractContextManager[None]:
-        """Hold the lease, which runs since the monotonic time `since`, while the context is open."""
+        """Renew the lease, which started at the monotonic time `since`, while the context is open."""
         ...
 
 
@@ -65,9 +65,9 @@ class ToolServer(Protocol):
         timeout_s: float,
         on_progress: Callable[[CallProgress], None] = ...,
         meta: dict[str, Any] | None = None,
-        flight: Flight | None = None,
+        send_state: SendState | None = None,
     ) -> CallResult:
-        """Call `tool` once and say exactly what is known afterwards; when this is cancelled, `flight` says it."""
+        """Call `tool` once, without retries. After a cancellation `send_state` tells whether it was sent."""
         ...
 
 
@@ -75,33 +75,33 @@ class ToolServers(Protocol):
     """The MCP servers of this worker."""
 
     def get(self, server: str) -> ToolServer | None:
-        """The server of that name; None when it is not configured here."""
+        """The server with that name; None when this worker does not have it."""
         ...
 
 
-class NamedTools(Protocol):
-    """Tools by the names under which models and other producers know them."""
+class ToolLookup(Protocol):
+    """Finds tools by the names that models and other producers use."""
 
     def own(self, name: str) -> ToolEntry | None:
         """The tool of that name on a server of this worker."""
         ...
 
     async def find(self, name: str) -> ToolEntry | None:
-        """The same on any server that a worker has published; takes some seconds while servers are connected."""
+        """The same for every published server. May wait some seconds for servers that are still connecting."""
         ...
 
 
 class Observer(Protocol):
-    """Takes facts. It must not wait and must not raise."""
+    """Counts events. Its methods must not block and must not raise."""
 
     def finished(self, request: ToolCallRequested, outcome: ToolOutcome) -> None:
-        """A call was made terminal by this worker."""
+        """This worker ended a call."""
         ...
 
     def retried(self, request: ToolCallRequested) -> None:
-        """A call that is safe to repeat is run again."""
+        """A call is retried."""
         ...
 
     def lease_lost(self, request: ToolCallRequested) -> None:
-        """A running call was given up, because another worker may have it by now."""
+        """A running call was given up, because another worker may run it by now."""
         ...

@@ -1,4 +1,4 @@
-"""Puts the worker together: builds, owns and unwinds everything, in one place."""
+"""Builds the worker: creates, owns and closes all of its parts."""
 
 import asyncio
 import contextlib
@@ -15,19 +15,16 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import WorkerLedger
 from plugins_contract.ledger.group import Backlog, read_backlog
 from plugins_contract.loops import LISTEN_SECONDS, kept_running
-from plugins_mcp.adoption import Adoption
+from plugins_mcp.adoption import CatalogToolLookup, RequestAdopter
 from plugins_mcp.catalog import CatalogPublisher
 from plugins_mcp.config import Settings
-from plugins_mcp.consumer import BLOCK_SECONDS, Consumer
+from plugins_mcp.consumer import BLOCK_SECONDS, Consumer, remove_dead_consumers
 from plugins_mcp.control import listen_for_cancels
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
-from plugins_mcp.hygiene import keep_tidy
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from plugins_mcp.mcp import McpServers, ServersFile, read_servers_file, single_server
-from plugins_mcp.observe.health import Readiness, health_server
-from plugins_mcp.observe.metrics import Metrics
-from plugins_mcp.tools import CatalogTools
+from plugins_mcp.observe import Metrics, Readiness, health_server
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +32,11 @@ RENEWAL_TIMEOUT_SECONDS = 2.0
 
 
 async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTimes | None = None) -> None:
-    """Consume until `stopping`; then take nothing more, let running calls end, and leave the group.
+    """Consume until `stopping`; then take no more requests, let running calls end, and leave the group.
 
     Raises:
-        SettingsError, ServersFileError: it cannot start; the text says why.
-        OSError: the address of the health endpoints cannot be listened on.
+        SettingsError, ServersFileError: the worker cannot start; the text says why.
+        OSError: the address of the health endpoints is not available.
     """
     times = times or LeaseTimes()
     configured = configured_servers(settings)
@@ -80,9 +77,9 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             keys,
             ledger,
             handler,
-            Adoption(
+            RequestAdopter(
                 ledger,
-                CatalogTools(servers, redis, keys),
+                CatalogToolLookup(servers, redis, keys),
                 keys,
                 clock,
                 default_timeout_ms=settings.mcp_request_timeout_ms,
@@ -90,7 +87,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             name=name,
             concurrency=settings.worker_concurrency,
             steady_for=watch.steady_for,
-            look=watch.ask,
+            check_redis=watch.ask,
             times=times,
         )
 
@@ -103,17 +100,17 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             )
         )
         await watch.ask()
-        # What running calls need goes on until they have ended; what takes new ones ends first.
+        # The consumer stops first. What running calls need stays up until they have ended.
         async with kept_running(
             leases.run,
             servers.run,
             catalog.run,
             partial(listen_for_cancels, control, keys, handler.cancel),
             watch.run,
-            partial(keep_tidy, redis, keys, name, steady_for=watch.steady_for),
+            partial(remove_dead_consumers, redis, keys, name, steady_for=watch.steady_for),
         ):
             async with kept_running(consumer.run):
-                log.info("worker %s is up", name)
+                log.info("worker %s is running", name)
                 await stopping.wait()
             await consumer.drain(settings.drain_seconds)
             await _leave(consumer, catalog)
@@ -123,7 +120,7 @@ def configured_servers(settings: Settings) -> ServersFile:
     """The MCP servers of the settings.
 
     Raises:
-        SettingsError, ServersFileError: they cannot be used at all.
+        SettingsError, ServersFileError: no server can be used.
     """
     configured = read_servers_file(settings.mcp_config, os.environ) if settings.mcp_config else ServersFile()
     if settings.mcp_server_endpoint is None:
@@ -134,7 +131,7 @@ def configured_servers(settings: Settings) -> ServersFile:
     except ValueError as error:
         raise SettingsError(f"MCP_SERVER_ENDPOINT: {error}") from None
     if any(spec.name == quick.name for spec in configured.servers):
-        raise SettingsError(f"MCP_SERVER_ENDPOINT and MCP_CONFIG both have a server {quick.name!r}: rename one")
+        raise SettingsError(f"MCP_SERVER_ENDPOINT and MCP_CONFIG both define a server {quick.name!r}: rename one")
     return ServersFile((*configured.servers, quick), configured.broken, configured.warnings)
 
 
@@ -150,11 +147,11 @@ async def _leave(consumer: Consumer, catalog: CatalogPublisher) -> None:
     except Exception as error:
         if not is_outage(error):
             raise
-        log.warning("Redis does not answer: this worker's heartbeat will run out by itself")
+        log.warning("Redis is not available: this worker's heartbeat expires by itself")
 
 
 def _readiness(consumer: Consumer, servers: McpServers, handler: CallHandler) -> Readiness:
-    states = {name: health.shown() for name, health in servers.health().items()}
+    states = {name: health.as_json() for name, health in servers.health().items()}
     return Readiness(consumer.reading, {"consuming": consumer.reading, "running": len(handler), "servers": states})
 
 
@@ -165,5 +162,5 @@ async def _metrics(metrics: Metrics, handler: CallHandler, servers: McpServers, 
     except Exception as error:
         if not is_outage(error):
             raise
-    metrics.now(len(handler), dict(servers.health()), keys.requests, backlog)
+    metrics.update(len(handler), dict(servers.health()), keys.requests, backlog)
     return metrics.text()

@@ -1,32 +1,30 @@
-"""MCP servers as this worker uses them: configured, connected, listed and called.
+"""MCP servers as this worker uses them: configuration, connections, listings and calls.
 
-Knows nothing of Redis, leases or the ledger. What lies above needs only the names exported here.
+Knows nothing of Redis, leases or the ledger. The rest of the worker needs only the names exported here.
 """
 
-from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
+from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, SendState, TimedOut
+from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
 from plugins_mcp.mcp.content import to_outcome
-from plugins_mcp.mcp.flight import Flight
-from plugins_mcp.mcp.http_client import TALKATIVE_LOGGERS
-from plugins_mcp.mcp.pace import Pace
-from plugins_mcp.mcp.pool import McpServers, ServerHealth
-from plugins_mcp.mcp.server import McpServer
+from plugins_mcp.mcp.http_client import NOISY_LOGGERS
+from plugins_mcp.mcp.server import McpServer, McpServers, ServerHealth
 from plugins_mcp.mcp.servers_file import ServersFile, read_servers_file, single_server
 from plugins_mcp.mcp.spec import BrokenServer, Http, ServerOptions, ServerSpec, Sse, Stdio, ToolOptions
 
 __all__ = [
-    "TALKATIVE_LOGGERS",
+    "NOISY_LOGGERS",
     "Ambiguous",
     "Answered",
     "BrokenServer",
     "CallResult",
-    "Flight",
+    "ConnectionPolicy",
     "Http",
     "McpServer",
     "McpServers",
     "NotSent",
-    "Pace",
     "Rejected",
     "RetryLater",
+    "SendState",
     "ServerHealth",
     "ServerOptions",
     "ServerSpec",

@@ -1,11 +1,11 @@
-"""One tool call, exactly what is known about it afterwards, and what that says about the health of its server.
+"""The result of one tool call, and the state that a transport records while it sends the call.
 
-The answer decides whether a call that must not run twice may be sent again, so it is a closed union: a caller matches
-on it and nothing is left to the reading of error texts.
+The result decides whether a call that must not run twice may be sent again. It is a closed union, so that callers match
+on types and never on error texts.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextvars import ContextVar
+from dataclasses import dataclass
 
 from mcp.types import CallToolResult
 
@@ -23,7 +23,7 @@ class Answered:
 class NotSent:
     """The server provably did not run the call: it never left, or its session was gone before. Safe to send again.
 
-    `retry_in`: the server is in trouble, and is itself tried again after so many seconds.
+    `retry_in` is set while the server is unavailable: the seconds until the worker next tries to reach it.
     """
 
     reason: str
@@ -32,7 +32,7 @@ class NotSent:
 
 @dataclass(frozen=True)
 class RetryLater:
-    """The server refused for now (429, 503) without running the call. `after_s` is its own wish, in seconds."""
+    """The server refused for now (429, 503) without running the call. `after_s` is its Retry-After, in seconds."""
 
     reason: str
     after_s: float | None = None
@@ -40,7 +40,7 @@ class RetryLater:
 
 @dataclass(frozen=True)
 class Rejected:
-    """The server answered that it does not do this, or we know not to ask. Sending it again would not help."""
+    """The server refused the call, or the worker knows that it would. Sending it again would not help."""
 
     code: ErrorCode
     message: str
@@ -48,16 +48,17 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Ambiguous:
-    """Sent, and nobody can tell whether it took effect."""
+    """The call was sent, and it cannot be known whether it took effect."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class TimedOut:
-    """The time given to the call passed. When it was `sent`, a cancellation followed it; it may have taken effect.
+    """The call ran out of time. If it was `sent`, a cancellation followed it, and it may have taken effect.
 
-    `quiet_s`: it was not the total, but the time it may go without reporting progress.
+    `quiet_s` is set when the idle timeout ended the call: the seconds without a progress report. Otherwise the total
+    timeout ended it.
     """
 
     sent: bool = True
@@ -67,51 +68,35 @@ class TimedOut:
 CallResult = Answered | NotSent | RetryLater | Rejected | Ambiguous | TimedOut
 
 
-def redacted(result: CallResult, redact: Callable[[str], str]) -> CallResult:
-    """`result` with every text of ours in it redacted; an answer is the tool's own."""
-    match result:
-        case NotSent(reason) | RetryLater(reason) | Ambiguous(reason):
-            return replace(result, reason=redact(reason))
-        case Rejected(_, message):
-            return replace(result, message=redact(message))
-        case Answered() | TimedOut():
-            return result
+@dataclass(eq=False, slots=True)
+class SendState:
+    """What the transport knows about one call. It writes these fields; they are read when the call ends.
 
-
-FAIR_SECONDS = 1.0
-"""A call that was given less time than this, because it had waited elsewhere, says nothing when it runs out of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Healthy:
-    """It answered, be it with an error."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failing:
-    """It did not. `wish`: for how many seconds it wants to be left alone."""
-
-    reason: str
-    wish: float | None = None
-
-
-Evidence = Healthy | Failing | None
-
-
-def evidence(result: CallResult | None, *, seconds: float, lost: bool) -> Evidence:
-    """What `result` says; None for nothing, as when the call was cut off here (also a result of None).
-
-    `seconds` is the time that the server had. `lost`: the connection was lost, which its owner notices by itself, once
-    for all the calls that went with it.
+    `sent`: at least one byte of the call may have left.
+    `rounds`: the number of `tools/call` requests; more than one when the server asked for input.
+    `answered`: the server answered, and the SDK then sent another request because of that answer.
+    `http_result`: the result that the HTTP response itself determines.
     """
-    match result:
-        case Answered() | Rejected():
-            return Healthy()
-        case RetryLater(reason, after_s):
-            return Failing(reason, after_s)
-        case Ambiguous(reason) | NotSent(reason):
-            return None if lost else Failing(reason)
-        case TimedOut(sent):
-            return Failing("no answer in time") if sent and seconds >= FAIR_SECONDS and not lost else None
-        case None:
-            return None
+
+    sent: bool = False
+    rounds: int = 0
+    answered: bool = False
+    http_result: CallResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outbound:
+    """One outgoing message. `send_state` is set for a tool call; `expects_answer` is false for notifications."""
+
+    send_state: SendState | None = None
+    expects_answer: bool = True
+
+
+# Whether a call was sent is decided several tasks away from its caller. The SDK runs each request in a copy of the
+# sender's context, so a context variable identifies the call there.
+current_call: ContextVar[SendState | None] = ContextVar("current_call", default=None)
+"""The call that the current task makes through the SDK."""
+
+_NO_CALL = Outbound()
+outbound_message: ContextVar[Outbound] = ContextVar("outbound_message", default=_NO_CALL)
+"""The message that the current task is sending to the server."""

@@ -1,7 +1,7 @@
-"""What a tool returned, in the form that the model, the browser and the ledger keep. Pure.
+"""Translates a tool's result into the outcome that the ledger, the engine and the browser keep. Pure.
 
-It travels through Redis and stays in databases, so it is bounded. What is left out here is gone, so each place says
-how much that was.
+Outcomes are stored in Redis and in databases, so they are bounded. What is cut here cannot be read later, so a note
+says how much was cut.
 """
 
 import json
@@ -33,27 +33,27 @@ from plugins_contract.outcomes import (
 
 MAX_TEXT_BYTES = 1024 * 1024
 """All text of one outcome together, in UTF-8 bytes."""
-MAX_WORDS = 2_000
-"""Characters of what a tool says of its failure that become the error's message; the content has all of it."""
-NOTHING = "The tool returned nothing."
-FAILED_WITHOUT_WORDS = "The tool failed and did not say why."
+MAX_ERROR_CHARS = 2_000
+"""Characters of a failed tool's text that become the error's message; the content has all of it."""
+EMPTY_RESULT = "The tool returned nothing."
+FAILED_WITHOUT_TEXT = "The tool failed and did not say why."
 
 
 def to_outcome(
     result: CallToolResult, *, max_bytes: int = MAX_TEXT_BYTES, duration_ms: int = 0, attempts: int = 0
 ) -> ToolOutcome:
-    """The terminal outcome for an answer: `succeeded`, or `failed` with the tool's own words when it says so."""
+    """The terminal outcome for an answer: `succeeded`, or `failed` with the tool's own text if it is an error."""
     blocks = [ours for theirs in result.content for ours in _translated(theirs)]
     if result.structured_content is not None:
-        blocks += _beside(blocks, result.structured_content)
+        blocks += _structured(blocks, result.structured_content)
     content, truncated = bounded(blocks, max_bytes)
     error = None
     if result.is_error:
-        words = "\n".join(block.text for block in content if isinstance(block, TextBlock) and not block.user_only)
-        shown = words if len(words) <= MAX_WORDS else f"{words[:MAX_WORDS]}…"
-        error = ToolError(ErrorCode.TOOL_EXECUTION_FAILED, shown or FAILED_WITHOUT_WORDS)
+        text = "\n".join(block.text for block in content if isinstance(block, TextBlock) and not block.user_only)
+        shown = text if len(text) <= MAX_ERROR_CHARS else f"{text[:MAX_ERROR_CHARS]}…"
+        error = ToolError(ErrorCode.TOOL_EXECUTION_FAILED, shown or FAILED_WITHOUT_TEXT)
     elif not content:
-        content = (TextBlock(NOTHING),)
+        content = (TextBlock(EMPTY_RESULT),)
     return ToolOutcome(
         state=CallState.FAILED if result.is_error else CallState.SUCCEEDED,
         content=content,
@@ -64,27 +64,27 @@ def to_outcome(
     )
 
 
-def _beside(blocks: list[ContentBlock], structured: Any) -> Iterator[ContentBlock]:
-    """Structured content as JSON, unless the text says the same already, as servers do for older clients."""
+def _structured(blocks: list[ContentBlock], structured: Any) -> Iterator[ContentBlock]:
+    """Structured content as JSON, unless a text block holds the same, which servers send for older clients."""
     texts = [block.text for block in blocks if isinstance(block, TextBlock) and not block.user_only]
-    # SDKs put a value that is no object under this name, and tell it, or each item of it, as text.
+    # SDKs wrap a value that is not an object in `result`, and send it, or each of its items, as text.
     match structured:
         case {"result": value} if len(structured) == 1:
-            said = any(_says(texts, each) for each in (structured, value))
+            repeated = any(_repeats(texts, each) for each in (structured, value))
         case _:
-            said = _says(texts, structured)
-    if not said:
+            repeated = _repeats(texts, structured)
+    if not repeated:
         yield TextBlock(json.dumps(structured, ensure_ascii=False))
 
 
-def _says(texts: list[str], value: Any) -> bool:
-    if any(_is(text, value) for text in texts):
+def _repeats(texts: list[str], value: Any) -> bool:
+    if any(_is_same(text, value) for text in texts):
         return True
     items = cast("list[Any]", value) if isinstance(value, list) else []
-    return bool(items) and len(items) == len(texts) and all(map(_is, texts, items))
+    return bool(items) and len(items) == len(texts) and all(map(_is_same, texts, items))
 
 
-def _is(text: str, value: Any) -> bool:
+def _is_same(text: str, value: Any) -> bool:
     if isinstance(value, str):
         return text == value or text == json.dumps(value)
     try:
@@ -113,31 +113,31 @@ def _translated(block: McpBlock) -> Iterator[ContentBlock]:
 
 
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
-"""A larger answer is not read to its end."""
+"""The largest answer that is read."""
 MAX_MEDIA_BYTES = 4 * 1024 * 1024
 """All images, sounds and files of one outcome together, decoded."""
 MAX_LINK_BYTES = 64 * 1024
-"""All links of one outcome together, with what they say of themselves."""
+"""All links of one outcome together, with their titles and descriptions."""
 MAX_BLOCKS = 1_000
 
 
 def bounded(blocks: Sequence[ContentBlock], max_bytes: int) -> tuple[tuple[ContentBlock, ...], bool]:
-    """The blocks within all bounds, and whether something is missing. `max_bytes` is for their text together."""
-    few, fewer = _few(blocks)
-    small, smaller = _small(few)
-    fitted, shorter = _fit(small, max_bytes)
-    return tuple(fitted), fewer or smaller or shorter
+    """The blocks within all bounds, and whether something was cut. `max_bytes` limits their text together."""
+    blocks, count_cut = _limit_count(blocks)
+    blocks, media_cut = _limit_media(blocks)
+    blocks, text_cut = _limit_text(blocks, max_bytes)
+    return tuple(blocks), count_cut or media_cut or text_cut
 
 
-def _few(blocks: Sequence[ContentBlock]) -> tuple[Sequence[ContentBlock], bool]:
+def _limit_count(blocks: Sequence[ContentBlock]) -> tuple[Sequence[ContentBlock], bool]:
     if len(blocks) <= MAX_BLOCKS:
         return blocks, False
-    note = TextBlock(f"[… {len(blocks) - MAX_BLOCKS:,} of {len(blocks):,} pieces left out: too many to keep …]")
+    note = TextBlock(f"[… {len(blocks) - MAX_BLOCKS:,} of {len(blocks):,} blocks left out: too many to keep …]")
     return [*blocks[:MAX_BLOCKS], note], True
 
 
-def _small(blocks: Sequence[ContentBlock]) -> tuple[list[ContentBlock], bool]:
-    """Media and links as far as there is room for them, and a note in the place of each other one."""
+def _limit_media(blocks: Sequence[ContentBlock]) -> tuple[list[ContentBlock], bool]:
+    """Media and links up to their limits, and a note in place of each one beyond them."""
     kept: list[ContentBlock] = []
     media_room, link_room = MAX_MEDIA_BYTES, MAX_LINK_BYTES
     for block in blocks:
@@ -162,15 +162,15 @@ def _link_bytes(link: LinkBlock) -> int:
     return sum(len(each.encode()) for each in (link.uri, link.name, link.title or "", link.description or ""))
 
 
-def _fit(blocks: Sequence[ContentBlock], max_bytes: int) -> tuple[list[ContentBlock], bool]:
-    """The blocks with the middle of their text taken out, when all their text together is over `max_bytes`."""
+def _limit_text(blocks: Sequence[ContentBlock], max_bytes: int) -> tuple[list[ContentBlock], bool]:
+    """The blocks without the middle of their text, if all their text together is over `max_bytes`."""
     total = sum(len(block.text.encode()) for block in blocks if isinstance(block, TextBlock))
     if total <= max_bytes:
         return list(blocks), False
     head_ends, tail_begins = max_bytes // 2, total - (max_bytes - max_bytes // 2)
     fitted: list[ContentBlock] = []
     begins = 0
-    noted = False
+    has_note = False
     for block in blocks:
         if not isinstance(block, TextBlock):
             fitted.append(block)
@@ -181,12 +181,12 @@ def _fit(blocks: Sequence[ContentBlock], max_bytes: int) -> tuple[list[ContentBl
         if len(head) == len(data) or len(tail) == len(data):
             fitted.append(block)
             continue
-        # A character cut in two is left out whole.
+        # A character that was cut in two is left out.
         parts = [head.decode("utf-8", "ignore"), tail.decode("utf-8", "ignore")]
-        if not noted:
+        if not has_note:
             gone = f"{tail_begins - head_ends:,} of {total:,} bytes left out"
             parts.insert(1, f"\n[… {gone}: the result is too large to keep, and they are gone …]\n")
-            noted = True
+            has_note = True
         if text := "".join(parts):
             fitted.append(TextBlock(text, block.user_only))
     return fitted, True

@@ -1,5 +1,9 @@
-"""Typed reading of decoded JSON, with errors that name the field and never show its value."""
+"""Reads typed fields from decoded JSON, and replaces `${VAR}` in them. Pure.
 
+Errors name the field and never show its value.
+"""
+
+import re
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 from types import MappingProxyType
@@ -10,8 +14,19 @@ from plugins_contract.messages import MAX_TIMEOUT_MS
 Word = TypeVar("Word", bound=StrEnum)
 
 
+_REFERENCE = re.compile(
+    r"\$\{(?P<input>input:[^}]*)\}|\$\{(?:env:)?(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}", re.ASCII
+)
+_NOT_SECRET = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TMPDIR", "USER"})
+"""Variables without secrets: hiding a home directory would only make errors harder to read."""
+
+
 class FieldError(ValueError):
     """A field is missing, unknown or of the wrong kind."""
+
+
+class UndefinedVariableError(ValueError):
+    """A field needs a variable that has no value. The text names the field and the variable, never a value."""
 
 
 def an_object(value: Any, where: str) -> dict[str, Any]:
@@ -22,9 +37,9 @@ def an_object(value: Any, where: str) -> dict[str, Any]:
 
 
 def a_string(value: Any, where: str) -> str:
-    """`value` as a text that is not empty."""
+    """`value` as a string that is not empty."""
     if not isinstance(value, str) or not value:
-        raise FieldError(f"{where} must be a text")
+        raise FieldError(f"{where} must be a string that is not empty")
     return value
 
 
@@ -45,9 +60,9 @@ def a_count(value: Any, where: str) -> int:
 def milliseconds(value: Any, where: str) -> int:
     """`value` as a time in milliseconds, at least 1 and at most MAX_TIMEOUT_MS."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise FieldError(f"{where} must be a whole number of milliseconds, at least 1 (30000 is half a minute)")
+        raise FieldError(f"{where} must be a whole number of milliseconds, at least 1 (30000 is 30 seconds)")
     if value > MAX_TIMEOUT_MS:
-        raise FieldError(f"{where} must be {MAX_TIMEOUT_MS} milliseconds, which are 30 days, at most")
+        raise FieldError(f"{where} must be at most {MAX_TIMEOUT_MS} milliseconds, which is 30 days")
     return value
 
 
@@ -61,19 +76,19 @@ def one_of(words: type[Word], value: Any, where: str) -> Word | None:
 
 
 def strings(value: Any, where: str) -> tuple[str, ...]:
-    """`value` as a list of texts, which may be empty."""
+    """`value` as a list of strings, which may be empty."""
     items = cast("list[Any]", value) if isinstance(value, list) else None
     if items is None or not all(isinstance(item, str) for item in items):
-        raise FieldError(f"{where} must be a list of texts")
+        raise FieldError(f"{where} must be a list of strings")
     return tuple(items)
 
 
 def string_map(value: Any, where: str) -> Mapping[str, str]:
-    """`value` as an object whose values are texts."""
+    """`value` as an object whose values are strings."""
     pairs = an_object(value, where)
     for key, item in pairs.items():
         if not isinstance(item, str):
-            raise FieldError(f"{where}.{key} must be a text (put it in quotes)")
+            raise FieldError(f"{where}.{key} must be a string (put it in quotes)")
     return MappingProxyType(cast("dict[str, str]", pairs))
 
 
@@ -82,3 +97,38 @@ def only(pairs: Mapping[str, Any], known: Collection[str], where: str) -> None:
     for key in pairs:
         if key not in known:
             raise FieldError(f"{where} has an unknown field {key!r}; known are {', '.join(sorted(known))}")
+
+
+class Interpolator:
+    """Replaces `${VAR}`, `${env:VAR}` and `${VAR:-default}`, and nothing else.
+
+    `used` collects the values that came from the environment; they are treated as secrets.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self.used: set[str] = set()
+
+    def __call__(self, text: str, where: str) -> str:
+        """`text`, the value of the field `where`, with its variables replaced.
+
+        Raises:
+            UndefinedVariableError: a variable has neither a value nor a default, or would have to be entered by hand.
+        """
+        return _REFERENCE.sub(lambda reference: self._value(reference, where), text)
+
+    def _value(self, reference: re.Match[str], where: str) -> str:
+        if prompt := reference["input"]:
+            raise UndefinedVariableError(
+                f"{where}: ${{{prompt}}} asks for manual input, which a worker cannot do: use an environment variable"
+            )
+        name, default = reference["name"], reference["default"]
+        if name in self._environment:
+            if name not in _NOT_SECRET:
+                self.used.add(self._environment[name])
+            return self._environment[name]
+        if default is None:
+            raise UndefinedVariableError(
+                f"{where}: environment variable {name} is not set: set it, or write ${{{name}:-default}}"
+            )
+        return default

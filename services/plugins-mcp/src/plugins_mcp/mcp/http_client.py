@@ -1,7 +1,7 @@
-"""The HTTP client below the SDK's transports: one request's failure stays that request's failure.
+"""The HTTP client below the SDK's transports: the failure of one request does not affect the others.
 
-Left alone, an exception from a POST ends the transport's task group and with it every other call of the session. So
-each failure of a POST becomes an answer to that POST, and what is known about it is noted in its flight.
+An exception from a POST would end the transport's task group and with it every other call of the session. Each failure
+of a POST therefore becomes a response to that POST, and what it means for the call is recorded in its `SendState`.
 """
 
 import json
@@ -11,81 +11,86 @@ from typing import Any
 
 import httpx2
 
-from plugins_mcp.mcp.calls import Ambiguous, NotSent
+from plugins_mcp.mcp.calls import Ambiguous, NotSent, Outbound, SendState, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
-from plugins_mcp.mcp.flight import Cargo, Flight, cargo
-from plugins_mcp.mcp.http_answers import HttpAnswer, json_rpc_error, judge, session_lost
+from plugins_mcp.mcp.error_classification import (
+    HttpAnswer,
+    classify_response,
+    describe_error,
+    json_rpc_error,
+    session_lost,
+)
 
 log = logging.getLogger(__name__)
 
-TALKATIVE_LOGGERS = ("httpcore2", "httpx2", "mcp")
-"""Below WARNING these tell addresses with their keys, session ids and contents: wiring keeps them at WARNING."""
+NOISY_LOGGERS = ("httpcore2", "httpx2", "mcp")
+"""Below WARNING these loggers write addresses with their keys, session ids and contents: `main` sets WARNING."""
 
 CONNECT_SECONDS = 30.0
-ONE_WAY_SECONDS = 15.0
-"""How long a notification may wait for its 202: the SDK sends them in line, so one that hangs blocks all calls."""
+NOTIFICATION_TIMEOUT_SECONDS = 15.0
+"""How long a notification may wait for its 202. The SDK sends messages in order, so one that hangs blocks all calls."""
 _TRANSPORT_FAILED = -32099
-"""Tells the SDK that there is no answer. What it means is in the flight, so the number reaches nobody."""
+"""The JSON-RPC error code for a request without an answer. It is not shown: `SendState` holds what happened."""
 
 
 class _TooLargeError(Exception):
-    """The answer is larger than we are willing to hold."""
+    """The response is larger than MAX_ANSWER_BYTES."""
 
 
 class IsolatingClient(httpx2.AsyncClient):
     """An HTTP client whose POSTs never raise.
 
-    `answers_follow` is true where the answer to a call is the body of its POST (Streamable HTTP), and false where it
-    comes by another way (SSE). `on_lost` is called when the session cannot go on.
+    `answers_in_body`: the answer to a call is the body of its POST (Streamable HTTP); otherwise it comes in the event
+    stream (SSE). `on_lost` is called when the session has ended.
     """
 
-    def __init__(self, headers: Mapping[str, str], *, answers_follow: bool, on_lost: Callable[[], None]) -> None:
+    def __init__(self, headers: Mapping[str, str], *, answers_in_body: bool, on_lost: Callable[[], None]) -> None:
         super().__init__(
             headers=dict(headers),
-            # No read timeout: a call has its own limit, and a quiet event stream is not a broken one.
+            # No read timeout: each call has its own, and a quiet event stream is not broken.
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
-            # Servers close idle connections after some five seconds. Being first avoids sending into a closing one,
-            # which would leave us not knowing whether the call was run.
+            # Many servers close idle connections after five seconds. A request into a connection that is being closed
+            # would have an unknown outcome, so idle connections are closed here before that.
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0),
         )
-        self._answers_follow = answers_follow
+        self._answers_in_body = answers_in_body
         self._on_lost = on_lost
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send; a POST is always answered, if need be with a JSON-RPC error of our own."""
+        """Send a request. A POST always gets a response: for a failure, a JSON-RPC error made here."""
         if request.method != "POST":
             return await super().send(request, **options)
-        carried = cargo.get()
-        flight = carried.flight or Flight()
-        _prepare(request, flight, patient=carried.expects_answer and self._answers_follow)
+        outbound = outbound_message.get()
+        send_state = outbound.send_state or SendState()
+        _prepare(request, send_state, wait_for_answer=outbound.expects_answer and self._answers_in_body)
         try:
             response = await super().send(request, **options)
-            return await self._received(request, response, carried, flight)
+            return await self._received(request, response, outbound, send_state)
         except _TooLargeError:
-            flight.finding = Ambiguous(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
+            send_state.http_result = Ambiguous(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError) as error:
-            flight.finding = _failure(error, flight)
+            send_state.http_result = _failure(error, send_state)
         except Exception as error:
-            log.exception("a request to an MCP server failed in an unforeseen way")
-            flight.finding = _failure(error, flight)
-        if not self._answers_follow:
+            log.exception("internal error while sending a request to an MCP server")
+            send_state.http_result = _failure(error, send_state)
+        if not self._answers_in_body:
             self._on_lost()
-        return _no_answer(request, 502, flight.finding.reason)
+        return _no_answer(request, 502, send_state.http_result.reason)
 
     async def _received(
-        self, request: httpx2.Request, response: httpx2.Response, carried: Cargo, flight: Flight
+        self, request: httpx2.Request, response: httpx2.Response, outbound: Outbound, send_state: SendState
     ) -> httpx2.Response:
         kind = response.headers.get("content-type", "").lower()
-        read_now = response.status_code >= 400 or kind.startswith("application/json")
-        # A body that breaks off while the SDK reads it would end the session, so it is read here.
-        body = await _whole_body(response) if read_now else b""
+        read_here = response.status_code >= 400 or kind.startswith("application/json")
+        # A body that breaks off while the SDK reads it would end the session, so it is read to its end here.
+        body = await _whole_body(response) if read_here else b""
         answer = HttpAnswer(response.status_code, response.headers, body, "mcp-session-id" in request.headers)
         lost = session_lost(answer)
-        if lost or (answer.status >= 400 and not self._answers_follow):
+        if lost or (answer.status >= 400 and not self._answers_in_body):
             self._on_lost()
-        if carried.flight is not None and (self._answers_follow or answer.status >= 400):
-            flight.finding = judge(answer)
-        if not read_now:
+        if outbound.send_state is not None and (self._answers_in_body or answer.status >= 400):
+            send_state.http_result = classify_response(answer)
+        if not read_here:
             return response
         if answer.status >= 400 and (lost or json_rpc_error(answer) is None):
             return _no_answer(request, answer.status, f"HTTP {answer.status}")
@@ -93,24 +98,24 @@ class IsolatingClient(httpx2.AsyncClient):
         return httpx2.Response(answer.status, headers=kept, content=body, request=request)
 
 
-def _prepare(request: httpx2.Request, flight: Flight, *, patient: bool) -> None:
-    """Note when the first byte leaves, and do not wait for ever where nobody else keeps the time."""
-    if flight.rounds <= 1:
-        flight.sent = False  # a redirect sends again what the first address did not take
+def _prepare(request: httpx2.Request, send_state: SendState, *, wait_for_answer: bool) -> None:
+    """Record when the first byte leaves. A request that no other timeout bounds gets one."""
+    if send_state.rounds <= 1:
+        send_state.sent = False  # after a redirect: the first address did not take the call
 
     async def trace(event: str, info: dict[str, Any]) -> None:
         if event.endswith("send_request_headers.started") and getattr(info.get("request"), "method", b"") == b"POST":
-            flight.sent = True
+            send_state.sent = True
 
     extensions: dict[str, Any] = {**request.extensions, "trace": trace}
-    if not patient:
-        extensions["timeout"] = {**extensions.get("timeout", {}), "read": ONE_WAY_SECONDS}
+    if not wait_for_answer:
+        extensions["timeout"] = {**extensions.get("timeout", {}), "read": NOTIFICATION_TIMEOUT_SECONDS}
     request.extensions = extensions
 
 
-def _failure(error: Exception, flight: Flight) -> NotSent | Ambiguous:
-    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return Ambiguous(reason) if flight.sent else NotSent(reason)
+def _failure(error: Exception, send_state: SendState) -> NotSent | Ambiguous:
+    reason = describe_error(error)
+    return Ambiguous(reason) if send_state.sent else NotSent(reason)
 
 
 async def _whole_body(response: httpx2.Response) -> bytes:

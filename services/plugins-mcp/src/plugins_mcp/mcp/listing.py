@@ -1,4 +1,4 @@
-"""What a server offers, as the catalog says it: names, execution classes, and what is left out and why. Pure."""
+"""A server's listing, and its translation into a catalog: names, execution classes, quarantined tools. Pure."""
 
 import json
 from collections import Counter
@@ -29,8 +29,8 @@ MAX_DESCRIPTION_CHARS = 4096
 
 
 @dataclass(frozen=True)
-class Offers:
-    """All that one server listed. `malformed` are tools that the SDK could not even have read."""
+class Listing:
+    """Everything that one server listed. `malformed` are the tools that the SDK could not have read."""
 
     info: sdk.Implementation | None = None
     instructions: str | None = None
@@ -41,35 +41,35 @@ class Offers:
     prompts: tuple[sdk.Prompt, ...] = ()
 
 
-def set_aside_malformed(result: dict[str, Any]) -> list[Quarantined]:
-    """Take the tools that the SDK would not read out of a raw `tools/list` result, which is changed in place.
+def remove_malformed_tools(result: dict[str, Any]) -> list[Quarantined]:
+    """Remove the tools that the SDK cannot read from a raw `tools/list` result, which is changed in place.
 
-    The SDK refuses a whole listing for one such tool. Output schemas are dropped: with them the SDK throws away the
-    answer of a tool that ran and does not keep to its own schema, and then nobody knows that it ran.
+    The SDK rejects a whole listing because of one such tool. Output schemas are removed as well: with them the SDK
+    discards the answer of a tool that ran but violates its own schema, and the call's outcome would be unknown.
     """
     tools = result.get("tools")
     if not isinstance(tools, list):
         return []
     kept: list[Any] = []
-    aside: list[Quarantined] = []
+    quarantined: list[Quarantined] = []
     for tool in cast("list[Any]", tools):
         if isinstance(tool, dict):
             cast("dict[str, Any]", tool).pop("outputSchema", None)
         if reason := _malformed(tool):
             name = cast("dict[str, Any]", tool).get("name") if isinstance(tool, dict) else None
-            aside.append(Quarantined(tool=str(name), reason=reason))
+            quarantined.append(Quarantined(tool=str(name), reason=reason))
         else:
             kept.append(tool)
     result["tools"] = kept
-    return aside
+    return quarantined
 
 
-def to_catalog(spec: ServerSpec, offers: Offers) -> ServerCatalog:
-    """What the server offers to models; equal offers give equal catalogs."""
+def to_catalog(spec: ServerSpec, listing: Listing) -> ServerCatalog:
+    """The server's catalog; equal listings give equal catalogs."""
     entries: list[ToolEntry] = []
-    quarantined = list(offers.malformed)
-    times = Counter(tool.name for tool in offers.tools)
-    for tool in offers.tools:
+    quarantined = list(listing.malformed)
+    times = Counter(tool.name for tool in listing.tools)
+    for tool in listing.tools:
         if spec.options.tool(tool.name).disabled:
             continue
         if reason := "listed more than once" if times[tool.name] > 1 else _unusable(tool):
@@ -78,37 +78,37 @@ def to_catalog(spec: ServerSpec, offers: Offers) -> ServerCatalog:
             entries.append(_entry(spec, tool))
     return ServerCatalog(
         server=spec.name,
-        title=(offers.info.title or offers.info.name) if offers.info else None,
-        version=offers.info.version if offers.info else None,
-        instructions=offers.instructions,
+        title=(listing.info.title or listing.info.name) if listing.info else None,
+        version=listing.info.version if listing.info else None,
+        instructions=listing.instructions,
         tools=tuple(sorted(entries, key=lambda entry: entry.name)),
         quarantined=tuple(dict.fromkeys(quarantined)),
-        resources=_resources(offers),
+        resources=_resources(listing),
         prompts=tuple(
             PromptEntry(
                 name=prompt.name,
                 description=prompt.description or "",
                 arguments=tuple(argument.name for argument in prompt.arguments or ()),
             )
-            for prompt in offers.prompts
+            for prompt in listing.prompts
         ),
     )
 
 
 def execution_class(options: ServerOptions, tool: str, annotations: sdk.ToolAnnotations | None) -> ExecutionClass:
-    """Whether a tool may run twice. The operator has the last word; annotations count only for a trusted server."""
+    """Whether a tool may run twice. The operator's option wins; annotations count only for a trusted server."""
     configured = options.tool(tool).execution_class
     if configured is not None:
         return configured
-    says_so = annotations is not None and (annotations.read_only_hint is True or annotations.idempotent_hint is True)
-    return ExecutionClass.REPEATABLE if options.trust and says_so else ExecutionClass.ONCE
+    declared = annotations is not None and (annotations.read_only_hint is True or annotations.idempotent_hint is True)
+    return ExecutionClass.REPEATABLE if options.trust and declared else ExecutionClass.ONCE
 
 
 def approval(options: ServerOptions, tool: str, annotations: sdk.ToolAnnotations | None) -> ApprovalPolicy:
-    """Whether a person has to approve the calls of a tool, and why; `never` when nobody has to.
+    """Whether a person has to approve the calls of a tool.
 
-    A tool is destructive unless it says that it is read-only, or not destructive: that is how MCP reads a tool that
-    says nothing. Only a trusted server is believed.
+    A tool counts as destructive unless it is annotated as read-only or not destructive, which is the default of MCP.
+    Annotations count only for a trusted server.
     """
     policy = options.tool(tool).approval or options.approval
     if policy is not ApprovalPolicy.DESTRUCTIVE:
@@ -133,12 +133,12 @@ def _entry(spec: ServerSpec, tool: sdk.Tool) -> ToolEntry:
     )
 
 
-def _resources(offers: Offers) -> tuple[ResourceEntry, ...]:
+def _resources(listing: Listing) -> tuple[ResourceEntry, ...]:
     plain = (
         ResourceEntry(uri=item.uri, name=item.name, description=item.description or "", mime_type=item.mime_type)
-        for item in offers.resources
+        for item in listing.resources
     )
-    families = (
+    templates = (
         ResourceEntry(
             uri=item.uri_template,
             name=item.name,
@@ -146,9 +146,9 @@ def _resources(offers: Offers) -> tuple[ResourceEntry, ...]:
             mime_type=item.mime_type,
             template=True,
         )
-        for item in offers.templates
+        for item in listing.templates
     )
-    return (*plain, *families)
+    return (*plain, *templates)
 
 
 def _trimmed(text: str) -> str:
@@ -166,9 +166,9 @@ def _malformed(tool: Any) -> str | None:
 
 def _unusable(tool: sdk.Tool) -> str | None:
     if not tool.name:
-        return "it has no name"
+        return "the tool has no name"
     if tool.execution is not None and tool.execution.task_support == "required":
-        return "it runs as an MCP task only, which is not supported"
+        return "the tool runs only as an MCP task, which is not supported"
     schema = tool.input_schema
     if schema.get("type") != "object":
         return "the input schema is not of type object"
@@ -188,7 +188,7 @@ def _unusable(tool: sdk.Tool) -> str | None:
 
 
 def _members(schema: dict[str, Any]) -> Iterator[tuple[int, str, Any]]:
-    """Every key and value in the schema with its depth, without recursion: depth is what is being checked."""
+    """Every key and value in the schema with its depth. Not recursive, because the depth is not checked yet."""
     waiting: list[tuple[int, Any]] = [(1, schema)]
     while waiting:
         depth, node = waiting.pop()
@@ -206,7 +206,7 @@ def _resolves(schema: dict[str, Any], reference: str) -> bool:
     if not reference.startswith("#/"):
         return True  # the schema itself, or an anchor in it
     node: Any = schema
-    # A JSON pointer (RFC 6901) in a fragment of a URI: some generators point at the branches of a union by number.
+    # A JSON pointer (RFC 6901) in a URI fragment. Some generators refer to the branches of a union by index.
     for part in unquote(reference[2:]).split("/"):
         key = part.replace("~1", "/").replace("~0", "~")
         try:

@@ -1,73 +1,78 @@
-"""One MCP server: its owner task, its state, and calls to it."""
+"""One MCP server and the task that owns its connection; and all servers of this worker."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED
 
-from plugins_contract.catalog import ServerCatalog, ServerState
+from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallProgress
-from plugins_mcp.mcp.breaker import Breaker
-from plugins_mcp.mcp.calls import Answered, CallResult, NotSent, Rejected, TimedOut, redacted
-from plugins_mcp.mcp.connection import Connection
-from plugins_mcp.mcp.failures import describe, expected, leaves
-from plugins_mcp.mcp.flight import Flight
-from plugins_mcp.mcp.listing import Offers, to_catalog
-from plugins_mcp.mcp.pace import Pace
-from plugins_mcp.mcp.reach import Reach
-from plugins_mcp.mcp.spec import ServerSpec, Stdio
-from plugins_mcp.mcp.stderr import StderrTail
-from plugins_mcp.mcp.tool_calls import Ask, Slots, ToolCalls
+from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, SendState, TimedOut
+from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy
+from plugins_mcp.mcp.error_classification import ServerExitedError, describe_error, is_expected, leaf_errors
+from plugins_mcp.mcp.listing import Listing, to_catalog
+from plugins_mcp.mcp.server_connection import ServerConnection
+from plugins_mcp.mcp.session import Session
+from plugins_mcp.mcp.spec import BrokenServer, ServerSpec, Stdio
+from plugins_mcp.mcp.stdio import ChildDiagnostics
 
 log = logging.getLogger(__name__)
 
 
 class McpServer:
-    """A connection that is kept up. `run` is its owner: the only task that opens and closes the connection.
+    """A server that is kept connected. `run` is the owner: the only task that opens and closes its sessions.
 
-    `catalog` is what the server offered last, also while it is away. `generation` counts its connections. `breaker`
-    says whether calls go to it and when its owner tries again.
+    `catalog` is what the server last offered, also while it is unreachable. `generation` counts its sessions.
+    `attempted` is set once the server was connected or has failed for the first time.
     """
 
     def __init__(
-        self, spec: ServerSpec, *, changed: Callable[[str], None] = lambda server: None, pace: Pace | None = None
+        self,
+        spec: ServerSpec,
+        *,
+        changed: Callable[[str], None] = lambda server: None,
+        policy: ConnectionPolicy | None = None,
     ) -> None:
         """`changed` is called with the server's name after its state or its catalog changed; it must not block."""
         self.spec = spec
         self.generation = 0
         self.catalog: ServerCatalog | None = None
-        self.tried = asyncio.Event()
-        """Set once the server was connected or has failed for the first time."""
-        self._pace = pace or Pace()
-        self.breaker = Breaker(self._pace.limits())
-        slots = Slots(spec.options.concurrency)
-        self._reach = Reach(spec, self.breaker, changed=lambda: changed(spec.name), refusing=slots.turn_away)
-        self._calls = ToolCalls(spec.options, self._reach, slots)
+        self.attempted = asyncio.Event()
+        self._policy = policy or ConnectionPolicy()
+        self._connection = ServerConnection(spec, self._policy, on_change=lambda: changed(spec.name))
         self._stopping = asyncio.Event()
         self._stale = asyncio.Event()
-        self._offers: Offers | None = None
-        self._dies_when_probed = False
+        """Set when the listing may be out of date, or the server should be checked."""
+        self._listing: Listing | None = None
+        self._exits_when_probed = False
 
     @property
     def state(self) -> ServerState:
-        """How it is doing."""
-        return self._reach.state
+        """The state that heartbeats and health show."""
+        return self._connection.state
 
     @property
     def last_error(self) -> str | None:
-        """What is wrong with it; None when it is ready."""
-        return self._reach.error
+        """What is wrong with the server; None when it is ready."""
+        return self._connection.error
+
+    @property
+    def breaker(self) -> CircuitBreaker:
+        """The server's circuit breaker, for reading."""
+        return self._connection.breaker
 
     async def run(self) -> None:
-        """Own the connection until `stop`: connect, keep the listing fresh, reconnect. To be run in a TaskGroup."""
-        self._reach.begin()
+        """Own the connection until `stop`: connect, keep the listing up to date, reconnect. Runs in a TaskGroup."""
+        self._connection.started()
         async with asyncio.TaskGroup() as group:
-            owner = group.create_task(self._own(), name=f"mcp-server:{self.spec.name}")
+            owner = group.create_task(self._keep_connected(), name=f"mcp-server:{self.spec.name}")
             try:
                 await self._stopping.wait()
             finally:
@@ -75,7 +80,7 @@ class McpServer:
                 owner.cancel()
 
     def stop(self) -> None:
-        """Let `run` close the connection and return. Calls that are under way end as `Ambiguous`."""
+        """Let `run` close the connection and return. Calls in progress end as `Ambiguous`."""
         self._stopping.set()
 
     async def call(
@@ -86,129 +91,230 @@ class McpServer:
         timeout_s: float,
         on_progress: Callable[[CallProgress], None] = lambda progress: None,
         meta: dict[str, Any] | None = None,
-        flight: Flight | None = None,
+        send_state: SendState | None = None,
     ) -> CallResult:
-        """Call `tool` once and say exactly what is known afterwards. Never retries.
+        """Call `tool` once, without retries. The result holds no secret of the server's configuration.
 
-        `timeout_s` is the total: waiting for a free slot and for the connection counts. `on_progress` is called in
-        order, must not block, and never after this returns. Cancelling the caller cancels the call at the server;
-        `flight` then says whether it was sent. A server in trouble refuses at once.
+        `timeout_s` is the total, which includes waiting for a free slot and for the connection. `on_progress` is called
+        in order, must not block, and is never called after the return. Cancelling the caller cancels the call at the
+        server; `send_state` then tells whether the call was sent. A server whose circuit is open refuses at once.
         """
         if self.spec.options.tool(tool).disabled:
             return Rejected(ErrorCode.DISABLED, f"the tool {tool!r} is disabled in the configuration")
         if self._stopping.is_set():
-            return NotSent("this worker is ending")
-        result = await self._calls.make(Ask(tool, arguments, on_progress, meta, flight or Flight()), timeout_s)
+            return NotSent("this worker is shutting down")
+        result = await self._connection.call(
+            tool,
+            arguments,
+            timeout_s=timeout_s,
+            on_progress=on_progress,
+            meta=meta,
+            send_state=send_state or SendState(),
+        )
         if isinstance(result, Answered) and result.result.is_error and not self._lists(tool):
             result = Rejected(ErrorCode.TOOL_NOT_FOUND, f"the server has no tool {tool!r}")
         match result:
             case NotSent() | TimedOut(sent=True) | Rejected(code=ErrorCode.TOOL_NOT_FOUND):
-                self._stale.set()  # find out whether the server is gone or hangs, or offers something else now
+                self._stale.set()  # list again: the server may be gone or hanging, or its tools may have changed
             case _:
                 pass
-        return redacted(result, self.spec.redact)
+        return _redacted(result, self.spec.redact)
 
     def _lists(self, tool: str) -> bool:
-        return self._offers is not None and any(listed.name == tool for listed in self._offers.tools)
+        return self._listing is not None and any(listed.name == tool for listed in self._listing.tools)
 
-    async def _own(self) -> None:
+    async def _keep_connected(self) -> None:
         while True:
-            self._reach.trying()
-            stderr = StderrTail()
+            self._connection.attempt_started()
+            child = ChildDiagnostics()
             try:
-                await self._one_connection(stderr)
+                await self._run_session(child)
                 reason = "the connection was lost"
             except Exception as error:
-                reason = describe(error)
-                if not expected(error):
-                    log.exception("server %r: unforeseen failure", self.spec.name)
+                reason = describe_error(error)
+                if not is_expected(error):
+                    log.exception("MCP server %r: internal error in its connection", self.spec.name)
             if self._stopping.is_set():
-                return  # a transport that fails while it is being left swallows our cancellation
-            last_words = stderr.text()
-            self._reach.missed(f"{reason}; its last words: {last_words}" if last_words else reason)
-            self.tried.set()
+                return  # a transport that fails while it is being closed can swallow the cancellation of this task
+            stderr = child.stderr()
+            self._connection.failed(f"{reason}; standard error: {stderr}" if stderr else reason)
+            self.attempted.set()
             await asyncio.sleep(self.breaker.retry_in())
 
-    async def _one_connection(self, stderr: StderrTail) -> None:
-        """Connect, serve until the connection is lost, close it."""
-        mode = "legacy" if self._dies_when_probed else self.spec.options.protocol
-        connection = Connection(self.spec, mode, stderr, self._stale.set)
-        reached = False
+    async def _run_session(self, child: ChildDiagnostics) -> None:
+        """Connect, serve until the session is lost, and close it.
+
+        Raises:
+            ServerExitedError: the child process exited before it could be listed.
+        """
+        mode = "legacy" if self._exits_when_probed else self.spec.options.protocol
+        session = Session(self.spec, mode, child, self._stale.set)
+        opened = False
         try:
-            async with asyncio.timeout(self.spec.options.connect_timeout_ms / 1000) as handshake, connection.client:
-                offers = await connection.offers()
+            async with asyncio.timeout(self.spec.options.connect_timeout_ms / 1000) as handshake, session.client:
+                listing = await session.list_all()
                 handshake.reschedule(None)
-                reached = True
-                await self._opened(connection, offers)
-                await self._serve(connection)
+                opened = True
+                await self._session_opened(session, listing)
+                await self._serve(session)
         except Exception as error:
-            if not reached:
-                self._learn(error)
+            if not opened:
+                self._note_failed_handshake(error)
+                if child.exit_code is not None and is_expected(error):
+                    raise ServerExitedError(child.exit_code) from error
             raise
         finally:
-            self._reach.closed()
+            self._connection.session_closed()
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, session: Session) -> None:
         async with asyncio.TaskGroup() as group:
-            helpers = [group.create_task(self._keep_fresh(connection)), group.create_task(connection.listen())]
-            await connection.ended.wait()
-            self._reach.closed()
+            helpers = [group.create_task(self._keep_listed(session)), group.create_task(session.subscribe())]
+            await session.ended.wait()
+            self._connection.session_closed()
             for helper in helpers:
                 helper.cancel()
-        # What is lost for new calls may still bring the answers to old ones: another replica of the server has them.
+        # Answers to earlier calls may still arrive: the session can be lost at one replica of the server only.
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._pace.drain):
-                await connection.idle.wait()
+            async with asyncio.timeout(self._policy.drain_timeout):
+                await session.idle.wait()
 
-    async def _keep_fresh(self, connection: Connection) -> None:
-        """List again when the server says so, after a while, and soon after a failure."""
+    async def _keep_listed(self, session: Session) -> None:
+        """List again after a change notification, after `relist_every`, and soon after a failure."""
         while True:
-            await asyncio.sleep(self._pace.relist_gap)
+            await asyncio.sleep(self._policy.relist_gap)
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._pace.relist_every):
+                async with asyncio.timeout(self._policy.relist_every):
                     await self._stale.wait()
             self._stale.clear()
-            while not await self._relist(connection):
+            while not await self._relist(session):
                 await asyncio.sleep(self.breaker.retry_in())
-                self._reach.trying()
+                self._connection.attempt_started()
 
-    async def _relist(self, connection: Connection) -> bool:
-        """Whether the server could be listed. When not, the session is kept: calls under way may still be well."""
+    async def _relist(self, session: Session) -> bool:
+        """Whether the server could be listed. If not, the session is kept: calls in progress may still succeed."""
         try:
-            async with asyncio.timeout(self._pace.list_within):
-                offers = await connection.offers()
+            async with asyncio.timeout(self._policy.list_timeout):
+                listing = await session.list_all()
         except TimeoutError as error:
-            if connection.idle.is_set():
-                connection.lost()  # it hangs, and nobody is waiting for it: start anew
-            self._reach.missed(describe(error))
+            if session.idle.is_set():
+                session.lost()  # the server hangs, and no call waits for it: reconnect
+            self._connection.failed(describe_error(error))
         except (MCPError, ValueError) as error:
-            self._reach.missed(describe(error))
+            self._connection.failed(describe_error(error))
         else:
-            await self._publish(offers)
+            await self._publish(listing)
             return True
         return False
 
-    async def _opened(self, connection: Connection, offers: Offers) -> None:
+    async def _session_opened(self, session: Session, listing: Listing) -> None:
         self.generation += 1
         self._stale.clear()
-        self._reach.opened(connection)
-        await self._publish(offers)
-        self.tried.set()
-        log.info("server %r: connected, protocol %s", self.spec.name, connection.client.protocol_version)
+        self._connection.session_opened(session)
+        await self._publish(listing)
+        self.attempted.set()
+        log.info("MCP server %r: connected, protocol %s", self.spec.name, session.client.protocol_version)
 
-    def _learn(self, error: Exception) -> None:
-        """Servers of the first MCP releases die of the question which protocol they speak: next time, do not ask.
+    def _note_failed_handshake(self, error: Exception) -> None:
+        """Skip the protocol probe next time if the server may have exited because of it, as the first releases do.
 
-        A server may have died for another reason, so the time after that it is asked again.
+        The server may have exited for another reason, so the attempt after that probes again.
         """
-        died = any(isinstance(leaf, MCPError) and leaf.code == CONNECTION_CLOSED for leaf in leaves(error))
-        if died and self.spec.options.protocol == "auto" and isinstance(self.spec.transport, Stdio):
-            self._dies_when_probed = not self._dies_when_probed
+        closed = any(isinstance(leaf, MCPError) and leaf.code == CONNECTION_CLOSED for leaf in leaf_errors(error))
+        if closed and self.spec.options.protocol == "auto" and isinstance(self.spec.transport, Stdio):
+            self._exits_when_probed = not self._exits_when_probed
 
-    async def _publish(self, offers: Offers) -> None:
-        new = offers != self._offers
-        if new:
-            # To check a thousand schemas takes seconds, in which a loop that stood still would lose its leases.
-            self.catalog = await asyncio.to_thread(to_catalog, self.spec, offers)
-            self._offers = offers
-        self._reach.reached(news=new)
+    async def _publish(self, listing: Listing) -> None:
+        changed = listing != self._listing
+        if changed:
+            # Checking a thousand schemas takes seconds. In the event loop that would cost the worker its leases.
+            self.catalog = await asyncio.to_thread(to_catalog, self.spec, listing)
+            self._listing = listing
+        self._connection.listed(changed=changed)
+
+
+def _redacted(result: CallResult, redact: Callable[[str], str]) -> CallResult:
+    """`result` with the texts that were made here redacted; an answer belongs to the tool and stays as it is."""
+    match result:
+        case NotSent(reason) | RetryLater(reason) | Ambiguous(reason):
+            return replace(result, reason=redact(reason))
+        case Rejected(_, message):
+            return replace(result, message=redact(message))
+        case Answered() | TimedOut():
+            return result
+
+
+@dataclass(frozen=True)
+class ServerHealth:
+    """The state of one server, for health and heartbeats.
+
+    `retry_at`: when an unreachable server is tried again, in seconds of the monotonic clock.
+    """
+
+    state: ServerState
+    error: str | None = None
+    breaker: BreakerState = BreakerState.CLOSED
+    retry_at: float | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """The same as a JSON object."""
+        wait = self.retry_in()
+        fields: dict[str, object] = {"state": self.state, "breaker": self.breaker}
+        if self.error:
+            fields["error"] = self.error
+        return fields | ({} if wait is None else {"retryInSeconds": round(wait, 1)})
+
+    def retry_in(self) -> float | None:
+        """Seconds until the server is tried again; None while nothing is wrong."""
+        return None if self.retry_at is None else max(0.0, self.retry_at - time.monotonic())
+
+
+class McpServers:
+    """The configured servers by name. `run` owns all of them."""
+
+    def __init__(
+        self,
+        specs: Iterable[ServerSpec],
+        broken: Iterable[BrokenServer] = (),
+        *,
+        changed: Callable[[str], None] = lambda server: None,
+        policy: ConnectionPolicy | None = None,
+    ) -> None:
+        """`changed` is called with a server's name after its state or its catalog changed; it must not block."""
+        self._servers = {spec.name: McpServer(spec, changed=changed, policy=policy) for spec in specs}
+        self._broken = {server.name: server for server in broken}
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Run the owner tasks of all servers until `stop`, or until cancelled."""
+        async with asyncio.TaskGroup() as owners:
+            for name, server in self._servers.items():
+                owners.create_task(server.run(), name=f"mcp-servers:{name}")
+            await self._stopping.wait()
+
+    def stop(self) -> None:
+        """Let `run` close every connection and return."""
+        self._stopping.set()
+        for server in self._servers.values():
+            server.stop()
+
+    async def attempted(self) -> None:
+        """Wait until every server was connected or has failed once."""
+        for server in self._servers.values():
+            await server.attempted.wait()
+
+    def get(self, server: str) -> McpServer | None:
+        """The server with that name, or None when it is not configured or not usable."""
+        return self._servers.get(server)
+
+    def catalogs(self) -> Mapping[str, ServerCatalog]:
+        """The catalog of each server that was ever connected, by server name."""
+        return {name: server.catalog for name, server in self._servers.items() if server.catalog is not None}
+
+    def health(self) -> Mapping[str, ServerHealth]:
+        """Every configured server, including the broken and disabled ones."""
+        usable = {
+            name: ServerHealth(server.state, server.last_error, server.breaker.state, server.breaker.retry_at)
+            for name, server in self._servers.items()
+        }
+        unusable = {name: ServerHealth(ServerState.DISABLED, server.reason) for name, server in self._broken.items()}
+        return usable | unusable

@@ -1,22 +1,61 @@
-"""The `mcp.json` that people already have for other clients, with our options under `callstream`."""
+"""The servers file (`mcp.json`): from the many spellings in use to `ServerSpec`s.
+
+The format is the one of other MCP clients; our own options are under the key `callstream` of each server.
+"""
 
 import json
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+
+from plugins_contract.catalog import ApprovalPolicy
+from plugins_contract.messages import ExecutionClass
 from plugins_mcp.errors import ServersFileError
-from plugins_mcp.mcp.fields import FieldError
-from plugins_mcp.mcp.interpolation import UndefinedVariableError
-from plugins_mcp.mcp.server_entry import http_transport, is_disabled, parse_entry, spec_of
-from plugins_mcp.mcp.spec import BrokenServer, ServerSpec
+from plugins_mcp.mcp.fields import (
+    FieldError,
+    Interpolator,
+    UndefinedVariableError,
+    a_bool,
+    a_count,
+    a_string,
+    an_object,
+    milliseconds,
+    one_of,
+    only,
+    string_map,
+    strings,
+)
+from plugins_mcp.mcp.spec import BrokenServer, Http, ServerOptions, ServerSpec, Sse, Stdio, ToolOptions, Transport
+
+OPTIONS = "callstream"
+_KINDS = {
+    "stdio": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "streamable_http": "http",
+    "streamableHttp": "http",
+    "sse": "sse",
+}
+_URLS = ("url", "httpUrl", "serverUrl")
+_STDIO = frozenset({"command", "args", "env", "cwd"})
+_REMOTE = frozenset({*_URLS, "headers"})
+_COMMON = frozenset({"type", "transport", "disabled", "enabled", OPTIONS})
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A token (RFC 9110)."""
+_SHORTEST_SECRET = 4
+"""Shorter values are not redacted: removing every "1" would make errors unreadable and protect nothing."""
 
 
 @dataclass(frozen=True)
 class ServersFile:
-    """What a file says: usable servers, broken ones with the reason, and remarks that stop nothing."""
+    """The content of a file: usable servers, broken ones with the reason, and warnings that prevent nothing."""
 
     servers: tuple[ServerSpec, ...] = ()
     broken: tuple[BrokenServer, ...] = ()
@@ -31,19 +70,21 @@ def read_servers_file(path: Path, environment: Mapping[str, str]) -> ServersFile
     """
     servers: list[ServerSpec] = []
     broken: list[BrokenServer] = []
-    document, twice = _decoded(path)
-    warnings = [f"{path}: {key!r} is there twice in one object, and the last one counts: keep one" for key in twice]
+    document, duplicates = _decoded(path)
+    warnings = [
+        f"{path}: the key {key!r} is twice in one object, and the last one counts: keep one" for key in duplicates
+    ]
     for name, entry in _entries(path, document).items():
         try:
             if is_disabled(entry):
                 broken.append(BrokenServer(name, "disabled in the configuration"))
                 continue
-            spec, remarks = parse_entry(name, entry, environment)
+            spec, ignored = parse_entry(name, entry, environment)
         except (FieldError, UndefinedVariableError) as error:
             broken.append(BrokenServer(name, str(error)))
         else:
             servers.append(spec)
-            warnings += (f"server {name!r}: {remark}" for remark in remarks)
+            warnings += (f"server {name!r}: ignored the field {key!r}" for key in ignored)
     return ServersFile(tuple(servers), tuple(broken), tuple(warnings))
 
 
@@ -58,15 +99,15 @@ def single_server(endpoint_url: str, api_key: str | None = None) -> ServerSpec:
 
 
 def _decoded(path: Path) -> tuple[Any, list[str]]:
-    """What the file says, and the keys that an object in it has twice."""
-    twice: list[str] = []
+    """The decoded file, and the keys that an object in it has twice."""
+    duplicates: list[str] = []
 
-    def noted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        twice.extend(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        duplicates.extend(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
         return dict(pairs)
 
     try:
-        document = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=noted)
+        document = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=collect)
         json.dumps(document, ensure_ascii=False).encode()
     except FileNotFoundError as error:
         raise ServersFileError(path, "file", "it does not exist; create it or correct MCP_CONFIG") from error
@@ -76,14 +117,14 @@ def _decoded(path: Path) -> tuple[Any, list[str]]:
         raise ServersFileError(path, f"byte {error.start}", "not UTF-8; save it as UTF-8") from error
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise ServersFileError(path, place, f"not JSON ({error.msg}); comments and trailing commas are not") from error
+        raise ServersFileError(path, place, f"not JSON ({error.msg}); no comments, no trailing commas") from error
     except RecursionError as error:
         raise ServersFileError(path, "file", "nested too deeply") from error
     except UnicodeEncodeError as error:
         raise ServersFileError(
-            path, "file", "a text in it has half a character, such as \\ud83d; take it out"
+            path, "file", "a string in it has a lone surrogate, such as \\ud83d; remove it"
         ) from error
-    return document, twice
+    return document, duplicates
 
 
 def _entries(path: Path, document: Any) -> dict[str, Any]:
@@ -96,7 +137,173 @@ def _entries(path: Path, document: Any) -> dict[str, Any]:
         raise ServersFileError(path, "top level", what)
     entries = fields[present[0]]
     if not isinstance(entries, dict):
-        raise ServersFileError(path, present[0], "must be an object: a server's name, then its entry")
+        raise ServersFileError(path, present[0], "must be an object that maps server names to entries")
     if "" in entries:
         raise ServersFileError(path, present[0], "has a server without a name; give it one")
     return cast("dict[str, Any]", entries)
+
+
+# One entry.
+
+
+def is_disabled(entry: Any) -> bool:
+    """Whether the entry disables the server. Nothing else in it is checked."""
+    fields = an_object(entry, "the entry")
+    return a_bool(fields.get("disabled", False), "disabled") or not a_bool(fields.get("enabled", True), "enabled")
+
+
+def parse_entry(name: str, entry: Any, environment: Mapping[str, str]) -> tuple[ServerSpec, tuple[str, ...]]:
+    """The server in `entry`, and the names of fields that are ignored.
+
+    Raises:
+        FieldError: a field is wrong; the text names it.
+        UndefinedVariableError: a variable has no value; the text names it.
+    """
+    fields = an_object(entry, "the entry")
+    fill = Interpolator(environment)
+    kind = _kind(fields)
+    transport = _stdio(fields, fill) if kind == "stdio" else _remote(kind, fields, fill)
+    used = _COMMON | (_STDIO if kind == "stdio" else _REMOTE)
+    ignored = tuple(key for key in fields if key not in used)
+    return spec_of(name, transport, _options(fields.get(OPTIONS, {})), fill.used), ignored
+
+
+def spec_of(
+    name: str, transport: Transport, options: ServerOptions | None = None, more_secrets: set[str] | None = None
+) -> ServerSpec:
+    """A spec with the set of its values that are secret."""
+    secrets = _secrets(transport) | (more_secrets or set())
+    shown = frozenset(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
+    return ServerSpec(name, transport, options or ServerOptions(), shown)
+
+
+def http_transport(kind: str, url: str, headers: Mapping[str, str]) -> Http | Sse:
+    """A remote transport.
+
+    Raises:
+        FieldError: the address or a header cannot be used.
+    """
+    parts = _split(url)
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise FieldError("url must be an address that starts with http:// or https://")
+    for key, value in headers.items():
+        if not _HEADER_NAME.fullmatch(key):
+            raise FieldError(f"headers has {key!r}, which is not a valid header name")
+        if not value.isprintable() or not value.isascii():
+            raise FieldError(f"headers.{key} has characters that are not allowed in a header, such as a line break")
+    return (Sse if kind == "sse" else Http)(url, MappingProxyType(dict(headers)))
+
+
+def _kind(fields: Mapping[str, Any]) -> str:
+    for key in ("type", "transport"):
+        if key in fields:
+            spelled = a_string(fields[key], key)
+            if spelled not in _KINDS:
+                raise FieldError(f"{key} must be one of {', '.join(_KINDS)}")
+            return _KINDS[spelled]
+    if "command" in fields:
+        return "stdio"
+    if any(key in fields for key in _URLS):
+        return "http"
+    raise FieldError("needs either command (a local server) or url (a remote one)")
+
+
+def _stdio(fields: Mapping[str, Any], fill: Callable[[str, str], str]) -> Stdio:
+    if "command" not in fields:
+        raise FieldError("command is missing")
+    env = string_map(fields.get("env", {}), "env")
+    for name in env:
+        if not name or "=" in name:
+            raise FieldError(f"env has a variable {name!r}, which is not a valid name")
+    return Stdio(
+        command=_program(fill(a_string(fields["command"], "command"), "command")),
+        args=tuple(
+            _argument(fill(arg, "args"), f"args[{n}]") for n, arg in enumerate(strings(fields.get("args", []), "args"))
+        ),
+        env=MappingProxyType({name: _argument(fill(env[name], f"env.{name}"), f"env.{name}") for name in env}),
+        cwd=_argument(fill(a_string(fields["cwd"], "cwd"), "cwd"), "cwd") if fields.get("cwd") is not None else None,
+    )
+
+
+def _program(command: str) -> str:
+    if " " in command.strip() and "/" not in command and "\\" not in command:
+        raise FieldError("command must be the program only: put its arguments into args, one string each")
+    return _argument(command, "command")
+
+
+def _argument(text: str, where: str) -> str:
+    if "\0" in text:
+        raise FieldError(f"{where} has a NUL character, which cannot be passed to a program")
+    return text
+
+
+def _remote(kind: str, fields: Mapping[str, Any], fill: Callable[[str, str], str]) -> Http | Sse:
+    key = next((key for key in _URLS if key in fields), None)
+    if key is None:
+        raise FieldError("url is missing")
+    headers = string_map(fields.get("headers", {}), "headers")
+    filled = {name: fill(value, f"headers.{name}") for name, value in headers.items()}
+    return http_transport(kind, fill(a_string(fields[key], key), key), filled)
+
+
+def _options(value: Any) -> ServerOptions:
+    fields = an_object(value, OPTIONS)
+    known = {"trust", "approval", "timeoutMs", "idleTimeoutMs", "connectTimeoutMs", "concurrency", "protocol", "tools"}
+    only(fields, known, OPTIONS)
+    tools = an_object(fields.get("tools", {}), f"{OPTIONS}.tools")
+    default = ServerOptions()
+    return ServerOptions(
+        trust=a_bool(fields.get("trust", False), f"{OPTIONS}.trust"),
+        approval=one_of(ApprovalPolicy, fields.get("approval"), f"{OPTIONS}.approval") or default.approval,
+        timeout_ms=_milliseconds(fields, "timeoutMs", OPTIONS),
+        idle_timeout_ms=_milliseconds(fields, "idleTimeoutMs", OPTIONS),
+        connect_timeout_ms=_milliseconds(fields, "connectTimeoutMs", OPTIONS) or default.connect_timeout_ms,
+        concurrency=a_count(fields.get("concurrency", default.concurrency), f"{OPTIONS}.concurrency"),
+        protocol=_protocol(fields.get("protocol", default.protocol)),
+        tools=MappingProxyType({tool: _tool_options(entry, tool) for tool, entry in tools.items()}),
+    )
+
+
+def _tool_options(value: Any, tool: str) -> ToolOptions:
+    where = f"{OPTIONS}.tools.{tool}"
+    fields = an_object(value, where)
+    only(fields, {"timeoutMs", "idleTimeoutMs", "executionClass", "approval", "disabled"}, where)
+    return ToolOptions(
+        timeout_ms=_milliseconds(fields, "timeoutMs", where),
+        idle_timeout_ms=_milliseconds(fields, "idleTimeoutMs", where),
+        execution_class=one_of(ExecutionClass, fields.get("executionClass"), f"{where}.executionClass"),
+        approval=one_of(ApprovalPolicy, fields.get("approval"), f"{where}.approval"),
+        disabled=a_bool(fields.get("disabled", False), f"{where}.disabled"),
+    )
+
+
+def _milliseconds(fields: Mapping[str, Any], key: str, where: str) -> int | None:
+    return milliseconds(fields[key], f"{where}.{key}") if fields.get(key) is not None else None
+
+
+def _protocol(value: Any) -> str:
+    where = f"{OPTIONS}.protocol"
+    version = a_string(value, where)
+    if version in HANDSHAKE_PROTOCOL_VERSIONS:
+        return "legacy"
+    if version not in ("auto", "legacy", *MODERN_PROTOCOL_VERSIONS):
+        raise FieldError(f"{where} must be auto, legacy or one of {', '.join(MODERN_PROTOCOL_VERSIONS)}")
+    return version
+
+
+def _secrets(transport: Transport) -> set[str]:
+    if isinstance(transport, Stdio):
+        return set(transport.env.values())
+    # "Bearer abc" is secret as a whole, and so is "abc", which others may print without the scheme.
+    values = {part for value in transport.headers.values() for part in (value, value.rpartition(" ")[2])}
+    parts = urlsplit(transport.url)
+    return values | {value for _, value in parse_qsl(parts.query)} | {parts.password or "", parts.query}
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises for an invalid port
+    except ValueError:
+        return None
+    return parts

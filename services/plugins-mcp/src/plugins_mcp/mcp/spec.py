@@ -1,4 +1,4 @@
-"""How to reach one MCP server and how far to trust it. Nothing secret shows in a `repr`."""
+"""The configuration of one MCP server. No secret is shown in a `repr`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ def _no_tools() -> Mapping[str, "ToolOptions"]:
 
 @dataclass(frozen=True)
 class Stdio:
-    """A child process that speaks on its standard streams.
+    """A child process that is called on its standard streams.
 
     Its environment is a short list of harmless variables (HOME, PATH, …) plus `env`; nothing else is inherited.
     """
@@ -50,7 +50,7 @@ Transport = Stdio | Http | Sse
 
 @dataclass(frozen=True)
 class ToolOptions:
-    """What the operator says about one tool; None leaves it to the server's options."""
+    """The operator's options for one tool; None means that the server's options apply."""
 
     timeout_ms: int | None = None
     idle_timeout_ms: int | None = None
@@ -61,13 +61,12 @@ class ToolOptions:
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """What the operator says about one server. Times are milliseconds.
+    """The operator's options for one server. Times are milliseconds.
 
-    `trust` believes the server's annotations (read-only, idempotent, destructive). `approval` says which calls a person
-    has to approve before they are run. `protocol` is "auto", "legacy" or a version.
-    `timeout_ms` is the total time of a call; None leaves it to the engine's setting. `idle_timeout_ms` is how long a
-    call may go without reporting progress; None sets no limit, because most tools never report any: their silence says
-    nothing. Progress puts off the idle limit, never the total.
+    `trust`: the server's annotations (read-only, idempotent, destructive) are believed. `approval`: which calls a
+    person has to approve. `protocol`: "auto", "legacy" or a version. `timeout_ms`: the total time of a call; None means
+    the engine's setting. `idle_timeout_ms`: how long a call may run without reporting progress; None means no limit,
+    because most tools never report any. Progress extends the idle timeout, never the total.
     """
 
     trust: bool = False
@@ -80,18 +79,18 @@ class ServerOptions:
     tools: Mapping[str, ToolOptions] = field(default_factory=_no_tools)
 
     def tool(self, name: str) -> ToolOptions:
-        """The options of one tool, by the server's own name for it."""
+        """The options of one tool, by its name on the server."""
         return self.tools.get(name, ToolOptions())
 
     def idle_limit(self, name: str) -> float | None:
-        """For how many seconds a call of this tool may be silent; None for as long as it likes."""
+        """For how many seconds a call of this tool may run without progress; None means no limit."""
         limit = self.tool(name).idle_timeout_ms or self.idle_timeout_ms
         return limit / 1000 if limit is not None else None
 
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """One usable server. `secrets` are the texts that must never be shown, for `redact`."""
+    """One usable server. `secrets` are the strings that `redact` removes from every text that is shown."""
 
     name: str
     transport: Transport

@@ -1,7 +1,7 @@
-"""A server that is a child process, and the lines on its standard streams.
+"""Transport for a server that is a child process: JSON-RPC messages as lines on its standard streams.
 
-In the place of the SDK's transport, which holds as much of a line as a server cares to say, copies all of it with every
-piece that comes, and leaves a call without an answer when it cannot read the one that came.
+Replaces the SDK's transport, which holds lines of any length in memory, copies a line with each chunk that arrives, and
+leaves a call unanswered when its answer cannot be read (ADR 0025).
 """
 
 import asyncio
@@ -9,8 +9,8 @@ import json
 import logging
 import os
 import signal
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TextIO, cast
 
 import anyio
@@ -20,136 +20,213 @@ from mcp.shared.message import SessionMessage
 from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
+from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE
 from plugins_mcp.mcp.spec import ServerSpec, Stdio
-from plugins_mcp.mcp.verdict import FAILED_TO_PARSE
 
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.5
-"""How long what was handed over may take to be written before the child's input is closed."""
-LEAVE_SECONDS = 2.0
-"""How long a child may take to end by itself when its input ends, and once more after SIGTERM."""
-_LOOK_SECONDS = 0.01
-_PIECE = 64 * 1024
+"""How long messages that were handed over may take to be written before the child's input is closed."""
+REAP_SECONDS = 0.5
+"""How long after the end of its output the exit of a child is waited for, to learn its exit code."""
+TERMINATE_SECONDS = 2.0
+"""How long a child may take to exit after its input was closed, and again after SIGTERM."""
+_POLL_SECONDS = 0.01
+_CHUNK_BYTES = 64 * 1024
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
-@asynccontextmanager
-async def child_streams(child: Stdio, errors: TextIO, spec: ServerSpec) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
-    """Start the child; the messages from it and to it. It has ended, with what it started, when the block has.
+class ChildDiagnostics:
+    """What is known of one child process after it failed: its last lines on standard error, and its exit code.
 
-    `errors` is its standard error; `spec` is for logs. What comes in ends when the child does, and when it says more
-    than MAX_ANSWER_BYTES on one line.
+    `exit_code` is set when the child exited by itself, and negative for a signal. Used for one start of the child.
+    """
+
+    def __init__(self, limit: int = 2048) -> None:
+        self.exit_code: int | None = None
+        self._limit = limit
+        self._tail = b""
+
+    def stderr(self) -> str:
+        """The end of standard error, in one line; empty when there was none."""
+        lines = self._tail.decode("utf-8", "replace").split("\n")
+        if len(self._tail) == self._limit:
+            del lines[0]  # its beginning is missing
+        return " | ".join(line.strip() for line in lines[-6:] if line.strip())
+
+    @contextmanager
+    def stderr_file(self) -> Generator[TextIO]:
+        """A file for the child's standard error. It is read all the time, so that the child never blocks on it."""
+        loop = asyncio.get_running_loop()
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+
+        def drain() -> None:
+            with suppress(BlockingIOError):
+                chunk = os.read(reading, _CHUNK_BYTES)
+                self._tail = (self._tail + chunk)[-self._limit :]
+                if not chunk:
+                    loop.remove_reader(reading)
+
+        loop.add_reader(reading, drain)
+        try:
+            with open(writing, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor, not a path
+                yield file
+        finally:
+            drain()
+            loop.remove_reader(reading)
+            os.close(reading)
+
+
+@asynccontextmanager
+async def child_streams(
+    command: Stdio, child: ChildDiagnostics, spec: ServerSpec
+) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
+    """Start the child process; yields the messages from it and to it. `spec` is for logs.
+
+    The incoming stream ends when the child closes its output, or sends a line of more than MAX_ANSWER_BYTES. On exit
+    the child and every process it started have ended, and `child` has its exit code and its last errors.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the child cannot be started.
     """
-    process = await asyncio.create_subprocess_exec(
-        child.command,
-        *child.args,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=errors,
-        env=get_default_environment() | dict(child.env),
-        cwd=child.cwd,
-        limit=MAX_ANSWER_BYTES,
-        start_new_session=True,  # so that it is the leader of a process group
-    )
-    heard, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    outgoing, to_say = anyio.create_memory_object_stream[SessionMessage](0)
-    said = anyio.Event()
-    async with anyio.create_task_group() as group:
-        group.start_soon(_listen, cast("asyncio.StreamReader", process.stdout), heard, spec)
-        group.start_soon(_speak, cast("asyncio.StreamWriter", process.stdin), to_say, heard, said)
-        try:
-            yield incoming, outgoing
-        finally:
-            # The child must not outlive us because somebody is in a hurry; every wait in here is bounded.
-            with anyio.CancelScope(shield=True):
-                incoming.close()
-                outgoing.close()
-                with anyio.move_on_after(FLUSH_SECONDS):
-                    await said.wait()
-                cast("asyncio.StreamWriter", process.stdin).close()
-                await _end(process)
-            group.cancel_scope.cancel()
+    with child.stderr_file() as errors:
+        process = await asyncio.create_subprocess_exec(
+            command.command,
+            *command.args,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            env=get_default_environment() | dict(command.env),
+            cwd=command.cwd,
+            limit=MAX_ANSWER_BYTES,
+            start_new_session=True,  # makes the child the leader of a process group, which can be killed as a whole
+        )
+        received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
+        pipe_closed, all_written = anyio.Event(), anyio.Event()
+        async with anyio.create_task_group() as group:
+            group.start_soon(_read, cast("asyncio.StreamReader", process.stdout), received, pipe_closed, spec)
+            group.start_soon(
+                _write, cast("asyncio.StreamWriter", process.stdin), to_send, received, pipe_closed, all_written
+            )
+            try:
+                yield incoming, outgoing
+            finally:
+                # Cancellation must not leave the child running. Every wait in here is bounded.
+                with anyio.CancelScope(shield=True):
+                    incoming.close()
+                    outgoing.close()
+                    if pipe_closed.is_set() and await _exits(REAP_SECONDS, process, alone=True):
+                        child.exit_code = process.returncode
+                    with anyio.move_on_after(FLUSH_SECONDS):
+                        await all_written.wait()
+                    cast("asyncio.StreamWriter", process.stdin).close()
+                    await _end(process)
+                group.cancel_scope.cancel()
 
 
-async def _listen(
-    output: asyncio.StreamReader, heard: MemoryObjectSendStream[SessionMessage | Exception], spec: ServerSpec
+async def _read(
+    output: asyncio.StreamReader,
+    received: MemoryObjectSendStream[SessionMessage | Exception],
+    pipe_closed: anyio.Event,
+    spec: ServerSpec,
 ) -> None:
-    noted = False
+    warned = False
     with suppress(asyncio.IncompleteReadError, ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        async with heard:
-            while line := await _line(output, spec):
-                message = read_line(line)
+        async with received:
+            while line := await _read_line(output, spec, pipe_closed):
+                message = parse_line(line)
                 if message is not None:
-                    await heard.send(message)
-                elif not noted and line.strip():
-                    noted = True
+                    await received.send(message)
+                elif not warned and line.strip():
+                    warned = True
                     shown = spec.redact(line.decode("utf-8", "replace"))[:80]
                     log.warning(
-                        "server %r: what is not MCP belongs on standard error, not on standard output: %r",
+                        "MCP server %r writes what is not MCP to standard output instead of standard error: %r",
                         spec.name,
                         shown,
                     )
-    # Nobody listens any more, and a child that cannot write what it has to say cannot end either.
+    # The messages are not wanted any more, but a child that cannot write its output cannot exit either.
     with suppress(ConnectionError):
-        while await output.read(_PIECE):
+        while await output.read(_CHUNK_BYTES):
             pass
 
 
-async def _line(output: asyncio.StreamReader, spec: ServerSpec) -> bytes:
-    """The next line; nothing when it is too long to be held."""
+async def _read_line(output: asyncio.StreamReader, spec: ServerSpec, pipe_closed: anyio.Event) -> bytes:
+    """The next line; empty when it is longer than MAX_ANSWER_BYTES.
+
+    Raises:
+        IncompleteReadError: the child has closed its output; `pipe_closed` is set then.
+    """
     try:
         return await output.readuntil(b"\n")
     except asyncio.LimitOverrunError:
-        log.warning("server %r: left, because a line of it has more than %d bytes", spec.name, MAX_ANSWER_BYTES)
+        log.warning(
+            "MCP server %r: the connection is closed, because it sent a line of more than %d bytes",
+            spec.name,
+            MAX_ANSWER_BYTES,
+        )
         return b""
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pipe_closed.set()
+        raise
 
 
-async def _speak(
-    its_input: asyncio.StreamWriter,
-    to_say: MemoryObjectReceiveStream[SessionMessage],
-    heard: MemoryObjectSendStream[SessionMessage | Exception],
-    said: anyio.Event,
+async def _write(
+    child_input: asyncio.StreamWriter,
+    to_send: MemoryObjectReceiveStream[SessionMessage],
+    received: MemoryObjectSendStream[SessionMessage | Exception],
+    pipe_closed: anyio.Event,
+    all_written: anyio.Event,
 ) -> None:
     try:
-        async with to_say:
-            async for item in to_say:
+        async with to_send:
+            async for item in to_send:
                 text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                its_input.write(f"{text}\n".encode(errors="replace"))
-                await its_input.drain()
-    except OSError:
-        heard.close()  # whoever waits for an answer would wait for ever: the child may be alive
+                if not await _write_line(child_input, f"{text}\n".encode(errors="replace")):
+                    pipe_closed.set()
+                    received.close()  # a child without input may live on, and the calls would wait for its answers
+                    return
     finally:
-        said.set()
+        all_written.set()
+
+
+async def _write_line(child_input: asyncio.StreamWriter, line: bytes) -> bool:
+    """Whether the line was written; False when the child has closed its input."""
+    try:
+        child_input.write(line)
+        await child_input.drain()
+    except (OSError, RuntimeError):  # uvloop raises RuntimeError for a pipe that it has closed
+        return False
+    return True
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Let the child, whose input has ended, end; or make it, with all that it has started."""
-    if not await _within(LEAVE_SECONDS, process, alone=True):
+    """Wait for the child, whose input is closed, to exit; otherwise terminate its process group, then kill it."""
+    if not await _exits(TERMINATE_SECONDS, process, alone=True):
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, number)
-            if await _within(LEAVE_SECONDS, process, alone=False):
+            if await _exits(TERMINATE_SECONDS, process, alone=False):
                 break
         else:
-            log.warning("process %d is still there after SIGKILL, and is left", process.pid)
-    # A grandchild that lives on may hold the pipes open. asyncio has no public way to let go of them.
+            log.warning("process %d is still running after SIGKILL and is given up", process.pid)
+    # A grandchild that is still running may hold the pipes open. asyncio has no public method to close them.
     transport = getattr(process, "_transport", None)
     if transport is not None:
         with suppress(PermissionError):
             transport.close()
 
 
-async def _within(seconds: float, process: asyncio.subprocess.Process, *, alone: bool) -> bool:
-    """Whether it ends in time, or the whole of its group does. Its pipes say nothing: others may have them open."""
+async def _exits(seconds: float, process: asyncio.subprocess.Process, *, alone: bool) -> bool:
+    """Whether the child (`alone`) or its whole process group exits in time. Other processes may keep its pipes open."""
     with anyio.move_on_after(seconds):
-        while process.returncode is None or not (alone or _group_is_gone(process.pid)):  # noqa: ASYNC110 -- nobody tells
-            await anyio.sleep(_LOOK_SECONDS)
+        # Nothing signals the end of a process group, so it is polled.
+        while process.returncode is None or not (alone or _group_is_gone(process.pid)):  # noqa: ASYNC110
+            await anyio.sleep(_POLL_SECONDS)
         return True
     return False
 
@@ -164,31 +241,31 @@ def _group_is_gone(leader: int) -> bool:
     return False
 
 
-def read_line(line: bytes) -> SessionMessage | None:
-    """The message on a line; None for what is none.
+def parse_line(line: bytes) -> SessionMessage | None:
+    """The message on a line; None when the line holds no message.
 
-    Text that is not UTF-8, or half a character (`\\ud83d`, where a server cut a text between the two), is mended. In
-    the place of an answer that cannot be read there is an error: its call would wait to its deadline for another.
+    Bytes that are not UTF-8 and lone surrogates (`\\ud83d`, from a text that was cut within a character) are replaced.
+    An answer that is not valid becomes an error, so that its call ends at once and not at its deadline.
     """
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError:
         pass
     try:
-        said: Any = json.loads(line.decode("utf-8", "replace"))
-        mended = json.dumps(said, ensure_ascii=False).encode("utf-8", "replace")
+        decoded: Any = json.loads(line.decode("utf-8", "replace"))
+        repaired = json.dumps(decoded, ensure_ascii=False).encode("utf-8", "replace")
     except (ValueError, RecursionError):
         return None
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(mended, by_name=False))
+        return SessionMessage(jsonrpc_message_adapter.validate_json(repaired, by_name=False))
     except ValueError:
-        return _unreadable(said)
+        return _error_for_invalid_answer(decoded)
 
 
-def _unreadable(said: Any) -> SessionMessage | None:
-    if not isinstance(said, dict) or "jsonrpc" not in said or "method" in said:
+def _error_for_invalid_answer(message: Any) -> SessionMessage | None:
+    if not isinstance(message, dict) or "jsonrpc" not in message or "method" in message:
         return None
-    number = cast("dict[str, Any]", said).get("id")
+    number = cast("dict[str, Any]", message).get("id")
     if isinstance(number, bool) or not isinstance(number, int | str):
         return None
     error = ErrorData(code=PARSE_ERROR, message=f"{FAILED_TO_PARSE} the answer: it is not valid JSON-RPC")

@@ -1,4 +1,4 @@
-"""Opening the way to a server: its process or its address, watched in both directions."""
+"""Opens the streams to a server, by stdio, Streamable HTTP or SSE, and observes both directions."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,23 +12,22 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest, JSONRPCResponse
 
+from plugins_mcp.mcp.calls import Outbound, current_call, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
-from plugins_mcp.mcp.flight import Cargo, cargo, flying
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, IsolatingClient
 from plugins_mcp.mcp.spec import Http, ServerSpec, Sse, Stdio
-from plugins_mcp.mcp.stderr import StderrTail
-from plugins_mcp.mcp.stdio import child_streams
+from plugins_mcp.mcp.stdio import ChildDiagnostics, child_streams
 
 
-class Watch(Protocol):
-    """What the owner of a connection wants to hear of. Called in line: must not block, await or raise."""
+class TransportListener(Protocol):
+    """Takes the events of a transport. Called while messages are read: must not block, await or raise."""
 
     def lost(self) -> None:
-        """The connection cannot go on. May be said more than once."""
+        """The connection has ended. May be called more than once."""
         ...
 
     def result(self, result: dict[str, Any]) -> None:
-        """A result came and has not been looked at yet; it may be changed in place."""
+        """A result arrived that the SDK has not read yet; it may be changed in place."""
         ...
 
 
@@ -59,17 +58,17 @@ class _Closing:
         await self._closable.aclose()
 
 
-class WatchedReader(_Closing):
-    """What comes in. The SDK tells nobody when it ends, so its end is noticed here."""
+class ObservedReader(_Closing):
+    """Incoming messages. The SDK does not report the end of the stream, so it is observed here."""
 
-    def __init__(self, inner: _Reader, watch: Watch) -> None:
+    def __init__(self, inner: _Reader, listener: TransportListener) -> None:
         super().__init__(inner)
         self._inner = inner
-        self._watch = watch
+        self._listener = listener
 
     @property
     def last_context(self) -> Any:
-        """The context of whoever put the last message in; the SDK runs handlers in it."""
+        """The context of the sender of the last message; the SDK runs handlers in it."""
         return getattr(self._inner, "last_context", None)
 
     def __aiter__(self) -> Self:
@@ -79,65 +78,67 @@ class WatchedReader(_Closing):
         try:
             item = await self._inner.__anext__()
         except BaseException:
-            self._watch.lost()
+            self._listener.lost()
             raise
         if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
-            self._watch.result(item.message.result)
+            self._listener.result(item.message.result)
         return item
 
     async def receive(self) -> SessionMessage | Exception:
         return await self._inner.receive()
 
 
-class WatchedWriter(_Closing):
-    """What goes out, labelled with the call it belongs to. `leaves_here`: handing it over is sending it (stdio)."""
+class ObservedWriter(_Closing):
+    """Outgoing messages, each marked with the call it belongs to.
 
-    def __init__(self, inner: _Writer, *, leaves_here: bool) -> None:
+    `sends_at_once`: a message that is handed over counts as sent (stdio). Over HTTP the HTTP client records that.
+    """
+
+    def __init__(self, inner: _Writer, *, sends_at_once: bool) -> None:
         super().__init__(inner)
         self._inner = inner
-        self._leaves_here = leaves_here
+        self._sends_at_once = sends_at_once
 
     async def send(self, item: SessionMessage, /) -> None:
-        message, flight = item.message, flying.get()
+        message, send_state = item.message, current_call.get()
         if not isinstance(message, JSONRPCRequest):
-            return await self._carry(item, Cargo(expects_answer=False))
-        if flight is None or message.method != "tools/call":
-            if flight is not None:
-                flight.answered = True  # within a call the SDK asks for a listing only because of an answer
-            return await self._carry(item, Cargo())
-        flight.rounds += 1
-        flight.answered = False
-        flight.sent = flight.sent or self._leaves_here
+            return await self._send(item, Outbound(expects_answer=False))
+        if send_state is None or message.method != "tools/call":
+            if send_state is not None:
+                send_state.answered = True  # during a call the SDK sends another request only because of an answer
+            return await self._send(item, Outbound())
+        send_state.rounds += 1
+        send_state.answered = False
+        send_state.sent = send_state.sent or self._sends_at_once
         try:
-            return await self._carry(item, Cargo(flight))
+            return await self._send(item, Outbound(send_state))
         except (BrokenResourceError, ClosedResourceError):
-            flight.sent = flight.rounds > 1  # nobody took it over
+            send_state.sent = send_state.rounds > 1  # the transport is closed and did not take this message
             raise
 
-    async def _carry(self, item: SessionMessage, label: Cargo) -> None:
-        token = cargo.set(label)
+    async def _send(self, item: SessionMessage, outbound: Outbound) -> None:
+        token = outbound_message.set(outbound)
         try:
             await self._inner.send(item)
         finally:
-            cargo.reset(token)
+            outbound_message.reset(token)
 
 
 @asynccontextmanager
 async def open_transport(
-    spec: ServerSpec, watch: Watch, stderr: StderrTail
-) -> AsyncGenerator[tuple[WatchedReader, WatchedWriter]]:
-    """The streams to and from the server of `spec`, for as long as the block runs.
+    spec: ServerSpec, listener: TransportListener, child: ChildDiagnostics
+) -> AsyncGenerator[tuple[ObservedReader, ObservedWriter]]:
+    """The streams from and to the server of `spec`, open while the context is. `child` is filled in for stdio.
 
     Raises:
-        OSError: the process cannot be started. Failures of a remote server come when it is first asked.
+        OSError: the process cannot be started. Failures of a remote server come with the first request.
     """
     async with AsyncExitStack() as stack:
         match spec.transport:
-            case Stdio() as child:
-                errors = stack.enter_context(stderr.opened())
-                reader, writer = await stack.enter_async_context(child_streams(child, errors, spec))
+            case Stdio() as command:
+                reader, writer = await stack.enter_async_context(child_streams(command, child, spec))
             case Http(url=url, headers=headers):
-                client = IsolatingClient(headers, answers_follow=True, on_lost=watch.lost)
+                client = IsolatingClient(headers, answers_in_body=True, on_lost=listener.lost)
                 await stack.enter_async_context(client)
                 reader, writer = await stack.enter_async_context(
                     streamable_http_client(url, http_client=client, max_sse_event_size=MAX_ANSWER_BYTES)
@@ -147,10 +148,11 @@ async def open_transport(
                     url,
                     headers=dict(headers),
                     timeout=CONNECT_SECONDS,
-                    httpx_client_factory=_sse_factory(watch.lost),
+                    httpx_client_factory=_sse_factory(listener.lost),
                 )
                 reader, writer = await stack.enter_async_context(sse)
-        yield WatchedReader(reader, watch), WatchedWriter(writer, leaves_here=isinstance(spec.transport, Stdio))
+        at_once = isinstance(spec.transport, Stdio)
+        yield ObservedReader(reader, listener), ObservedWriter(writer, sends_at_once=at_once)
 
 
 def _sse_factory(on_lost: Callable[[], None]) -> Any:
@@ -159,6 +161,6 @@ def _sse_factory(on_lost: Callable[[], None]) -> Any:
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
-        return IsolatingClient(headers or {}, answers_follow=False, on_lost=on_lost)
+        return IsolatingClient(headers or {}, answers_in_body=False, on_lost=on_lost)
 
     return factory

@@ -1,4 +1,4 @@
-"""The command line of `plugins-mcp`, as a closed union of what it may ask for."""
+"""The command line of `plugins-mcp`, parsed into a closed union of commands."""
 
 import argparse
 import re
@@ -10,7 +10,7 @@ from plugins_contract.messages import MAX_TIMEOUT_MS
 DESCRIPTION = "Runs tool calls from events.plugins against MCP servers. Without a command: the worker itself."
 EXIT_CODES = """exit codes:
   0  done
-  1  nothing found, or something was not done: it says what and why
+  1  nothing found, or something was not done (the output says why)
   2  a wrong argument or setting
   3  Redis cannot be reached"""
 DEFAULT_TIMEOUT_SECONDS = 60.0
@@ -20,7 +20,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which dead letters. Empty texts do not restrict; of `since`, at most one is set."""
+    """Selects dead letters. Empty strings do not restrict; at most one of the `since` fields is set."""
 
     server: str = ""
     tool: str = ""
@@ -33,12 +33,12 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """No command: be a worker."""
+    """No command: run the worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """Show many, a line each."""
+    """List dead letters, one line each."""
 
     filters: Filters
     json: bool
@@ -46,7 +46,7 @@ class List:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """Show one, in full."""
+    """Show one dead letter in full."""
 
     name: str
     json: bool
@@ -54,7 +54,7 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Those with these names, or all that the filters let through; and whether to ask before."""
+    """The letters with these names, or all that match the filters; and how to confirm."""
 
     names: tuple[str, ...]
     filters: Filters
@@ -65,7 +65,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Run them again."""
+    """Run the calls again."""
 
     selection: Selection
     timeout_seconds: float
@@ -75,7 +75,7 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Take them away."""
+    """Delete the letters."""
 
     selection: Selection
 
@@ -84,7 +84,7 @@ Command = Work | List | Show | Requeue | Discard
 
 
 def read_arguments(argv: list[str]) -> Command:
-    """What the command line asks for. A wrong one is told, and ends the process with 2, as `--help` does with 0."""
+    """The command in `argv`. A wrong one is reported and exits the process with 2; `--help` exits with 0."""
     parser = _parser()
     found = parser.parse_args(argv)
     if found.group is None:
@@ -97,10 +97,10 @@ def read_arguments(argv: list[str]) -> Command:
             return Show(found.id, found.json)
         case _:
             if bool(found.id) == found.all:
-                parser.error(f"dead {command}: name the letters, or say --all{', but not both' * found.all}")
+                parser.error(f"dead {command}: give the ids of letters, or --all{', but not both' * found.all}")
             filters = _filters(found)
             if found.id and filters != Filters():
-                parser.error(f"dead {command}: filters go with --all, not with named letters")
+                parser.error(f"dead {command}: filters go with --all, not with ids")
             selection = Selection(tuple(found.id), filters, found.yes, found.dry_run, found.json)
             if command == "discard":
                 return Discard(selection)
@@ -108,12 +108,12 @@ def read_arguments(argv: list[str]) -> Command:
 
 
 def _parser() -> argparse.ArgumentParser:
-    # No abbreviations: `--a` is a slip, and not to be taken for `--all`.
+    # No abbreviations: `--a` must not be taken for `--all`.
     parser = argparse.ArgumentParser(prog="plugins-mcp", description=DESCRIPTION, allow_abbrev=False)
     dead = parser.add_subparsers(title="commands", dest="group", metavar="dead").add_parser(
         "dead",
         help="dead letters: tool calls that could not be handled",
-        description="Dead letters: tool calls that could not be handled. Their callers were answered long ago.",
+        description="Dead letters: tool calls that could not be handled. Their callers were answered with an error.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -132,9 +132,9 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     _add_filters(add("list", "List dead letters, the newest first."), limit=50)
-    show = add("show", "Show all that is known of one.")
+    show = add("show", "Show everything about one dead letter.")
     show.add_argument("id", metavar="ID", help="its id, or the correlation id of its call")
-    requeue = add("requeue", "Run them again, each as a new call; the result goes to no conversation.")
+    requeue = add("requeue", "Run the calls again, each as a new call. The result is not added to a conversation.")
     requeue.add_argument(
         "--timeout",
         type=_timeout,
@@ -145,14 +145,14 @@ def _parser() -> argparse.ArgumentParser:
     requeue.add_argument(
         "--may-have-run",
         action="store_true",
-        help="also calls that must run once and were begun: they may have taken effect, and may do so twice now",
+        help="also calls that must run only once and were started: they may take effect a second time",
     )
     requeue.add_argument("--wait", action="store_true", help="wait for the results and print them")
-    for command in (requeue, add("discard", "Take them away for good.")):
+    for command in (requeue, add("discard", "Delete dead letters for good.")):
         command.add_argument("id", nargs="*", metavar="ID", help="ids, or correlation ids of their calls")
-        command.add_argument("--all", action="store_true", help="all that the filters let through")
-        command.add_argument("--yes", action="store_true", help="do not ask")
-        command.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+        command.add_argument("--all", action="store_true", help="all letters that match the filters")
+        command.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+        command.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
         _add_filters(command, limit=None)
     return parser
 
@@ -161,8 +161,8 @@ def _add_filters(parser: argparse.ArgumentParser, *, limit: int | None) -> None:
     group = parser.add_argument_group("filters")
     group.add_argument("--server", default="", help="the MCP server")
     group.add_argument("--tool", default="", help="the tool, as the server or as the model calls it")
-    group.add_argument("--subject", default="", help="on whose behalf")
-    group.add_argument("--reason", default="", help="a part of the reason, in any case")
+    group.add_argument("--subject", default="", help="the user on whose behalf the call was made")
+    group.add_argument("--reason", default="", help="a part of the reason; upper and lower case are the same")
     group.add_argument(
         "--since",
         type=_since,
@@ -185,25 +185,25 @@ def _since(text: str) -> tuple[float | None, int | None]:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 30m, 12h, 7d or 2026-01-31T12:00:00Z") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: use 30m, 12h, 7d or 2026-01-31T12:00:00Z") from None
     return None, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _duration(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
     if not found or not float(found[1]):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 90s, 5m, 12h or 7d")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration: use 90s, 5m, 12h or 7d")
     return min(float(found[1]) * UNITS[found[2] or "s"], LONGEST_SECONDS)
 
 
 def _timeout(text: str) -> float:
     seconds = _duration(text)
     if seconds * 1000 > MAX_TIMEOUT_MS:
-        raise argparse.ArgumentTypeError(f"{text!r} is too long: 30d is the most")
+        raise argparse.ArgumentTypeError(f"{text!r} is too long: at most 30d")
     return seconds
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)

@@ -1,7 +1,8 @@
-"""What the commands do: find letters, ask, act, tell. Answers go to standard output, all else to standard error."""
+"""Runs the commands for operators. Results go to standard output, everything else to standard error."""
 
 import asyncio
 import json
+import os
 import shutil
 import sys
 from collections.abc import AsyncGenerator
@@ -10,25 +11,67 @@ from typing import Any
 
 import msgspec
 
-from plugins_contract.connections import is_outage
+from plugins_contract.connections import command_client, describe_outage, is_outage
 from plugins_contract.dead_letters import DeadLetter, DeadLetters, Requeued
+from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_mcp.config import OperatorSettings, load_operator_settings
+from plugins_mcp.errors import SettingsError
 from plugins_mcp.operators import display
 from plugins_mcp.operators.arguments import Discard, Filters, List, Requeue, Selection, Show
 
-DONE, NOT_DONE, WRONG = 0, 1, 2
+DONE, NOT_DONE, WRONG, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
+REDIS_TIMEOUT_SECONDS = 2.0
+"""The timeout of one command of Redis: a person is waiting."""
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 5.0
-"""How long after its deadline the end of a call is waited for."""
-SHOWN_BEFORE_ASKING = 10
+"""How long after its deadline the outcome of a call is waited for."""
+SHOWN_BEFORE_CONFIRMING = 10
 
 
 class NotATerminalError(Exception):
-    """There is nobody to ask."""
+    """A confirmation is needed, and standard input is not a terminal."""
+
+
+def run(command: List | Show | Requeue | Discard) -> int:
+    """Run one command; returns its exit code. An error is one line on standard error, without a traceback."""
+    try:
+        settings = load_operator_settings()
+    except SettingsError as error:
+        return _fail(f"cannot start:\n{error}", WRONG)
+    try:
+        return asyncio.run(_connect_and_run(settings, command))
+    except NotATerminalError:
+        return _fail(
+            "a confirmation is needed and standard input is not a terminal: add --yes, or check with --dry-run", WRONG
+        )
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader closed the pipe. Python must not flush to it at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOT_DONE
+    except Exception as error:
+        if not is_outage(error):
+            raise
+        return _fail(f"Redis at {settings.redis_address}: {describe_outage(error)} (REDIS_URL)", UNREACHABLE)
+
+
+async def _connect_and_run(settings: OperatorSettings, command: List | Show | Requeue | Discard) -> int:
+    redis = command_client(settings.redis_address, connections=1, timeout=REDIS_TIMEOUT_SECONDS)
+    try:
+        return await carry_out(DeadLetters(redis, Keys(settings.redis_key_prefix)), command)
+    finally:
+        await redis.aclose()
+
+
+def _fail(text: str, code: int) -> int:
+    sys.stderr.write(f"plugins-mcp dead: {text}\n")
+    return code
 
 
 async def carry_out(letters: DeadLetters, command: List | Show | Requeue | Discard) -> int:
-    """Do it; the exit code. Raises what redis raises, and `NotATerminalError`."""
+    """Run one command; returns its exit code. Raises the errors of redis, and `NotATerminalError`."""
     match command:
         case List():
             return await _list(letters, command)
@@ -49,17 +92,17 @@ async def _list(letters: DeadLetters, command: List) -> int:
         width = shutil.get_terminal_size((100, 24)).columns
         print(display.table(found, await letters.now_ms(), width=max(width, 80)))  # noqa: T201
     if not found:
-        _say("There are no dead letters" + (" like that." if command.filters != Filters(limit=50) else "."))
+        _print_error("There are no dead letters" + (" that match." if command.filters != Filters(limit=50) else "."))
         return NOT_DONE
     if len(found) == command.filters.limit:
-        _say(f"(the newest {len(found)}; --limit shows more)")
+        _print_error(f"(the newest {len(found)}; --limit shows more)")
     return DONE
 
 
 async def _show(letters: DeadLetters, command: Show) -> int:
     letter = await letters.find(command.name)
     if letter is None:
-        _say(f"There is no dead letter '{display.plain(command.name)}', nor one of such a call.")
+        _print_error(f"There is no dead letter with the id or correlation id '{display.plain(command.name)}'.")
         return NOT_DONE
     if command.json:
         _print_json(display.as_json(letter))
@@ -69,7 +112,7 @@ async def _show(letters: DeadLetters, command: Show) -> int:
 
 
 async def _selected(letters: DeadLetters, selection: Selection) -> list[DeadLetter | str]:
-    """The letters that are meant, in the order of their deaths or as named; the name stands where there is none."""
+    """The selected letters, oldest first or in the order of their names; a name stands for a letter that is missing."""
     if not selection.names:
         newest_first: list[DeadLetter | str] = [letter async for letter in _matching(letters, selection.filters)]
         return newest_first[::-1]
@@ -108,45 +151,45 @@ async def _requeue(letters: DeadLetters, command: Requeue, chosen: list[DeadLett
         why = _why_not(letter, command)
         if why:
             code = NOT_DONE
-            _tell(letter, "not found" if isinstance(letter, str) else "refused", why, command.selection)
+            _report(letter, "not found" if isinstance(letter, str) else "refused", why, command.selection)
         elif isinstance(letter, DeadLetter):
             ready.append(letter)
     if not ready:
         if not chosen:
-            _say("There are no such dead letters.")
+            _print_error("There are no dead letters that match.")
         return NOT_DONE
     risky = sum(letter.may_have_run for letter in ready)
     question = f"Run {_count(ready)} again, as new calls with {command.timeout_seconds:g} s each?"
     if risky:
-        question = f"{risky} of them may have taken effect already, and may do so twice now. {question}"
-    if not _agreed(question, ready, command.selection, "requeue"):
+        question = f"{risky} of them may have taken effect already, and would take effect twice. {question}"
+    if not _confirmed(question, ready, command.selection, "requeue"):
         return code if command.selection.dry_run else NOT_DONE
     waiting: list[tuple[DeadLetter, Requeued]] = []
     try:
         for letter in ready:
-            done = await _put_back(letters, letter, command.timeout_seconds)
+            done = await _requeue_one(letters, letter, command.timeout_seconds)
             if done is None:
                 code = NOT_DONE
-                _tell(letter, "gone", "somebody else took it away meanwhile", command.selection)
+                _report(letter, "gone", "it was removed meanwhile", command.selection)
                 continue
             if command.wait:
                 waiting.append((letter, done))
             else:
-                _tell(letter, "requeued", f"as call {done.correlation_id}", command.selection, requeued=done)
+                _report(letter, "requeued", f"as call {done.correlation_id}", command.selection, requeued=done)
         while waiting:
             letter, done = waiting[0]
             outcome = await _outcome(letters, done)
             succeeded = outcome is not None and outcome.state is CallState.SUCCEEDED
             code = code if succeeded else NOT_DONE
-            detail = display.told(outcome) if outcome else "no worker has ended it in time"
+            detail = display.outcome_text(outcome) if outcome else "no worker finished it in time"
             text = f"as call {done.correlation_id}: {detail}"
             del waiting[0]
-            _tell(letter, "requeued", text, command.selection, requeued=done, outcome=outcome)
+            _report(letter, "requeued", text, command.selection, requeued=done, outcome=outcome)
     finally:
-        # Interrupted, or Redis went away: what was done is done, and somebody may want to know under which name.
+        # After an interruption or an outage: report the new calls, which exist already.
         for letter, done in waiting:
-            text = f"as call {done.correlation_id}: its end was not seen"
-            _tell(letter, "requeued", text, command.selection, requeued=done)
+            text = f"as call {done.correlation_id}: its outcome was not seen"
+            _report(letter, "requeued", text, command.selection, requeued=done)
     return code
 
 
@@ -155,16 +198,16 @@ def _why_not(letter: DeadLetter | str, command: Requeue) -> str:
         return "there is no such dead letter"
     if letter.request is None:
         return (
-            f"it cannot be read ({letter.unreadable}): if a newer release wrote it, requeue it with that one; if not,"
-            " nothing can run it: look at it with `dead show`, then discard it"
+            f"it cannot be decoded ({letter.unreadable}): if a newer release wrote it, requeue it with that release;"
+            " otherwise it cannot be run: check it with `dead show`, then discard it"
         )
     if letter.may_have_run and not command.may_have_run:
-        return "it must run once and was begun, so it may have taken effect: --may-have-run runs it all the same"
+        return "it must run only once and was started, so it may have taken effect: --may-have-run runs it again"
     return ""
 
 
-async def _put_back(letters: DeadLetters, letter: DeadLetter, timeout_seconds: float) -> Requeued | None:
-    assert letter.request is not None, "what cannot be read was refused"  # noqa: S101 -- see _why_not
+async def _requeue_one(letters: DeadLetters, letter: DeadLetter, timeout_seconds: float) -> Requeued | None:
+    assert letter.request is not None, "letters that cannot be decoded are refused"  # noqa: S101 -- see _why_not
     deadline = await letters.now_ms() + int(timeout_seconds * 1000)
     new = letters.again(letter.request, deadline=deadline)
     try:
@@ -172,7 +215,7 @@ async def _put_back(letters: DeadLetters, letter: DeadLetter, timeout_seconds: f
     except Exception as error:
         if not is_outage(error):
             raise
-    # Was it done, and only the answer lost? The same step again tells, and does nothing twice.
+    # The command may have taken effect and only its answer was lost. It is idempotent, so it is repeated.
     return await letters.requeue(letter, new)
 
 
@@ -189,53 +232,53 @@ async def _discard(letters: DeadLetters, command: Discard, chosen: list[DeadLett
     for letter in chosen:
         if isinstance(letter, str):
             code = NOT_DONE
-            _tell(letter, "not found", "there is no such dead letter", command.selection)
+            _report(letter, "not found", "there is no such dead letter", command.selection)
     ready = [letter for letter in chosen if isinstance(letter, DeadLetter)]
     if not ready:
         if not chosen:
-            _say("There are no such dead letters.")
+            _print_error("There are no dead letters that match.")
         return NOT_DONE
-    if not _agreed(f"Delete {_count(ready)} for good?", ready, command.selection, "discard"):
+    if not _confirmed(f"Delete {_count(ready)} for good?", ready, command.selection, "discard"):
         return code if command.selection.dry_run else NOT_DONE
     for letter in ready:
         if await letters.discard(letter):
-            _tell(letter, "discarded", "", command.selection)
+            _report(letter, "discarded", "", command.selection)
         else:
             code = NOT_DONE
-            _tell(letter, "gone", "somebody else took it away meanwhile", command.selection)
+            _report(letter, "gone", "it was removed meanwhile", command.selection)
     return code
 
 
-def _agreed(question: str, ready: list[DeadLetter], selection: Selection, verb: str) -> bool:
-    """Whether it is to be done. A dry run says what would be, and is never agreed to.
+def _confirmed(question: str, ready: list[DeadLetter], selection: Selection, verb: str) -> bool:
+    """Whether the operator confirms. A dry run prints what would be done, and counts as no.
 
     Raises:
-        NotATerminalError: there is nobody to ask.
+        NotATerminalError: standard input is not a terminal.
     """
     if selection.dry_run:
         for letter in ready:
-            _tell(letter, f"would {verb}", letter.reason, selection)
+            _report(letter, f"would {verb}", letter.reason, selection)
         return False
     if selection.yes:
         return True
     if not sys.stdin.isatty():
         raise NotATerminalError
-    for letter in ready[:SHOWN_BEFORE_ASKING]:
-        _say(
+    for letter in ready[:SHOWN_BEFORE_CONFIRMING]:
+        _print_error(
             f"  {letter.id}  {display.plain(letter.word('server'))}/{display.plain(letter.word('tool'))}"
             f"  {display.plain(letter.reason)}"
         )
-    if len(ready) > SHOWN_BEFORE_ASKING:
-        _say(f"  and {len(ready) - SHOWN_BEFORE_ASKING} more")
+    if len(ready) > SHOWN_BEFORE_CONFIRMING:
+        _print_error(f"  and {len(ready) - SHOWN_BEFORE_CONFIRMING} more")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
-    agreed = sys.stdin.readline().strip().lower() in ("y", "yes")
-    if not agreed:
-        _say("Nothing was done.")
-    return agreed
+    confirmed = sys.stdin.readline().strip().lower() in ("y", "yes")
+    if not confirmed:
+        _print_error("Nothing was done.")
+    return confirmed
 
 
-def _tell(
+def _report(
     letter: DeadLetter | str,
     result: str,
     detail: str,
@@ -244,7 +287,7 @@ def _tell(
     requeued: Requeued | None = None,
     outcome: ToolOutcome | None = None,
 ) -> None:
-    """Say what became of one letter."""
+    """Print the result for one letter."""
     name = letter if isinstance(letter, str) else letter.id
     if not selection.json:
         print(f"{display.plain(name)}  {result}{': ' * bool(detail)}{display.plain(detail)}")  # noqa: T201
@@ -264,9 +307,9 @@ def _count(ready: list[DeadLetter]) -> str:
 
 
 def _print_json(value: dict[str, Any]) -> None:
-    # ASCII: whatever it is piped into, and whatever the letters hold.
+    # ASCII, so that any pipe takes it, whatever the letters contain.
     print(json.dumps(value), flush=True)  # noqa: T201
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     sys.stderr.write(f"{text}\n")

@@ -1,6 +1,6 @@
-"""How dead letters look: to people, at 100 columns, and to programs, as JSON. Pure.
+"""Formats dead letters: for people, at 100 columns, and for programs, as JSON. Pure.
 
-What stands in a letter came from elsewhere: nothing of it reaches a terminal that could steer it.
+The content of a letter is not trusted: control characters are escaped before they reach a terminal.
 """
 
 import base64
@@ -14,17 +14,17 @@ from plugins_contract.dead_letters import DeadLetter
 from plugins_contract.outcomes import TextBlock, ToolOutcome
 
 UNREADABLE_SHOWN = 2000
-HEAD = ("ID", "WHEN", "TOOL", "SUBJECT", "BEGUN", "REASON")
-WIDTHS = (16, 5, 24, 10, 5)
+HEAD = ("ID", "WHEN", "TOOL", "SUBJECT", "STARTS", "REASON")
+WIDTHS = (16, 5, 24, 10, 6)
 
 
 def table(letters: list[DeadLetter], now_ms: int, *, width: int) -> str:
-    """A line for each letter."""
+    """One line for each letter."""
     rows: list[tuple[str, ...]] = [HEAD]
     for letter in letters:
         tool = "/".join(filter(None, (letter.word("server"), letter.word("tool")))) or "(unreadable)"
-        begun = "?" if letter.starts is None else str(letter.starts)
-        rows.append((letter.id, ago(letter.at_ms, now_ms), tool, letter.word("subject"), begun, letter.reason))
+        starts = "?" if letter.starts is None else str(letter.starts)
+        rows.append((letter.id, ago(letter.at_ms, now_ms), tool, letter.word("subject"), starts, letter.reason))
     widths = [*WIDTHS, max(20, width - sum(WIDTHS) - 2 * len(WIDTHS))]
     return "\n".join(
         "  ".join(_fitted(plain(cell), size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -32,16 +32,16 @@ def table(letters: list[DeadLetter], now_ms: int, *, width: int) -> str:
 
 
 def details(letter: DeadLetter, now_ms: int) -> str:
-    """All that is known of a letter."""
+    """Everything about a letter."""
     request = letter.request
-    begun = {None: "nobody knows how often", 0: "never", 1: "once"}.get(letter.starts, f"{letter.starts} times")
+    starts = {None: "not known", 0: "never", 1: "once"}.get(letter.starts, f"{letter.starts} times")
     facts = [
         ("when", f"{moment(letter.at_ms)}, {ago(letter.at_ms, now_ms)} ago"),
         ("reason", letter.reason),
-        ("call", letter.correlation_id or "(none is known)"),
-        ("begun", begun),
+        ("call", letter.correlation_id or "(not known)"),
+        ("started", starts),
         ("given up by", letter.worker or "(not recorded)"),
-        ("told the caller", told(letter.told) if letter.told else "nothing: it belongs to no call that is known"),
+        ("answer to caller", outcome_text(letter.told) if letter.told else "none: the call is not known"),
     ]
     if request is not None:
         facts[3:3] = [
@@ -66,7 +66,7 @@ def details(letter: DeadLetter, now_ms: int) -> str:
 
 
 def as_json(letter: DeadLetter) -> dict[str, Any]:
-    """A letter for programs. Times are Unix milliseconds; what cannot be read is base64."""
+    """A letter as JSON. Times are Unix milliseconds; an entry that cannot be decoded is base64."""
     readable = letter.request is not None
     return {
         "id": letter.id,
@@ -88,8 +88,8 @@ def as_json(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def told(outcome: ToolOutcome) -> str:
-    """An outcome in one line or, with its text, in more."""
+def outcome_text(outcome: ToolOutcome) -> str:
+    """The outcome with its error or its text."""
     if outcome.error is not None:
         return f"{outcome.state}, {outcome.error.code}: {outcome.error.message}"
     text = " ".join(block.text for block in outcome.content if isinstance(block, TextBlock))
@@ -105,7 +105,7 @@ def moment(at_ms: int) -> str:
 
 
 def ago(at_ms: int, now_ms: int) -> str:
-    """How long before now, in one unit."""
+    """The time before now, in one unit."""
     seconds = max(0, now_ms - at_ms) // 1000
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:
@@ -114,7 +114,7 @@ def ago(at_ms: int, now_ms: int) -> str:
 
 
 def plain(text: str) -> str:
-    """`text` without anything that a terminal would obey."""
+    """`text` with everything that is not printable escaped."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 

@@ -1,4 +1,4 @@
-"""One session with one server, from its handshake to its loss."""
+"""One MCP session with one server, from the handshake to its end."""
 
 import asyncio
 import logging
@@ -16,22 +16,21 @@ from pydantic import ValidationError
 
 from plugins_contract.catalog import Quarantined
 from plugins_contract.outcomes import CallProgress
-from plugins_mcp.mcp.calls import Answered, CallResult
-from plugins_mcp.mcp.flight import Flight, flying
-from plugins_mcp.mcp.listing import Offers, set_aside_malformed
+from plugins_mcp.mcp.calls import Answered, CallResult, SendState, current_call
+from plugins_mcp.mcp.error_classification import classify_error, describe_error
+from plugins_mcp.mcp.listing import Listing, remove_malformed_tools
 from plugins_mcp.mcp.spec import ServerSpec
-from plugins_mcp.mcp.stderr import StderrTail
+from plugins_mcp.mcp.stdio import ChildDiagnostics
 from plugins_mcp.mcp.transports import open_transport
-from plugins_mcp.mcp.verdict import verdict
 
 log = logging.getLogger(__name__)
 
 MAX_PAGES = 100
 MAX_PROGRESS_CHARS = 2_000
-"""Of the message of one progress notification: a channel keeps some hundreds of them for each call."""
-LISTEN_ACK_SECONDS = 30.0
-LISTEN_AGAIN_SECONDS = (1.0, 30.0)
-"""How soon a broken subscription is opened again: at first, and at most."""
+"""The longest message of one progress notification. A response channel keeps some hundreds of them for each call."""
+SUBSCRIBE_TIMEOUT_SECONDS = 30.0
+RESUBSCRIBE_SECONDS = (1.0, 30.0)
+"""The first and the longest pause before a broken subscription is opened again."""
 
 _LIST_CHANGES = (
     sdk.ToolListChangedNotification,
@@ -48,75 +47,75 @@ class _Page(Protocol):
 P = TypeVar("P", bound=_Page)
 
 
-class Connection:
-    """A session. The owner enters and leaves `client`; anybody may call tools in between.
+class Session:
+    """One session. The owner enters and exits `client`; in between any task may call tools.
 
-    `changed` is called when the server says that its offer changed. `ended` is set once the session cannot go on:
-    `client` must then be left. Both happen in line with the reading of messages.
+    `changed` is called when the server announces another listing. `ended` is set once the session is lost: the owner
+    must then exit `client`. Both happen while messages are read. `idle` is set while no call is in progress.
     """
 
-    def __init__(self, spec: ServerSpec, mode: str, stderr: StderrTail, changed: Callable[[], None]) -> None:
+    def __init__(self, spec: ServerSpec, mode: str, child: ChildDiagnostics, changed: Callable[[], None]) -> None:
         self.ended = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
         self.client = Client(
-            open_transport(spec, self, stderr),
+            open_transport(spec, self, child),
             mode=mode,
             cache=None,
-            message_handler=self._heard,
+            message_handler=self._on_message,
             client_info=sdk.Implementation(name="callstream", version="1"),
         )
-        self._name = spec.name
+        self._spec = spec
         self._changed = changed
         self._calls = 0
         self._malformed: list[Quarantined] = []
 
     def lost(self) -> None:
-        """The session cannot go on."""
+        """The session has ended."""
         self.ended.set()
 
     def result(self, result: dict[str, Any]) -> None:
-        """Look at a result before the SDK does."""
-        self._malformed += set_aside_malformed(result)
+        """Remove malformed tools from a result before the SDK reads it."""
+        self._malformed += remove_malformed_tools(result)
 
     async def call(
         self,
         tool: str,
         arguments: dict[str, Any],
-        flight: Flight,
+        send_state: SendState,
         on_progress: Callable[[CallProgress], None],
         meta: dict[str, Any] | None,
     ) -> CallResult:
-        """Call a tool once. Facts about the call are in `flight` even when this is cancelled."""
+        """Call a tool once. `send_state` is filled in also when this is cancelled."""
         finished = False
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            if not finished and (told := _sane(progress, total, message)):
-                on_progress(told)
+            if not finished and (valid := _valid_progress(progress, total, message)):
+                on_progress(valid)
 
-        token = flying.set(flight)
+        token = current_call.set(send_state)
         self._calls += 1
         self.idle.clear()
         try:
             asked = cast("RequestParamsMeta | None", meta)
             return Answered(await self.client.call_tool(tool, arguments, progress_callback=report, meta=asked))
         except (MCPError, ValidationError) as error:
-            return verdict(error, flight, lost=self.ended.is_set())
+            return classify_error(error, send_state, lost=self.ended.is_set())
         except Exception as error:
-            log.exception("server %r: a call of %r ended in an unforeseen way", self._name, tool)
-            return verdict(error, flight, lost=self.ended.is_set())
+            log.exception("MCP server %r: internal error in a call of %r", self._spec.name, tool)
+            return classify_error(error, send_state, lost=self.ended.is_set())
         finally:
             finished = True
-            flying.reset(token)
+            current_call.reset(token)
             self._calls -= 1
             if not self._calls:
                 self.idle.set()
 
-    async def offers(self) -> Offers:
-        """List everything that the server offers.
+    async def list_all(self) -> Listing:
+        """List the server's tools, resources and prompts.
 
         Raises:
-            MCPError, ValidationError: the tools cannot be listed. Without resources or prompts it goes on.
+            MCPError, ValidationError: the tools cannot be listed. Resources or prompts that cannot are left empty.
         """
         client, has = self.client, self.client.server_capabilities
         self._malformed = []
@@ -129,7 +128,7 @@ class Connection:
             templates = await self._optional(lambda cursor: client.list_resource_templates(cursor=cursor))
         if has.prompts is not None:
             prompts = await self._optional(lambda cursor: client.list_prompts(cursor=cursor))
-        return Offers(
+        return Listing(
             info=client.server_info,
             instructions=client.instructions,
             tools=tuple(tool for page in tools for tool in page.tools),
@@ -139,19 +138,20 @@ class Connection:
             prompts=tuple(item for page in prompts for item in page.prompts),
         )
 
-    async def listen(self) -> None:
-        """Call `changed` when the server says so, for as long as it takes subscriptions (servers of 2026 and later).
+    async def subscribe(self) -> None:
+        """Subscribe to change notifications (protocols of 2026 and later) and call `changed` for each.
 
-        Older ones notify without being asked.
+        Runs until cancelled, and returns when the server takes no subscriptions. Older servers send notifications
+        without one.
         """
         if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return
         has = self.client.server_capabilities
-        delay, longest = LISTEN_AGAIN_SECONDS
+        delay, longest = RESUBSCRIBE_SECONDS
         while True:
             try:
                 async with (
-                    asyncio.timeout(LISTEN_ACK_SECONDS) as acknowledgement,
+                    asyncio.timeout(SUBSCRIBE_TIMEOUT_SECONDS) as acknowledgement,
                     self.client.listen(
                         tools_list_changed=True,
                         resources_list_changed=has.resources is not None,
@@ -159,8 +159,8 @@ class Connection:
                     ) as subscription,
                 ):
                     acknowledgement.reschedule(None)
-                    delay = LISTEN_AGAIN_SECONDS[0]
-                    self._changed()  # what changed since the listing, and before this, is not told
+                    delay = RESUBSCRIBE_SECONDS[0]
+                    self._changed()  # a change between the listing and this subscription is not announced
                     async for _ in subscription:
                         self._changed()
             except MCPError as error:
@@ -168,7 +168,7 @@ class Connection:
                     return
             except (SubscriptionLost, TimeoutError):
                 pass
-            self._changed()  # nothing is replayed, and the server may be gone
+            self._changed()  # changes during the gap are not replayed, and the server may be gone
             await asyncio.sleep(delay)
             delay = min(delay * 2, longest)
 
@@ -176,18 +176,22 @@ class Connection:
         try:
             return await _pages(fetch)
         except (MCPError, ValueError) as error:
-            log.warning("server %r: a listing failed and is left empty: %s", self._name, type(error).__name__)
+            log.warning(
+                "MCP server %r: resources or prompts cannot be listed: %s",
+                self._spec.name,
+                self._spec.redact(describe_error(error)),
+            )
             return []
 
-    async def _heard(self, message: IncomingMessage) -> None:
+    async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, _LIST_CHANGES):
             self._changed()
 
 
-def _sane(progress: float, total: float | None, message: str | None) -> CallProgress | None:
-    """What a server says of how far it is, as it can travel; None when that is no number, which JSON has no word for.
+def _valid_progress(progress: float, total: float | None, message: str | None) -> CallProgress | None:
+    """The progress report as it is sent on; None when it is not a finite number, which JSON cannot express.
 
-    A tool that reports its output as it goes does not fill Redis with it: the message is cut.
+    The message is cut, because a tool may report all of its output as progress.
     """
     if not math.isfinite(progress):
         return None
@@ -201,14 +205,14 @@ async def _tools(client: Client) -> list[sdk.ListToolsResult]:
         return await _pages(lambda cursor: client.list_tools(cursor=cursor))
     except MCPError as error:
         if error.code == METHOD_NOT_FOUND and client.server_capabilities.tools is None:
-            return []  # a server of resources or prompts only
+            return []  # a server with resources or prompts only
         raise
 
 
 async def _pages(fetch: Callable[[str | None], Awaitable[P]]) -> list[P]:
     pages = [await fetch(None)]
     seen: set[str] = set()
-    # A server that hands out the same cursor again would keep us for ever.
+    # A server that repeats a cursor would otherwise be listed without end.
     while (cursor := pages[-1].next_cursor) is not None and cursor not in seen and len(pages) < MAX_PAGES:
         seen.add(cursor)
         pages.append(await fetch(cursor))

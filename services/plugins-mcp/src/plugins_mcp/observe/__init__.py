@@ -1,1 +1,0 @@
-"""Metrics and health of the worker, kept out of the logic."""
