@@ -5,6 +5,7 @@ Tests that ask for `redis_url` (or `redis`) get a real, empty server: the embedd
 Tests that ask for `postgres_url` get an empty database of a real PostgreSQL server.
 """
 
+import os
 import tempfile
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
@@ -16,12 +17,18 @@ from redis.asyncio import Redis
 
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
+from deploy.local import ports
 from tests.support.leaks import leaked_keys
 from tests.support.postgres import PostgresServer
 from tests.support.servers import KINDS, LocalServer, Servers, embedded_binary, missing
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+        number, count = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        size = len(ports.ALL) // count
+        first = ports.ALL.start + number * size
+        os.environ["LOCAL_PORTS"] = f"{first}-{first + size - 1}"
     config.addinivalue_line("markers", "every_redis: runs on every kind of Redis server that can be had")
 
 

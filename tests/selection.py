@@ -1,0 +1,3 @@
+EXHAUSTIVE: dict[str, str] = {}
+def is_exhaustive(test: str) -> bool:
+    return False
