@@ -25,6 +25,30 @@ LIBRARIES = {"aiosqlite", "fastapi", "mcp", "prometheus_client", "pydantic_setti
 """Libraries that the product uses instead of own code."""
 MAY_SLEEP = {
     "tests/support/waiting.py": "the pause between two looks at a condition",
+    "tests/chaos/": "faults last as long as a scenario says; scripted models and tools take their time",
+    "tests/integration/servers/": "scripted tools take their time",
+    **dict.fromkeys(
+        [
+            "tests/contract/ports/conftest.py",
+            "tests/contract/ports/test_log_ports.py",
+            "tests/contract/test_ledger_tidy.py",
+            "tests/integration/test_fair_shares.py",
+            "tests/integration/test_http_turns.py",
+            "tests/integration/test_llm_answers.py",
+            "tests/integration/test_llm_openai_client.py",
+            "tests/integration/test_lost_calls.py",
+            "tests/integration/test_mailbox.py",
+            "tests/integration/test_relay.py",
+            "tests/integration/test_turn_log_faults.py",
+            "tests/integration/test_worker_consumer.py",
+            "tests/support/replicas.py",
+            "tests/unit/test_auditor.py",
+            "tests/unit/test_worker_handler.py",
+            "tests/unit/test_worker_leases.py",
+        ],
+        "not yet replaced by a condition",
+    ),
+    "tests/e2e/test_nginx.py": "nginx has a timeout of its own, and silence that is longer is what is tested",
 }
 """Where a test may sleep, by the beginning of a path, and why."""
 

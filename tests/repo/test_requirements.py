@@ -1,14 +1,16 @@
 """The list of promises tells the truth."""
 
 import ast
+from functools import cache
 
 from tests.requirements import GROUND, MODELS, NOT_YET, RELIABILITY, REQUIREMENTS, TURNS
-from tests.selection import is_exhaustive
+from tests.selection import EXHAUSTIVE, PROVED_BY_TEST_ALL, SMOKE, is_exhaustive
 from tests.support.processes import ROOT
 
 NAMED = {test for tests in REQUIREMENTS.values() if tests != NOT_YET for test in tests}
 
 
+@cache
 def all_tests() -> set[str]:
     """Every test function, named as in the list."""
     folder = ROOT / "tests"
@@ -23,6 +25,28 @@ def all_tests() -> set[str]:
 
 def test_every_test_that_is_named_exists() -> None:
     assert NAMED - all_tests() == set()
+
+
+def test_every_test_that_is_selected_exists() -> None:
+    everything = all_tests()
+    files = {test.partition("::")[0] for test in everything}
+
+    assert {each.partition("[")[0] for each in SMOKE} - everything == set()
+    assert EXHAUSTIVE.keys() - everything - files == set()
+    assert EXHAUSTIVE.keys() >= PROVED_BY_TEST_ALL
+
+
+def test_make_test_proves_every_promise_that_needs_nothing_special() -> None:
+    in_make_test = {test for test in NAMED if not is_exhaustive(test)} | {test.partition("[")[0] for test in SMOKE}
+    left_out = {
+        promise
+        for promise, tests in REQUIREMENTS.items()
+        if tests != NOT_YET
+        and not in_make_test & set(tests)
+        and not {test.partition("::")[0] for test in tests} <= PROVED_BY_TEST_ALL
+    }
+
+    assert left_out == set()
 
 
 def test_what_has_no_test_says_not_yet() -> None:

@@ -15,7 +15,7 @@ POLL_SECONDS = 0.01
 async def wait_until(
     condition: Callable[[], Awaitable[T]] | Callable[[], T], timeout: float = 10.0, *, what: str = "the condition"
 ) -> T:
-    """Ask until the answer is truthy, and return it.
+    """Ask until the answer is truthy, and return it. `timeout` is in seconds.
 
     Raises:
         TimeoutError: it was not within `timeout` seconds; the message carries `what` and the last answer.
@@ -40,3 +40,14 @@ def wait_until_blocking(condition: Callable[[], T], timeout: float = 10.0, *, wh
         if time.monotonic() > ends_at:
             raise TimeoutError(f"{what} did not hold within {timeout} s; last answer: {value!r}")
         time.sleep(POLL_SECONDS)
+
+
+async def stays(
+    condition: Callable[[], Awaitable[object]] | Callable[[], object], seconds: float, *, what: str = "the condition"
+) -> None:
+    """Ask for `seconds`, and raise AssertionError as soon as the answer is not truthy: for what must not happen."""
+    ends_at = time.monotonic() + seconds
+    while time.monotonic() < ends_at:
+        answer: Any = condition()
+        assert await answer if isawaitable(answer) else answer, f"{what} did not stay"
+        await anyio.sleep(POLL_SECONDS)
