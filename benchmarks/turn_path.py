@@ -18,7 +18,7 @@ demo model over HTTP and the demo MCP server as a child process, both in process
    until the end of the event stream the files are noted as before. A file is on the path when a task that began after
    the POST runs a function of it, or when anything else does (a loop in the background, a callback of a transport) and
    the file was not noted in the idle period.
-4. The files that are on the path of every measured turn are the result, in the order in which the first turn needs them.
+4. The files that are on the path of every measured turn are the result, in the order in which the turn needs them.
 
 Threads are not observed: of the storage only what runs on the event loop's thread is seen.
 """

@@ -31,7 +31,7 @@ class Edit:
 class Mutation:
     """A guard is missing: `scenario` breaks, and what it finds begins with one of these.
 
-    `quick` ones are part of `make test`.
+    `quick` ones are part of `make test-all`.
     """
 
     scenario: str

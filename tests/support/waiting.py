@@ -10,10 +10,16 @@ import anyio
 T = TypeVar("T")
 
 POLL_SECONDS = 0.01
+TEST_SECONDS = 30.0
+"""How long to wait for what takes moments on a machine that does nothing else. No bound of the product: a test of one
+says its seconds."""
 
 
 async def wait_until(
-    condition: Callable[[], Awaitable[T]] | Callable[[], T], timeout: float = 10.0, *, what: str = "the condition"
+    condition: Callable[[], Awaitable[T]] | Callable[[], T],
+    timeout: float = TEST_SECONDS,
+    *,
+    what: str = "the condition",
 ) -> T:
     """Ask until the answer is truthy, and return it. `timeout` is in seconds.
 
@@ -31,7 +37,7 @@ async def wait_until(
         await anyio.sleep(POLL_SECONDS)
 
 
-def wait_until_blocking(condition: Callable[[], T], timeout: float = 10.0, *, what: str = "the condition") -> T:
+def wait_until_blocking(condition: Callable[[], T], timeout: float = TEST_SECONDS, *, what: str = "the condition") -> T:
     """The same outside an event loop."""
     ends_at = time.monotonic() + timeout
     while True:

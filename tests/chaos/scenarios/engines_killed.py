@@ -131,7 +131,7 @@ def _figures(kills: Sequence[Kill]) -> dict[str, float | int | str]:
     figures: dict[str, float | int | str] = {
         "kills": len(kills),
         "turns killed": len(turns),
-        "resets told": sum(client.told.resets for client in turns),
+        "resets told": sum(client.received.resets for client in turns),
     }
     for recovery in sorted({kill.recovery for kill in kills}):
         seconds = [
