@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -45,14 +44,19 @@ class Stack:
         self._environment = environment
         self._lock = lock
         self._children: list[Child] = []
-        self._stop = threading.Event()
-        self._hurry = threading.Event()
+        self._stops = 0
+        """How often the user asked for the end. It is a number and no `threading.Event`: a signal handler that sets an
+        event while the same thread holds its lock to wait for it blocks for ever."""
 
     def stop(self, *_: object) -> None:
         """A signal handler: end in good order; the second time at once."""
-        if self._stop.is_set():
-            self._hurry.set()
-        self._stop.set()
+        self._stops += 1
+
+    def wait(self, seconds: float, stops: int = 1) -> bool:
+        """Sleep. Whether the user has asked for the end so often by then."""
+        if self._stops < stops:
+            time.sleep(seconds)
+        return self._stops >= stops
 
     def run(self) -> None:
         """Start, serve until asked to stop, end.
@@ -63,9 +67,9 @@ class Stack:
         try:
             for _, programs in groupby(self._plan.programs, key=lambda program: program.stage):
                 self._start(list(programs))
-            if not self._stop.is_set():
+            if not self._stops:
                 say(summary(self._plan) + caveats(self._plan.url, answer_of(f"{self._plan.url}/readyz")))
-            while not self._stop.wait(0.2):
+            while not self.wait(POLL_SECONDS):
                 self._check()
             say("\nEnding …")
         finally:
@@ -77,7 +81,7 @@ class Stack:
             self._children.append(Child(program, self._environment, log, kept_open=self._lock))
         ends_at = time.monotonic() + READY_SECONDS
         waiting = programs
-        while waiting and not self._stop.wait(POLL_SECONDS):
+        while waiting and not self.wait(POLL_SECONDS):
             self._check()
             waiting = [program for program in waiting if not is_ready(program.ready_url)]
             if waiting and time.monotonic() > ends_at:
@@ -100,7 +104,7 @@ class Stack:
         for child in reversed(self._children):
             child.ask_to_end()
             ends_at = time.monotonic() + STOP_SECONDS
-            while child.returncode is None and time.monotonic() < ends_at and not self._hurry.wait(POLL_SECONDS):
+            while child.returncode is None and time.monotonic() < ends_at and not self.wait(POLL_SECONDS, stops=2):
                 pass
             child.kill()
 

@@ -1,6 +1,9 @@
 """What `make run` starts, for which environment."""
 
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -8,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.plan import Plan, PlanError, make_plan
-from deploy.local.stack import summary
+from deploy.local.stack import Stack, summary
 
 VALKEY = Path("/somewhere/valkey-server")
 
@@ -156,3 +159,25 @@ def test_passwords_are_not_shown() -> None:
 
     assert "hunter2" not in text
     assert "elsewhere:6379" in text
+
+
+def test_a_signal_at_any_moment_of_a_wait_ends_it() -> None:
+    """A lock that the waiting thread and its signal handler both take blocks the supervisor for ever."""
+    signals = 2_000
+    supervisor = Stack(planned(), {}, lock=-1)
+    before = signal.signal(signal.SIGUSR1, supervisor.stop)
+
+    def send() -> None:
+        for _ in range(signals):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            time.sleep(0.000_02)
+
+    sender = threading.Thread(target=send)
+    try:
+        sender.start()
+        while sender.is_alive():
+            supervisor.wait(0.000_01, stops=signals + 1)
+    finally:
+        sender.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert supervisor.wait(0)

@@ -24,6 +24,9 @@ WARM_SECONDS = 3.0
 """Engines and workers that have only just started are slow."""
 NORMAL_SECONDS = 5.0
 """Within so many seconds after Redis is back calls are answered as if nothing had been."""
+WRITES_BEFORE_REPLIES = ("--appendfsync", "no")
+"""Redis hands each command to the operating system before it replies, so a kill of its process loses nothing. With
+`everysec` it postpones the write for up to 2 s while an fsync is running: on a busy disk a kill loses commands."""
 FLOOR_MS = 1_000.0
 """A wait that nobody calls unusual on a machine that is busy."""
 
@@ -81,7 +84,12 @@ class Return:
 
 
 def run(
-    size: Size, folder: Path, *, store: Kind = "postgres", source: str = "", redis_options: tuple[str, ...] = ()
+    size: Size,
+    folder: Path,
+    *,
+    store: Kind = "postgres",
+    source: str = "",
+    redis_options: tuple[str, ...] = WRITES_BEFORE_REPLIES,
 ) -> Report:
     """Kill Redis and start it again. `source`, `redis_options`: see `Cluster`."""
     form = FORMS[size]
