@@ -41,7 +41,6 @@ MAY_SLEEP = {
             "tests/integration/test_relay.py",
             "tests/integration/test_turn_log_faults.py",
             "tests/integration/test_worker_consumer.py",
-            "tests/support/replicas.py",
             "tests/unit/test_auditor.py",
             "tests/unit/test_worker_handler.py",
             "tests/unit/test_worker_leases.py",
