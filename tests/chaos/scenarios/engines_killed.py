@@ -46,8 +46,8 @@ FORMS = {
     Size.SHORT: Form(
         [
             (_NAMED["the round is committed, the relay does not have it"], Recovery.TAKEOVER),
-            (_NAMED["the end is committed, not told"], Recovery.TAKEOVER),
-            (_NAMED["the approval is committed, not told"], Recovery.RESTART),
+            (_NAMED["the end is committed, not sent"], Recovery.TAKEOVER),
+            (_NAMED["the approval is committed, not sent"], Recovery.RESTART),
         ],
         turns=2,
         lanes=2,
