@@ -27,6 +27,7 @@ MAY_SLEEP = {
     "tests/support/waiting.py": "the pause between two looks at a condition",
     "tests/chaos/": "faults last as long as a scenario says; scripted models and tools take their time",
     "tests/integration/servers/": "scripted tools take their time",
+    "tests/unit/test_local_stack.py": "signals are sent at a steady pace",
     **dict.fromkeys(
         [
             "tests/contract/ports/conftest.py",
