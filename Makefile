@@ -1,6 +1,6 @@
 # Callstream. GNU make 3.81 or newer, on Linux or macOS. Needs uv, or a Python ≥ 3.11 to get uv with.
 .DEFAULT_GOAL := help
-.PHONY: help run test check check-js fmt bench bench-relay chaos fuzz clean sync sync-run
+.PHONY: help run test test-all check check-js fmt bench bench-relay chaos fuzz clean sync sync-run
 
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 
@@ -13,13 +13,20 @@ VENV := $(if $(UV_PROJECT_ENVIRONMENT),$(UV_PROJECT_ENVIRONMENT),.venv)
 BIN := $(VENV)/bin
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 run: sync-run ## the whole product on this machine: http://127.0.0.1:8000 (PORT=, OPENAI_API_KEY=, MCP_CONFIG=, …; see .env.example)
 	@exec $(BIN)/python -m deploy.local.stack
 
-test: sync ## every test; ARGS="tests/unit -k name" for some, PYTHON=3.13 (or UV_PYTHON) on another Python
-	$(BIN)/pytest $(ARGS)
+# Much of the time tests wait for processes: two test processes for each core.
+PROCESSES ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+PYTEST = $(BIN)/pytest -n $(PROCESSES) --no-loadscope-reorder
+
+test: sync ## the tests of every promise, in minutes; ARGS="tests/unit -k name" for some, PYTHON=3.13 on another Python
+	$(PYTEST) -m "not exhaustive" $(ARGS)
+
+test-all: sync ## every test: also browser, nginx, Docker, every Redis, guard mutations, short chaos; ARGS as above
+	$(PYTEST) $(ARGS)
 
 check: sync check-js ## formatting, lint, types, import layers, lock file
 	$(BIN)/ruff format --check .
@@ -51,10 +58,10 @@ bench: sync ## the round trip of a tool call through the whole pair, beside a di
 bench-relay: sync ## a model's tokens relayed, beside a naive relay and LiteLLM's proxy
 	$(BIN)/python -m benchmarks.relay $(ARGS)
 
-chaos: sync ## everything broken on purpose, and every call checked; ARGS="workers_killed" for one (docs/reliability.md)
+chaos: sync ## every fault injection in full, minutes each; ARGS="workers_killed" for one (docs/reliability.md)
 	$(BIN)/python -m tests.chaos --full $(ARGS)
 
-fuzz: sync ## random replies of models against what must hold of any; ARGS="--seconds 60 --seed 7"
+fuzz: sync ## random model replies against the rules of the tag parsers; ARGS="--seconds 60 --seed 7"
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
 clean: ## remove what can be made again; conversations in .data stay

@@ -1,6 +1,8 @@
 """How much code there is, and how many files of it one tool-calling turn passes through.
 
-    python -m benchmarks.turn_path [--lines] [--turns 3] [--idle-seconds 6]
+    python -m benchmarks.turn_path [--lines] [--write] [--turns 3] [--idle-seconds 6]
+
+With `--write` the files are written into docs/architecture.md, which a test compares with a turn that it runs.
 
 The first part counts lines, as `wc -l` does, by language and by subsystem: a folder of a package, or of the tests.
 
@@ -16,7 +18,7 @@ demo model over HTTP and the demo MCP server as a child process, both in process
    until the end of the event stream the files are noted as before. A file is on the path when a task that began after
    the POST runs a function of it, or when anything else does (a loop in the background, a callback of a transport) and
    the file was not noted in the idle period.
-4. The files that are on the path of every measured turn are the result, in the order of the first of them.
+4. The files that are on the path of every measured turn are the result, in the order in which the turn needs them.
 
 Threads are not observed: of the storage only what runs on the event loop's thread is seen.
 """
@@ -31,6 +33,7 @@ import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, redirect_stdout
+from itertools import groupby
 from pathlib import Path
 from types import FrameType
 
@@ -51,6 +54,11 @@ from tests.support.waiting import wait_until
 SUFFIXES = (".py", ".lua", ".sql", ".js")
 FOLDERS = ("services", "examples", "deploy", "benchmarks", "tests")
 SERVICES = str(ROOT / "services") + os.sep
+MOST_FILES = 87
+"""A turn may pass through no more files than this."""
+DOCUMENT = ROOT / "docs" / "architecture.md"
+BEGINS = "<!-- The files of a turn, by `python -m benchmarks.turn_path --write`: -->\n"
+ENDS = "<!-- The end of the files of a turn. -->\n"
 QUESTION = "What is 17 * 23 + 4?"
 CALLED = "demo__calculate"
 SETTLE_SECONDS = 2.0
@@ -102,20 +110,33 @@ def print_row(name: str, counts: Counter[str]) -> None:
 
 
 class Profile:
-    """The files under `services/` that run, in the order of their first function, and whether a new task ran one."""
+    """The files under `services/` that run: all of them, and those that new tasks run.
+
+    Both are in the order of the first function, with its number in the order of all functions.
+    """
 
     def __init__(self) -> None:
-        self.files: dict[str, bool] = {}
+        self.files: dict[str, int] = {}
+        self.by_new_tasks: dict[str, int] = {}
         self._before = asyncio.all_tasks()
+        self._functions = 0
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         """As `sys.setprofile` wants it."""
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(SERVICES) or code.co_name == "<module>":
             return
+        self._functions += 1
+        self.files.setdefault(code.co_filename, self._functions)
         task = asyncio.current_task()
-        by_new_task = task is not None and task not in self._before
-        self.files[code.co_filename] = self.files.get(code.co_filename, False) or by_new_task
+        if task is not None and task not in self._before:
+            self.by_new_tasks.setdefault(code.co_filename, self._functions)
+
+    def path(self, idle: "Profile") -> list[str]:
+        """The files that are on the path of the turn, when `idle` has seen what runs without one."""
+        beside = {file: at for file, at in self.files.items() if file not in idle.files}
+        on_path = beside | self.by_new_tasks
+        return sorted(on_path, key=on_path.__getitem__)
 
 
 @contextmanager
@@ -146,7 +167,7 @@ async def _path_of_one(http: httpx2.AsyncClient, session: str, idle: Profile) ->
     await asyncio.sleep(SETTLE_SECONDS)
     with profiled() as turn:
         await ask(http, session)
-    return [file for file, by_new_task in turn.files.items() if by_new_task or file not in idle.files]
+    return turn.path(idle)
 
 
 async def ask(http: httpx2.AsyncClient, session: str) -> None:
@@ -156,6 +177,32 @@ async def ask(http: httpx2.AsyncClient, session: str) -> None:
     called = {event["toolName"] for event in events if event.get("status") == "succeeded"}
     assert called == {CALLED}, text
     assert events[-1]["reason"] == "stop", text
+
+
+# --- The same in the documentation ---
+
+
+def documented() -> str:
+    """The list of files that docs/architecture.md has."""
+    _, _, after = DOCUMENT.read_text().partition(BEGINS)
+    listed, _, _ = after.partition(ENDS)
+    return listed
+
+
+def write(path: list[str]) -> None:
+    """Replace the list of files in docs/architecture.md."""
+    before, begins, after = DOCUMENT.read_text().partition(BEGINS)
+    _, ends, rest = after.partition(ENDS)
+    if not begins or not ends:
+        raise SystemExit(f"{DOCUMENT} needs these two lines, and the list goes between them:\n{BEGINS}{ENDS}")
+    DOCUMENT.write_text(before + begins + as_markdown(path) + ends + rest)
+
+
+def as_markdown(path: list[str]) -> str:
+    """A numbered list with one item for all files of a folder that follow each other."""
+    folders = groupby((Path(file.partition("/src/")[2]) for file in path), key=lambda file: file.parent)
+    items = (f"{folder}/: {', '.join(f'`{file.name}`' for file in files)}" for folder, files in folders)
+    return "".join(f"{number}. {item}\n" for number, item in enumerate(items, 1))
 
 
 @asynccontextmanager
@@ -227,14 +274,18 @@ def main() -> None:
     """Print both parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lines", action="store_true", help="count lines only")
+    parser.add_argument("--write", action="store_true", help="write the files into docs/architecture.md")
     parser.add_argument("--turns", type=at_least(1), default=3, help="turns that are measured")
     parser.add_argument("--idle-seconds", type=float, default=6.0, help="length of the idle period")
     options = parser.parse_args()
-    print_lines(count_lines())
+    if not options.write:
+        print_lines(count_lines())
     if options.lines:
         return
     with redirect_stdout(sys.stderr):  # what the other processes wrote is shown as they end
         path = asyncio.run(turn_path(options.turns, options.idle_seconds))
+    if options.write:
+        write(path)
     print(f"\n{len(path)} files on the path of one tool-calling turn, in the order of their first function:")
     print("\n".join(path))
 

@@ -5,6 +5,7 @@ Tests that ask for `redis_url` (or `redis`) get a real, empty server: the embedd
 Tests that ask for `postgres_url` get an empty database of a real PostgreSQL server.
 """
 
+import os
 import tempfile
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
@@ -13,16 +14,53 @@ from typing import Any
 import pytest
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
+from deploy.local import ports
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
+from tests.selection import is_exhaustive
 from tests.support.leaks import leaked_keys
 from tests.support.postgres import PostgresServer
 from tests.support.servers import KINDS, LocalServer, Servers, embedded_binary, missing
 
+ONE_BY_ONE = ("tests/chaos/test_scenarios.py", "tests/chaos/test_guard_mutations.py")
+"""Files with long tests that share no fixture."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "every_redis: runs on every kind of Redis server that can be had")
+    config.addinivalue_line("markers", "exhaustive: only `make test-all` runs it (tests/selection.py)")
+    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+        _use_own_ports(int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
+
+
+def _use_own_ports(number: int, count: int) -> None:
+    """Processes of pytest-xdist, and all that they start, choose their ports from ranges of their own."""
+    size = len(ports.ALL) // count
+    first = ports.ALL.start + number * size
+    os.environ["LOCAL_PORTS"] = f"{first}-{first + size - 1}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        case = getattr(item, "callspec", None)
+        kind = case.params.get("redis_kind", KINDS[0]) if case else KINDS[0]
+        if kind != KINDS[0] or is_exhaustive(item.nodeid.removeprefix("tests/")):
+            item.add_marker("exhaustive")
+
+
+class ByFile(LoadFileScheduling):
+    """Gives the tests of a file to one process, so that they share fixtures, and those of `ONE_BY_ONE` to any."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if nodeid.startswith(ONE_BY_ONE) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
+    return ByFile(config, log)
 
 
 def pytest_report_header() -> list[str]:

@@ -235,7 +235,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     "arguments that do not fit never travel, and the model is told": (
         "story/test_04_a_failing_tool.py::test_a_call_that_cannot_run_is_answered_at_once_with_an_error",
     ),
-    "every setting is in .env.example": ("repo/test_settings.py::test_every_setting_is_in_the_example",),
+    "every setting is in .env.example": ("repo/test_settings.py::test_the_example_has_every_setting_and_nothing_else",),
 }
 
 RELIABILITY: dict[str, tuple[str, ...] | str] = {
@@ -330,8 +330,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "unit/test_redis_watch.py::test_after_a_restart_between_two_answers_it_starts_again",
         "integration/test_worker_consumer.py::"
         "test_after_an_outage_of_its_own_a_consumer_waits_though_the_watch_saw_nothing",
-        "chaos/test_scenarios.py::"
-        "test_the_clock_of_redis_is_set_and_no_call_is_taken_from_the_living_or_runs_out_of_time",
+        "chaos/test_scenarios.py::test_a_step_of_the_clock_of_redis_moves_no_call_to_another_worker",
     ),
     "our own pending entries are found again": (
         "integration/test_worker_consumer.py::test_a_delivery_whose_reply_was_lost_is_found_in_our_own_pending_list",
@@ -424,7 +423,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     ),
     "a full disk under SQLite refuses before anything is accepted, and heals": (
         "integration/test_storage.py::test_a_full_disk_refuses_and_heals",
-        "chaos/test_disk_full.py::test_a_full_disk_refuses_or_waits_and_heals",
+        "chaos/test_scenarios.py::test_a_full_disk_is_survived",
     ),
     "a database that does not fit is refused at the start with the reason, and without the password": (
         "integration/test_postgres.py::test_an_invalid_url_is_refused_without_its_password",
@@ -483,42 +482,41 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "unit/test_ownership.py::test_time_without_the_database_does_not_count",
     ),
     "a full disk under Redis is an outage that heals": (
-        "chaos/test_disk_full.py::test_a_full_disk_refuses_or_waits_and_heals",
         "unit/test_redis_watch.py::test_a_server_that_takes_no_writes_is_not_steady_though_it_tells_the_time",
+        "chaos/test_scenarios.py::test_a_full_disk_is_survived",
     ),
     "workers are killed at random: nothing lost, nothing doubled": (
-        "chaos/test_scenarios.py::test_workers_are_killed_at_random_and_nothing_is_lost_or_doubled",
+        "chaos/test_scenarios.py::test_calls_survive_killed_workers",
     ),
     "stopped workers wake up and complete nothing that is not theirs": (
-        "chaos/test_scenarios.py::test_workers_that_were_stopped_complete_nothing_that_is_not_theirs",
+        "chaos/test_scenarios.py::test_a_stopped_worker_completes_no_call_that_another_took_over",
     ),
     "Redis is killed again and again: nothing lost, no live lease taken": (
-        "chaos/test_scenarios.py::test_redis_is_killed_again_and_again_and_nothing_is_lost_or_taken_from_the_living",
+        "chaos/test_scenarios.py::test_calls_survive_a_killed_redis",
     ),
     "FLUSHALL: every open call is terminal within 15 seconds": (
-        "chaos/test_scenarios.py::"
-        "test_redis_loses_everything_and_every_open_call_has_its_end_soon_and_no_session_is_missing",
+        "chaos/test_scenarios.py::test_every_open_call_ends_when_redis_loses_everything",
     ),
     "PostgreSQL is killed again and again: nothing accepted is lost, no living engine's turn is taken": (
-        "chaos/test_scenarios.py::test_postgresql_is_killed_again_and_again_and_nothing_accepted_is_lost",
+        "chaos/test_scenarios.py::test_accepted_turns_survive_a_killed_postgresql",
     ),
-    "one reply in a hundred of Redis is lost: no duplicate entry, no phantom": (
-        "chaos/test_replies_lost.py::test_lost_replies_double_nothing_and_lose_nothing",
+    "one reply in a hundred of Redis is lost: no duplicate entry, no lost delivery": (
+        "chaos/test_scenarios.py::test_lost_replies_of_redis_neither_double_nor_lose_a_call",
     ),
     "a black-holed connection is noticed": (
-        "chaos/test_black_hole.py::test_silence_is_noticed_and_nobody_waits_for_ever",
+        "chaos/test_scenarios.py::test_silent_connections_to_redis_are_noticed_and_nothing_waits_forever",
     ),
     "an MCP server killed mid-call leaves exactly the crash table": (
-        "chaos/test_mcp_killed.py::test_servers_that_are_killed_or_hang_leave_exactly_the_crash_table",
+        "chaos/test_scenarios.py::test_killed_mcp_servers_leave_what_the_crash_table_says",
     ),
     "10,000 calls wait on at most 8 connections": (
-        "chaos/test_waiting_calls.py::test_thousands_of_calls_wait_on_few_connections_and_lost_bells_are_made_good",
+        "chaos/test_scenarios.py::test_thousands_of_calls_wait_on_few_connections",
     ),
     "a soak with rolling restarts leaves nothing behind": (
-        "chaos/test_scenarios.py::test_a_soak_with_rolling_restarts_leaves_nothing_behind",
+        "chaos/test_scenarios.py::test_rolling_restarts_leave_nothing_behind",
     ),
     "what comes twice is done once; a lost doorbell delays an answer and loses none": (
-        "chaos/test_scenarios.py::test_what_comes_twice_is_done_once_and_what_does_not_ring_is_found",
+        "chaos/test_scenarios.py::test_duplicate_requests_run_once_and_lost_notifications_are_made_up_for",
     ),
     "a run in which a fault struck nothing is not taken for one that held": (
         "chaos/test_invariants.py::test_a_fault_that_struck_nothing_is_found",
@@ -526,7 +524,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "a checker of every call finds out what must not be, and breaks when a guard is taken out": (
         "chaos/test_invariants.py::test_what_must_not_be_is_found",
         "chaos/test_observer.py::test_what_must_not_be_is_found",
-        "chaos/test_sabotage.py::test_without_the_guard_the_run_fails",
+        "chaos/test_guard_mutations.py::test_without_the_guard_the_run_fails",
     ),
 }
 
@@ -553,17 +551,17 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "test_here_and_elsewhere_the_ids_are_the_same_and_after_each_comes_exactly_what_was_missed",
     ),
     "ids never go back: what died with an engine is a reset in the next epoch": (
-        "integration/test_turn_log_faults.py::test_ids_only_rise_and_the_text_is_what_was_said_whatever_breaks",
-        "integration/test_turn_logs.py::test_a_reader_who_saw_what_died_with_its_engine_waits_for_the_next_epoch",
+        "integration/test_turn_log_faults.py::test_ids_only_rise_and_the_text_is_complete_whatever_fails",
+        "integration/test_turn_logs.py::test_a_reader_ahead_of_a_dead_engines_log_waits_for_the_next_epoch",
         "unit/test_turn_events.py::test_a_log_behind_its_reader_ends_the_stream_without_a_reset",
     ),
     "what was committed before a crash is told after it": (
-        "story/test_07_a_restart.py::test_finished_tools_are_not_run_again_and_running_ones_are_waited_for",
+        "story/test_07_a_restart.py::test_finished_calls_are_not_repeated_and_running_ones_are_awaited",
         "integration/test_http_turns.py::test_a_log_that_lost_its_end_is_completed_from_the_database",
         "e2e/test_stack_resume.py::test_a_client_that_comes_back_and_one_that_begins_anew_are_told_what_is_stored",
     ),
     "streams cut at random have no gap and no duplicate": (
-        "chaos/test_cut_streams.py::test_streams_that_are_cut_at_random_have_no_gap_and_no_duplicate",
+        "chaos/test_scenarios.py::test_streams_that_are_cut_at_random_have_no_gap_and_no_duplicate",
     ),
     "a dropped stream goes on where it stopped": (
         "e2e/test_page_connections.py::test_a_dropped_stream_resumes_where_it_stopped",
@@ -587,6 +585,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "unit/test_turns.py::test_a_turn_that_another_engine_owns_is_dropped_and_shows_nothing_more",
         "chaos/test_scenarios.py::"
         "test_an_engine_that_stood_still_for_three_leases_writes_nothing_of_the_turns_that_others_took",
+        "chaos/test_scenarios.py::test_an_engine_that_stops_for_three_leases_writes_nothing_of_adopted_turns",
     ),
     "an engine that goes down in good order leaves its turns to the others at once": (
         "integration/test_replicas.py::test_an_engine_that_goes_down_leaves_its_turns_to_the_other_at_once",
@@ -599,10 +598,10 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "unit/test_ownership.py::test_an_engine_that_shuts_down_adopts_nothing_but_renews_its_lease_and_executes_stops",
     ),
     "engines killed at any step of a turn, restarted or replaced: told is what is stored, tools run once": (
-        "chaos/test_scenarios.py::test_an_engine_is_killed_in_the_middle_of_turns_and_they_end_as_they_are_told",
+        "chaos/test_scenarios.py::test_turns_survive_an_engine_that_is_killed_at_any_step",
     ),
     "the turns of an engine that is gone for good end elsewhere, and the model is shown the whole history": (
-        "chaos/test_scenarios.py::test_an_engine_is_gone_for_good_and_the_other_goes_on_with_its_sessions",
+        "chaos/test_scenarios.py::test_turns_survive_an_engine_that_never_comes_back",
     ),
     "a turn that its engines die of is given up": (
         "integration/test_replicas.py::test_a_turn_that_crashes_its_engines_fails",
@@ -657,10 +656,10 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_replicas.py::test_messages_that_wait_at_several_engines_are_answered_in_one_order",
     ),
     "what users are told after a stop is what happened, whenever and wherever they press it": (
-        "chaos/test_stops.py::test_what_users_are_told_after_stop_is_what_happened",
+        "chaos/test_scenarios.py::test_stop_at_any_moment_reports_what_really_happened",
     ),
     "a Redis that falls silent does not keep a turn's first words": (
-        "chaos/test_black_hole.py::test_silence_is_noticed_and_nobody_waits_for_ever",
+        "chaos/test_scenarios.py::test_silent_connections_to_redis_are_noticed_and_nothing_waits_forever",
     ),
     "stop closes the stream at the provider and keeps the partial text": (
         "story/test_06_stop.py::test_stopping_keeps_the_partial_text_and_closes_the_stream_at_the_provider",
@@ -711,8 +710,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "contract/ports/test_approval_store.py::test_a_decision_is_for_the_turn_whoever_runs_it",
     ),
     "a frozen client is dropped and harms nobody": (
-        "chaos/test_frozen_clients.py::"
-        "test_clients_that_do_not_read_are_dropped_cost_little_and_go_on_when_they_wake_up",
+        "chaos/test_scenarios.py::test_frozen_clients_are_dropped_and_can_resume",
     ),
     "several tabs watch one turn": (
         "e2e/test_page_connections.py::test_two_tabs_follow_one_turn_and_either_can_stop_it",
@@ -749,7 +747,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_missing_parts.py::test_a_call_says_that_no_worker_is_there_and_goes_on_when_one_is",
         "integration/test_executor.py::test_a_blocked_call_is_reported_and_so_is_its_release",
         "integration/test_executor.py::test_missing_workers_block_a_call_only_after_they_had_time_to_report",
-        "unit/test_views.py::test_what_a_call_waits_for_is_said_with_each_step_until_it_goes_on",
+        "unit/test_views.py::test_each_step_says_what_the_call_waits_for",
         "e2e/test_page_modules.py::test_waits_for_is_that_of_the_newest_step",
     ),
     "a page from elsewhere can do nothing to an engine without keys": (

@@ -1,27 +1,42 @@
-"""Ports for the servers of this machine that were given none."""
+"""Ports for the servers of this machine that were given none.
 
+`LOCAL_PORTS`, such as `20000-25999`, limits the choice: two programs that start servers at the same time, each with a
+range of its own, never choose the same port. The programs that they start inherit it.
+"""
+
+import os
 import random
 import socket
+from collections.abc import Iterator
+from functools import cache
 from itertools import cycle
 
-# Below the ports that Linux (from 32768) and others (from 49152) give to outgoing connections: one of those could be
-# taken by any connection before its server has started.
-_SERVERS = range(20_000, 32_000)
-_IN_TURN = cycle(random.sample(_SERVERS, len(_SERVERS)))
+ALL = range(20_000, 32_000)
+"""Below the ports that Linux (from 32768) and others (from 49152) give to outgoing connections: any connection could
+take one of those before its server has started."""
+
+
+@cache
+def _in_turn(limits: str) -> Iterator[int]:
+    """The ports of the range in a random order, over and over."""
+    first, _, last = limits.partition("-")
+    chosen = range(int(first), int(last) + 1) if limits else ALL
+    return cycle(random.sample(chosen, len(chosen)))
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on right now, and that this process was not given lately.
+    """Returns a TCP port of 127.0.0.1 that is free now and that this process was not given recently.
 
     Raises:
         OSError: there is none.
     """
-    for _ in _SERVERS:
-        port = next(_IN_TURN)
+    ports = _in_turn(os.environ.get("LOCAL_PORTS", ""))
+    for _ in ALL:
+        port = next(ports)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
         return port
-    raise OSError(f"no free port between {_SERVERS.start} and {_SERVERS.stop - 1}")
+    raise OSError("no port is free for a local server")

@@ -9,8 +9,8 @@ from typing import Any
 
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass
+from tests.chaos.cluster import Cluster
 from tests.chaos.effect_server import effects_in
-from tests.chaos.rig import Rig
 from tests.chaos.tools import ONCE
 
 KEYS = Keys()
@@ -78,14 +78,14 @@ class History:
         return sum(call.outcome == outcome for call in self.calls.values())
 
 
-def collect(rig: Rig, earlier: History | None = None) -> History:
+def collect(cluster: Cluster, earlier: History | None = None) -> History:
     """The history so far.
 
     A response channel lives for a day after its end: what `earlier` has seen of one that is gone still counts.
     """
-    effects = Counter(effect.token for effect in effects_in(rig.effect_log))
-    rows = rig.store.rows(_CALLS)
-    entries, channels = _in_redis(rig, [row[0] for row in rows])
+    effects = Counter(effect.token for effect in effects_in(cluster.effect_log))
+    rows = cluster.store.rows(_CALLS)
+    entries, channels = _in_redis(cluster, [row[0] for row in rows])
     calls: dict[str, Call] = {}
     for correlation_id, name, made_with, stored, created_at, answered_at, has_outbox_row in rows:
         arguments = json.loads(made_with)
@@ -112,17 +112,17 @@ def collect(rig: Rig, earlier: History | None = None) -> History:
     return History(calls, tuple(effects))
 
 
-def backlog(rig: Rig) -> tuple[int, int]:
+def backlog(cluster: Cluster) -> tuple[int, int]:
     """How many requests stand in the stream, and how many of them are in somebody's hands."""
-    with rig.client() as redis:
+    with cluster.client() as redis:
         pending: Any = redis.xpending(KEYS.requests, GROUP)
         return redis.xlen(KEYS.requests), pending["pending"]
 
 
-def _in_redis(rig: Rig, ids: list[str]) -> tuple[dict[str, Entry | None], dict[str, tuple[str, ...]]]:
+def _in_redis(cluster: Cluster, ids: list[str]) -> tuple[dict[str, Entry | None], dict[str, tuple[str, ...]]]:
     entries: dict[str, Entry | None] = {}
     channels: dict[str, tuple[str, ...]] = {}
-    with rig.client() as redis:
+    with cluster.client() as redis:
         for at in range(0, len(ids), PAGE):
             page = ids[at : at + PAGE]
             pipeline = redis.pipeline(transaction=False)

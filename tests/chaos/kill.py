@@ -1,4 +1,4 @@
-"""One kill: turns of several clients come to a step, their engine dies, and somebody goes on."""
+"""One kill: turns of several clients reach a step, their engine dies, and an engine resumes them."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tests.chaos.transitions import Transition
-from tests.chaos.visitor import END_SECONDS, Visitor
+from tests.chaos.turn_client import END_SECONDS, TurnClient
 from tests.support.replicas import Replica
 from tests.support.stack import Stack
 from tests.support.store import quoted
@@ -17,29 +17,29 @@ from tests.support.waiting import wait_until_blocking
 TAKEOVER_SECONDS = 20.0
 
 
-class Ending(StrEnum):
-    """Who goes on."""
+class Recovery(StrEnum):
+    """Which engine resumes the turns."""
 
     RESTART = "restart"
     """The same engine, started again."""
     TAKEOVER = "takeover"
-    """Another engine on the same store. The one that was killed comes back when all is over."""
+    """Another engine on the same store. The one that was killed is started again afterwards."""
 
 
-class Victim(Replica):
-    """An engine that can be told where to die."""
+class CrashingReplica(Replica):
+    """An engine that kills itself at a given step."""
 
     def __init__(self, stack: Stack, name: str) -> None:
-        self._doom = stack.folder / f"{name}.doom"
-        super().__init__(stack, name, program=(sys.executable, "-m", "tests.chaos.doomed_engine", self._doom))
+        self._crash_point = stack.folder / f"{name}.crash_point"
+        super().__init__(stack, name, program=(sys.executable, "-m", "tests.chaos.crashing_engine", self._crash_point))
 
-    def doom(self, step: str, turns: int) -> None:
-        """Die when so many turns stand at that step."""
-        self._doom.write_text(f"{turns} {step}")
+    def crash_at(self, step: str, turns: int) -> None:
+        """Kill itself when this number of turns waits at the step."""
+        self._crash_point.write_text(f"{turns} {step}")
 
     def live_again(self) -> None:
-        """Start it, if it does not run, and let it live."""
-        self._doom.unlink(missing_ok=True)
+        """Start it, unless it runs, without a step to crash at."""
+        self._crash_point.unlink(missing_ok=True)
         super().live_again()
 
 
@@ -47,35 +47,35 @@ class Victim(Replica):
 class Kill:
     """The kill and what came of it."""
 
-    victim: Victim
+    victim: CrashingReplica
     survivor: Replica
     transition: Transition
-    ending: Ending
+    recovery: Recovery
     turns: int
-    visitors: list[Visitor] = field(default_factory=list[Visitor])
+    clients: list[TurnClient] = field(default_factory=list[TurnClient])
     findings: list[str] = field(default_factory=list[str])
     adopted_after: float | None = None
     """From the kill until the other engine owned the last turn that ran; None when none ran, or nobody took over."""
 
     def run(self) -> None:
-        """Ask, kill, go on, check."""
+        """Ask, kill, resume, check."""
         self.victim.live_again()
-        self.victim.doom(self.transition.step, self.turns)
-        self.visitors = [Visitor(self.transition) for _ in range(self.turns)]
+        self.victim.crash_at(self.transition.step, self.turns)
+        self.clients = [TurnClient(self.transition) for _ in range(self.turns)]
         with ThreadPoolExecutor(self.turns + 1) as pool:
-            asking = [pool.submit(visitor.ask, self.victim) for visitor in self.visitors]
+            asking = [pool.submit(client.ask, self.victim) for client in self.clients]
             try:
                 wait_until_blocking(lambda: self.victim.process.returncode is not None, END_SECONDS)
             except TimeoutError:
-                self._find(f"only {[visitor.told for visitor in self.visitors]} came to the step")
+                self._find(f"only {[client.received for client in self.clients]} reached the step")
                 self.victim.process.kill()
             died_at = time.monotonic()
-            for visitor, asked in zip(self.visitors, asking, strict=True):
-                self._try(visitor, asked.result)
-            engine = self.victim if self.ending is Ending.RESTART else self.survivor
-            adoption = pool.submit(self._adoption, died_at) if self.ending is Ending.TAKEOVER else None
+            for client, asked in zip(self.clients, asking, strict=True):
+                self._try(client, asked.result)
+            engine = self.victim if self.recovery is Recovery.RESTART else self.survivor
+            adoption = pool.submit(self._adoption, died_at) if self.recovery is Recovery.TAKEOVER else None
             engine.live_again()
-            for seen in [pool.submit(self._see_through, visitor, engine, died_at) for visitor in self.visitors]:
+            for seen in [pool.submit(self._see_through, client, engine, died_at) for client in self.clients]:
                 seen.result()
             if adoption is not None:
                 self.adopted_after = adoption.result()
@@ -84,7 +84,7 @@ class Kill:
     def _adoption(self, died_at: float) -> float | None:
         """When the last of the turns that the dead engine ran belonged to another one."""
         store = self.victim.stack.store
-        sessions = quoted(visitor.session_id for visitor in self.visitors)
+        sessions = quoted(client.session_id for client in self.clients)
         owners = store.rows(f"SELECT DISTINCT owner FROM turns WHERE session_id IN ({sessions}) AND status = 'running'")  # noqa: S608
         if not owners:
             return None
@@ -95,20 +95,20 @@ class Kill:
             self._find(f"{store.count(left)} turns were not adopted within {TAKEOVER_SECONDS:g} s")
         return time.monotonic() - died_at
 
-    def _see_through(self, visitor: Visitor, engine: Replica, died_at: float) -> None:
+    def _see_through(self, client: TurnClient, engine: Replica, died_at: float) -> None:
         def live() -> None:
-            visitor.go_on(engine, died_at)
-            visitor.check(engine)
-            if self.ending is Ending.TAKEOVER and (visitor.seconds or 0) > TAKEOVER_SECONDS:
-                self._find(f"the end came {visitor.seconds:.1f} s after the kill")
+            client.resume(engine, died_at)
+            client.check(engine)
+            if self.recovery is Recovery.TAKEOVER and (client.seconds or 0) > TAKEOVER_SECONDS:
+                self._find(f"the end came {client.seconds:.1f} s after the kill")
 
-        self._try(visitor, live)
+        self._try(client, live)
 
-    def _try(self, visitor: Visitor, do: Callable[[], None]) -> None:
+    def _try(self, client: TurnClient, do: Callable[[], None]) -> None:
         try:
             do()
         except Exception as error:  # noqa: BLE001 -- whatever it is became of this turn: the others go on
-            self._find(f"turn {visitor.turn_id}: {type(error).__name__} {error}")
+            self._find(f"turn {client.turn_id}: {type(error).__name__} {error}")
 
     def _find(self, what: str) -> None:
-        self.findings.append(f"{self.ending}, {self.transition.name}: {what}")
+        self.findings.append(f"{self.recovery}, {self.transition.name}: {what}")

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
+from tests.chaos.cluster import Cluster
 from tests.chaos.model_server import Order
-from tests.chaos.rig import Rig
 from tests.chaos.sample import open_calls
 from tests.support.store import AWAY, Store
 from tests.support.waiting import wait_until_blocking
@@ -43,8 +43,8 @@ class Load:
     those of which one has said that they were not begun.
     """
 
-    def __init__(self, rig: Rig, work: Work, calls: int | None = None) -> None:
-        self._rig = rig
+    def __init__(self, cluster: Cluster, work: Work, calls: int | None = None) -> None:
+        self._cluster = cluster
         self._work = work
         self._turns = None if calls is None else -(-calls // work.calls_per_turn)
         self._stop = threading.Event()
@@ -76,7 +76,7 @@ class Load:
         self._stop.set()
         self._thread.join()
         try:
-            wait_until_blocking(lambda: running_turns(self._rig.store) == 0, seconds)
+            wait_until_blocking(lambda: running_turns(self._cluster.store) == 0, seconds)
         except TimeoutError:
             return False
         return True
@@ -89,14 +89,14 @@ class Load:
 
     def _has_room(self) -> bool:
         with suppress(*AWAY):
-            return len(open_calls(self._rig.store)) < self._work.open_calls
+            return len(open_calls(self._cluster.store)) < self._work.open_calls
         return True  # users ask all the same while the store is away
 
     def _begin(self) -> bool:
         work = self._work
         tag = f"{time.monotonic_ns():x}"
         order = Order(tag, work.calls_per_turn, work.kind, work.shortest_ms, work.longest_ms)
-        ports = [*self._rig.running_engines]
+        ports = [*self._cluster.running_engines]
         port = ports[self._asked % len(ports)]
         self._asked += 1
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=REQUEST_SECONDS)

@@ -10,8 +10,8 @@ from typing import Self
 from redis.exceptions import RedisError
 
 from plugins_contract.outcomes import CallState
+from tests.chaos.cluster import Cluster
 from tests.chaos.invariants import Finding
-from tests.chaos.rig import Rig
 from tests.chaos.sample import Sample, Seen, open_calls, sample
 from tests.support.store import AWAY
 
@@ -125,9 +125,9 @@ class Observations:
 class Observer:
     """Samples in a thread, for as long as the block. While Redis or the store is away it waits."""
 
-    def __init__(self, rig: Rig, *, redis_loses_data: bool = False) -> None:
+    def __init__(self, cluster: Cluster, *, redis_loses_data: bool = False) -> None:
         self.told = Observations(redis_loses_data)
-        self._rig = rig
+        self._cluster = cluster
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
 
@@ -141,8 +141,8 @@ class Observer:
 
     def look(self) -> Sample:
         """The open calls as they are now. Raises what redis raises."""
-        with self._rig.client() as redis:
-            return sample(redis, list(open_calls(self._rig.store)))
+        with self._cluster.client() as redis:
+            return sample(redis, list(open_calls(self._cluster.store)))
 
     def running(self) -> Sample:
         """The calls that workers have begun and not ended. Raises what redis raises."""
@@ -151,9 +151,9 @@ class Observer:
     def _run(self) -> None:
         while not self._stop.wait(PERIOD_SECONDS):
             try:
-                calls = open_calls(self._rig.store)
+                calls = open_calls(self._cluster.store)
                 at = time.monotonic()
-                with self._rig.client() as redis:
+                with self._cluster.client() as redis:
                     self.told.add(sample(redis, list(calls)), at)
             except (RedisError, *AWAY):
                 continue

@@ -16,11 +16,11 @@ TOKEN_SECONDS = 0.005
 
 
 class Recorder:
-    """Keeps the bodies of all requests in front of an application."""
+    """Keeps the processes of all requests in front of an application."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._bodies: list[bytes] = []
+        self._processes: list[bytes] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] == "/healthz":
@@ -28,7 +28,7 @@ class Recorder:
             return
         if scope["path"] == "/asked":
             about = scope["query_string"].partition(b"=")[2]
-            found = [json.loads(body) for body in self._bodies if about in body]
+            found = [json.loads(body) for body in self._processes if about in body]
             await JSONResponse(found)(scope, receive, send)
             return
         body = bytearray()
@@ -37,7 +37,7 @@ class Recorder:
             message = await receive()
             body.extend(message.get("body", b""))
             if message["type"] == "http.request" and not message.get("more_body"):
-                self._bodies.append(bytes(body))
+                self._processes.append(bytes(body))
             return message
 
         await self._app(scope, heard, send)

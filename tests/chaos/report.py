@@ -12,7 +12,7 @@ class Size(StrEnum):
     """How long a scenario runs."""
 
     SHORT = "short"
-    """Seconds: part of `make test`."""
+    """Seconds: part of `make test-all`."""
     FULL = "full"
     """Minutes: the figures in docs/reliability.md, by `make chaos`."""
 

@@ -36,7 +36,7 @@ class StreamingStack(Stack):
 
     def run_engine(self, port: int, name: str, program: Sequence[str | Path] = ENGINE) -> Process:
         if self.patience is not None:
-            program = [sys.executable, "-m", "tests.chaos.impatient_engine", str(self.patience)]
+            program = [sys.executable, "-m", "tests.chaos.short_timeout_engine", str(self.patience)]
         return super().run_engine(port, name, program)
 
     def engine_seconds(self) -> float:

@@ -3,21 +3,21 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tests.chaos.doomed_engine import ENQUEUED, OFFERED, UNSTORED_END
+from tests.chaos.crashing_engine import ENQUEUED, OFFERED, UNSTORED_END
 
 
 class Tool(StrEnum):
     """What the turn is about: tools of the demo server that leave a line in its effect log."""
 
     FREE = "increment_counter"
-    """It runs without being asked for."""
+    """It runs without approval."""
     ASKED = "delete_everything"
     """It needs approval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """`step` is what `doomed_engine` calls it."""
+    """`step` is what `crashing_engine` calls it."""
 
     name: str
     step: str
@@ -25,24 +25,24 @@ class Transition:
 
 
 TRANSITIONS = (
-    Transition("the user's message is committed, nobody is told", "after SqlTurns.begin"),
-    Transition("the turn has begun", "told started"),
+    Transition("the user's message is committed, nothing is sent", "after SqlTurns.begin"),
+    Transition("the turn has begun", "sent started"),
     Transition("the model speaks for the first time", "in the first reply"),
     Transition("the round is committed, the relay does not have it", "after SqlCalls.add_round"),
     Transition(OFFERED, OFFERED),
     Transition(ENQUEUED, ENQUEUED),
-    Transition("the call is queued", "told queued"),
-    Transition("the call runs", "told running"),
+    Transition("the call is queued", "sent queued"),
+    Transition("the call runs", "sent running"),
     Transition("the reply is there, not committed", "before SqlCalls.add_result"),
-    Transition("the result is committed, not told", "after SqlCalls.add_result"),
+    Transition("the result is committed, not sent", "after SqlCalls.add_result"),
     Transition("between two rounds", "before the last reply"),
     Transition("the model speaks for the last time", "in the last reply"),
     Transition("the answer is there, not committed", "before SqlTurns.finish"),
-    Transition("the end is committed, not told", "after SqlTurns.finish"),
+    Transition("the end is committed, not sent", "after SqlTurns.finish"),
     Transition(UNSTORED_END, UNSTORED_END),
-    Transition("the turn has ended", "told done"),
-    Transition("a call waits for approval", "told asked", Tool.ASKED),
+    Transition("the turn has ended", "sent done"),
+    Transition("a call waits for approval", "sent asked", Tool.ASKED),
     Transition("the approval is there, not committed", "before SqlApprovals.decide", Tool.ASKED),
-    Transition("the approval is committed, not told", "after SqlApprovals.decide", Tool.ASKED),
-    Transition("the approval is told", "told approved", Tool.ASKED),
+    Transition("the approval is committed, not sent", "after SqlApprovals.decide", Tool.ASKED),
+    Transition("the approval is sent", "sent approved", Tool.ASKED),
 )

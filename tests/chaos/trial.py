@@ -12,14 +12,14 @@ from typing import Any
 from plugins_contract.keys import Keys
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
+from tests.chaos.agreement import disagreements
+from tests.chaos.cluster import Cluster, running_cluster
 from tests.chaos.history import Call, History, backlog, collect
 from tests.chaos.invariants import NOT_RUN, Finding, check, not_struck, told
 from tests.chaos.load import Load, Work
 from tests.chaos.observer import Away, Observer, from_the_living, pid_of
 from tests.chaos.report import Report
-from tests.chaos.rig import Rig, running_rig
 from tests.chaos.sample import Sample
-from tests.chaos.told import told_differently
 from tests.support.leaks import leaked_keys
 from tests.support.store import Kind
 from tests.support.waiting import wait_until_blocking
@@ -43,7 +43,7 @@ class Hit:
 class Trial:
     """What a scenario works with. `findings` and `figures` are its own; those of the calls come at the end."""
 
-    rig: Rig
+    cluster: Cluster
     load: Load
     observer: Observer
     redis_loses_data: bool
@@ -64,7 +64,7 @@ class Trial:
         """The ports of the workers that run a call of this class. Raises what redis raises."""
         running = self.observer.running().values()
         busy = {pid_of(seen.holder) for seen in running if seen.execution_class == execution_class}
-        return [port for port, worker in self.rig.workers.items() if worker.pid in busy]
+        return [port for port, worker in self.cluster.workers.items() if worker.pid in busy]
 
     def wait_for_running_calls(self) -> int:
         """Wait until calls run, so that what is broken next breaks them; how many.
@@ -81,7 +81,7 @@ class Trial:
 
     def stop_worker(self, port: int) -> Hit:
         """Stop a worker (SIGSTOP), and look what it has begun: nothing can begin between the two."""
-        worker = self.rig.workers[port]
+        worker = self.cluster.workers[port]
         stopped_at = time.monotonic()
         worker.freeze()
         running = self.observer.running().items()
@@ -93,7 +93,7 @@ class Trial:
 
     def wake_worker(self, port: int) -> None:
         """Let a stopped worker go on. What it has lost may still be taken over for a moment."""
-        worker = self.rig.workers[port]
+        worker = self.cluster.workers[port]
         worker.send(signal.SIGCONT)
         until = time.monotonic() + WAKING_SECONDS
         self.away = [replace(each, until=until) if each.pid == worker.pid else each for each in self.away]
@@ -101,19 +101,19 @@ class Trial:
     def kill_worker(self, port: int) -> Hit:
         """End a worker as `kill -9` does, and look what it had begun."""
         hit = self.stop_worker(port)
-        self.rig.kill_worker(port)
+        self.cluster.kill_worker(port)
         return hit
 
     def end_worker(self, port: int) -> None:
         """End a worker in good order. What it gives back may be taken over."""
-        self.away.append(Away(self.rig.workers[port].pid, time.monotonic()))
-        self.rig.end_worker(port)
+        self.away.append(Away(self.cluster.workers[port].pid, time.monotonic()))
+        self.cluster.end_worker(port)
 
-    def must_be_told_alike(self) -> None:
+    def check_agreement(self) -> None:
         """Note which sessions the engines tell differently, when all is over."""
-        sessions = [session_id for (session_id,) in self.rig.store.rows("SELECT session_id FROM sessions")]
-        engines = self.rig.running_engines
-        self.findings += told_differently(engines, sessions)
+        sessions = [session_id for (session_id,) in self.cluster.store.rows("SELECT session_id FROM sessions")]
+        engines = self.cluster.running_engines
+        self.findings += disagreements(engines, sessions)
         self.figures |= {"sessions": len(sessions), "engines that tell them": len(engines)}
 
     def judge(self, settle_seconds: float = SETTLE_SECONDS, earlier: History | None = None) -> History:
@@ -121,7 +121,7 @@ class Trial:
         ended = self.load.finish(settle_seconds)
         seconds = time.monotonic() - self.began
         self._wait_for_an_empty_stream()
-        history = collect(self.rig, earlier)
+        history = collect(self.cluster, earlier)
         self.findings += self.observer.told.findings
         self.findings += from_the_living(self.observer.told.handovers, self.away)
         if not self.redis_loses_data and not self.store_goes_away:
@@ -139,9 +139,9 @@ class Trial:
 
     def _wait_for_an_empty_stream(self) -> None:
         try:
-            wait_until_blocking(lambda: backlog(self.rig) == (0, 0), 15)
+            wait_until_blocking(lambda: backlog(self.cluster) == (0, 0), 15)
         except TimeoutError:
-            waiting, pending = backlog(self.rig)
+            waiting, pending = backlog(self.cluster)
             self.findings.append(Finding("I5", f"{waiting} requests and {pending} pending are left over", "-"))
 
     def _without_a_cause(self, history: History) -> Iterator[Finding]:
@@ -156,7 +156,7 @@ class Trial:
                 yield Finding("I1", what, call.correlation_id)
 
     def _left_behind(self) -> list[Finding]:
-        return [Finding("keys", "a key would stay for ever", name) for name in leaked_keys(self.rig.redis.url)]
+        return [Finding("keys", "a key would stay for ever", name) for name in leaked_keys(self.cluster.redis.url)]
 
 
 @contextmanager
@@ -170,26 +170,26 @@ def trial(
     store_goes_away: bool = False,
     **options: Any,
 ) -> Generator[Trial]:
-    """The product under this load for as long as the block; `options` are those of the rig.
+    """The product under this load for as long as the block; `options` are those of the cluster.
 
     A turn whose store is away may end as failed, and its calls with it: `store_goes_away`.
     """
     with (
-        running_rig(folder, workers=workers, **options) as rig,
-        Observer(rig, redis_loses_data=redis_loses_data) as observer,
-        Load(rig, work, calls) as load,
+        running_cluster(folder, workers=workers, **options) as cluster,
+        Observer(cluster, redis_loses_data=redis_loses_data) as observer,
+        Load(cluster, work, calls) as load,
     ):
-        yield Trial(rig, load, observer, redis_loses_data, store_goes_away, time.monotonic())
+        yield Trial(cluster, load, observer, redis_loses_data, store_goes_away, time.monotonic())
 
 
 def engines_on(store: Kind) -> dict[str, Any]:
-    """The options of a rig: two engines on one PostgreSQL, or one on SQLite."""
+    """The options of a cluster: two engines on one PostgreSQL, or one on SQLite."""
     return {"database": store, "engines": 2 if store == "postgres" else 1}
 
 
-def dead_letters(rig: Rig) -> int:
+def dead_letters(cluster: Cluster) -> int:
     """How many requests ended as dead letters."""
-    with rig.client() as redis:
+    with cluster.client() as redis:
         return redis.xlen(Keys().dead)
 
 

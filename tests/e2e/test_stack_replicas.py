@@ -286,7 +286,7 @@ def test_with_postgresql_away_nothing_is_accepted_and_it_heals_without_a_restart
     finally:
         stack.postgres.start()
     for engine in engines:
-        wait_until_blocking(lambda engine=engine: engine.http.post("/v1/sessions").is_success, 15, what="a session")
+        wait_until_blocking(lambda engine=engine: engine.http.post("/v1/sessions").is_success, 60, what="a session")
         assert engine.messages(session_id) == before
         _, turn_id = engine.begin("Hello again", session_id)
         told = Transcript()

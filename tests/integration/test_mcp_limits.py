@@ -37,16 +37,16 @@ def trace(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_the_idle_timeout_ends_a_call_and_cancels_it_at_the_server(transport: str, trace: Path) -> None:
-    async with serving(transport, trace, idle_timeout_ms=300) as server:
-        assert await server.call("wait", {"name": "w"}, timeout_s=20) == TimedOut(sent=True, quiet_s=0.3)
+    async with serving(transport, trace, idle_timeout_ms=1_000) as server:
+        assert await server.call("wait", {"name": "w"}, timeout_s=20) == TimedOut(sent=True, quiet_s=1.0)
         await wait_until(lambda: traced(trace) == ["w began", "w cancelled"])
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_progress_extends_the_idle_timeout(transport: str, trace: Path) -> None:
-    async with serving(transport, trace, idle_timeout_ms=1_000) as server:
+    async with serving(transport, trace, idle_timeout_ms=3_000) as server:
         seen: list[CallProgress] = []
-        result = await server.call("count", {"to": 8, "every": 0.25}, timeout_s=20, on_progress=seen.append)
+        result = await server.call("count", {"to": 8, "every": 0.5}, timeout_s=20, on_progress=seen.append)
         assert isinstance(result, Answered)
         assert len(seen) == 8
 
@@ -55,7 +55,7 @@ async def test_progress_extends_the_idle_timeout(transport: str, trace: Path) ->
 async def test_progress_does_not_extend_the_total_timeout(transport: str, trace: Path) -> None:
     async with serving(transport, trace, idle_timeout_ms=10_000) as server:
         seen: list[CallProgress] = []
-        result = await server.call("count", {"to": 1000, "every": 0.05}, timeout_s=0.6, on_progress=seen.append)
+        result = await server.call("count", {"to": 1000, "every": 0.05}, timeout_s=1.5, on_progress=seen.append)
         assert result == TimedOut(sent=True)
         assert len(seen) >= 3
         await wait_until(lambda: "count cancelled" in traced(trace))

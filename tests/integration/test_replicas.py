@@ -318,8 +318,8 @@ async def test_a_fenced_owner_stops_and_ends_nothing(
                 turn["turnId"],
             )
         )
-    await wait_until(lambda: len(model.asked) == 2, what="the other engine's request")
-    await wait_until(lambda: model.open == 1, 15, what="the end of the first engine's request")
+    await wait_until(lambda: len(model.asked) == 2, 30, what="the other engine's request")
+    await wait_until(lambda: model.open == 1, 30, what="the end of the first engine's request")
     model.held.set()
 
     for engine in engines:

@@ -7,8 +7,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from plugins_contract.keys import ROUTED, Keys
 from tests.support.processes import ROOT
 
@@ -22,6 +20,32 @@ TOP_LEVEL = {
     *(".ci", ".dockerignore", ".env.example", ".gitignore", "Makefile", "README.md", "docker-compose.yml"),
     *("pyproject.toml", "uv.lock", "services", "deploy", "docs", "examples", "benchmarks", "tests"),
 }
+
+LIBRARIES = {"aiosqlite", "fastapi", "mcp", "prometheus_client", "pydantic_settings", "redis", "sse_starlette"}
+"""Libraries that the product uses instead of own code."""
+MAY_SLEEP = {
+    "tests/support/waiting.py": "the pause between two looks at a condition",
+    "tests/chaos/": "faults last as long as a scenario says; scripted models and tools take their time",
+    "tests/integration/servers/": "scripted tools take their time",
+    "tests/unit/test_local_stack.py": "signals are sent at a steady pace",
+    **dict.fromkeys(
+        [
+            "tests/contract/ports/conftest.py",
+            "tests/contract/ports/test_log_ports.py",
+            "tests/integration/test_fair_shares.py",
+            "tests/integration/test_lost_calls.py",
+            "tests/integration/test_mailbox.py",
+            "tests/integration/test_relay.py",
+            "tests/integration/test_turn_log_faults.py",
+            "tests/integration/test_worker_consumer.py",
+            "tests/unit/test_auditor.py",
+            "tests/unit/test_worker_handler.py",
+            "tests/unit/test_worker_leases.py",
+        ],
+        "not yet replaced by a condition",
+    ),
+}
+"""Where a test may sleep, by the beginning of a path, and why."""
 
 
 @cache
@@ -109,16 +133,47 @@ def literals(path: Path) -> set[str]:
     return {node.value for node in constants if isinstance(node.value, str)}
 
 
-@pytest.mark.parametrize("service", ["dialog-engine", "plugins-mcp", "plugins-contract"])
-def test_every_name_in_redis_is_one_of_the_contracts(service: str) -> None:
+def test_every_name_in_redis_is_one_of_the_contracts() -> None:
     key = re.compile(r"(events|rpc|plugins|dialog)\.[a-z.]+:?")
     known = {Keys().requests, *ROUTED}
     used = {
         f"{named(path)}: {literal}"
-        for path in (SERVICES / service).rglob("*.py")
+        for path in SERVICES.rglob("*.py")
         if path.name != "keys.py"
         for literal in literals(path)
         if key.fullmatch(literal) and literal not in known
     }
 
     assert used == set()
+
+
+def packages_imported_in(folder: Path) -> set[str]:
+    """The first part of the name of every module that is imported somewhere in the folder."""
+    nodes = [node for path in folder.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return {name.partition(".")[0] for name in names}
+
+
+def test_the_product_uses_the_libraries_that_it_is_built_on() -> None:
+    assert packages_imported_in(SERVICES) >= LIBRARIES
+    assert "testcontainers" in packages_imported_in(ROOT / "tests")
+
+
+def test_no_test_waits_for_a_fixed_time() -> None:
+    """`wait_until` and its kind wait for a condition with a bound. `sleep(0)` only lets other tasks run."""
+    found = {f"{named(path)}:{node.lineno}" for path in (ROOT / "tests").rglob("*.py") for node in sleeps_in(path)}
+    allowed = {each for each in found if each.partition(":")[0].startswith(tuple(MAY_SLEEP))}
+
+    assert found - allowed == set()
+    assert {path for path in MAY_SLEEP if not any(each.startswith(path) for each in allowed)} == set()
+
+
+def sleeps_in(path: Path) -> list[ast.Call]:
+    """The calls of the `sleep` of time, asyncio or anyio."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    return [
+        call
+        for call in calls
+        if re.fullmatch(r"((time|asyncio|anyio)\.)?sleep", ast.unparse(call.func)) and ast.unparse(call.args[0]) != "0"
+    ]

@@ -2,34 +2,56 @@
 
 import ast
 from functools import cache
-from pathlib import Path
-
-import pytest
 
 from tests.requirements import GROUND, MODELS, NOT_YET, RELIABILITY, REQUIREMENTS, TURNS
+from tests.selection import EXHAUSTIVE, PROVED_BY_TEST_ALL, SMOKE, is_exhaustive
 from tests.support.processes import ROOT
 
-NAMED = sorted({test for tests in REQUIREMENTS.values() if tests != NOT_YET for test in tests})
+NAMED = {test for tests in REQUIREMENTS.values() if tests != NOT_YET for test in tests}
 
 
 @cache
-def functions_of(path: Path) -> frozenset[str]:
+def all_tests() -> set[str]:
+    """Every test function, named as in the list."""
+    folder = ROOT / "tests"
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return frozenset(node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, functions))
+    return {
+        f"{path.relative_to(folder)}::{node.name}"
+        for path in folder.rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, functions) and node.name.startswith("test_")
+    }
 
 
-@pytest.mark.parametrize("named", NAMED, ids=str)
-def test_every_test_that_is_named_exists(named: str) -> None:
-    file, _, test = named.partition("::")
-    path = ROOT / "tests" / file
+def test_every_test_that_is_named_exists() -> None:
+    assert NAMED - all_tests() == set()
 
-    assert path.is_file(), f"there is no {file}"
-    assert test in functions_of(path), f"{file} has no {test}"
+
+def test_every_test_that_is_selected_exists() -> None:
+    everything = all_tests()
+    files = {test.partition("::")[0] for test in everything}
+
+    assert {each.partition("[")[0] for each in SMOKE} - everything == set()
+    assert EXHAUSTIVE.keys() - everything - files == set()
+    assert EXHAUSTIVE.keys() >= PROVED_BY_TEST_ALL
+
+
+def test_make_test_proves_every_promise_that_needs_nothing_special() -> None:
+    in_make_test = {test for test in NAMED if not is_exhaustive(test)} | {test.partition("[")[0] for test in SMOKE}
+    left_out = {
+        promise
+        for promise, tests in REQUIREMENTS.items()
+        if tests != NOT_YET
+        and not in_make_test & set(tests)
+        and not {test.partition("::")[0] for test in tests} <= PROVED_BY_TEST_ALL
+    }
+
+    assert left_out == set()
 
 
 def test_what_has_no_test_says_not_yet() -> None:
     for promise, tests in REQUIREMENTS.items():
-        assert tests == "not yet" if isinstance(tests, str) else tests, promise
+        assert tests == NOT_YET if isinstance(tests, str) else tests, promise
 
 
 def test_every_promise_is_made_once() -> None:

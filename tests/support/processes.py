@@ -111,7 +111,7 @@ class Process:
             raise RuntimeError(f"{self.argv} ended with {self.returncode} before it was ready:\n{self.output()}")
         return condition()
 
-    def wait_ready(self, condition: Callable[[], bool], timeout: float = 20.0) -> None:
+    def wait_ready(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
         """Wait until `condition` holds. Blocking."""
         wait_until_blocking(lambda: self.ready(condition), timeout, what=f"readiness of {self.argv}")
 
@@ -130,7 +130,7 @@ async def running(
     cwd: Path = ROOT,
     ready_url: str | None = None,
     ready_line: str | None = None,
-    timeout: float = 30.0,
+    timeout: float = 60.0,
 ) -> AsyncGenerator[Process]:
     """A process that runs for as long as the block, entered once `ready_url` answers or `ready_line` was written."""
     process = Process(argv, env=env, cwd=cwd)

@@ -113,10 +113,12 @@ def read(
 
 
 def read_to_the_end(http: httpx2.Client, turn_id: str, transcript: Transcript, seconds: float) -> None:
-    """Read on, over as many connections as it takes, to `done`."""
+    """Read on, over as many connections as it takes, to `done`. Raises TimeoutError."""
     give_up_at = time.monotonic() + seconds
-    while transcript.done is None:
-        assert time.monotonic() < give_up_at, f"turn {turn_id} has not ended: {transcript}"
+
+    def has_ended() -> bool:
         with suppress(httpx2.TransportError, TryAgainError):
             read(http, turn_id, transcript, give_up_at=give_up_at)
-        time.sleep(0.05)  # as a browser waits before it reconnects
+        return transcript.done is not None
+
+    wait_until_blocking(has_ended, seconds, what=f"the end of turn {turn_id}")

@@ -10,12 +10,18 @@ import anyio
 T = TypeVar("T")
 
 POLL_SECONDS = 0.01
+TEST_SECONDS = 30.0
+"""How long to wait for what takes moments on a machine that does nothing else. No bound of the product: a test of one
+says its seconds."""
 
 
 async def wait_until(
-    condition: Callable[[], Awaitable[T]] | Callable[[], T], timeout: float = 10.0, *, what: str = "the condition"
+    condition: Callable[[], Awaitable[T]] | Callable[[], T],
+    timeout: float = TEST_SECONDS,
+    *,
+    what: str = "the condition",
 ) -> T:
-    """Ask until the answer is truthy, and return it.
+    """Ask until the answer is truthy, and return it. `timeout` is in seconds.
 
     Raises:
         TimeoutError: it was not within `timeout` seconds; the message carries `what` and the last answer.
@@ -31,7 +37,7 @@ async def wait_until(
         await anyio.sleep(POLL_SECONDS)
 
 
-def wait_until_blocking(condition: Callable[[], T], timeout: float = 10.0, *, what: str = "the condition") -> T:
+def wait_until_blocking(condition: Callable[[], T], timeout: float = TEST_SECONDS, *, what: str = "the condition") -> T:
     """The same outside an event loop."""
     ends_at = time.monotonic() + timeout
     while True:
@@ -40,3 +46,14 @@ def wait_until_blocking(condition: Callable[[], T], timeout: float = 10.0, *, wh
         if time.monotonic() > ends_at:
             raise TimeoutError(f"{what} did not hold within {timeout} s; last answer: {value!r}")
         time.sleep(POLL_SECONDS)
+
+
+async def stays(
+    condition: Callable[[], Awaitable[object]] | Callable[[], object], seconds: float, *, what: str = "the condition"
+) -> None:
+    """Ask for `seconds`, and raise AssertionError as soon as the answer is not truthy: for what must not happen."""
+    ends_at = time.monotonic() + seconds
+    while time.monotonic() < ends_at:
+        answer: Any = condition()
+        assert await answer if isawaitable(answer) else answer, f"{what} did not stay"
+        await anyio.sleep(POLL_SECONDS)

@@ -48,7 +48,7 @@ FORMS = {
 
 
 def run(size: Size, folder: Path, *, source: str = "") -> Report:
-    """Set the clock. `source`: see `Rig`."""
+    """Set the clock. `source`: see `Cluster`."""
     form = FORMS[size]
     clock = FakeClock(folder / "clock")
     with trial(

@@ -43,7 +43,7 @@ FORMS = {
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Cut streams, and compare what the clients put together with what was said."""
+    """Edit streams, and compare what the clients put together with what was said."""
     form = FORMS[size]
     with running_stack(folder, behind_nginx=True, engines=form.engines) as (target, port):
         readers = [

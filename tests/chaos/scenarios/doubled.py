@@ -54,16 +54,16 @@ class Copies:
 
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
-    """Double and drop. `source`: see `Rig`."""
+    """Double and drop. `source`: see `Cluster`."""
     form = FORMS[size]
     copies = Copies()
     with trial(folder, WORK, workers=2, quick=size is Size.SHORT, source=source, **engines_on(store)) as under_fire:
         for number in range(form.kills + 1):
             _make_trouble(under_fire, form.rounds, copies)
             if number < form.kills:
-                under_fire.rig.restart_engine(signal.SIGKILL)
+                under_fire.cluster.restart_engine(signal.SIGKILL)
         history = under_fire.judge(SETTLE_SECONDS)
-        under_fire.must_be_told_alike()
+        under_fire.check_agreement()
         under_fire.findings += _begun_twice(history)
         late = [call for call in history.calls.values() if call.wait_ms > LATE_MS[store]]
         under_fire.findings += (
@@ -87,7 +87,7 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
 def _make_trouble(under_fire: Trial, rounds: int, copies: Copies) -> None:
     for number in range(rounds):
         under_fire.load.wait(GAP_SECONDS)
-        with under_fire.rig.client() as redis:
+        with under_fire.cluster.client() as redis:
             entries: list[Any] = redis.xrange(KEYS.requests, count=50)
             for _, fields in random.sample(entries, min(3, len(entries))):
                 redis.xadd(KEYS.requests, fields)
@@ -104,7 +104,7 @@ def _make_trouble(under_fire: Trial, rounds: int, copies: Copies) -> None:
 
 def _silence(under_fire: Trial, redis: Any, mailboxes: Sequence[str]) -> int:
     """Take all doorbells away, some unheard because the engines stand still; how many of these told of an end."""
-    engines = under_fire.rig.running_engines.values()
+    engines = under_fire.cluster.running_engines.values()
     if not under_fire.observer.running():
         return 0  # what has ended was not heard of before: the engine is left to find that out
     for engine in engines:

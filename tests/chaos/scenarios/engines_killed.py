@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
 
-from tests.chaos.kill import Ending, Kill, Victim
+from tests.chaos.agreement import disagreement
+from tests.chaos.kill import CrashingReplica, Kill, Recovery
 from tests.chaos.report import Report, Size
-from tests.chaos.told import unlike_told
 from tests.chaos.transitions import TRANSITIONS, Transition
 from tests.chaos.trial import quantile
 from tests.support.replicas import Replica
@@ -29,7 +29,7 @@ from tests.support.waiting import wait_until_blocking
 STORES: Sequence[Kind] = ("postgres", "sqlite")
 SAME_SECONDS = 30.0
 LOOKED_AT_ONCE = 8
-Job = tuple[Transition, Ending]
+Job = tuple[Transition, Recovery]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ _NAMED = {each.name: each for each in TRANSITIONS}
 FORMS = {
     Size.SHORT: Form(
         [
-            (_NAMED["the round is committed, the relay does not have it"], Ending.TAKEOVER),
-            (_NAMED["the end is committed, not told"], Ending.TAKEOVER),
-            (_NAMED["the approval is committed, not told"], Ending.RESTART),
+            (_NAMED["the round is committed, the relay does not have it"], Recovery.TAKEOVER),
+            (_NAMED["the end is committed, not sent"], Recovery.TAKEOVER),
+            (_NAMED["the approval is committed, not sent"], Recovery.RESTART),
         ],
         turns=2,
         lanes=2,
     ),
-    Size.FULL: Form([(each, ending) for each in TRANSITIONS for ending in Ending] * 3, turns=10, lanes=3),
+    Size.FULL: Form([(each, recovery) for each in TRANSITIONS for recovery in Recovery] * 3, turns=10, lanes=3),
 }
 
 
@@ -64,11 +64,11 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres") -> Report:
         stack.start()
         with ExitStack() as clients:
             survivor = clients.enter_context(closing(Replica(stack, "survivor")))
-            victims = [clients.enter_context(closing(Victim(stack, f"victim-{n}"))) for n in range(form.lanes)]
+            victims = [clients.enter_context(closing(CrashingReplica(stack, f"victim-{n}"))) for n in range(form.lanes)]
             for engine in (survivor, *victims):
                 engine.wait_for_tools()
             shared = store == "postgres"
-            jobs = [(step, ending if shared else Ending.RESTART) for step, ending in form.jobs]
+            jobs = [(step, recovery if shared else Recovery.RESTART) for step, recovery in form.jobs]
             kills = _kill_all(jobs, form.turns, victims, survivor)
             findings = [finding for kill in kills for finding in kill.findings]
             findings += _in_the_end(kills, [survivor, *victims] if shared else [])
@@ -77,22 +77,24 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres") -> Report:
     return Report("engines_killed", _figures(kills), tuple(findings))
 
 
-def _kill_all(wanted: Sequence[Job], turns: int, victims: Sequence[Victim], survivor: Replica) -> list[Kill]:
+def _kill_all(wanted: Sequence[Job], turns: int, victims: Sequence[CrashingReplica], survivor: Replica) -> list[Kill]:
     jobs: Queue[Job] = Queue()
     for job in random.Random(0).sample(wanted, len(wanted)):
         jobs.put(job)
 
-    def lane(victim: Victim) -> list[Kill]:
+    def lane(victim: CrashingReplica) -> list[Kill]:
         kills: list[Kill] = []
         while True:
             try:
-                transition, ending = jobs.get_nowait()
+                transition, recovery = jobs.get_nowait()
             except Empty:
                 return kills
-            kill = Kill(victim, survivor, transition, ending, turns)
+            kill = Kill(victim, survivor, transition, recovery, turns)
             kills.append(kill)
             kill.run()
-            print(f"{ending}, {transition.name}: {kill.findings or 'held'}; {jobs.qsize()} kills are left", flush=True)
+            print(
+                f"{recovery}, {transition.name}: {kill.findings or 'held'}; {jobs.qsize()} kills are left", flush=True
+            )
 
     with ThreadPoolExecutor(len(victims)) as pool:
         return [kill for kills in pool.map(lane, victims) for kill in kills]
@@ -104,42 +106,46 @@ def _in_the_end(kills: Sequence[Kill], engines: Sequence[Replica]) -> Iterator[s
     `engines` are those that know every session; without them a session is known to its own engine only. It is over
     SAME_SECONDS after every session was looked at, whatever is missing then.
     """
-    everyone = [(kill, visitor) for kill in kills for visitor in kill.visitors]
-    unlike = [(kill, visitor, "") for kill, visitor in everyone]
+    everyone = [(kill, client) for kill in kills for client in kill.clients]
+    unlike = [(kill, client, "") for kill, client in everyone]
 
     def look() -> bool:
         """Look again at the sessions that were not as they should be. Whether all are."""
         known_to = [engines or [kill.victim] for kill, _, _ in unlike]
-        found = list(pool.map(unlike_told, known_to, [visitor.session_id for _, visitor, _ in unlike]))
-        unlike[:] = [(kill, visitor, told) for (kill, visitor, _), told in zip(unlike, found, strict=True) if told]
+        found = list(pool.map(disagreement, known_to, [client.session_id for _, client, _ in unlike]))
+        unlike[:] = [(kill, client, told) for (kill, client, _), told in zip(unlike, found, strict=True) if told]
         return not unlike
 
     with ThreadPoolExecutor(LOOKED_AT_ONCE) as pool, suppress(TimeoutError):
         if not look():
             wait_until_blocking(look, SAME_SECONDS)
     for kill, _, told in unlike:
-        yield f"{kill.ending}, {kill.transition.name}: in the end the engines tell {told}"
-    for kill, visitor in everyone:
-        if (runs := len(kill.victim.stack.effects(visitor.token))) != 1:
-            yield f"{kill.ending}, {kill.transition.name}: turn {visitor.turn_id}: the tool ran {runs} times"
+        yield f"{kill.recovery}, {kill.transition.name}: in the end the engines tell {told}"
+    for kill, client in everyone:
+        if (runs := len(kill.victim.stack.effects(client.token))) != 1:
+            yield f"{kill.recovery}, {kill.transition.name}: turn {client.turn_id}: the tool ran {runs} times"
 
 
 def _figures(kills: Sequence[Kill]) -> dict[str, float | int | str]:
-    turns = [visitor for kill in kills for visitor in kill.visitors]
+    turns = [client for kill in kills for client in kill.clients]
     figures: dict[str, float | int | str] = {
         "kills": len(kills),
         "turns killed": len(turns),
-        "resets told": sum(visitor.told.resets for visitor in turns),
+        "resets told": sum(client.received.resets for client in turns),
     }
-    for ending in sorted({kill.ending for kill in kills}):
-        seconds = [v.seconds for kill in kills if kill.ending is ending for v in kill.visitors if v.seconds is not None]
-        figures[f"{ending}: end of the turn after the kill, p50 s"] = quantile(seconds, 0.5)
-        figures[f"{ending}: end of the turn after the kill, max s"] = max(seconds, default=0.0)
-        killed = Counter(kill.transition for kill in kills if kill.ending is ending for _ in kill.visitors)
-        adoptions = [kill.adopted_after for kill in kills if kill.ending is ending and kill.adopted_after is not None]
+    for recovery in sorted({kill.recovery for kill in kills}):
+        seconds = [
+            v.seconds for kill in kills if kill.recovery is recovery for v in kill.clients if v.seconds is not None
+        ]
+        figures[f"{recovery}: end of the turn after the kill, p50 s"] = quantile(seconds, 0.5)
+        figures[f"{recovery}: end of the turn after the kill, max s"] = max(seconds, default=0.0)
+        killed = Counter(kill.transition for kill in kills if kill.recovery is recovery for _ in kill.clients)
+        adoptions = [
+            kill.adopted_after for kill in kills if kill.recovery is recovery and kill.adopted_after is not None
+        ]
         if adoptions:
             figures["its turns belong to another engine after, p50 s"] = quantile(adoptions, 0.5)
             figures["its turns belong to another engine after, max s"] = max(adoptions)
-        figures[f"{ending}: transitions"] = len(killed)
-        figures[f"{ending}: turns killed at each, at least"] = min(killed.values(), default=0)
+        figures[f"{recovery}: transitions"] = len(killed)
+        figures[f"{recovery}: turns killed at each, at least"] = min(killed.values(), default=0)
     return figures

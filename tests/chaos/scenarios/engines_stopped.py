@@ -21,12 +21,12 @@ from signal import SIGCONT
 import httpx2
 
 from plugins_contract.ids import new_id
+from tests.chaos.cluster import Cluster
 from tests.chaos.invariants import Finding
 from tests.chaos.load import Work
 from tests.chaos.model_server import Order
+from tests.chaos.recording_engine import Became, Note, notes_in
 from tests.chaos.report import Report, Size
-from tests.chaos.rig import Rig
-from tests.chaos.sleepy_engine import Became, Note, notes_in
 from tests.chaos.trial import Trial, quantile, trial
 from tests.support.processes import Process
 from tests.support.replicas import read_to_the_end
@@ -90,7 +90,7 @@ class Sleeper:
 class Lane:
     """One engine that is stopped again and again, and what came of its turns."""
 
-    rig: Rig
+    cluster: Cluster
     form: Form
     port: int
     adopted_after: list[float] = field(default_factory=list[float])
@@ -99,11 +99,11 @@ class Lane:
     @property
     def engine(self) -> Process:
         """The process."""
-        return self.rig.others[self.port]
+        return self.cluster.others[self.port]
 
     def stop(self, dice: random.Random) -> None:
         """Stop it with turns that run, wait until they are adopted, and let it go on."""
-        form, url = self.form, self.rig.url
+        form, url = self.form, self.cluster.url
         sleepers = [Sleeper(_order(form, dice, talks=bool(n % 2)), pid=self.engine.pid) for n in range(form.turns)]
         with httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60) as http:
             for each in sleepers:
@@ -133,19 +133,19 @@ class Lane:
     def _see_adopted(self, sleepers: Sequence[Sleeper], stopped_at: float) -> None:
         """Wait until none of them belongs to the engine that stands still."""
         theirs = f"turns WHERE status = 'running' AND turn_id IN ({quoted(each.turn_id for each in sleepers)})"
-        running = self.rig.store.rows(f"SELECT turn_id, epoch, owner FROM {theirs}")  # noqa: S608
+        running = self.cluster.store.rows(f"SELECT turn_id, epoch, owner FROM {theirs}")  # noqa: S608
         for turn_id, epoch, _ in running:
             next(each for each in sleepers if each.turn_id == turn_id).epoch = epoch
         left = f"{theirs} AND owner IN ({quoted({owner for _, _, owner in running})})"
-        wait_until_blocking(lambda: self.rig.store.count(left) == 0, 3 * self.form.seconds, what="the adoption")
+        wait_until_blocking(lambda: self.cluster.store.count(left) == 0, 3 * self.form.seconds, what="the adoption")
         if running:
             self.adopted_after.append(time.monotonic() - stopped_at)
 
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
-    """Stop engines. `source`: see `Rig`."""
+    """Stop engines. `source`: see `Cluster`."""
     form, notes = FORMS[size], folder / "notes"
-    program = (sys.executable, "-m", "tests.chaos.sleepy_engine", str(form.lease), notes)
+    program = (sys.executable, "-m", "tests.chaos.recording_engine", str(form.lease), notes)
     with trial(
         folder,
         Work(),
@@ -157,13 +157,13 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
         source=source,
     ) as under_fire:
         idle = (*program[:3], "--idle", *program[3:])
-        lanes = [Lane(under_fire.rig, form, port) for port in under_fire.rig.start_others(form.lanes, idle)]
+        lanes = [Lane(under_fire.cluster, form, port) for port in under_fire.cluster.start_others(form.lanes, idle)]
         _stop_all(under_fire, form, lanes)
         sleepers = [each for lane in lanes for each in lane.sleepers]
         under_fire.findings += _refused(form, sleepers, notes)
         history = under_fire.judge()
-        under_fire.must_be_told_alike()
-        under_fire.findings += _told_wrongly(under_fire.rig, sleepers)
+        under_fire.check_agreement()
+        under_fire.findings += _told_wrongly(under_fire.cluster, sleepers)
         adoptions = [seconds for lane in lanes for seconds in lane.adopted_after]
         if adoptions and max(adoptions) > form.lease + LATE_SECONDS:
             under_fire.findings.append(Finding("adoption", f"it came only after {max(adoptions):.1f} s", "-"))
@@ -241,12 +241,12 @@ def _refused(form: Form, sleepers: Sequence[Sleeper], notes: Path) -> list[Findi
     return findings
 
 
-def _told_wrongly(rig: Rig, sleepers: Sequence[Sleeper]) -> list[Finding]:
+def _told_wrongly(cluster: Cluster, sleepers: Sequence[Sleeper]) -> list[Finding]:
     """Turns of which clients, here or elsewhere, were not told exactly what happened, and once."""
     with (
         ThreadPoolExecutor(LOOKED_AT_ONCE) as pool,
-        closing(httpx2.Client(base_url=rig.url, timeout=60)) as here,
-        closing(httpx2.Client(base_url=f"http://127.0.0.1:{next(iter(rig.others))}", timeout=60)) as there,
+        closing(httpx2.Client(base_url=cluster.url, timeout=60)) as here,
+        closing(httpx2.Client(base_url=f"http://127.0.0.1:{next(iter(cluster.others))}", timeout=60)) as there,
     ):
         found = pool.map(partial(_wrong, engines=(here, there)), sleepers)
         return [finding for findings in found for finding in findings]

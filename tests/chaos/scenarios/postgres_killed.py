@@ -111,7 +111,7 @@ class Readers:
 
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
-    """Kill PostgreSQL and start it again. `source`: see `Rig`."""
+    """Kill PostgreSQL and start it again. `source`: see `Cluster`."""
     form = FORMS[size]
     with (
         trial(
@@ -126,9 +126,9 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
         ) as under_fire,
         ThreadPoolExecutor(READERS) as pool,
     ):
-        rig = under_fire.rig
-        readers = Readers([f"http://127.0.0.1:{port}" for port in rig.running_engines])
-        sessions = [httpx2.post(f"{rig.url}/v1/sessions").json()["sessionId"] for _ in range(READERS)]
+        cluster = under_fire.cluster
+        readers = Readers([f"http://127.0.0.1:{port}" for port in cluster.running_engines])
+        sessions = [httpx2.post(f"{cluster.url}/v1/sessions").json()["sessionId"] for _ in range(READERS)]
         reading = [pool.submit(readers.read, session_id, number) for number, session_id in enumerate(sessions)]
         try:
             outages = [_away(under_fire, form, outage) for outage in form.outages]
@@ -138,7 +138,7 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
             each.result()
         _judge_adoptions(under_fire, outages)
         under_fire.judge()
-        under_fire.must_be_told_alike()
+        under_fire.check_agreement()
         _judge_promises(under_fire, readers)
         _judge_sessions(under_fire)
         under_fire.figures |= {
@@ -161,31 +161,33 @@ class Came:
 
 
 def _away(under_fire: Trial, form: Form, outage: Outage) -> Came:
-    rig = under_fire.rig
-    assert rig.postgres is not None
-    [port] = rig.others
+    cluster = under_fire.cluster
+    assert cluster.postgres is not None
+    [port] = cluster.others
     under_fire.wait_for_running_calls()
     # The first engine is never killed, so the youngest one is the other.
-    [(doomed,)] = rig.store.rows("SELECT engine_id FROM engines ORDER BY started_at DESC LIMIT 1")
+    [(killed_id,)] = cluster.store.rows("SELECT engine_id FROM engines ORDER BY started_at DESC LIMIT 1")
     taken = _taken_over(port)
-    rig.postgres.kill()
+    cluster.postgres.kill()
     if outage.engine:
-        rig.others.pop(port).kill()
+        cluster.others.pop(port).kill()
     under_fire.load.wait(outage.seconds)
-    rig.postgres.start()
+    cluster.postgres.start()
     back = time.monotonic()
-    wait_until_blocking(lambda: all(map(_accepts, rig.running_engines)), 3 * HEALED_SECONDS, what="accepted questions")
+    wait_until_blocking(
+        lambda: all(map(_accepts, cluster.running_engines)), 3 * HEALED_SECONDS, what="accepted questions"
+    )
     healed = time.monotonic() - back
     if healed > HEALED_SECONDS:
         under_fire.findings.append(Finding("healing", f"questions were accepted again only after {healed:.1f} s", "-"))
     came = Came(healed)
     if outage.engine:
-        theirs = f"turns WHERE status = 'running' AND owner = '{doomed}'"
-        orphans = rig.store.count(theirs)
+        theirs = f"turns WHERE status = 'running' AND owner = '{killed_id}'"
+        orphans = cluster.store.count(theirs)
         with suppress(TimeoutError):
-            wait_until_blocking(lambda: rig.store.count(theirs) == 0, 2 * ADOPTED_SECONDS)
+            wait_until_blocking(lambda: cluster.store.count(theirs) == 0, 2 * ADOPTED_SECONDS)
         came = Came(healed, orphans, time.monotonic() - back, taken)
-        rig.others[port] = rig.run_engine(port, "engine")
+        cluster.others[port] = cluster.run_engine(port, "engine")
     under_fire.load.wait(form.pause_seconds)
     return came
 
@@ -205,11 +207,11 @@ def _taken_over(port: int) -> int:
 
 def _judge_adoptions(under_fire: Trial, outages: Sequence[Came]) -> None:
     """What a dead engine left goes to the other one in time, and nothing of a living one does."""
-    rig = under_fire.rig
-    [last] = rig.others
+    cluster = under_fire.cluster
+    [last] = cluster.others
     orphans = sum(came.orphans for came in outages)
     from_the_living = sum(came.taken_before for came in outages) + _taken_over(last)
-    from_the_living += abs(_taken_over(rig.engine_port) - orphans)
+    from_the_living += abs(_taken_over(cluster.engine_port) - orphans)
     if from_the_living:
         what = f"{from_the_living} turns were not adopted from dead engines only ({orphans} were left by them)"
         under_fire.findings.append(Finding("adoption", what, "-"))
@@ -225,7 +227,7 @@ def _judge_adoptions(under_fire: Trial, outages: Sequence[Came]) -> None:
 
 def _judge_promises(under_fire: Trial, readers: Readers) -> None:
     """What was accepted or told is there, and what was refused is not."""
-    store, load = under_fire.rig.store, under_fire.load
+    store, load = under_fire.cluster.store, under_fire.load
     statuses: dict[str, str] = dict(store.rows("SELECT turn_id, status FROM turns"))
     asked = [json.loads(content) for (content,) in store.rows("SELECT content FROM messages WHERE role = 'user'")]
     begun = {order["tag"] for order in asked}
@@ -256,7 +258,7 @@ def _judge_promises(under_fire: Trial, readers: Readers) -> None:
 
 def _told_and_not_stored(under_fire: Trial, turn: Followed, status: str) -> list[Finding]:
     """Every message and every end of a call that a client was told of is committed before."""
-    url = f"{under_fire.rig.url}/v1/sessions/{turn.session_id}/messages"
+    url = f"{under_fire.cluster.url}/v1/sessions/{turn.session_id}/messages"
     messages = httpx2.get(url, timeout=60).json()["messages"]
     said = {message["messageId"]: message["content"] for message in messages}
     calls = {call["correlationId"]: call["status"] for message in messages for call in message["toolCalls"]}
@@ -276,9 +278,9 @@ def _told_and_not_stored(under_fire: Trial, turn: Followed, status: str) -> list
 
 def _judge_sessions(under_fire: Trial) -> None:
     """Sessions go on, at either engine."""
-    rig = under_fire.rig
-    sessions = rig.store.rows("SELECT session_id FROM turns ORDER BY created_at DESC")[:TRIED_AGAIN]
-    ports = [*rig.running_engines]
+    cluster = under_fire.cluster
+    sessions = cluster.store.rows("SELECT session_id FROM turns ORDER BY created_at DESC")[:TRIED_AGAIN]
+    ports = [*cluster.running_engines]
     for number, (session_id,) in enumerate(sessions):
         told = Transcript()
         with closing(httpx2.Client(base_url=f"http://127.0.0.1:{ports[number % 2]}", timeout=60)) as http:

@@ -91,7 +91,7 @@ def run(
     source: str = "",
     redis_options: tuple[str, ...] = WRITES_BEFORE_REPLIES,
 ) -> Report:
-    """Kill Redis and start it again. `source`, `redis_options`: see `Rig`."""
+    """Kill Redis and start it again. `source`, `redis_options`: see `Cluster`."""
     form = FORMS[size]
     with trial(
         folder,
@@ -109,7 +109,7 @@ def run(
         fewest, returns = _break_and_mend(under_fire, form)
         history = under_fire.judge()
         _judge_waits(under_fire, history, Return(since_ms, first_ms), returns)
-        under_fire.must_be_told_alike()
+        under_fire.check_agreement()
         lost = sum(call.error == ErrorCode.LOST for call in history.calls.values())
         if lost:
             under_fire.findings.append(Finding("I7", "calls are LOST though Redis wrote everything down", str(lost)))
@@ -126,7 +126,7 @@ def run(
 
 def _break_and_mend(under_fire: Trial, form: Form) -> tuple[int, list[Return]]:
     """The fewest calls that ran when Redis went away, and its returns."""
-    redis, back, running, returns = under_fire.rig.redis, math.nan, list[int](), list[Return]()
+    redis, back, running, returns = under_fire.cluster.redis, math.nan, list[int](), list[Return]()
     for outage in form.outages:
         if returns or not math.isnan(back):
             returns.append(Return(back, time.time() * 1000))

@@ -65,7 +65,7 @@ FORMS = {
 
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
-    """Wipe Redis. `source`: see `Rig`."""
+    """Wipe Redis. `source`: see `Cluster`."""
     form = FORMS[size]
     with trial(
         folder,
@@ -81,18 +81,18 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
         wipes = [_wipe(under_fire, how, form.pause_seconds) for how in form.wipes]
         history = under_fire.judge()
         _judge_wipes(under_fire, wipes, history)
-        under_fire.must_be_told_alike()
+        under_fire.check_agreement()
         return under_fire.report("redis_wiped")
 
 
 def _wipe(under_fire: Trial, how: Callable[[Any], None], pause_seconds: float) -> Wipe:
-    rig = under_fire.rig
+    cluster = under_fire.cluster
     under_fire.wait_for_running_calls()
     seen = under_fire.observer.look()
-    with rig.client() as redis:
+    with cluster.client() as redis:
         how(redis)
     at_ms = time.time() * 1000
-    calls = frozenset(open_calls(rig.store))
+    calls = frozenset(open_calls(cluster.store))
     wipe = Wipe(at_ms, calls, Counter(seen[call].state if call in seen else "not yet published" for call in calls))
     under_fire.load.wait(pause_seconds)
     return wipe

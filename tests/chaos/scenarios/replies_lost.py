@@ -26,15 +26,15 @@ from plugins_contract.outcomes import CallFinished, CallState
 from tests.chaos.behind_proxies import OF_EVERY_CALL, SCRIPTS, Proxied, behind_proxies
 from tests.chaos.calls_through import Caller, Told, caller
 from tests.chaos.faults import Faults
-from tests.chaos.phantoms import Phantoms, watched
+from tests.chaos.lost_deliveries import LostDeliveries, watched
 from tests.chaos.report import Report, Size
 from tests.support import store as stores
 from tests.support.waiting import wait_until, wait_until_blocking
 
 STORES: Sequence[stores.Kind] = ("postgres", "sqlite")
 SHARE = 0.01
-PHANTOM_SECONDS = 2.5
-"""Shorter than the lease of these workers: a phantom is found by who holds it, not by a sweep that takes it over."""
+LOST_DELIVERY_SECONDS = 2.5
+"""Shorter than the lease of these workers: its consumer finds a lost delivery itself, before a sweep takes it over."""
 OPERATIONS = {Size.SHORT: 3_000, Size.FULL: 50_000}
 LONGEST = 600.0
 """Seconds that a run may take; one that is slower has lost something."""
@@ -68,13 +68,13 @@ def run(size: Size, folder: Path, *, store: stores.Kind = "postgres") -> Report:
     """Lose replies until there were enough operations, then look at every call."""
     with behind_proxies(folder, quick=True, database=store) as proxied:
         _start(proxied)
-        with watched(proxied.stack.redis.url, passed_on=RARE) as phantoms:
+        with watched(proxied.stack.redis.url, passed_on=RARE) as lost_deliveries:
             begun = time.monotonic()
             told = asyncio.run(_calls(proxied, OPERATIONS[size]))
             seconds = time.monotonic() - begun
             _settle(proxied)
         commands, lost = proxied.counted()
-        findings = [*_judge(proxied, told, phantoms), *_never_lost(lost)]
+        findings = [*_judge(proxied, told, lost_deliveries), *_never_lost(lost)]
         figures: dict[str, float | int | str] = {
             "operations": sum(commands.values()),
             "replies lost": sum(lost.values()),
@@ -88,7 +88,7 @@ def run(size: Size, folder: Path, *, store: stores.Kind = "postgres") -> Report:
             "slowest plain call, seconds": max(
                 t.seconds for t in told if t.request.arguments.get("counter") == "plain"
             ),
-            "oldest phantom, seconds": phantoms.oldest_seconds,
+            "oldest lost delivery, seconds": lost_deliveries.oldest_seconds,
             "facts published twice": _facts_twice(proxied),
         }
         return Report("replies_lost", figures, tuple(findings))
@@ -161,13 +161,15 @@ def _settle(proxied: Proxied) -> None:
         wait_until_blocking(lambda: redis.xlen(Keys().requests) == 0, 20)
 
 
-def _judge(proxied: Proxied, told: Sequence[Told], phantoms: Phantoms) -> list[str]:
+def _judge(proxied: Proxied, told: Sequence[Told], lost_deliveries: LostDeliveries) -> list[str]:
     """What does not hold."""
     log = proxied.stack.effect_log.read_text().splitlines()
     effects = Counter(effect["token"] for line in log if (effect := json.loads(line))["effect"] == "increment_counter")
     findings: list[str] = []
-    if phantoms.oldest_seconds > PHANTOM_SECONDS:
-        findings.append(f"call {phantoms.whose} was delivered and not begun for {phantoms.oldest_seconds:.1f} s")
+    if lost_deliveries.oldest_seconds > LOST_DELIVERY_SECONDS:
+        findings.append(
+            f"call {lost_deliveries.whose} was delivered and not begun for {lost_deliveries.oldest_seconds:.1f} s"
+        )
     client: Any = Redis.from_url(proxied.stack.redis.url, decode_responses=True)
     with client:
         findings += [finding for each in told for finding in _judge_call(client, each, effects)]

@@ -12,11 +12,11 @@ from itertools import cycle
 from pathlib import Path
 from statistics import fmean
 
-from tests.chaos.census import KEYS, Census, take
 from tests.chaos.history import History, collect
 from tests.chaos.invariants import Finding
 from tests.chaos.load import Work
 from tests.chaos.report import Report, Size
+from tests.chaos.resource_usage import KEYS, Usage, take
 from tests.chaos.trial import Trial, trial
 
 GROWTH, GROWTH_MIB, GROWTH_FILES = 1.2, 10.0, 10.0
@@ -33,7 +33,7 @@ class Form:
     seconds: float
     worker_seconds: float
     engine_seconds: float
-    census_seconds: float
+    usage_seconds: float
     work: Work
     quick: bool
 
@@ -45,7 +45,7 @@ FORMS = {
 
 
 def run(size: Size, folder: Path, *, source: str = "") -> Report:
-    """Work and replace. `source`: see `Rig`."""
+    """Work and replace. `source`: see `Cluster`."""
     form = FORMS[size]
     with trial(folder, form.work, workers=3, quick=form.quick, source=source) as under_fire:
         counts, restarts, earlier = _roll(under_fire, form)
@@ -74,21 +74,21 @@ class _Every:
             self.due_at = time.monotonic() + self.seconds
 
 
-def _roll(under_fire: Trial, form: Form) -> tuple[list[Census], dict[str, int], History]:
-    rig, counts, histories = under_fire.rig, list[Census](), list[History]()
+def _roll(under_fire: Trial, form: Form) -> tuple[list[Usage], dict[str, int], History]:
+    cluster, counts, histories = under_fire.cluster, list[Usage](), list[History]()
 
     def replace_worker() -> None:
-        oldest = next(iter(rig.workers))
-        rig.wait_worker(rig.start_worker(wait=False))
+        oldest = next(iter(cluster.workers))
+        cluster.wait_worker(cluster.start_worker(wait=False))
         under_fire.end_worker(oldest)
 
     def look_back() -> None:
         # Response channels go after a quarter of an hour: what is in them is read before.
-        histories.append(collect(rig, histories[-1] if histories else None))
+        histories.append(collect(cluster, histories[-1] if histories else None))
 
     workers = _Every(form.worker_seconds, replace_worker)
-    engines = _Every(form.engine_seconds, lambda: rig.restart_engine(signal.SIGTERM))
-    rest = (_Every(form.census_seconds, lambda: counts.append(take(rig))), _Every(300, look_back))
+    engines = _Every(form.engine_seconds, lambda: cluster.restart_engine(signal.SIGTERM))
+    rest = (_Every(form.usage_seconds, lambda: counts.append(take(cluster))), _Every(300, look_back))
     ends_at = time.monotonic() + form.seconds
     for each in cycle((workers, engines, *rest)):
         if time.monotonic() >= ends_at:
@@ -99,8 +99,8 @@ def _roll(under_fire: Trial, form: Form) -> tuple[list[Census], dict[str, int], 
     return counts, {"workers replaced": workers.times, "engines replaced": engines.times}, histories[-1]
 
 
-def _judge_growth(under_fire: Trial, counts: list[Census], history: History, *, flat: bool) -> None:
-    rig, third = under_fire.rig, max(1, len(counts) // 3)
+def _judge_growth(under_fire: Trial, counts: list[Usage], history: History, *, flat: bool) -> None:
+    cluster, third = under_fire.cluster, max(1, len(counts) // 3)
     first, last = counts[:third], counts[-third:]
     for role in ("worker", "engine"):
         for what, unit, slack in (("memory", "MiB", GROWTH_MIB), ("files", "files", GROWTH_FILES)):
@@ -108,16 +108,16 @@ def _judge_growth(under_fire: Trial, counts: list[Census], history: History, *, 
             under_fire.figures |= {f"{role} {unit} first, last": f"{before:.0f}, {after:.0f}"}
             if flat and after > before * GROWTH + slack:
                 under_fire.findings.append(Finding("growth", f"{role}: {before:.0f} {unit} became {after:.0f}", "-"))
-    now = take(rig)
+    now = take(cluster)
     calls = len(history.calls)
-    others = rig.store.count("turns") + 5
+    others = cluster.store.count("turns") + 5
     allowed = dict.fromkeys((KEYS.call("").rstrip(":"), KEYS.response("").rstrip(":")), calls)
     for kind, count in now.keys.items():
         if count > allowed.get(kind, others):
             what = f"{count} keys of a kind, {allowed.get(kind, others)} at most were expected"
             under_fire.findings.append(Finding("keys", what, kind))
-    if now.consumers > len(rig.workers) + LEFT_BEHIND:
-        what = f"{now.consumers} consumers are in the group, of {len(rig.workers)} workers"
+    if now.consumers > len(cluster.workers) + LEFT_BEHIND:
+        what = f"{now.consumers} consumers are in the group, of {len(cluster.workers)} workers"
         under_fire.findings.append(Finding("keys", what, "-"))
     under_fire.figures |= {
         "keys per call": round(sum(now.keys.values()) / calls, 2),

@@ -69,7 +69,7 @@ FORMS = {
 
 
 def run(size: Size, folder: Path, *, source: str = "") -> Report:
-    """Kill workers until all calls were asked for. `source`: see `Rig`."""
+    """Kill workers until all calls were asked for. `source`: see `Cluster`."""
     form = FORMS[size]
     with trial(
         folder, form.work, workers=form.workers, calls=form.calls, quick=form.quick, source=source
@@ -84,17 +84,17 @@ def run(size: Size, folder: Path, *, source: str = "") -> Report:
 
 
 def _kill_until_begun(under_fire: Trial, form: Form) -> None:
-    rig = under_fire.rig
+    cluster = under_fire.cluster
     while not under_fire.load.begun:
-        doomed = list(rig.workers)[form.spared :]
+        candidates = list(cluster.workers)[form.spared :]
         if form.aimed:
             busy = under_fire.busy_workers(ExecutionClass.ONCE)
-            doomed = [port for port in doomed if port in busy]
-        if not doomed:
+            candidates = [port for port in candidates if port in busy]
+        if not candidates:
             under_fire.load.wait(LOOK_SECONDS)
             continue
-        under_fire.kill_worker(random.choice(doomed))
-        rig.start_worker(wait=False)
+        under_fire.kill_worker(random.choice(candidates))
+        cluster.start_worker(wait=False)
         under_fire.load.wait(form.kill_seconds)
 
 

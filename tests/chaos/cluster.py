@@ -30,7 +30,7 @@ ENGINE = {"MCP_REQUEST_TIMEOUT_MS": "120000", "LOG_LEVEL": "WARNING"}
 
 
 @dataclass
-class Rig(Stack):
+class Cluster(Stack):
     """A stack with the scripted model and the MCP server of the effect log, and on PostgreSQL with several engines.
 
     `engines` is how many, of which the first one is the stack's own, and `program` what is run as each. `source` is put
@@ -108,14 +108,14 @@ class Rig(Stack):
         """End a worker as `kill -9` does; its process id."""
         worker = self.workers.pop(port)
         worker.kill()
-        self._bury(worker)
+        self._discard(worker)
         return worker.pid
 
     def end_worker(self, port: int) -> int:
         """End a worker in good order; its process id."""
         worker = self.workers.pop(port)
         worker.stop(30)
-        self._bury(worker)
+        self._discard(worker)
         return worker.pid
 
     def logs(self) -> str:
@@ -129,7 +129,7 @@ class Rig(Stack):
         self.engine.stop(30)
         self.start_engine()
 
-    def _bury(self, worker: Process) -> None:
+    def _discard(self, worker: Process) -> None:
         self.worker_logs.append(worker.output())
         self.parts.remove(worker)
         worker.close()
@@ -140,11 +140,11 @@ def _offers_tools(port: int) -> bool:
 
 
 @contextmanager
-def running_rig(folder: Path, *, workers: int, **options: Any) -> Generator[Rig]:
-    """A rig that runs for as long as the block."""
-    rig = Rig(folder, **options)
+def running_cluster(folder: Path, *, workers: int, **options: Any) -> Generator[Cluster]:
+    """A cluster that runs for as long as the block."""
+    cluster = Cluster(folder, **options)
     try:
-        rig.start(workers=workers)
-        yield rig
+        cluster.start(workers=workers)
+        yield cluster
     finally:
-        rig.close()
+        cluster.close()

@@ -1,9 +1,9 @@
-"""`python -m tests.chaos.sleepy_engine [--idle] SECONDS NOTES`: the engine, with a lease of so many seconds.
+"""`python -m tests.chaos.recording_engine [--idle] SECONDS NOTES`: the engine, with a lease of SECONDS.
 
-It never notices by itself that a turn of its own is run by another one: only fences stop it. It notes what became of
-its writes.
+It does not check whether its turns were adopted by another engine, so that only the fences stop its writes, and records
+in the file NOTES what became of each write.
 
-With `--idle` it adopts nothing: a turn that passes from one engine that is stopped to the next would be given up.
+With `--idle` it adopts no turns: a turn that moves from one stopped engine to the next would end with `TURN_CRASHES`.
 """
 
 import logging

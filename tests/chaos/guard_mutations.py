@@ -19,7 +19,7 @@ ENGINE = "dialog-engine/src/dialog_engine"
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Edit:
     """`old` becomes `new` in a file of `services`, where it stands exactly once."""
 
     file: str
@@ -28,42 +28,42 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Sabotage:
+class Mutation:
     """A guard is missing: `scenario` breaks, and what it finds begins with one of these.
 
-    `quick` ones are part of `make test`.
+    `quick` ones are part of `make test-all`.
     """
 
     scenario: str
     findings: tuple[str, ...]
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[Edit, ...] = ()
     redis_options: tuple[str, ...] = ()
     quick: bool = False
 
 
 _NEVER_GIVES_UP = (
-    Cut(f"{WORKER}/leases.py", "if lease.may_run_elsewhere and", "if False and"),
-    Cut(f"{WORKER}/leases.py", "time.monotonic() - self._beat_at > self._times.loop_alive\n", "False\n"),
-    Cut(f"{WORKER}/leases.py", "            lease.on_lost()", "            pass"),
+    Edit(f"{WORKER}/leases.py", "if lease.may_run_elsewhere and", "if False and"),
+    Edit(f"{WORKER}/leases.py", "time.monotonic() - self._loop_alive_at > self._times.loop_alive\n", "False\n"),
+    Edit(f"{WORKER}/leases.py", "            lease.on_lost()", "            pass"),
 )
 """A worker that wakes up goes on as if nothing had been: only the ledger's scripts stop it."""
 
-STOPPED_BY_THE_LEDGER_ALONE = Sabotage("workers_stopped", (), _NEVER_GIVES_UP)
+STOPPED_BY_THE_LEDGER_ALONE = Mutation("workers_stopped", (), _NEVER_GIVES_UP)
 """Not a broken product: the fences of the ledger must be enough."""
 
-SABOTAGES = {
-    "START runs a once call again that was begun": Sabotage(
+MUTATIONS = {
+    "START runs a once call again that was begun": Mutation(
         "workers_killed",
         ("I4: a once call had its effect more than once",),
         (
-            Cut(
+            Edit(
                 f"{LEDGER}/start.lua",
                 "if state == 'started' and class ~= 'repeatable' then return say('ABANDONED') end",
             ),
         ),
         quick=True,
     ),
-    "RENEW asks for neither fence nor owner": Sabotage(
+    "RENEW asks for neither fence nor owner": Mutation(
         "workers_stopped",
         # The first is in the ledger for good; the observer sees the next two only if it looks in the milliseconds
         # between RENEW and COMPLETE. The last is what comes of them: with its fence put back the worker that stood
@@ -76,27 +76,27 @@ SABOTAGES = {
         ),
         (
             *_NEVER_GIVES_UP,
-            Cut(f"{LEDGER}/renew.lua", "or not speaks(fence, state, known[2], known[4]) then", "then"),
-            Cut(f"{LEDGER}/renew.lua", "if owner and owner ~= consumer and deliveries > 1 then return {'STALE'} end"),
+            Edit(f"{LEDGER}/renew.lua", "or not speaks(fence, state, known[2], known[4]) then", "then"),
+            Edit(f"{LEDGER}/renew.lua", "if owner and owner ~= consumer and deliveries > 1 then return {'STALE'} end"),
         ),
         quick=True,
     ),
-    "COMPLETE asks for no fence": Sabotage(
+    "COMPLETE asks for no fence": Mutation(
         "workers_stopped",
         ("I2: a call was ended by an attempt that was not the last one",),
         (
             *_NEVER_GIVES_UP,
-            Cut(
+            Edit(
                 f"{LEDGER}/complete.lua", "if not speaks(fence, known[1], known[2], known[3]) then return {'STALE'} end"
             ),
         ),
     ),
-    "leases are not renewed": Sabotage(
+    "leases are not renewed": Mutation(
         "workers_stopped",
         ("lease: a call was taken from a worker that lives",),
-        (Cut(f"{WORKER}/leases.py", "self._renew_each(leases, loop)", "pass"),),
+        (Edit(f"{WORKER}/leases.py", "self._renew_each(leases, loop)", "pass"),),
     ),
-    "no grace after an outage": Sabotage(
+    "no grace after an outage": Mutation(
         "redis_killed",
         (
             "lease: a call was taken from a worker that lives",
@@ -104,19 +104,19 @@ SABOTAGES = {
         ),
         (
             # Those who run calls speak up at once when Redis is back: the grace is for those who do not.
-            Cut(f"{WORKER}/leases.py", "                due = 0.0", "                pass"),
-            Cut(f"{WORKER}/consumer.py", "if not await self._calm():", "if False:"),
+            Edit(f"{WORKER}/leases.py", "                due = 0.0", "                pass"),
+            Edit(f"{WORKER}/consumer.py", "if not await self._may_take_over():", "if False:"),
         ),
     ),
-    "no grace after a step of the clock": Sabotage(
+    "no grace after a step of the clock": Mutation(
         "clock_stepped",
         (
             "lease: a call was taken from a worker that lives",
             "I1: a call is unknown whose worker was not struck while it ran",
         ),
-        (Cut(f"{WORKER}/watch.py", "is None or stepped or another", "is None or another"),),
+        (Edit("plugins-contract/src/plugins_contract/clock.py", "or stepped or restarted", "or restarted"),),
     ),
-    "Redis writes nothing down": Sabotage(
+    "Redis writes nothing down": Mutation(
         "redis_killed",
         (
             "I7: calls are LOST though Redis wrote everything down",
@@ -124,53 +124,53 @@ SABOTAGES = {
         ),
         redis_options=("--appendonly", "no"),
     ),
-    "nobody looks for what Redis has lost": Sabotage(
+    "nobody looks for what Redis has lost": Mutation(
         "redis_wiped",
         ("I7: a call that was open had no end",),
-        (Cut(f"{LEDGER}/audit.lua", "if lost then rows", "if false then rows"),),
+        (Edit(f"{LEDGER}/audit.lua", "if lost then rows", "if false then rows"),),
     ),
-    "an outbox row goes when it is published": Sabotage(
+    "an outbox row goes when it is published": Mutation(
         "doubled",
         ("I8: an open call has no outbox row",),
         (
-            Cut(
+            Edit(
                 f"{ENGINE}/storage/outbox.py",
                 'tx.execute_many("UPDATE outbox SET published_at = now_ms(), error = NULL WHERE seq = $1", calls)',
                 'tx.execute_many("DELETE FROM outbox WHERE seq = $1", calls)',
             ),
         ),
     ),
-    "the rounds and results of a turn are not fenced": Sabotage(
+    "the rounds and results of a turn are not fenced": Mutation(
         "engines_stopped",
         ("twice: its messages are", "fence: a write of an engine that was passed over was taken"),
-        (Cut(f"{ENGINE}/storage/database.py", "        raise TurnFencedError(turn.turn_id)", "        pass"),),
+        (Edit(f"{ENGINE}/storage/database.py", "        raise TurnFencedError(turn.turn_id)", "        pass"),),
     ),
-    "the end of a turn is not fenced": Sabotage(
+    "the end of a turn is not fenced": Mutation(
         "engines_stopped",
         ("twice: its messages are", "fence: a write of an engine that was passed over was taken"),
         (
-            Cut(
+            Edit(
                 f"{ENGINE}/storage/turns.py",
                 "WHERE turn_id = $9 AND owner = $10 AND epoch = $11 AND status = 'running' RETURNING 1",
                 "WHERE turn_id = $9 AND $10 <> '' AND $11 > 0 RETURNING 1",
             ),
         ),
     ),
-    "the mailbox is not swept": Sabotage(
+    "the mailbox is not swept": Mutation(
         "doubled",
         ("latency: an answer whose doorbell was lost",),
-        (Cut(f"{ENGINE}/calls/mailbox.py", "late or self._calls.quiet_for(QUIET_SECONDS)", "()"),),
+        (Edit(f"{ENGINE}/calls/mailbox.py", "late or self._calls.quiet_for(QUIET_SECONDS)", "()"),),
     ),
-    "a second entry of a call is a call": Sabotage(
+    "a second entry of a call is a call": Mutation(
         "doubled",
         ("I1: a call is unknown whose worker was not struck while it ran",),
-        (Cut(f"{LEDGER}/start.lua", "if known[8] ~= entry then", "if false then"),),
+        (Edit(f"{LEDGER}/start.lua", "if known[8] ~= entry then", "if false then"),),
     ),
-    "a request is acknowledged when it begins": Sabotage(
+    "a request is acknowledged when it begins": Mutation(
         "doubled",
         ("I5: a call that was begun is acknowledged before its end",),
         (
-            Cut(
+            Edit(
                 f"{LEDGER}/start.lua",
                 "return say('RUN')",
                 "redis.call('XACK', requests, group, entry)\nreturn say('RUN')",
@@ -178,16 +178,16 @@ SABOTAGES = {
         ),
         quick=True,
     ),
-    "the stream of requests is trimmed": Sabotage(
+    "the stream of requests is trimmed": Mutation(
         "rolling_soak",
         ("I6: the request of an open call is not in the stream",),
-        (Cut(f"{LEDGER}/enqueue.lua", "'XADD', requests, '*'", "'XADD', requests, 'MAXLEN', 2, '*'"),),
+        (Edit(f"{LEDGER}/enqueue.lua", "'XADD', requests, '*'", "'XADD', requests, 'MAXLEN', 2, '*'"),),
     ),
-    "a once call that was stopped while it ran is said to be cancelled": Sabotage(
+    "a once call that was stopped while it ran is said to be cancelled": Mutation(
         "stops",
         ("after the effect: a call is cancelled and had its effect",),
         (
-            Cut(
+            Edit(
                 f"{WORKER}/decisions.py",
                 '    if execution_class is ExecutionClass.ONCE:\n        return unknown("it was cancelled',
                 '    if False:\n        return unknown("it was cancelled',
@@ -195,45 +195,45 @@ SABOTAGES = {
         ),
         quick=True,
     ),
-    "nobody tells the worker of a stop": Sabotage(
+    "nobody tells the worker of a stop": Mutation(
         "stops",
         ("a tool that obeys: the MCP server was not told that a call is stopped",),
         (
-            Cut(f"{LEDGER}/renew.lua", "return {'OK', known[3] and 1 or 0}", "return {'OK', 0}"),
-            Cut(
+            Edit(f"{LEDGER}/renew.lua", "return {'OK', known[3] and 1 or 0}", "return {'OK', 0}"),
+            Edit(
                 f"{LEDGER}/cancel.lua",
                 "redis.call('HSET', call, 'cancel', 1)\nredis.call('PUBLISH', ARGV[6], ARGV[7])",
                 "redis.call('HSET', call, 'cancel', 1)",
             ),
         ),
     ),
-    "what was said until Stop is not kept": Sabotage(
+    "what was said until Stop is not kept": Mutation(
         "stops",
         ("during text: what was said until Stop is not marked as interrupted",),
         (
-            Cut(
+            Edit(
                 f"{ENGINE}/chat/service.py",
                 "if interrupted and not text.strip():",
                 "if interrupted:",
             ),
         ),
     ),
-    "an open call of a stopped turn gets no outcome": Sabotage(
+    "an open call of a stopped turn gets no outcome": Mutation(
         "stops",
         ("a tool that obeys: told",),
         (
-            Cut(
+            Edit(
                 f"{ENGINE}/chat/service.py",
                 "await self._rounds.add_result(turn, open_call.call, outcomes[open_call.call.correlation_id])",
                 "outcomes[open_call.call.correlation_id]",
             ),
         ),
     ),
-    "the class of a call changes when it begins": Sabotage(
+    "the class of a call changes when it begins": Mutation(
         "rolling_soak",
         ("I10: a once call is repeatable in the ledger",),
         (
-            Cut(
+            Edit(
                 f"{LEDGER}/start.lua",
                 "redis.call('HSET', call, 'state', 'started',",
                 "redis.call('HSET', call, 'class', 'repeatable', 'state', 'started',",
@@ -243,7 +243,7 @@ SABOTAGES = {
 }
 
 
-def sabotaged(folder: Path, *cuts: Cut) -> str:
+def mutated_sources(folder: Path, *cuts: Edit) -> str:
     """A search path of copies with these cuts, to be put in front of the installed services.
 
     Raises:

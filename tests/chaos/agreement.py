@@ -1,4 +1,4 @@
-"""What several engines tell of the sessions that they share: all must tell the same."""
+"""Compares the answers of several engines about the same sessions."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +17,8 @@ class Asked(Protocol):
     http: httpx2.Client
 
 
-def unlike_told(engines: Sequence[Asked], session_id: str) -> str:
-    """What the engines tell of the session, unless all tell the same and its turns were all answered; else ""."""
+def disagreement(engines: Sequence[Asked], session_id: str) -> str:
+    """The differing answers about the session, or its turns that were not answered; "" when there is nothing wrong."""
     try:
         told: list[Any] = [engine.http.get(f"/v1/sessions/{session_id}/messages").json() for engine in engines]
     except (httpx2.HTTPError, ValueError) as error:
@@ -27,8 +27,8 @@ def unlike_told(engines: Sequence[Asked], session_id: str) -> str:
     return "" if answered and all(each == told[0] for each in told) else f"{told}"
 
 
-def told_differently(ports: Iterable[int], session_ids: Sequence[str]) -> list[Finding]:
-    """The sessions of which the engines at these ports do not tell the same. Their turns may have ended in any way."""
+def disagreements(ports: Iterable[int], session_ids: Sequence[str]) -> list[Finding]:
+    """The sessions about which the engines at these ports differ. Their turns may have ended in any way."""
     clients = [httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) for port in ports]
 
     def look(session_id: str) -> Finding | None:

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos.impatient_engine SECONDS`: the engine, which drops clients that do not read sooner."""
+"""`python -m tests.chaos.short_timeout_engine SECONDS`: the engine; it drops clients that read nothing for SECONDS."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""`python -m tests.chaos.doomed_engine FILE`: the engine, which ends as by `kill -9` where and when FILE says.
+"""`python -m tests.chaos.crashing_engine FILE`: the engine, which kills itself (SIGKILL) at the step that FILE names.
 
-FILE holds a number and a step. Turns that come to the step stand still there; when so many stand there, the engine
-dies. It is looked at again at every step, and there need not be one. What other engines leave is left to others.
+FILE holds a number of turns and a step. Turns that reach the step wait there; when that number of turns waits, the
+engine kills itself. The file is read again at every step and may be missing. This engine adopts no turns.
 """
 
 import asyncio
@@ -29,153 +29,153 @@ from dialog_engine.storage.sqlite import SqliteDatabase
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 
-TOLD_SECONDS = 0.1
-"""How long the engine lives on, so that clients hear what they are told."""
+SENT_SECONDS = 0.1
+"""The delay of the kill, so that clients receive what was just sent."""
 OFFERED = "the round is committed, the call is not enqueued"
-UNSTORED_END = "the end is told here, the log in Redis does not have it"
+UNSTORED_END = "the end is sent to clients, the log in Redis does not have it"
 ENQUEUED = "the call is enqueued, the row is not marked"
 
 
-class Doom:
-    """Where this engine is to die."""
+class CrashPoint:
+    """The step at which this engine kills itself."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._there = 0
 
     def is_at(self, step: str) -> int:
-        """How many turns are to come to that step; 0 when it is not the one."""
+        """The number of turns that must reach this step; 0 when FILE names another one."""
         number, _, name = self._file.read_text().partition(" ") if self._file.exists() else ("0", "", "")
         return int(number) if name == step else 0
 
-    def has_come(self, step: str) -> bool:
-        """Whether a turn stands at that step."""
+    def was_reached(self, step: str) -> bool:
+        """Whether a turn has reached this step."""
         return self._there > 0 and self.is_at(step) > 0
 
-    async def stand(self, step: str, seconds: float = 0) -> None:
-        """Stand still if this is the step. The engine dies so many seconds after the last one has come."""
+    async def wait_at(self, step: str, seconds: float = 0) -> None:
+        """Wait here if this is the step. The kill comes `seconds` after the last turn has reached it."""
         if self.is_at(step):
-            self.come(step, seconds)
+            self.reached(step, seconds)
             await asyncio.get_running_loop().create_future()
 
-    def come(self, step: str, seconds: float) -> None:
-        """The same without standing still."""
+    def reached(self, step: str, seconds: float) -> None:
+        """Count a turn that has reached the step, without making it wait."""
         self._there += 1
         if self._there == self.is_at(step):
             asyncio.get_running_loop().call_later(seconds, os.kill, os.getpid(), signal.SIGKILL)
 
 
-def arm(doom: Doom) -> None:
-    """Put the steps into the engine."""
-    _commits(doom)
-    _publication(doom)
-    _log(doom)
-    _model(doom)
-    _what_is_told(doom)
-    _no_turns_of_others()
+def arm(crash_point: CrashPoint) -> None:
+    """Patch the steps into the engine."""
+    _commits(crash_point)
+    _publication(crash_point)
+    _log(crash_point)
+    _model(crash_point)
+    _sent_events(crash_point)
+    _adopt_nothing()
 
 
-def _commits(doom: Doom) -> None:
+def _commits(crash_point: CrashPoint) -> None:
     """`before` and `after` the transaction of a method of the storage, such as `after SqlCalls.add_round`."""
 
-    def standing(write: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def waiting(write: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def commit(self: object, unit: Callable[..., Any]) -> Any:
             name = unit.__qualname__.removesuffix(".<locals>.unit")
-            await doom.stand(f"before {name}")
+            await crash_point.wait_at(f"before {name}")
             committed = await write(self, unit)
-            await doom.stand(f"after {name}")
+            await crash_point.wait_at(f"after {name}")
             return committed
 
         return commit
 
     for driver in (SqliteDatabase, PostgresDatabase):
-        driver.write = standing(driver.write)  # pyright: ignore[reportAttributeAccessIssue]
+        driver.write = waiting(driver.write)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _publication(doom: Doom) -> None:
-    """The relay is one for all turns: it does not stand still, but comes no further."""
+def _publication(crash_point: CrashPoint) -> None:
+    """All turns share the relay: it does not wait, but publishes nothing more."""
     offer, enqueue, mark = Relay.offer, EngineLedger.enqueue, SqlOutbox.published
 
     def offered(self: Relay, rows: Sequence[OutboxRow]) -> None:
         offer(self, rows)
         for row in rows:
-            if row.event_type == TOOL_CALL_REQUESTED and doom.is_at(OFFERED):
-                doom.come(OFFERED, TOLD_SECONDS)
+            if row.event_type == TOOL_CALL_REQUESTED and crash_point.is_at(OFFERED):
+                crash_point.reached(OFFERED, SENT_SECONDS)
 
     async def enqueued(self: EngineLedger, *args: Any, **options: Any) -> Any:
-        if doom.is_at(OFFERED):
-            raise ConnectionError("not now")
+        if crash_point.is_at(OFFERED):
+            raise ConnectionError("refused by the test")
         answer = await enqueue(self, *args, **options)
-        if doom.is_at(ENQUEUED):
-            doom.come(ENQUEUED, 0)
+        if crash_point.is_at(ENQUEUED):
+            crash_point.reached(ENQUEUED, 0)
         return answer
 
     async def marked(self: SqlOutbox, rows: Sequence[OutboxRow]) -> None:
-        if doom.is_at(ENQUEUED):
+        if crash_point.is_at(ENQUEUED):
             await asyncio.get_running_loop().create_future()
         await mark(self, rows)
 
     Relay.offer, EngineLedger.enqueue, SqlOutbox.published = offered, enqueued, marked
 
 
-def _log(doom: Doom) -> None:
-    """From the first turn's end on the logs in Redis are told nothing more."""
+def _log(crash_point: CrashPoint) -> None:
+    """After the end of the first turn nothing is written to the logs in Redis."""
     append = LogStore.append
 
     async def appended(self: LogStore, logs: Sequence[Any]) -> Any:
-        if doom.has_come(UNSTORED_END):
-            raise ConnectionError("not now")
+        if crash_point.was_reached(UNSTORED_END):
+            raise ConnectionError("refused by the test")
         return await append(self, logs)
 
     LogStore.append = appended
 
 
-def _model(doom: Doom) -> None:
+def _model(crash_point: CrashPoint) -> None:
     """`before` and `in` the `first` reply of the model, or its `last`, which it gives with a result in hand."""
     stream_chat = OpenAIChatClient.stream_chat
 
-    async def speak(self: OpenAIChatClient, request: ChatRequest) -> AsyncGenerator[LLMEvent]:
+    async def stream(self: OpenAIChatClient, request: ChatRequest) -> AsyncGenerator[LLMEvent]:
         reply = "last" if any(isinstance(message, ToolMessage) for message in request.messages) else "first"
-        await doom.stand(f"before the {reply} reply")
+        await crash_point.wait_at(f"before the {reply} reply")
         async with aclosing(stream_chat(self, request)) as events:
             async for event in events:
                 yield event
                 if isinstance(event, TextDelta):
-                    await doom.stand(f"in the {reply} reply", TOLD_SECONDS)
+                    await crash_point.wait_at(f"in the {reply} reply", SENT_SECONDS)
 
-    OpenAIChatClient.stream_chat = speak
+    OpenAIChatClient.stream_chat = stream
 
 
-def _what_is_told(doom: Doom) -> None:
-    """`told` and the status, or the name, of an event that clients were just told."""
+def _sent_events(crash_point: CrashPoint) -> None:
+    """`sent`, and the status or the name of the event that was just sent to clients."""
 
-    def told(generate: Callable[..., AsyncGenerator[TurnEvent]]) -> Callable[..., AsyncGenerator[TurnEvent]]:
+    def observed(generate: Callable[..., AsyncGenerator[TurnEvent]]) -> Callable[..., AsyncGenerator[TurnEvent]]:
         async def events(self: ChatService, *args: Any, **options: Any) -> AsyncGenerator[TurnEvent]:
             async with aclosing(generate(self, *args, **options)) as source:
                 async for event in source:
                     yield event
                     name, data = encode(event)
                     if name == DONE:
-                        # What was told of a turn is stored some milliseconds later: it is told nothing any more.
-                        await doom.stand(UNSTORED_END, TOLD_SECONDS)
-                    await doom.stand(f"told {data.get('status', name)}", TOLD_SECONDS)
+                        # The log in Redis gets events some milliseconds later: this end does not reach it.
+                        await crash_point.wait_at(UNSTORED_END, SENT_SECONDS)
+                    await crash_point.wait_at(f"sent {data.get('status', name)}", SENT_SECONDS)
 
         return events
 
-    ChatService.opening = told(ChatService.opening)
-    ChatService.stream_reply = told(ChatService.stream_reply)
-    ChatService.end = told(ChatService.end)
+    ChatService.opening = observed(ChatService.opening)
+    ChatService.stream_reply = observed(ChatService.stream_reply)
+    ChatService.end = observed(ChatService.end)
 
 
-def _no_turns_of_others() -> None:
-    """They would be counted among those that are to come to the step, which then would not be where the others are."""
+def _adopt_nothing() -> None:
+    """Adopted turns would be counted among those that must reach the step."""
 
-    async def nobody(self: SqlEngines) -> Sequence[SeenEngine]:
+    async def none(self: SqlEngines) -> Sequence[SeenEngine]:
         return []
 
-    SqlEngines.others = nobody
+    SqlEngines.others = none
 
 
 if __name__ == "__main__":
-    arm(Doom(Path(sys.argv.pop())))
+    arm(CrashPoint(Path(sys.argv.pop())))
     main()

@@ -1,4 +1,4 @@
-"""A client whose turn loses its engine, and who goes on wherever it can."""
+"""A client whose turn loses its engine, and that resumes it at any engine that answers."""
 
 import json
 import time
@@ -21,62 +21,62 @@ OK = 200
 
 
 @dataclass
-class Visitor:
-    """One turn as its client lives through it."""
+class TurnClient:
+    """One turn as its client sees it."""
 
     transition: Transition
     token: str = field(default_factory=new_id)
-    """What the effects of its tool are known by."""
-    told: Transcript = field(default_factory=Transcript)
+    """Names the effects of its tool."""
+    received: Transcript = field(default_factory=Transcript)
     session_id: str = ""
     turn_id: str = ""
     question: dict[str, Any] | None = None
-    """What is asked about a call that waits for approval."""
+    """The approval question of its call."""
     seconds: float | None = None
-    """From the kill to the end of the turn as it was told; None when that was told before."""
+    """From the kill to the received end of the turn; None when the end was received before the kill."""
 
     def ask(self, victim: Replica) -> None:
-        """Ask, and follow the answer for as long as the engine lives."""
+        """Ask, and follow the answer until the engine dies."""
         self.session_id = victim.http.post("/v1/sessions").json()["sessionId"]
 
         def seen(event: Event) -> bool:
             if event.data.get("status") == "asked":
                 self.question = event.data
-                if self.transition.step != "told asked":
+                if self.transition.step != "sent asked":
                     self._approve(victim)
             return False
 
         with suppress(httpx2.TransportError):
             _, self.turn_id = victim.begin(self._message(), self.session_id)
-            victim.read(self.turn_id, self.told, until=seen)
+            victim.read(self.turn_id, self.received, until=seen)
 
-    def go_on(self, engine: Replica, died_at: float) -> None:
-        """Go on to the end with this engine."""
-        over = self.told.done is not None
+    def resume(self, engine: Replica, died_at: float) -> None:
+        """Follow the turn to its end at this engine."""
+        ended = self.received.done is not None
         if not self.turn_id:
-            # Nobody said that the question was heard. What was committed is known to every engine of the store.
+            # The answer with the turn's id was lost. Every engine of the store knows a committed turn.
             wait_until_blocking(lambda: self._find(engine), END_SECONDS, what="the turn")
         if self.transition.tool is Tool.ASKED:
-            # Who got no answer does it again.
+            # The answer to the decision may be lost: it is sent again.
             wait_until_blocking(lambda: self._asked(engine), END_SECONDS, what="the question")
             wait_until_blocking(lambda: self._approve(engine) == OK, END_SECONDS, what="the approval to be taken")
-        engine.read_to_the_end(self.turn_id, self.told, END_SECONDS)
-        self.seconds = None if over else time.monotonic() - died_at
+        engine.read_to_the_end(self.turn_id, self.received, END_SECONDS)
+        self.seconds = None if ended else time.monotonic() - died_at
 
     def check(self, engine: Replica) -> None:
-        """What was told is what is stored, and what really happened. Raises AssertionError."""
-        told, stored = self.told, engine.messages(self.session_id)
+        """The received events fit the store and the effects of the tool. Raises AssertionError."""
+        received, stored = self.received, engine.messages(self.session_id)
         here = [each for each in stored if each["turnId"] == self.turn_id]
         said = {each["messageId"]: each["content"] for each in here if each["role"] == "assistant"}
         calls = {call["correlationId"]: call["status"] for each in here for call in each["toolCalls"]}
         asked = [each["content"] for each in here if each["role"] == "user"]
-        assert asked == [self._message()], f"the user is said to have said {asked}"
-        assert told.messages == said, f"told {told.messages}, stored {said}"
-        assert told.statuses == calls, f"told {told.statuses}, stored {calls}"
-        assert not told.open_text, f"told and not stored: {told.open_text!r}"
-        assert not told.repeats, f"told twice: {told.repeats}"
-        assert told.done is not None
-        assert told.done["reason"] == "stop", f"it ended with {told.done}"
+        assert asked == [self._message()], f"the stored questions are {asked}"
+        assert received.messages == said, f"received {received.messages}, stored {said}"
+        assert received.statuses == calls, f"received {received.statuses}, stored {calls}"
+        assert not received.open_text, f"received and not stored: {received.open_text!r}"
+        assert not received.repeats, f"received twice: {received.repeats}"
+        assert received.done is not None
+        assert received.done["reason"] == "stop", f"it ended with {received.done}"
         assert list(calls.values()) == ["succeeded"], f"its calls: {calls}"
         assert (runs := len(engine.stack.effects(self.token))) == 1, f"the tool ran {runs} times"
 
@@ -94,7 +94,7 @@ class Visitor:
         return bool(turns)
 
     def _asked(self, engine: Replica) -> bool:
-        """Whether the question is known: its client may have lost the engine before it was told."""
+        """Whether the question is known: the engine may have died before the question was sent."""
         calls = [call for message in engine.messages(self.session_id) for call in message["toolCalls"]]
         if self.question is None and calls:
             self.question = {"correlationId": calls[0]["correlationId"], "hash": calls[0]["approval"]["hash"]}

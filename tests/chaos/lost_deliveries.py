@@ -1,4 +1,4 @@
-"""Looks for phantoms: requests delivered to a consumer that does not know of it, because the reply was lost."""
+"""Watches for lost deliveries: requests that the group assigned to a consumer that never got the reply."""
 
 import threading
 from collections.abc import Generator
@@ -31,7 +31,7 @@ return oldest
 
 
 @dataclass
-class Phantoms:
+class LostDeliveries:
     """What was seen so far."""
 
     oldest_seconds: float = 0.0
@@ -56,16 +56,16 @@ class Phantoms:
 
 
 @contextmanager
-def watched(url: str, *, passed_on: str = "") -> Generator[Phantoms]:
+def watched(url: str, *, passed_on: str = "") -> Generator[LostDeliveries]:
     """Watch the request stream at `url`, which is not broken itself, for as long as the block.
 
     `passed_on` is a server that not every worker has.
     """
-    phantoms = Phantoms()
-    thread = threading.Thread(target=phantoms.watch, args=(url, passed_on), name="phantoms")
+    lost_deliveries = LostDeliveries()
+    thread = threading.Thread(target=lost_deliveries.watch, args=(url, passed_on), name="lost_deliveries")
     thread.start()
     try:
-        yield phantoms
+        yield lost_deliveries
     finally:
-        phantoms.stop()
+        lost_deliveries.stop()
         thread.join()

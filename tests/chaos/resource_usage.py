@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from plugins_contract.keys import GROUP, Keys
-from tests.chaos.rig import Rig
+from tests.chaos.cluster import Cluster
 
 KEYS = Keys()
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class ProcessUsage:
     """One process: resident memory in MiB, and open file descriptors."""
 
     role: str
@@ -23,13 +23,13 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Census:
-    """One count. Keys are counted by kind: the part of the name before the first colon.
+class Usage:
+    """One measurement. Keys are counted by kind: the part of the name before the first colon.
 
     `redis_memory` and `file`, the store on its disk, are in MiB.
     """
 
-    bodies: tuple[Body, ...]
+    processes: tuple[ProcessUsage, ...]
     keys: Counter[str]
     consumers: int
     redis_memory: float
@@ -37,33 +37,33 @@ class Census:
 
     def mean(self, role: str, what: str) -> float:
         """The mean memory or number of files of the processes in a role."""
-        values = [getattr(body, what) for body in self.bodies if body.role == role]
+        values = [getattr(body, what) for body in self.processes if body.role == role]
         return sum(values) / len(values) if values else 0.0
 
 
-def take(rig: Rig) -> Census:
-    """Count now. Linux only, as far as processes are concerned: elsewhere there are none."""
-    with rig.client() as redis:
+def take(cluster: Cluster) -> Usage:
+    """Measure now. Processes are measured on Linux only."""
+    with cluster.client() as redis:
         keys = Counter(name.partition(":")[0] for name in redis.scan_iter(count=1000))
         consumers: Any = redis.xinfo_consumers(KEYS.requests, GROUP)
         memory: Any = redis.info("memory")
-    bodies = tuple(_bodies(rig))
-    return Census(bodies, keys, len(consumers), memory["used_memory"] / 2**20, rig.store.size / 2**20)
+    processes = tuple(_processes(cluster))
+    return Usage(processes, keys, len(consumers), memory["used_memory"] / 2**20, cluster.store.size / 2**20)
 
 
-def _bodies(rig: Rig) -> Iterator[Body]:
-    processes = [("engine", engine) for engine in rig.running_engines.values()]
-    processes += [("worker", worker) for worker in rig.workers.values()]
+def _processes(cluster: Cluster) -> Iterator[ProcessUsage]:
+    processes = [("engine", engine) for engine in cluster.running_engines.values()]
+    processes += [("worker", worker) for worker in cluster.workers.values()]
     for role, process in processes:
-        if body := _body(role, process.pid):
+        if body := _process_usage(role, process.pid):
             yield body
 
 
-def _body(role: str, pid: int) -> Body | None:
+def _process_usage(role: str, pid: int) -> ProcessUsage | None:
     folder = Path("/proc", str(pid))
     try:
         pages = int((folder / "statm").read_text().split()[1])
         files = len(list((folder / "fd").iterdir()))
     except OSError:  # it is just ending, or there is no such place
         return None
-    return Body(role, pages * os.sysconf("SC_PAGE_SIZE") / 2**20, files)
+    return ProcessUsage(role, pages * os.sysconf("SC_PAGE_SIZE") / 2**20, files)

@@ -1,0 +1,26 @@
+"""For each guard: a scenario that holds with it is found to be broken without it, and for the right reason.
+
+Here are the quick ones; `make chaos ARGS=guards_removed` tries all of them.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.guard_mutations import MUTATIONS, STOPPED_BY_THE_LEDGER_ALONE, mutated_sources
+from tests.chaos.report import UnableHereError
+from tests.chaos.scenarios.guards_removed import broken, found
+
+
+@pytest.mark.parametrize("name", [name for name, mutation in MUTATIONS.items() if mutation.quick])
+def test_without_the_guard_the_run_fails(name: str, tmp_path: Path) -> None:
+    try:
+        report = broken(MUTATIONS[name], tmp_path)
+    except UnableHereError as why:
+        pytest.skip(str(why))
+    assert found(MUTATIONS[name], report), report
+
+
+def test_every_guard_is_where_its_mutation_expects_it(tmp_path: Path) -> None:
+    for number, mutation in enumerate([*MUTATIONS.values(), STOPPED_BY_THE_LEDGER_ALONE]):
+        mutated_sources(tmp_path / str(number), *mutation.cuts)
