@@ -1,9 +1,9 @@
-"""How long the event loop is blocked while the engine builds the gateway list and the search index of many tools.
+"""How long the event loop is held while the engine makes what it offers in the place of very many tools.
 
     python -m benchmarks.many_tools [--tools 500]
 
-Printed beside the same work without pauses, from the same run; in processor time, which other work on the machine does
-not affect.
+Beside it the same work without a pause, in the same run. In processor time, so that it does not
+matter what else this machine does.
 """
 
 import argparse
@@ -37,7 +37,7 @@ WORDS = (
 
 @dataclass
 class Catalog(ToolSource):
-    """A source of the given tools."""
+    """These tools."""
 
     entries: tuple[ToolEntry, ...]
 
@@ -49,7 +49,7 @@ class Catalog(ToolSource):
 
 
 def catalog(number: int) -> Catalog:
-    """Tools with names, descriptions and schemas of usual length."""
+    """Tools with names, descriptions and schemas of the length that is usual."""
     random = Random(1)
     return Catalog(tuple(_tool(n, random) for n in range(number)))
 
@@ -68,7 +68,7 @@ def _tool(number: int, random: Random) -> ToolEntry:
 
 
 async def longest_hold(work: Callable[[], Awaitable[object]]) -> float:
-    """The longest time for which `work` blocks the event loop, in milliseconds of processor time."""
+    """The longest time, in milliseconds of the processor, for which nothing else could run meanwhile."""
     longest = 0.0
 
     async def watch() -> None:

@@ -16,7 +16,7 @@ model (over HTTP) and the demo MCP server (over stdio) are separate processes. T
    recorded from the POST until the end of the event stream. A file is on the path if a task that started after the POST
    runs one of its functions, or if other code does (a background loop, a callback of a transport) and the file was not
    recorded in the idle period.
-4. The result is the files that are on the path of every measured turn, in the order of the first turn.
+4. The result is the files that are on the path of every measured turn, in the order in which the first turn needs them.
 
 Other threads are not observed: of the storage only what runs on the event loop's thread is recorded.
 """
@@ -102,7 +102,7 @@ def print_row(name: str, counts: Counter[str]) -> None:
 
 
 class Profile:
-    """The files under `services/` that ran, in the order of their first call, and whether a new task ran them."""
+    """The files under `services/` that run, in the order of their first function, and whether a new task ran one."""
 
     def __init__(self) -> None:
         self.files: dict[str, bool] = {}

@@ -1,20 +1,20 @@
-"""Free ports for local servers whose port is not configured."""
+"""Ports for the servers of this machine that were given none."""
 
 import random
 import socket
 from itertools import cycle
 
-# Below the range from which Linux (from 32768) and other systems (from 49152) choose the ports of outgoing connections:
-# such a connection could take the port before the server has started.
+# Below the ports that Linux (from 32768) and others (from 49152) give to outgoing connections: one of those could be
+# taken by any connection before its server has started.
 _SERVERS = range(20_000, 32_000)
 _IN_TURN = cycle(random.sample(_SERVERS, len(_SERVERS)))
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that is free now, and that was not returned to this process recently.
+    """A TCP port of 127.0.0.1 that nobody listens on right now, and that this process was not given lately.
 
     Raises:
-        OSError: no port is free.
+        OSError: there is none.
     """
     for _ in _SERVERS:
         port = next(_IN_TURN)
