@@ -1,11 +1,11 @@
-"""Numbers on a benchmark's command line."""
+"""Numeric arguments of the benchmarks' command lines."""
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """The type of an argument that is a number, and not less than that."""
+    """An argument type: an integer that is not less than `least`."""
 
     def number(text: str) -> int:
         value = int(text)

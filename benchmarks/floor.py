@@ -1,4 +1,4 @@
-"""The floor: a message to a process and back over two Redis streams, with a consumer group and nothing around it.
+"""The baseline: a message to a process and back over two Redis streams, with a consumer group and nothing else.
 
 python -m benchmarks.floor REDIS_URL    the answering process
 """
@@ -21,7 +21,7 @@ BATCH = 64
 
 
 async def answer(redis_url: str) -> None:
-    """Give back what comes, for ever."""
+    """Send every message back, until cancelled."""
     redis, blocking = command_client(redis_url), blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
     await redis.xgroup_create(REQUESTS, GROUP, id="0", mkstream=True)
     print("answering", flush=True)
@@ -38,7 +38,7 @@ async def answer(redis_url: str) -> None:
 
 
 class Floor:
-    """The asking side."""
+    """The requesting side."""
 
     def __init__(self, redis_url: str) -> None:
         self._redis = command_client(redis_url)
@@ -49,17 +49,17 @@ class Floor:
     async def call(self, text: str) -> str:
         self._count += 1
         number = b"%d" % self._count
-        # The reply may be here before the answer to XADD is.
+        # The reply may arrive before the reply to XADD.
         reply = self._waiting[number] = asyncio.get_running_loop().create_future()
         await self._redis.xadd(REQUESTS, {"id": number, "text": text})
         return await reply
 
     async def read(self) -> None:
-        """Hand out the replies, for ever."""
+        """Pass the replies to their callers, until cancelled."""
         last = b"0-0"
         while True:
             got: Any = await self._blocking.xread({REPLIES: last}, count=BATCH, block=int(BLOCK_SECONDS * 1000))
-            for last, fields in entries(got):  # noqa: B007 -- where to go on
+            for last, fields in entries(got):  # noqa: B007 -- the position of the next read
                 self._waiting.pop(fields[b"id"]).set_result(fields[b"text"].decode())
 
     async def close(self) -> None:
@@ -79,7 +79,7 @@ def entries(answer: Any) -> list[tuple[bytes, dict[Any, Any]]]:
 
 @asynccontextmanager
 async def floor(redis_url: str) -> AsyncGenerator[Floor]:
-    """Both sides, while the block runs."""
+    """Run both sides for the duration of the block."""
     process = Process([sys.executable, "-m", "benchmarks.floor", redis_url], cwd=Path(ROOT))
     process.wait_ready(lambda: "answering" in process.output())
     asking = Floor(redis_url)

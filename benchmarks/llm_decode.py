@@ -1,8 +1,8 @@
-"""How much faster a model's stream is decoded here than by the OpenAI SDK's own iteration over the same bytes.
+"""How much faster this project decodes a model's stream than the OpenAI SDK's own iteration over the same bytes.
 
     python -m benchmarks.llm_decode
 
-Prints ratios only: they travel between machines, absolute numbers do not.
+Prints ratios only: they are comparable between machines, absolute numbers are not.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ ROUNDS = 5
 
 
 class Body(httpx2.AsyncByteStream):
-    """A response body as the network would hand it over."""
+    """A response body in the given network reads."""
 
     def __init__(self, reads: Sequence[bytes]) -> None:
         self._reads = reads
@@ -35,7 +35,7 @@ class Body(httpx2.AsyncByteStream):
 
 
 def answer(tokens_per_read: int) -> list[bytes]:
-    """An answer in the shape of OpenAI's, in network reads of so many chunks."""
+    """An answer in OpenAI's format, in network reads of `tokens_per_read` chunks each."""
     chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "service_tier": None}
     deltas = [{"role": "assistant", "content": ""}, *({"content": f" word{at}"} for at in range(TOKENS)), {}]
     reasons = [None] * (TOKENS + 1) + ["stop"]
@@ -71,14 +71,14 @@ async def with_callstream(reads: Sequence[bytes]) -> int:
 
 
 async def cpu_seconds(run: Callable[[Sequence[bytes]], Awaitable[int]], reads: Sequence[bytes]) -> float:
-    """Processor time, so that what else the machine does counts less."""
+    """Processor time, which other work on the machine affects less than wall-clock time."""
     began = time.process_time()
     await run(reads)
     return time.process_time() - began
 
 
 async def ratio(reads: Sequence[bytes]) -> float:
-    """The median of some pairs of runs."""
+    """The median ratio of `ROUNDS` pairs of runs."""
     assert await with_the_sdk(reads) == await with_callstream(reads)
     pairs = [(await cpu_seconds(with_the_sdk, reads), await cpu_seconds(with_callstream, reads)) for _ in range(ROUNDS)]
     return statistics.median(sdk / callstream for sdk, callstream in pairs)

@@ -1,4 +1,4 @@
-"""What a figure depends on: the machine and the versions."""
+"""Describes what a figure depends on: the machine and the versions."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ SYNCS = 50
 
 
 def describe(folder: Path, redis_url: str) -> str:
-    """One line about this machine."""
+    """A one-line description of this machine."""
     with Redis.from_url(redis_url) as redis:
         info: Any = redis.info("server")
     server = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}"
@@ -41,7 +41,7 @@ def processor() -> str:
 
 
 def fsync_ms(folder: Path) -> float:
-    """The median time to bring 4 KiB to the disk: the least that a commit can cost."""
+    """The median time to sync 4 KiB to the disk: the lower bound of a commit."""
     times: list[float] = []
     with (folder / "fsync").open("wb", buffering=0) as file:
         for _ in range(SYNCS):

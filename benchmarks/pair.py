@@ -1,4 +1,4 @@
-"""The pair under measurement: every process but the engine's own, and the engine's path of a tool call in this one."""
+"""What `round_trip` measures: workers, Redis and MCP server as processes, the engine's components in this process."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ POOL_SIZE = 8
 
 @dataclass(frozen=True)
 class Processes:
-    """What runs beside this process: Redis with an append-only file, the demo MCP server, workers."""
+    """The other processes: Redis with an append-only file, the demo MCP server, workers."""
 
     redis_url: str
     mcp_url: str
@@ -53,7 +53,7 @@ class Processes:
 
 @contextmanager
 def processes(folder: Path, *, workers: int, concurrency: int, quiet: bool = True) -> Generator[Processes]:
-    """Start them, and stop them with the block. Their data is in `folder`."""
+    """Run the processes for the duration of the block. Their data is in `folder`."""
     with ExitStack() as stack:
         redis = LocalServer(embedded_binary(), folder)
         redis.start()
@@ -72,7 +72,7 @@ def processes(folder: Path, *, workers: int, concurrency: int, quiet: bool = Tru
         pids = {"redis": redis.process.pid, "MCP server": server.pid}
         for number in range(workers):
             port = health_port if number == 0 else free_port()
-            # In a folder of its own: a `.env` of the repository is not read.
+            # In another folder, so that a `.env` of the repository is not read.
             worker = Process(
                 [Path(sys.executable).with_name("plugins-mcp")],
                 env={
@@ -91,7 +91,7 @@ def processes(folder: Path, *, workers: int, concurrency: int, quiet: bool = Tru
 
 
 class Engine:
-    """What the engine does about one tool call: commit it, see it through, commit its result."""
+    """The engine's part of a tool call: commit it, await its result, commit the result."""
 
     def __init__(self, calls: SqlCalls, turns: SqlTurns, executor: CallExecutor, tool: ToolEntry) -> None:
         self._calls = calls
@@ -101,12 +101,12 @@ class Engine:
         self._idle: list[Turn] = []
 
     async def prepare(self, turns: int) -> Self:
-        """Begin as many turns as calls will be in flight: a turn makes one call after the other."""
+        """Begin one turn per simultaneous call: a turn makes one call after the other."""
         self._idle = [await begin(self._turns, "benchmark", None, "echo") for _ in range(turns)]
         return self
 
     async def call(self, text: str) -> str:
-        """One whole call, from its commit to the commit of its result. Returns what the tool answered."""
+        """One call, from its commit to the commit of its result. Returns the text of the result."""
         turn = self._idle.pop()
         call = ToolCall("call_1", new_id(), self._tool.name, json.dumps({"text": text}))
         request = self._executor.request(turn, call, self._tool, {"text": text})
@@ -127,7 +127,7 @@ def _text(outcome: ToolOutcome) -> str:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of an engine that a tool call passes."""
+    """The components of an engine that handle a tool call."""
 
     calls: SqlCalls
     turns: SqlTurns
@@ -139,7 +139,7 @@ class Parts:
 
 @asynccontextmanager
 async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Parts]:
-    """The engine's parts at work, wired as in `dialog_engine.wiring`; on an SQLite file, or a URI of PostgreSQL."""
+    """Run the engine's components, wired as in `dialog_engine.wiring`, on a SQLite file or the URI of a PostgreSQL."""
     opened = open_sqlite(store) if isinstance(store, Path) else open_postgres(store, POOL_SIZE)
     keys, clock = Keys(), RedisClock()
     redis = command_client(redis_url)
@@ -193,7 +193,7 @@ def _named(catalog: CatalogReader, name: str) -> list[ToolEntry]:
 
 @asynccontextmanager
 async def _running(*loops: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
-    """Run loops for as long as the block. Raises what one of them failed with."""
+    """Run the loops for the duration of the block. Raises the error of a loop that failed."""
     tasks = [asyncio.ensure_future(run()) for run in loops]
     try:
         yield

@@ -1,15 +1,15 @@
-"""The round trip of one tool call through the whole pair, beside a direct call of the same tool.
+"""The round trip of one tool call through engine and worker, beside a direct call of the same tool.
 
     make bench                               or, with options, make bench ARGS="--calls 1000"
     python -m benchmarks.round_trip --help
 
-Through the pair: the call is committed to SQLite with its outbox row, relayed to Redis, taken by a worker, marked in
-the ledger, run at the MCP server over Streamable HTTP, completed in the ledger, read from the mailbox, and its result
-is committed. Directly: `mcp.Client.call_tool` of the same tool on the same server from this process. The floor is a
-message to another process and back over two Redis streams, which runs nothing and remembers nothing.
+Through both services: the call is committed to SQLite with its outbox row, relayed to Redis, taken by a worker, started
+in the ledger, run at the MCP server over Streamable HTTP, completed in the ledger, read from the mailbox, and its
+result is committed. Directly: `mcp.Client.call_tool` of the same tool on the same server from this process. The
+baseline is a message to another process and back over two Redis streams, which runs no tool and stores nothing.
 
-The three take turns, so that whatever else the machine does meets all of them. Ratios travel between machines; absolute
-numbers do not.
+The three are measured in turn, so that other work on the machine affects all of them. Ratios are comparable between
+machines; absolute numbers are not.
 """
 
 import argparse
@@ -34,17 +34,17 @@ from tests.support.processes import ROOT
 
 Call = Callable[[str], Awaitable[str]]
 
-PAIR, DIRECT, FLOOR = "Callstream, whole pair", "direct MCP call", "Redis streams alone"
+PAIR, DIRECT, FLOOR = "Callstream", "direct MCP call", "Redis streams alone"
 TEXT = "The quick brown fox jumps over the lazy dog."
 WARM_UP = 100
 CALL_SECONDS = 30.0
 PHASE_SECONDS = 20.0
-"""A phase ends after this long, however many calls are left, so that a busy machine too is done within a minute."""
+"""A phase ends after this time, however many calls are left: even a busy machine finishes within a minute."""
 
 
 @dataclass
 class Measured:
-    """What was seen of one way to call: seconds per call, and calls per second of each block with many in flight."""
+    """The figures of one way to call: seconds per call, and calls per second of each block with many in flight."""
 
     call: Call
     alone: list[float] = field(default_factory=list[float])
@@ -82,13 +82,13 @@ async def many_in_flight(ways: Sequence[Measured], calls: int, in_flight: int, b
 
 
 async def block(call: Call, calls: int, in_flight: int) -> tuple[list[float], float]:
-    """The seconds of each call and of all: so many callers, each with one call at a time."""
+    """The seconds of each call and of all: `in_flight` callers, each with one call at a time."""
     left = iter(range(calls))
     times: list[float] = []
 
     async def caller() -> None:
         for _ in left:
-            times.append(await timed(call))  # noqa: PERF401 -- all callers write to one list, as their calls end
+            times.append(await timed(call))  # noqa: PERF401 -- all callers append to one list
 
     began = time.perf_counter()
     await asyncio.gather(*(caller() for _ in range(in_flight)))
@@ -96,12 +96,12 @@ async def block(call: Call, calls: int, in_flight: int) -> tuple[list[float], fl
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """In milliseconds."""
+    """The percentile of these times, in milliseconds."""
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1] * 1000
 
 
 def report(ways: dict[str, Measured], in_flight: int) -> None:
-    """Ratios, then absolute numbers."""
+    """Print ratios, then absolute numbers."""
     print(f"\n{'':24}{'one at a time':^21}{f'{in_flight} in flight':^33}")
     print(f"{'as a multiple of':24}{'p50':>10}{'p99':>10}{'calls/s':>12}{'p50':>10}{'p99':>10}")
     mine = figures(ways[PAIR])
@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=at_least(1), default=16, help="slots of a worker")
     options = parser.parse_args()
 
-    # On the disk of the repository: where /tmp is memory, a commit to it would cost nothing.
+    # On the disk of the repository: /tmp may be in memory, where a synced commit costs nothing.
     data = ROOT / ".data"
     data.mkdir(exist_ok=True)
     with (

@@ -1,7 +1,7 @@
-"""Processor time of what a turn commits, on SQLite or on PostgreSQL, one turn after the other and many at once.
+"""The processor time of a turn's commits, on SQLite or PostgreSQL, one turn after the other or several at once.
 
-`python -m benchmarks.store [--turns 2000] [--at-once 1] [--database-url postgresql://…]`: for each kind of unit the
-processor time of this process per unit (the threads of the database included), and the commits that were needed.
+`python -m benchmarks.store [--turns 2000] [--at-once 1] [--database-url postgresql://…]` prints for each kind of unit
+of work the processor time of this process per unit, the threads of the database included, and the number of commits.
 """
 
 import argparse
@@ -27,7 +27,7 @@ OUTCOME = ToolOutcome(CallState.SUCCEEDED, (TextBlock("42"),))
 
 
 async def main() -> None:
-    """Run it, and print a JSON object."""
+    """Run the benchmark and print a JSON object."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--turns", type=int, default=2000)
     parser.add_argument("--at-once", type=int, default=1)

@@ -1,4 +1,4 @@
-"""How much code there is, and how many files of it one tool-calling turn passes through.
+"""Counts the lines of code, and the files that one tool-calling turn passes through.
 
     python -m benchmarks.turn_path [--lines] [--write] [--turns 3] [--idle-seconds 6]
 
@@ -6,21 +6,21 @@ With `--write` the files are written into docs/architecture.md, which a test com
 
 The first part counts lines, as `wc -l` does, by language and by subsystem: a folder of a package, or of the tests.
 
-The second part runs an engine and a worker in this process, on an embedded Valkey and a temporary SQLite file, with the
-demo model over HTTP and the demo MCP server as a child process, both in processes of their own. The method, exactly:
+The second part runs an engine and a worker in this process, on an embedded Valkey and a temporary SQLite file. The demo
+model (over HTTP) and the demo MCP server (over stdio) are separate processes. The method:
 
-1. The engine is started and says that it is ready. After a pause (two seconds, as before every measured turn: what was
-   before has ended then) the idle period begins, which is longer than the interval of the heartbeats: every file under
-   `services/` of which a function begins or goes on (a call, or a coroutine that is resumed) on the main thread is
-   noted by `sys.setprofile`. The body of a module is not a function.
-2. One turn is run that is not measured: the session exists from then on, and what is imported late has been imported.
-3. Each measured turn asks one question, which the model answers with one tool call and then with text. From the POST
-   until the end of the event stream the files are noted as before. A file is on the path when a task that began after
-   the POST runs a function of it, or when anything else does (a loop in the background, a callback of a transport) and
-   the file was not noted in the idle period.
-4. The files that are on the path of every measured turn are the result, in the order in which the turn needs them.
+1. The engine is started and becomes ready. After a pause of two seconds, which also precedes every measured turn so
+   that earlier work has ended, the idle period begins. It is longer than the interval of the heartbeats.
+   `sys.setprofile` records every file under `services/` of which a function is called, or a coroutine resumed, on the
+   main thread. Module bodies do not count.
+2. One turn is run without being measured: it creates the session and triggers late imports.
+3. Each measured turn asks one question, which the model answers with one tool call and then with text. The files are
+   recorded from the POST until the end of the event stream. A file is on the path if a task that started after the POST
+   runs one of its functions, or if other code does (a background loop, a callback of a transport) and the file was not
+   recorded in the idle period.
+4. The result is the files that are on the path of every measured turn, in the order in which the first turn needs them.
 
-Threads are not observed: of the storage only what runs on the event loop's thread is seen.
+Other threads are not observed: of the storage only what runs on the event loop's thread is recorded.
 """
 
 import argparse
@@ -69,7 +69,7 @@ START_SECONDS = 60.0
 
 
 def subsystem(file: Path) -> str:
-    """The part of the project that a file, named from the root, belongs to."""
+    """The part of the project to which a file belongs; `file` is relative to the root."""
     parts = list(file.parts)
     if parts[0] == "services":
         package = parts[3:]
@@ -122,7 +122,7 @@ class Profile:
         self._functions = 0
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        """As `sys.setprofile` wants it."""
+        """The callback of `sys.setprofile`."""
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(SERVICES) or code.co_name == "<module>":
             return
@@ -141,7 +141,7 @@ class Profile:
 
 @contextmanager
 def profiled() -> Generator[Profile]:
-    """Note what runs on this thread in the block."""
+    """Record the files that run on this thread during the block."""
     profile = Profile()
     sys.setprofile(profile)
     try:
@@ -151,7 +151,7 @@ def profiled() -> Generator[Profile]:
 
 
 async def turn_path(turns: int = 3, idle_seconds: float = 6.0) -> list[str]:
-    """The files on the path of one tool-calling turn, named from the root."""
+    """The files on the path of one tool-calling turn, relative to the root."""
     async with pair() as http:
         await asyncio.sleep(SETTLE_SECONDS)
         with profiled() as idle:
@@ -171,7 +171,7 @@ async def _path_of_one(http: httpx2.AsyncClient, session: str, idle: Profile) ->
 
 
 async def ask(http: httpx2.AsyncClient, session: str) -> None:
-    """One turn, to the end of its stream."""
+    """Run one turn to the end of its stream."""
     text = (await http.post("/v1/chat", json={"message": QUESTION, "sessionId": session})).text
     events = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
     called = {event["toolName"] for event in events if event.get("status") == "succeeded"}
@@ -207,7 +207,7 @@ def as_markdown(path: list[str]) -> str:
 
 @asynccontextmanager
 async def pair() -> AsyncGenerator[httpx2.AsyncClient]:
-    """An engine and a worker in this process, ready, with all that they need; a client of the engine."""
+    """Run an engine and a worker in this process with everything they need, and yield a client of the engine."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="callstream-")))
         redis = LocalServer(embedded_binary(), folder)
@@ -282,7 +282,7 @@ def main() -> None:
         print_lines(count_lines())
     if options.lines:
         return
-    with redirect_stdout(sys.stderr):  # what the other processes wrote is shown as they end
+    with redirect_stdout(sys.stderr):  # the other processes' output is printed when they end
         path = asyncio.run(turn_path(options.turns, options.idle_seconds))
     if options.write:
         write(path)

@@ -1,1 +1,1 @@
-"""Relays of a model's tokens, measured side by side: Callstream, a naive relay, and LiteLLM's proxy where it is."""
+"""Relays of a model's tokens, measured side by side: Callstream, a naive relay, and LiteLLM's proxy if installed."""

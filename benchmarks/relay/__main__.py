@@ -1,11 +1,11 @@
-"""What it costs to relay a model's tokens: Callstream beside a naive relay and, where it is installed, LiteLLM's proxy.
+"""The cost of relaying a model's tokens: Callstream beside a naive relay and, if installed, LiteLLM's proxy.
 
     make bench-relay                         or, with options, make bench-relay ARGS="--rounds 3"
     python -m benchmarks.relay --help
 
-A provider that computes nothing streams prepared bytes to all of them, one token per event; clients in this process
-take what comes and compare it, afterwards, with what was sent. The relays take turns, so that whatever else the
-machine does meets all of them. Ratios travel between machines; absolute numbers do not.
+A provider streams prepared bytes to all of them, one token per event; clients in this process receive the answers and
+compare them afterwards with what was sent. The relays are measured in turn, so that other work on the machine affects
+all of them. Ratios are comparable between machines; absolute numbers are not.
 """
 
 import argparse
@@ -44,13 +44,13 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
             load = Load(streams, seconds * options.pace, 1000 / options.pace)
             await side_by_side(f"{options.pace} tokens/s each", relays[:2], load, options.rounds)
         await first_token(source, relays, options.asks)
-        # Another engine: the one above has memory from before, which would be used again and hide what streams take.
+        # A new engine: the one above has free memory from before, which would hide the memory of the streams.
         (apart := folder / "memory").mkdir()
         await memory(stack.enter_context(callstream(source.port, apart)), options.memory_streams)
 
 
 async def side_by_side(what: str, relays: Sequence[Relay], load: Load, rounds: int) -> None:
-    """Tokens per second of processor time, the relays in turn."""
+    """Measure tokens per second of processor time, the relays in turn."""
     seen = {relay.name: Seen() for relay in relays}
     for _ in range(rounds):
         for relay in relays:
@@ -71,7 +71,7 @@ async def side_by_side(what: str, relays: Sequence[Relay], load: Load, rounds: i
 
 
 async def first_token(source: Relay, relays: Sequence[Relay], asks: int) -> None:
-    """What each relay adds to the time to the first token, beside asking the provider directly."""
+    """Measure what each relay adds to the time to the first token of the provider itself."""
     ways = [source, *relays]
     times = await first_tokens(ways, asks)
     print(
@@ -84,7 +84,7 @@ async def first_token(source: Relay, relays: Sequence[Relay], asks: int) -> None
 
 
 async def memory(relay: Relay, streams: int) -> None:
-    """The growth of the engine's memory, per stream."""
+    """Measure the growth of the engine's memory per stream."""
     seen = await growth(relay, streams)
     print(f"\n{'memory per stream, KiB':40}   ({streams} streams)")
     for what, kilobytes in seen.items():
@@ -92,7 +92,7 @@ async def memory(relay: Relay, streams: int) -> None:
 
 
 def percentile(seconds: Sequence[float], percent: int) -> float:
-    """In milliseconds."""
+    """The percentile of these times, in milliseconds."""
     return statistics.quantiles(seconds, n=100, method="inclusive")[percent - 1] * 1000
 
 
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--memory-streams", type=at_least(1), default=500, help="streams for memory")
     options = parser.parse_args()
 
-    # On the disk of the repository: where /tmp is memory, a commit to it would cost nothing.
+    # On the disk of the repository: /tmp may be in memory, where a synced commit costs nothing.
     data = ROOT / ".data"
     data.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=data) as folder, suppress(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""What the mock provider says, and what each relay makes of it: the text must come out as it went in."""
+"""The answers of the mock provider, and their text as it is found in the output of a relay."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -11,16 +11,16 @@ _STORY = (
     " agreed about almost everything — the hour, the wind, the colour of the sea — but not about the light.\n\n"
 )
 WORDS = tuple(f" {word}" for word in _STORY.split(" "))
-"""The tokens, over and over again."""
+"""The tokens of every answer, repeated as often as needed."""
 
 MODEL = "mock-1"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of so many tokens: one every so many milliseconds, or with 0 as fast as they are read.
+    """An answer of `tokens` tokens: one every `every_ms` milliseconds, or with 0 as fast as they are read.
 
-    `number` is told in its first token, so that no two answers are alike. One that `stays` never ends.
+    The first token contains `number`, so that no two answers are equal. If `stays` is set the answer never ends.
     """
 
     number: int
@@ -33,18 +33,18 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole text."""
         whole, rest = divmod(self.tokens - 1, len(WORDS))
         return self.first + "".join(WORDS) * whole + "".join(islice(WORDS, rest))
 
     @property
     def first(self) -> str:
-        """Its first token."""
+        """The first token."""
         return f"#{self.number}:"
 
 
 def text_in(received: bytes) -> str:
-    """The text in an event stream, whether it speaks our protocol or that of OpenAI."""
+    """The text in an event stream of Callstream's protocol or of OpenAI's."""
     pieces: list[str] = []
     name = ""
     for line in _body(received).decode().split("\n"):
@@ -69,7 +69,7 @@ def _text(name: str, data: dict[str, object]) -> str:
 
 
 def _body(received: bytes) -> bytes:
-    """The body of an HTTP response that came in chunks."""
+    """The body of an HTTP response in chunked encoding."""
     _, _, rest = received.partition(b"\r\n\r\n")
     pieces: list[bytes] = []
     at = 0

@@ -1,4 +1,4 @@
-"""What is measured. Every answer is compared with what the provider said, token by token."""
+"""The measurements. Every answer is compared with what the provider sent."""
 
 import asyncio
 import time
@@ -10,44 +10,44 @@ from benchmarks.relay.readers import Reader, connection, get
 from benchmarks.relay.relays import Relay, cpu_seconds, memory_bytes
 
 LEAST_SECONDS = 1.0
-"""A relay that is done sooner gets the same load again: processor time is counted in steps of 10 ms."""
+"""A relay that finishes sooner gets the same load again: processor time is counted in steps of 10 ms."""
 FILL_SECONDS = 5.0
-"""How long streams are let flow before their memory is looked at: logs and buffers have filled by then."""
+"""How long streams run before their memory is measured: logs and buffers are filled by then."""
 EVERY_MS = 500.0
-"""The pace of the streams whose memory is looked at."""
+"""The pace of the streams whose memory is measured."""
 BLOCK = 20
 _numbers = count(1)
 
 
 class TextLostError(Exception):
-    """A relay told something else than the provider said."""
+    """A relay sent another text than the provider."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """So many streams at the same time, each an answer of so many tokens."""
+    """Simultaneous streams, each an answer of `tokens` tokens."""
 
     streams: int
     tokens: int
     every_ms: float = 0.0
 
     def answers(self) -> list[Answer]:
-        """What the provider shall say, no two alike."""
+        """The answers that the provider sends, no two of them equal."""
         return [Answer(next(_numbers), self.tokens, self.every_ms) for _ in range(self.streams)]
 
 
 @dataclass
 class Seen:
-    """Tokens per second of processor time: of the relay, and with those beside it."""
+    """Tokens per second of processor time: of the relay alone, and together with the processes that it needs."""
 
     alone: list[float] = field(default_factory=list[float])
     with_others: list[float] = field(default_factory=list[float])
     per_second: list[float] = field(default_factory=list[float])
-    """Tokens per second of the clock: it says how busy the machine was, not how good the relay is."""
+    """Tokens per second of wall-clock time: this shows how busy the machine was, not how good the relay is."""
 
 
 async def relayed(relay: Relay, load: Load, seen: Seen) -> None:
-    """Put the load on the relay, once or as often as it takes to be measured."""
+    """Run the load on the relay, repeated until it is long enough to be measured."""
     readers = [await connection(relay.port) for _ in range(load.streams)]
     processes = [relay.process, *relay.beside.values()]
     before = [cpu_seconds(process) for process in processes]
@@ -70,15 +70,16 @@ async def relayed(relay: Relay, load: Load, seen: Seen) -> None:
 
 
 def check(reader: Reader, answer: Answer) -> None:
-    """Raises TextLostError unless the answer came out as it went in."""
+    """Raises TextLostError unless the answer is the one that the provider sent."""
     if (text := text_in(reader.received)) != answer.text:
         raise TextLostError(f"answer {answer} came as {text[:200]!r}… of {len(text)} characters")
 
 
 async def first_tokens(ways: list[Relay], asks: int) -> list[list[float]]:
-    """For every way the seconds from a question to its first token, one question at a time, the ways in turn.
+    """For every way, the seconds from a question to its first token: one question at a time, the ways in turn.
 
-    Each is asked `BLOCK` questions in a row: after another relay's it would find that one's things in the caches.
+    Each way is asked `BLOCK` questions in a row, because after a question to another relay the processor's caches hold
+    that relay's data.
     """
     readers = [await connection(way.port) for way in ways]
     times: list[list[float]] = [[] for _ in ways]
@@ -95,7 +96,7 @@ async def first_tokens(ways: list[Relay], asks: int) -> list[list[float]]:
 
 
 async def growth(relay: Relay, streams: int, fill_seconds: float = FILL_SECONDS) -> dict[str, float]:
-    """What a stream adds to the memory of the engine, in KiB: one that only watches, and a turn with all it needs."""
+    """What a stream adds to the memory of the engine, in KiB: one more reader of a turn, and a whole turn."""
     quiet = Answer(next(_numbers), 1, 10.0, stays=True)
     [asking] = await _asked(relay, [relay.request(quiet)], quiet)
     watch = get(relay.port, f"/v1/turns/{asking.field('x-turn-id')}/events")
@@ -105,7 +106,9 @@ async def growth(relay: Relay, streams: int, fill_seconds: float = FILL_SECONDS)
     talks = [Answer(next(_numbers), 100_000, EVERY_MS) for _ in range(streams)]
     before = memory_bytes(relay.process)
     readers: list[Reader] = []
-    for talk in talks:  # one after the other: memory is about those that last, not about the rush
+    for (
+        talk
+    ) in talks:  # one after the other: what counts is the memory of running streams, not of many simultaneous starts
         readers += await _asked(relay, [relay.request(talk)], talk)
     await asyncio.sleep(fill_seconds)
     active = memory_bytes(relay.process) - before
@@ -119,7 +122,7 @@ async def growth(relay: Relay, streams: int, fill_seconds: float = FILL_SECONDS)
 
 
 async def _asked(relay: Relay, requests: list[bytes], answer: Answer) -> list[Reader]:
-    """Readers that have asked and have the first token."""
+    """Readers that have sent their request and received the first token."""
     readers = [await connection(relay.port) for _ in requests]
     for reader, request in zip(readers, requests, strict=True):
         reader.ask(request, answer.first.encode())

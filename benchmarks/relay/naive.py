@@ -1,7 +1,7 @@
-"""`python -m benchmarks.relay.naive PORT PROVIDER_URL`: the relay that most would write, and write well.
+"""`python -m benchmarks.relay.naive PORT PROVIDER_URL`: a straightforward relay, written with care.
 
-The official SDK's own iteration, one event per chunk, sse-starlette, FastAPI, uvloop. It keeps nothing: a turn that
-is cut is gone.
+It uses the official SDK's own iteration, one event per chunk, sse-starlette, FastAPI and uvloop. It stores nothing: a
+turn whose connection breaks is lost.
 """
 
 import json
@@ -18,13 +18,13 @@ from benchmarks.relay.answers import MODEL
 
 
 class Question(BaseModel):
-    """What the user says."""
+    """The body of a request."""
 
     message: str
 
 
 def naive_relay(provider_url: str) -> FastAPI:
-    """The application."""
+    """The ASGI application."""
     app = FastAPI()
     client = AsyncOpenAI(base_url=provider_url, api_key="none")
 

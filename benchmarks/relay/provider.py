@@ -1,4 +1,4 @@
-"""`python -m benchmarks.relay.provider PORT`: a provider that computes nothing. It streams bytes that were made before.
+"""`python -m benchmarks.relay.provider PORT`: a provider that streams prepared bytes.
 
 The user's message is an `Answer` as JSON. One token is one event and one chunk of the HTTP response, as most servers
 send them.
@@ -23,7 +23,7 @@ def _event(payload: bytes) -> bytes:
 
 
 def _chunk(delta: dict[str, str], reason: str | None = None) -> bytes:
-    """In the shape of OpenAI's."""
+    """One chunk of a chat completion in OpenAI's format."""
     chunk: dict[str, object] = {
         "id": "chatcmpl-CxBq3mLZ0aPq9vQm6sO2yJt8hKfWd",
         "object": "chat.completion.chunk",
@@ -51,7 +51,7 @@ END = _event(b"[DONE]") + b"0\r\n\r\n"
 
 
 class Provider(asyncio.Protocol):
-    """One connection: requests, one after the other."""
+    """One connection, which serves one request after the other."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -60,11 +60,11 @@ class Provider(asyncio.Protocol):
         self._paused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Serve it."""
+        """Store the transport."""
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Answer what is whole."""
+        """Answer every request that has arrived completely."""
         self._received += data
         head, blank, rest = self._received.partition(b"\r\n\r\n")
         if not blank:
@@ -85,7 +85,7 @@ class Provider(asyncio.Protocol):
             self._write()
 
     def _say(self, answer: Answer, number: int, due: float) -> None:
-        """The next token, by the clock of the answer: a machine that is late does not slow the model down."""
+        """Write the next token and schedule the one after it, at the pace of the answer even if the machine is late."""
         if self._transport.is_closing():
             return
         if number < answer.tokens:
@@ -96,11 +96,11 @@ class Provider(asyncio.Protocol):
             self._transport.write(STOP + _usage(answer.tokens) + END)
 
     def pause_writing(self) -> None:
-        """It is not read as fast as it is written."""
+        """The client reads more slowly than the provider writes."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """It was read."""
+        """The client has read: continue."""
         self._paused = False
         self._write()
 
@@ -110,7 +110,7 @@ class Provider(asyncio.Protocol):
 
 
 async def main(port: int) -> None:
-    """Serve for ever."""
+    """Serve until cancelled."""
     server = await asyncio.get_running_loop().create_server(Provider, "127.0.0.1", port, backlog=4096)
     await server.serve_forever()
 

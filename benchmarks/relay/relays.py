@@ -1,4 +1,4 @@
-"""The relays under measurement, each a process of its own in front of the same provider."""
+"""The measured relays, each a separate process in front of the same provider."""
 
 import os
 import secrets
@@ -23,7 +23,7 @@ START_SECONDS = 90.0
 
 @dataclass(frozen=True)
 class Relay:
-    """One of them. `beside` are the processes that it does not work without."""
+    """A relay. `beside` are the other processes that it needs."""
 
     name: str
     process: Process
@@ -34,7 +34,7 @@ class Relay:
     key: str = ""
 
     def request(self, answer: Answer) -> bytes:
-        """What makes the model give this answer."""
+        """The request that makes the model give this answer."""
         body: dict[str, object] = {"message": str(answer)}
         if self.path != "/v1/chat":
             body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": str(answer)}]}
@@ -42,19 +42,19 @@ class Relay:
 
 
 def cpu_seconds(process: Process) -> float:
-    """How much a process has computed, in user and in system mode."""
+    """The processor time of a process, in user and system mode."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def memory_bytes(process: Process) -> int:
-    """The memory of a process (RSS)."""
+    """The resident memory of a process (RSS)."""
     return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextmanager
 def provider() -> Generator[Relay]:
-    """The mock provider; asked directly it is the shortest way that tokens can take."""
+    """The mock provider; asked directly it is the baseline."""
     port = free_port()
     with _running([sys.executable, "-m", "benchmarks.relay.provider", str(port)]) as process:
         process.wait_ready(lambda: _listens(port))
@@ -77,10 +77,10 @@ def callstream(provider_port: int, folder: Path) -> Generator[Relay]:
             "OPENAI_MODEL": MODEL,
             "LOG_LEVEL": "WARNING",
             "SHUTDOWN_GRACE_SECONDS": "0",
-            "TOOLS_WAIT_SECONDS": "0",  # there is no worker to wait for
-            "MODEL_TIMEOUT_SECONDS": "600",  # an answer that stays is silent
+            "TOOLS_WAIT_SECONDS": "0",  # there is no worker
+            "MODEL_TIMEOUT_SECONDS": "600",  # answers that stay open are silent
         }
-        # In a folder of its own: a `.env` of the repository is not read.
+        # In another folder, so that a `.env` of the repository is not read.
         argv = [Path(sys.executable).with_name("dialog-engine")]
         process = stack.enter_context(_running(argv, env, folder))
         process.wait_ready(lambda: answers(f"http://127.0.0.1:{port}/readyz"), START_SECONDS)
@@ -98,13 +98,13 @@ def naive(provider_port: int) -> Generator[Relay]:
 
 
 def litellm_command() -> str | None:
-    """LiteLLM's proxy, if it is installed: `LITELLM` names its command, otherwise it is on the path."""
+    """The command of LiteLLM's proxy: `LITELLM`, or `litellm` if it is on the path."""
     return os.environ.get("LITELLM") or shutil.which("litellm")
 
 
 @contextmanager
 def litellm(command: str, provider_port: int, folder: Path) -> Generator[Relay]:
-    """LiteLLM's proxy with its own defaults."""
+    """LiteLLM's proxy with its default settings."""
     port = free_port()
     config = folder / "litellm.yaml"
     config.write_text(

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Where no model is configured, use the scripted one at DEMO_MODEL_URL, and say so on the chat page.
+# If no model is configured, use the scripted one at DEMO_MODEL_URL, and say so on the chat page.
 set -eu
 model="${OPENAI_API_KEY:-}${OPENAI_BASE_URL:-}${ANTHROPIC_API_KEY:-}${ANTHROPIC_BASE_URL:-}"
 for name in openai_api_key openai_base_url anthropic_api_key anthropic_base_url; do

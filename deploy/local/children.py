@@ -18,9 +18,9 @@ _libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
 class Child:
     """One program of the plan as a process, its output in a file.
 
-    It is the leader of a session of its own: Ctrl-C in the terminal reaches the supervisor alone, which ends the
-    programs in order. On Linux the kernel ends it when the supervisor is killed; elsewhere that is left to the user.
-    `kept_open` is a file descriptor that the child holds for as long as it lives.
+    The child leads its own session: Ctrl-C in the terminal reaches only the supervisor, which stops the programs in
+    order. On Linux the kernel terminates the child when the supervisor is killed; elsewhere the user has to.
+    `kept_open` is a file descriptor that the child inherits and keeps open for as long as it lives.
     """
 
     def __init__(self, program: Program, environment: dict[str, str], log: Path, *, kept_open: int) -> None:
@@ -48,21 +48,21 @@ class Child:
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """The exit code, or None while the process runs."""
         return self._process.poll()
 
     def ask_to_end(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM if the process still runs."""
         if self.returncode is None:
             self._process.terminate()
 
     def kill(self) -> None:
-        """SIGKILL, to it and whatever it started in its session, and collect it."""
+        """Send SIGKILL to the process and everything in its session, and reap it."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def last_lines(self, count: int = 15) -> str:
-        """The end of its log."""
+        """The last lines of the child's log, indented."""
         lines = self.log.read_text(errors="replace").splitlines()[-count:]
         return "\n".join(f"  {line}" for line in lines) or "  (it wrote nothing)"

@@ -1,4 +1,4 @@
-"""Which programs run, with which settings: decided from the environment alone."""
+"""Decides from the environment which programs `make run` starts, and with which settings."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -13,9 +13,9 @@ LOCAL = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One process. It is ready when `ready_url` answers 200 or, with the scheme `redis`, PING.
+    """One process. It is ready when `ready_url` answers 200 or, with the scheme `redis`, PONG to PING.
 
-    The programs of a stage are ready before those of the next one start.
+    All programs of a stage are ready before the next stage starts.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to start, and what to tell the user about it."""
+    """The programs to start, and the facts to show to the user."""
 
     programs: tuple[Program, ...]
     host: str
@@ -37,14 +37,14 @@ class Plan:
 
 
 class PlanError(ValueError):
-    """The environment asks for something that cannot be. The message names the setting."""
+    """A setting in the environment has no usable value. The message names the setting."""
 
 
 def make_plan(environment: Mapping[str, str], *, free_port: Callable[[], int], valkey: Callable[[], Path]) -> Plan:
     """The plan for this environment; empty variables count as unset.
 
     Raises:
-        PlanError: a setting that is needed here has no sensible value.
+        PlanError: a setting that is needed here has no usable value.
     """
     given = {name: value for name, value in environment.items() if value}
     shared: dict[str, str] = {}
@@ -57,7 +57,7 @@ def make_plan(environment: Mapping[str, str], *, free_port: Callable[[], int], v
     health_port = given.get("HEALTH_PORT") or str(free_port())
     host, port = given.get("HOST", LOCAL), _port(given)
     url = _page(host, port)
-    # A user who presses Ctrl-C does not wait for half a minute, as a cluster would.
+    # A user who presses Ctrl-C should not wait for 30 seconds, which is the default for clusters.
     worker = {"HEALTH_PORT": health_port, "DRAIN_SECONDS": given.get("DRAIN_SECONDS", "5")}
     engine = {
         "HOST": host,
@@ -151,7 +151,7 @@ def _port(given: Mapping[str, str]) -> int:
 
 
 def _page(host: str, port: int) -> str:
-    """Where a browser on this machine finds what listens there."""
+    """The URL under which a browser on this machine reaches a server that listens there."""
     reachable = {"0.0.0.0": LOCAL, "::": "::1"}.get(host, host)
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 

@@ -1,7 +1,7 @@
-"""`make run`: starts everything, says what there is, and ends everything together.
+"""`make run`: starts all programs, prints what runs, and stops all of them together.
 
-Any of SIGINT, SIGTERM and SIGHUP ends it in good order; the same signal again ends it at once. When one program ends
-by itself, the others are ended and the exit code is 1.
+SIGINT, SIGTERM and SIGHUP stop the programs in order; a second signal kills them at once. When a program exits by
+itself, the others are stopped and the exit code is 1.
 """
 
 import fcntl
@@ -33,11 +33,11 @@ POLL_SECONDS = 0.05
 
 
 class StackError(Exception):
-    """It cannot start, or one program ended. The message is for the user."""
+    """The stack cannot start, or one program exited. The message is for the user."""
 
 
 class Stack:
-    """The running programs and the wish to stop."""
+    """The running programs, and the number of requests to stop."""
 
     def __init__(self, plan: Plan, environment: dict[str, str], lock: int) -> None:
         self._plan = plan
@@ -45,24 +45,24 @@ class Stack:
         self._lock = lock
         self._children: list[Child] = []
         self._stops = 0
-        """How often the user asked for the end. It is a number and no `threading.Event`: a signal handler that sets an
-        event while the same thread holds its lock to wait for it blocks for ever."""
+        """How often the user asked to stop. This is a number and not a `threading.Event`: a signal handler that sets an
+        event while the same thread holds the event's lock to wait for it would deadlock."""
 
     def stop(self, *_: object) -> None:
-        """A signal handler: end in good order; the second time at once."""
+        """Signal handler: the first call stops the programs in order, the second at once."""
         self._stops += 1
 
     def wait(self, seconds: float, stops: int = 1) -> bool:
-        """Sleep. Whether the user has asked for the end so often by then."""
+        """Sleep, and return whether the user has asked to stop at least `stops` times by then."""
         if self._stops < stops:
             time.sleep(seconds)
         return self._stops >= stops
 
     def run(self) -> None:
-        """Start, serve until asked to stop, end.
+        """Start the programs, run until asked to stop, then stop them.
 
         Raises:
-            StackError: a program ended by itself or did not get ready.
+            StackError: a program exited by itself or did not become ready.
         """
         try:
             for _, programs in groupby(self._plan.programs, key=lambda program: program.stage):
@@ -100,7 +100,7 @@ class Stack:
         return f"The end of {child.log}:\n{child.last_lines()}"
 
     def _end(self) -> None:
-        """One by one, the last one first: nobody loses what it needs to end well."""
+        """Stop the programs one by one, the last one first, so that each can still use what it depends on."""
         for child in reversed(self._children):
             child.ask_to_end()
             ends_at = time.monotonic() + STOP_SECONDS
@@ -110,7 +110,7 @@ class Stack:
 
 
 def is_ready(url: str) -> bool:
-    """Whether a program answers there as it should."""
+    """Whether the program behind this URL is ready."""
     if url.startswith("redis:"):
         with suppress(RedisError), Redis.from_url(url, socket_timeout=2) as client:
             return bool(client.ping())
@@ -119,7 +119,7 @@ def is_ready(url: str) -> bool:
 
 
 def answer_of(url: str) -> bytes:
-    """The body of a 200; empty when there is none."""
+    """The body of a response with status 200; empty for any other response or error."""
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - our own programs
             return answer.read()
@@ -128,7 +128,7 @@ def answer_of(url: str) -> bytes:
 
 
 def summary(plan: Plan) -> str:
-    """What is running and what to try."""
+    """The text that says what is running and what to try."""
     facts = "\n".join(f"  {name:<10} {fact}" for name, fact in plan.facts.items())
     question = "What time is it in Tokyo and in Paris?"
     curl = f"curl -N {plan.url}/v1/chat -H 'content-type: application/json' -d '{{\"message\":\"{question}\"}}'"
@@ -145,7 +145,7 @@ Ctrl-C ends everything."""
 
 
 def caveats(url: str, readiness: bytes) -> str:
-    """What is missing although the engine serves, by its answer at /readyz; empty when nothing is."""
+    """What is still missing according to the engine's answer at /readyz; empty if nothing is."""
     if not readiness:
         return ""
     answer = json.loads(readiness)
@@ -158,7 +158,7 @@ def caveats(url: str, readiness: bytes) -> str:
 
 @contextmanager
 def only_one() -> Generator[int]:
-    """The lock of this folder, as a file descriptor. Programs of a killed supervisor keep it until they are gone.
+    """Hold the lock of this folder, as a file descriptor. The programs of a killed supervisor hold it until they exit.
 
     Raises:
         StackError: another supervisor runs here.
@@ -202,7 +202,7 @@ def _alive(process: str) -> bool:
 
 def refuse_taken_port(host: str, port: int) -> None:
     """Raises:
-    StackError: somebody listens there already.
+    StackError: the port is already in use.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
@@ -217,18 +217,18 @@ def refuse_taken_port(host: str, port: int) -> None:
 
 
 def environment() -> dict[str, str]:
-    """`.env`, and over it the environment."""
+    """The variables of `.env`, overridden by those of the environment."""
     return {name: value for name, value in dotenv_values(".env").items() if value is not None} | dict(os.environ)
 
 
 def say(text: str) -> None:
-    """Tell the user, who may have closed the terminal."""
+    """Print to the user. The terminal may have been closed."""
     with suppress(OSError):
         print(text, flush=True)
 
 
 def main() -> int:
-    """Run the stack; the exit code."""
+    """Run the stack and return the exit code."""
     settings = environment()
     try:
         plan = make_plan(settings, free_port=free_port, valkey=_binary.get_binary_path)

@@ -1,4 +1,4 @@
-"""`python -m examples.demo_model`: the scripted demo model on a port of its own."""
+"""`python -m examples.demo_model`: serves the scripted demo model over HTTP."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""HTTP around the script: the endpoints of an OpenAI-compatible provider."""
+"""The HTTP endpoints of an OpenAI-compatible provider, answered by the script."""
 
 import time
 from collections.abc import AsyncIterator

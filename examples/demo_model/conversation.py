@@ -1,4 +1,4 @@
-"""What the script sees of a request, and what it answers: values only."""
+"""The input and output of the script, as values."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ Arguments = dict[str, Any]
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool that this request offers."""
+    """A tool that the request offers."""
 
     name: str
     description: str
@@ -17,7 +17,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class ToolUse:
-    """A wanted call of an offered tool, with arguments its schema accepts."""
+    """A call of an offered tool that the script wants to make, with arguments that fit the schema."""
 
     name: str
     arguments: Arguments
@@ -25,7 +25,7 @@ class ToolUse:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A call of an earlier round, and the text that came back for it."""
+    """A call of an earlier round, and the text of its result."""
 
     name: str
     arguments: Arguments
@@ -34,13 +34,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Conversation:
-    """The user's last message and everything since, plus what may be called now."""
+    """The user's last message, everything after it, and the tools that may be called now."""
 
     question: str
     rounds: tuple[tuple[Outcome, ...], ...] = ()
     tools: tuple[Tool, ...] = ()
     introduced: bool = False
-    """Whether an earlier answer has told the user what this model is."""
+    """Whether an earlier answer has said that this model is a script."""
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -49,7 +49,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Plan:
-    """The next assistant message: text, and calls if any."""
+    """The next assistant message: text, and calls if there are any."""
 
     text: str
     calls: tuple[ToolUse, ...] = ()

@@ -1,4 +1,4 @@
-"""Scripts of several rounds: one call per round, until a number is reached, or without end."""
+"""Scripts of several rounds: one call per round, up to a number or without limit."""
 
 import re
 from collections.abc import Callable
@@ -14,20 +14,20 @@ MOST = 100
 
 @dataclass(frozen=True)
 class Loop:
-    """A question that takes `total` rounds, or as many as are allowed where that is None."""
+    """A question that takes `total` rounds, or as many as are allowed if `total` is None."""
 
     total: int | None
     use: Callable[[int, Toolbox], ToolUse | None]
     """The call of the round with this number, from 1."""
 
     def next_call(self, outcomes: tuple[Outcome, ...], tools: Toolbox) -> ToolUse | None:
-        """The call to make now. Counting ends at its number or at the first failure; the endless script never ends."""
+        """The call to make now, or None at the end: counting ends at its number or at the first failure."""
         if self.total is not None and (len(outcomes) >= self.total or any(failure(each.text) for each in outcomes)):
             return None
         return self.use(len(outcomes) + 1, tools)
 
     def summary(self, outcomes: tuple[Outcome, ...]) -> str:
-        """How far it came and why it ended, from what really happened."""
+        """How many rounds were made and why they ended, derived from the outcomes."""
         done = sum(failure(outcome.text) is None for outcome in outcomes)
         if self.total is None:
             calls = f"{len(outcomes)} calls were made" if outcomes else "No call was made"
@@ -44,7 +44,7 @@ _ENDLESS = re.compile(r"\bkeep (?:on )?(?:calling|using)\b|\bendless(?:ly)?\b|\b
 
 
 def loop_in(question: str) -> Loop | None:
-    """The loop that this question asks for, if it does."""
+    """The loop that this question asks for, or None."""
     if match := _COUNT.search(question):
         return Loop(min(max(int(match[1]), 1), MOST), lambda _, tools: increment(question, tools))
     if _ENDLESS.search(question):
@@ -53,7 +53,7 @@ def loop_in(question: str) -> Loop | None:
 
 
 def _anything_harmless(number: int, tools: Toolbox) -> ToolUse | None:
-    # Different arguments each time, where that can be: this shows the limit of rounds, not a guard against repeats.
+    # Different arguments each time, if possible: this demonstrates the limit of rounds, not the guard against repeats.
     return (
         tools.use(("echo",), {"text": f"round {number}"})
         or tools.use(("calculate",), {"expression": f"{number} + 1"})

@@ -1,4 +1,4 @@
-"""Cities the script knows, and their time zones."""
+"""The cities that the script knows, and their time zones."""
 
 import re
 from dataclasses import dataclass
@@ -90,9 +90,9 @@ class Place:
 
 
 def places_in(text: str) -> list[Place]:
-    """The places a text names, each once, in its order: known cities and IANA zones.
+    """The places that a text names, without duplicates, in order: known cities and IANA zones.
 
-    A name after "in" that is not known is taken for a zone as it stands: the tool will say whether there is one.
+    An unknown name after "in" is used as the name of a zone: the tool reports whether it exists.
     """
     return list(dict.fromkeys(_place(match) for match in _PLACE.finditer(text)))
 

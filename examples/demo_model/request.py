@@ -1,4 +1,4 @@
-"""A chat-completions request: checked as strictly as a real provider does, then read into a Conversation."""
+"""Validates a chat-completions request as strictly as a real provider, and converts it into a Conversation."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ MODEL_ID = "demo-scripted"
 
 
 class BadRequestError(Exception):
-    """The request cannot be answered; `param` names the field to blame."""
+    """The request is not valid; `param` names the wrong field."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None, status: int = 400) -> None:
         self.message = f"{param}: {message}" if param else message
@@ -87,7 +87,7 @@ class StreamOptions(BaseModel):
 
 
 class CompletionRequest(BaseModel):
-    """The fields that mean something to a script; others are accepted and ignored, as temperature is."""
+    """The fields that the script uses; others, such as the temperature, are accepted and ignored."""
 
     model: str
     messages: list[Message] = Field(min_length=1)
@@ -104,7 +104,7 @@ class CompletionRequest(BaseModel):
 
 
 def parse_request(body: bytes) -> CompletionRequest:
-    """Read and check a request body. Raises BadRequestError, which names the first field that is wrong."""
+    """Parse and validate a request body. Raises BadRequestError, which names the first wrong field."""
     try:
         request = CompletionRequest.model_validate_json(body)
     except ValidationError as error:
@@ -118,7 +118,7 @@ def parse_request(body: bytes) -> CompletionRequest:
 
 
 def conversation_of(request: CompletionRequest) -> Conversation:
-    """What the script needs of a checked request."""
+    """The part of a validated request that the script needs."""
     messages = request.messages
     last_user = max((at for at, message in enumerate(messages) if isinstance(message, UserMessage)), default=-1)
     question = text_of(messages[last_user].content) if last_user >= 0 else ""
@@ -138,7 +138,7 @@ def text_of(content: Content) -> str:
 
 
 def _check_tool_results(messages: Sequence[Message]) -> None:
-    """Each call is answered once, directly after the message that made it: what real providers answer 400 for."""
+    """Check that each call has one result, directly after its message: real providers answer 400 otherwise."""
     open_calls: list[str] = []
     for at, message in enumerate(messages):
         if isinstance(message, ToolMessage):
@@ -181,7 +181,7 @@ def _rounds(messages: Iterable[Message]) -> Iterator[tuple[Outcome, ...]]:
 
 
 def _arguments(text: str) -> Arguments:
-    """A call's arguments as history gives them back; what is not an object counts as none."""
+    """The arguments of a call in the history; anything but a JSON object counts as no arguments."""
     try:
         arguments: object = json.loads(text or "{}")
     except json.JSONDecodeError:
@@ -200,7 +200,7 @@ def _offered(request: CompletionRequest) -> Iterator[Tool]:
 
 
 def _field_name(location: tuple[int | str, ...]) -> str:
-    """A field as a JSON reader writes it: `messages[0].content`; names of union members are left out."""
+    """The path of a field, as in `messages[0].content`; names of union members are left out."""
     steps = [step for step in location if isinstance(step, int) or (step not in _UNION_MEMBERS and "[" not in step)]
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
 

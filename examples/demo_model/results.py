@@ -1,4 +1,4 @@
-"""Reading the text of a tool's result: is it a failure, and of what kind, or a value?"""
+"""Interprets the text of a tool's result: a failure of some kind, or a value."""
 
 import json
 import re
@@ -33,7 +33,7 @@ _SAYS_ERROR = re.compile(r"[\s\[(*_`\"'#-]*(?:tool )?(?:error|failed|failure|exc
 
 @dataclass(frozen=True)
 class Failure:
-    """A failed call as its result tells it; `code` where it names one."""
+    """A failed call as its result describes it; `code` if the result contains one."""
 
     code: str | None
     message: str
@@ -44,7 +44,7 @@ class Failure:
 
 
 def failure(text: str) -> Failure | None:
-    """The failure that a result reports, or None: JSON with `error`, a text led by a code or by the word error."""
+    """The failure that a result reports, or None: JSON with `error`, or a text that begins with a code or "error"."""
     value = parse(text)
     if isinstance(value, dict):
         return _failure_in(cast("dict[str, Any]", value), text)
@@ -58,7 +58,7 @@ def failure(text: str) -> Failure | None:
 
 
 def parse(text: str) -> Any:
-    """The value in a result: parsed JSON, out of its `{"result": …}` wrapping if it has one, or else the text."""
+    """The value in a result: parsed JSON, without a `{"result": …}` wrapper, or else the text."""
     try:
         value: Any = json.loads(text)
     except json.JSONDecodeError:

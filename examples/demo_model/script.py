@@ -30,7 +30,7 @@ def plan(conversation: Conversation) -> Plan:
 
 
 def _calls(conversation: Conversation, loop: Loop | None) -> tuple[tuple[ToolUse, ...], list[str]]:
-    """The calls to make now, and what the question needs but no offered tool gives."""
+    """The calls to make now, and the needs of the question that no offered tool meets."""
     tools, question = Toolbox(conversation.tools), conversation.question
     if loop:
         use = loop.next_call(conversation.outcomes, tools)
@@ -44,7 +44,7 @@ def _calls(conversation: Conversation, loop: Loop | None) -> tuple[tuple[ToolUse
 
 
 def _wanted(question: str, tools: Toolbox) -> list[tuple[str, ToolUse | None]]:
-    """What every skill finds in the question: what it needs, and the call, or None where no tool fits."""
+    """What each skill finds in the question: what it needs, and the call, or None if no tool fits."""
     found = [(skill, use) for skill in SKILLS for use in skill.uses(question, tools)]
     alone = [(skill, use) for skill, use in found if skill.alone]
     return [(skill.needs, use) for skill, use in alone[:1] or found]
@@ -72,7 +72,7 @@ def _answer(conversation: Conversation, loop: Loop | None, needs: list[str]) -> 
 
 
 def tell(outcome: Outcome, question: str) -> str:
-    """One result in words: a failure is told as the failure it is, whatever was hoped for."""
+    """One result in words. A failure is always reported as a failure."""
     if failed := failure(outcome.text):
         code = f" ({failed.code})" if failed.code else ""
         return f"`{outcome.name}` did not succeed{code}: {failed.meaning}. It said:\n\n> {_quoted(failed.message)}"
@@ -87,7 +87,7 @@ def _quoted(text: str) -> str:
 
 
 def _reasoning(conversation: Conversation, calls: tuple[ToolUse, ...]) -> str:
-    """What led to the plan, for a user who asked to see it."""
+    """The reasons for the plan, for a user who asks for them."""
     if not _THINK_ALOUD.search(conversation.question):
         return ""
     results = f" There are {len(conversation.outcomes)} results so far." if conversation.outcomes else ""

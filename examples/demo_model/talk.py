@@ -1,4 +1,4 @@
-"""What the script says without a tool."""
+"""The answers that need no tool."""
 
 import re
 
@@ -76,12 +76,12 @@ _LONG = re.compile(r"\blong (?:answer|story|text|reply)\b", re.IGNORECASE)
 
 
 def introduced(text: str) -> str:
-    """The text, headed by what this model is."""
+    """The text, preceded by the statement that this model is a script."""
     return text if INTRODUCTION in text else f"{INTRODUCTION}\n\n{text}"
 
 
 def talk(question: str, tools: tuple[Tool, ...]) -> str:
-    """The answer to a question that no tool is needed for."""
+    """The answer to a question that needs no tool."""
     if _MARKDOWN.search(question):
         return MARKDOWN
     if _LONG.search(question):
@@ -92,7 +92,7 @@ def talk(question: str, tools: tuple[Tool, ...]) -> str:
 
 
 def missing(needs: list[str], tools: tuple[Tool, ...]) -> str:
-    """The answer where a tool is needed and none of those offered fits."""
+    """The answer if a tool is needed and none of the offered ones fits."""
     return f"That would take {' and '.join(needs)}, and I will not make the answer up. {_offer(tools)}"
 
 

@@ -1,4 +1,4 @@
-"""Choosing among the offered tools, and filling in what their schemas ask for. Never a tool that was not offered."""
+"""Selects one of the offered tools and fills in the arguments that its schema requires."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,11 +22,11 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "text": ("message", "content"),
     "timezone": ("time_zone", "tz"),
 }
-"""What else a parameter may be called that means the same."""
+"""Other names of parameters with the same meaning."""
 
 
 def base_name(name: str) -> str:
-    """A tool's own name, without the server it comes from: `time__get_current_time` gives `get_current_time`."""
+    """The name of a tool without its server: `get_current_time` for `time__get_current_time`."""
     return name.rsplit("__", 1)[-1]
 
 
@@ -35,7 +35,7 @@ def words(name: str) -> list[str]:
 
 
 def named(name: str, stems: Sequence[str]) -> bool:
-    """Whether the words of one of the stems stand in this tool's name."""
+    """Whether the words of one of the stems occur in this tool's name."""
     return any(_within(words(stem), words(name)) for stem in stems)
 
 
@@ -46,7 +46,7 @@ class Toolbox:
         self._tools = tools
 
     def use(self, stems: Sequence[str], needed: Mapping[str, Any], **hints: Any) -> ToolUse | None:
-        """A call of the best tool for one of the `stems` that can take every `needed` fact; hints go in if they fit."""
+        """A call of the best tool for a stem that accepts every `needed` value; `hints` are added if they fit."""
         for tool in self._candidates(stems, by_description=bool(needed)):
             arguments = fill(tool.parameters, needed, hints)
             if arguments is not None:
@@ -65,7 +65,7 @@ class Toolbox:
     def _candidates(self, stems: Sequence[str], *, by_description: bool) -> Iterator[Tool]:
         """Best first: the same name, then its words in the name, then in the description.
 
-        A description says too many things to choose by it alone: only where facts must fit the parameters as well.
+        A description is too general to choose by it alone: it counts only if values must fit the parameters as well.
         """
         for stem in stems:
             yield from (tool for tool in self._tools if words(tool.name) == words(stem))
@@ -78,7 +78,7 @@ class Toolbox:
 
 
 def fill(schema: Mapping[str, Any], needed: Mapping[str, Any], hints: Mapping[str, Any]) -> Arguments | None:
-    """Arguments that satisfy the schema and carry every needed fact, or None. Nothing required is made up."""
+    """Arguments that satisfy the schema and contain every needed value, or None. Required values are never invented."""
     if not _well_formed(schema):
         return None
     properties: dict[str, Any] = schema.get("properties", {})
@@ -101,7 +101,7 @@ def fill(schema: Mapping[str, Any], needed: Mapping[str, Any], hints: Mapping[st
 
 
 def suit(value: Any, schema: Mapping[str, Any] | bool) -> Any:
-    """The value as this property wants it: its type, its limits, its spelling of a choice."""
+    """The value converted to the property's type, limits and spelling of choices."""
     if isinstance(schema, bool):
         return value
     for choice in schema.get("enum", ()):
@@ -115,7 +115,7 @@ def suit(value: Any, schema: Mapping[str, Any] | bool) -> Any:
 
 
 def accepts(schema: Mapping[str, Any], arguments: Arguments) -> bool:
-    """Whether the arguments satisfy the schema; a schema that is broken accepts nothing."""
+    """Whether the arguments satisfy the schema; an invalid schema accepts nothing."""
     try:
         return _well_formed(schema) and Draft202012Validator(schema).is_valid(arguments)
     except Unresolvable:

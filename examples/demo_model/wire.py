@@ -1,4 +1,4 @@
-"""A plan as chat-completions JSON: whole, or in the chunks a streaming provider sends."""
+"""Encodes a plan as chat-completions JSON: as one object, or in the chunks of a stream."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ _ARGUMENT_PIECE = 6
 
 @dataclass(frozen=True)
 class Reply:
-    """One completion as a row of deltas; a delta counts as one token."""
+    """One completion as a sequence of deltas; each delta counts as one token."""
 
     id: str
     created: int
@@ -29,7 +29,7 @@ class Reply:
 
     @classmethod
     def to(cls, request: CompletionRequest, plan: Plan, *, created: int) -> "Reply":
-        """The reply that carries the plan, cut where the request's token limit says so."""
+        """The reply for the plan, cut at the request's token limit."""
         whole = tuple(_deltas(plan))
         deltas = whole[: request.token_limit]
         complete = "tool_calls" if plan.calls else "stop"
@@ -51,7 +51,7 @@ class Reply:
         }
 
     def chunks(self, *, include_usage: bool) -> Iterator[Json]:
-        """The chunks of a stream: the role, the deltas, the reason it ends, and the usage where that was asked for."""
+        """The chunks of a stream: the role, the deltas, the finish reason, and the usage if it was requested."""
         usage = {"usage": None} if include_usage else {}
         for delta in ({"role": "assistant", "content": ""}, *self.deltas):
             yield self._chunk([{"index": 0, "delta": delta, "finish_reason": None}]) | usage
@@ -60,7 +60,7 @@ class Reply:
             yield self._chunk([]) | {"usage": self.usage}
 
     def completion(self) -> Json:
-        """The answer to a request that does not stream: all deltas put together."""
+        """The answer to a request that does not stream: all deltas merged."""
         message: Json = {"role": "assistant", "content": None}
         for delta in self.deltas:
             _merge(message, delta)
@@ -88,9 +88,9 @@ def _deltas(plan: Plan) -> Iterator[Json]:
 
 
 def _call_deltas(calls: Sequence[ToolUse]) -> Iterator[Json]:
-    """Each call is opened with its id and name; then the arguments of all of them come in turns, a few characters each.
+    """The id and name of each call, then the arguments of all calls interleaved, a few characters at a time.
 
-    Some providers take turns like this, so a reader that assumes one call at a time is found out.
+    Some providers interleave calls, so a client that assumes one call at a time fails with this model.
     """
     for index, call in enumerate(calls):
         opening = {"index": index, "id": f"call_{secrets.token_hex(12)}", "type": "function"}

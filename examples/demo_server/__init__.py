@@ -1,1 +1,1 @@
-"""A demo MCP server: harmless tools of every kind a client meets, with effects that can be counted from outside."""
+"""A demo MCP server: harmless tools of every kind, with effects that tests can count."""

@@ -1,4 +1,4 @@
-"""`python -m examples.demo_server`: the demo MCP server over Streamable HTTP, or over stdio."""
+"""`python -m examples.demo_server`: serves the demo MCP server over Streamable HTTP or stdio."""
 
 import argparse
 import os

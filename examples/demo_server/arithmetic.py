@@ -1,4 +1,4 @@
-"""Arithmetic on text, without `eval`: the expression is parsed and only numbers and operators are walked."""
+"""Evaluates arithmetic expressions without `eval`: only numbers and operators of the parsed expression are accepted."""
 
 import ast
 import math
@@ -12,13 +12,13 @@ MAX_BITS = 4096
 
 
 class ArithmeticExpressionError(ValueError):
-    """The expression has no value; the message says why, for a reader who wrote it."""
+    """The expression has no value; the message tells its author why."""
 
 
 def evaluate(expression: str) -> Number:
     """The value of an expression of numbers, `+ - * / // % **` and parentheses.
 
-    Raises ArithmeticExpressionError for anything else, and for values too large to be worth computing.
+    Raises ArithmeticExpressionError for anything else, and for values that are too large.
     """
     if len(expression) > MAX_LENGTH:
         raise ArithmeticExpressionError(f"the expression is longer than {MAX_LENGTH} characters")
@@ -50,7 +50,7 @@ def _value(node: ast.expr) -> Number:
 
 
 def _power(base: Number, exponent: Number) -> Number:
-    # The size of the result is known before the work is done, so that 9**9**9 costs nothing.
+    # The size of the result is checked before it is computed, so that 9**9**9 costs nothing.
     if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * exponent > MAX_BITS:
         raise OverflowError
     result = base**exponent

@@ -1,4 +1,4 @@
-"""The tools that leave a line in the effect log: real effects, and the steps of a slow job."""
+"""The tools that write to the effect log: real effects, and the steps of a slow job."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ class DeletedNotes(BaseModel):
 
 
 class EffectTools:
-    """Tools over one effect log, which they own together."""
+    """Tools that share one effect log."""
 
     def __init__(self, log: EffectLog) -> None:
         self._log = log
@@ -44,7 +44,7 @@ class EffectTools:
             return {"effect": "increment_counter", "counter": counter, "value": value, "token": token}
 
         effect = await anyio.to_thread.run_sync(self._log.record, one_more)
-        # The gap in which a crash loses the answer but not the effect, as wide as a test or a demonstration wants it.
+        # During this wait a crash loses the answer but not the effect. Tests and demonstrations choose its length.
         await anyio.sleep(answer_after_seconds)
         return CounterValue(counter=counter, value=effect["value"])
 
@@ -76,7 +76,7 @@ class EffectTools:
                 await anyio.sleep(seconds / steps)
                 await ctx.report_progress(step, steps, f"step {step} of {steps} done")
         except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True):  # so that everybody can see that the cancel arrived here
+            with anyio.CancelScope(shield=True):  # so that tests can see that the cancel arrived
                 await self._log_job("cancelled", token)
             raise
         await self._log_job("finished", token)

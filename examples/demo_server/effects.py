@@ -1,7 +1,7 @@
-"""The demo's effects: an append-only log that is also the demo's only state.
+"""The effects of the demo tools: an append-only log that is also the demo's only state.
 
-One line of JSON per effect, on disk (fsync) before the tool answers. Whoever wants to know how often a tool really ran
-counts lines; the optional `token` of an effect tells one wanted effect from another.
+The log has one line of JSON per effect, synced to disk before the tool answers. The number of lines is the number of
+times a tool really ran; the optional `token` identifies an effect.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ FIRST_NOTES = ("Buy milk", "Water the plants", "Read the protocol page")
 
 @dataclass
 class State:
-    """What the effects so far add up to."""
+    """The state that results from the effects so far."""
 
     counters: Counter[str] = field(default_factory=Counter[str])
     notes: list[str] = field(default_factory=lambda: list(FIRST_NOTES))
@@ -36,11 +36,11 @@ class State:
             case {"effect": "delete_everything"}:
                 self.notes.clear()
             case _:
-                pass  # the steps of a slow job are facts for readers of the log, they change nothing
+                pass  # the steps of a slow job are only logged, they change no state
 
 
 class EffectLog:
-    """The log at `path`, made on first use. Threads and processes may share it: every access holds the file's lock."""
+    """The log at `path`, created on first use. Threads and processes may share it: every access locks the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -48,7 +48,7 @@ class EffectLog:
         self._read_up_to = 0
 
     def record(self, decide: Callable[[State], Effect]) -> Effect:
-        """Append what `decide` makes of the current state, durably, and return it with its time."""
+        """Append the effect that `decide` derives from the current state, durably, and return it with its time."""
         with self._locked() as (fd, state):
             effect = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **decide(state)}
             os.write(fd, json.dumps(effect, ensure_ascii=False).encode() + b"\n")
@@ -62,7 +62,7 @@ class EffectLog:
     @contextmanager
     def _locked(self) -> Generator[tuple[int, State]]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # A descriptor per access, because flock does not exclude two users of the same one.
+        # One descriptor per access: flock does not exclude two users of the same descriptor.
         fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -73,7 +73,7 @@ class EffectLog:
 
     def _catch_up(self, fd: int) -> None:
         size = os.fstat(fd).st_size
-        if size < self._read_up_to:  # somebody removed or emptied the log: begin again with it
+        if size < self._read_up_to:  # the log was removed or truncated: start again
             self._state, self._read_up_to = State(), 0
         for line in os.pread(fd, size - self._read_up_to, self._read_up_to).splitlines():
             self._state.apply(json.loads(line))

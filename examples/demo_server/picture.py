@@ -1,4 +1,4 @@
-"""Small generated pictures as PNG, with nothing but the standard library."""
+"""Draws small pictures as PNG, with the standard library only."""
 
 import math
 import struct
@@ -14,7 +14,7 @@ Colour = tuple[int, int, int]
 def draw_png(motif: Motif, size: int) -> bytes:
     """A square RGB picture, `size` pixels wide, as the bytes of a PNG file."""
     rows = (b"".join(bytes(_colour(motif, x / size, y / size)) for x in range(size)) for y in range(size))
-    pixels = b"".join(b"\0" + row for row in rows)  # each row begins with its filter: none
+    pixels = b"".join(b"\0" + row for row in rows)  # each row begins with its filter type: none
     header = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
     return (
         b"\x89PNG\r\n\x1a\n"

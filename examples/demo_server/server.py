@@ -1,4 +1,4 @@
-"""Which tools, resources and prompts the demo server has, and what it truthfully says about each."""
+"""The tools, resources and prompts of the demo server, with correct annotations."""
 
 from mcp.server.mcpserver import MCPServer
 from mcp.types import ToolAnnotations
@@ -20,7 +20,7 @@ def _hints(*, read_only: bool = False, destructive: bool = False, idempotent: bo
 
 READS = _hints(read_only=True, idempotent=True)
 ADDS = _hints()
-# Not idempotent: done again, it would also delete the notes that were added in between.
+# Not idempotent: a second call would also delete the notes that were added in between.
 DESTROYS = _hints(destructive=True)
 
 
@@ -38,7 +38,7 @@ def build_server(log: EffectLog) -> MCPServer:
     server.add_tool(tools.draw, title="Draw a picture", annotations=READS, structured_output=False)
     server.add_tool(tools.fail, title="Fail on purpose", annotations=READS, structured_output=False)
     server.add_tool(tools.large_result, title="Large result", annotations=READS, structured_output=False)
-    # The job's lines in the log only watch it; the job itself changes nothing and may run again.
+    # The job's lines in the log are for observation; the job itself changes nothing and may run again.
     server.add_tool(effects.slow_job, title="Slow job", annotations=READS, structured_output=False)
     server.add_tool(effects.increment_counter, title="Increment a counter", annotations=ADDS)
     server.add_tool(effects.add_note, title="Add a note", annotations=ADDS, structured_output=False)

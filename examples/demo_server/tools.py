@@ -1,4 +1,4 @@
-"""The tools that change nothing. Docstrings and field descriptions are what a model reads to choose and to call."""
+"""The tools that change nothing. The model reads their docstrings and field descriptions."""
 
 import zlib
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What the script can do with tools: for each skill when it is meant, what to call, and how to tell the result."""
+"""What the script can do with tools: each skill knows its questions, the call to make, and how to phrase the result."""
 
 from examples.demo_model.skills.arithmetic import ARITHMETIC
 from examples.demo_model.skills.clock import CLOCK

@@ -1,4 +1,4 @@
-"""Arithmetic, in signs or in words."""
+"""Arithmetic, written with operators or in words."""
 
 import ast
 import re
@@ -26,7 +26,7 @@ _SUM = re.compile(r"(-?[\d.]+)\s*\+\s*(-?[\d.]+)")
 
 
 def expression_in(question: str) -> str | None:
-    """The first arithmetic expression with an operator in it, words such as "times" understood."""
+    """The first arithmetic expression with an operator. Words such as "times" count as operators."""
     text = _DATE.sub(" ", question)
     for spoken, written in _SPOKEN:
         text = re.sub(spoken, written, text, flags=re.IGNORECASE)

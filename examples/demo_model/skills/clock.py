@@ -1,4 +1,4 @@
-"""The time in cities: now, or a time of day converted from one to others."""
+"""The time in cities: now, or a time of day converted from one city to others."""
 
 import re
 from datetime import datetime
@@ -63,7 +63,7 @@ def _moment(result: dict[str, str], question: str) -> str:
 
 
 def _offset(at: datetime) -> str:
-    """`, UTC+09:00`, or nothing when the time says none. (`%:z` would do, from Python 3.12 on.)"""
+    """`, UTC+09:00`, or nothing if the time has no offset. (From Python 3.12 on, `%:z` would be enough.)"""
     digits = f"{at:%z}"
     return f", UTC{digits[:3]}:{digits[3:5]}" if digits else ""
 

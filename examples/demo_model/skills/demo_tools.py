@@ -1,4 +1,4 @@
-"""The tools of the demo server, and others named like them."""
+"""The tools of the demo server, and others with similar names."""
 
 import re
 
@@ -22,7 +22,7 @@ def _slow_job(question: str, tools: Toolbox) -> ToolUse | None:
 
 
 def increment(question: str, tools: Toolbox) -> ToolUse | None:
-    """One increment, of the counter and with the token that the question names."""
+    """One increment of the counter that the question names, with its token."""
     wait = re.search(r"\banswer(?:ing)? after (\d+(?:\.\d+)?)", question, re.IGNORECASE)
     hints = given(
         counter=word_after(question, "counter (?:called|named)"),

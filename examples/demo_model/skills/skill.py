@@ -1,4 +1,4 @@
-"""What a skill is, and what several of them use."""
+"""The definition of a skill, and functions that several skills use."""
 
 import json
 import re
@@ -18,19 +18,19 @@ class Skill:
     """One kind of request."""
 
     needs: str
-    """What it takes, for the user of a request that does not offer it."""
+    """The tool that the skill needs, as shown to the user if the request does not offer it."""
     stems: tuple[str, ...]
-    """Names of tools whose results this skill tells."""
+    """Names of the tools whose results this skill phrases."""
     uses: Callable[[str, Toolbox], Uses]
-    """Question and tools to wanted calls: empty if not meant, None in the place of a call that no tool fits."""
+    """From question and tools to calls: empty if the skill does not apply, None for a call that no tool fits."""
     tell: Callable[[Outcome, str], str]
-    """A successful result, in words; the question helps to name things as the user did."""
+    """A successful result in words; the question provides the names that the user used."""
     alone: bool = False
-    """Whether the rest of the question is this skill's own text, in which no other skill may look for keywords."""
+    """Whether the rest of the question is this skill's input, in which other skills must not look for keywords."""
 
 
 def asks(pattern: str, use: Callable[[str, Toolbox], ToolUse | None]) -> Callable[[str, Toolbox], Uses]:
-    """A skill that makes one call wherever the question matches."""
+    """A skill that makes one call if the question matches."""
     trigger = re.compile(pattern, re.IGNORECASE)
     return lambda question, tools: [use(question, tools)] if trigger.search(question) else []
 
@@ -41,12 +41,12 @@ def number_before(question: str, unit: str) -> float | None:
 
 
 def given(**hints: Any) -> dict[str, Any]:
-    """The hints that the question gave."""
+    """The hints that have a value."""
     return {name: value for name, value in hints.items() if value is not None}
 
 
 def quote(outcome: Outcome, _: str = "") -> str:
-    """Any result, as it came: a value as a list or a block, a text as a quotation, cut where it is long."""
+    """Any result, quoted: a value as a code block, a text as a quotation; a long one is cut."""
     value = parse(outcome.text)
     if isinstance(value, dict | list):
         return f"`{outcome.name}` answered:\n\n```json\n{_cut(json.dumps(value, indent=2, ensure_ascii=False))}\n```"
