@@ -583,8 +583,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_replicas.py::test_an_engine_that_is_frozen_during_a_commit_does_not_prevent_adoption",
         "contract/ports/test_storage_ports.py::test_an_earlier_life_of_a_turn_writes_nothing",
         "unit/test_turns.py::test_a_turn_that_another_engine_owns_is_dropped_and_shows_nothing_more",
-        "chaos/test_scenarios.py::"
-        "test_an_engine_that_stood_still_for_three_leases_writes_nothing_of_the_turns_that_others_took",
+        "chaos/test_scenarios.py::test_an_engine_that_stops_for_three_leases_writes_nothing_of_adopted_turns",
         "chaos/test_scenarios.py::test_an_engine_that_stops_for_three_leases_writes_nothing_of_adopted_turns",
     ),
     "an engine that goes down in good order leaves its turns to the others at once": (
