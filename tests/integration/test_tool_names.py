@@ -36,7 +36,7 @@ class Servers(McpServers):
     def catalogs(self) -> dict[str, ServerCatalog]:
         return self.here
 
-    async def tried(self) -> None:
+    async def attempted(self) -> None:
         self.asked.set()
         await self.connected.wait()
 
