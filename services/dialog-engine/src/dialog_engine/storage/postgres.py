@@ -165,6 +165,7 @@ class PostgresDatabase(Database):
                 with self._pool.connection() as connection:
                     result = _translated(connection, work)
                 self._served_at = time.monotonic()
+                self._refused_until = 0.0  # the database is back
                 return result
             except (PoolTimeout, psycopg.OperationalError, errors.IdleInTransactionSessionTimeout) as error:
                 if isinstance(error, PoolTimeout) and self._served_at < began:
