@@ -27,7 +27,7 @@ from dialog_engine.storage import database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.turns import SqlTurns
 
-ELSEWHERE = "elsewhere"
+OWNED_ELSEWHERE = "is owned by another engine in epoch"
 """What the turn logs report of an entry that Redis has refused: the turn's id comes with it."""
 
 
@@ -100,7 +100,7 @@ class _RefusedLogs(logging.Handler):
         self._take = take
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage().endswith(ELSEWHERE) and isinstance(record.args, tuple):
+        if OWNED_ELSEWHERE in record.getMessage() and isinstance(record.args, tuple):
             self._take(str(record.args[0]), 0, Became.LOG_REFUSED)
 
 
