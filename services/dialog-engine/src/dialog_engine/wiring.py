@@ -38,7 +38,6 @@ from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.outbox import SqlOutbox
-from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
@@ -265,6 +264,8 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
 def _open_store(settings: Settings) -> contextlib.AbstractAsyncContextManager[Database]:
     if settings.database_url is None:
         return open_sqlite(settings.outbox_path)
+    from dialog_engine.storage.postgres import open_postgres  # noqa: PLC0415 -- psycopg is a tenth of the start
+
     return open_postgres(settings.database_url.get_secret_value(), settings.database_pool_size)
 
 
