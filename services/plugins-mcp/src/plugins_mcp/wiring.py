@@ -48,7 +48,8 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
     for warning in configured.warnings:
         log.warning("%s", warning)
     for broken in configured.broken:
-        log.error("MCP server %r is not used: %s", broken.name, broken.reason)
+        level = logging.INFO if broken.disabled else logging.ERROR
+        log.log(level, "MCP server %r is not used: %s", broken.name, broken.reason)
     name = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
     async with contextlib.AsyncExitStack() as stack:
         keys = Keys(settings.redis_key_prefix)
