@@ -170,7 +170,7 @@ def listed(schema: dict[str, Any]) -> ServerCatalog:
     "schema",
     [
         doubling(16),
-        {"type": "object", "properties": {"a": {"allOf": [{"$ref": "#"}]}, **doubling(2)["$defs"]}, "$ref": "#"},
+        {"type": "object", "$ref": "#"},
     ],
 )
 def test_a_worker_puts_a_tool_in_quarantine_whose_references_double(schema: dict[str, Any]) -> None:
