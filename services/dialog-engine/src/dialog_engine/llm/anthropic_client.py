@@ -97,7 +97,7 @@ def vertex_provider(
 
 
 def without_empty(headers: Mapping[str, str]) -> dict[str, str]:
-    """Header fields for an SDK, which must be told to leave one out; its types do not say so."""
+    """Header fields for an SDK, which leaves one out only for `Omit`; its types do not say so."""
     return {name: value or cast("str", Omit()) for name, value in headers.items()}
 
 

@@ -158,7 +158,7 @@ class ReplyReader:
     def _fabricated_result(self, opener: str) -> Reading[bool]:
         """Read a result that the model wrote itself, behind its opening tag, without showing it.
 
-        Returns True if nothing after it counts: the tool was not called, which the model is told with an error, and
+        Returns True if nothing after it counts: the tool was not called, which the model reads in an error, and
         the text after it builds on the fabricated result. Returns False if the model may have quoted a result, so that
         its answer follows, or if it is not a result: then the tag is shown as text.
         """
