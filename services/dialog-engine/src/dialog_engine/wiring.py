@@ -152,7 +152,8 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     database = await stack.enter_async_context(_open_store(settings))
     engine_id = await database.engine_id()
     outbox = SqlOutbox(database, engine_id)
-    keys, clock, metrics = Keys(settings.redis_key_prefix), RedisClock(), Metrics()
+    keys, clock = Keys(settings.redis_key_prefix), RedisClock()
+    metrics = Metrics(keys.requests, VERSION)
     return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox)
 
 
@@ -184,7 +185,7 @@ def _calls(base: _Base) -> _Calls:
     blocked = BlockedCalls(watch, catalog)
     timeout_ms = settings.mcp_request_timeout_ms
     executor = CallExecutor(ledger, waiting, mailbox, blocked, keys, base.clock, default_timeout_ms=timeout_ms)
-    quarantine = Quarantine(lambda tool, model: base.metrics.tools_refused.labels(tool.name, model).inc())
+    quarantine = Quarantine(lambda tool, model: base.metrics.tool_refused(tool.name, model))
     tools = OfferedTools(catalog if settings.enable_mcp else DisabledTools(), quarantine)
     return _Calls(relay, mailbox, executor, watch, blocked, catalog, tools, quarantine)
 
