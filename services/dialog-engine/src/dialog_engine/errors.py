@@ -155,7 +155,7 @@ class ApprovalDecidedError(ApprovalError):
 
 
 class ApprovalExpiredError(ApprovalError):
-    """Nobody had decided in time."""
+    """There was no decision in time."""
 
     code = "APPROVAL_EXPIRED"
 
