@@ -29,6 +29,7 @@ def main() -> None:
     gc.disable()
     from dialog_engine.config import load_settings  # noqa: PLC0415 -- see above
     from dialog_engine.http.app import server_of  # noqa: PLC0415 -- see above
+    from dialog_engine.http.connection import ConnectionLimits  # noqa: PLC0415 -- see above
     from dialog_engine.wiring import build_app  # noqa: PLC0415 -- see above
 
     tune_gc()
@@ -44,7 +45,8 @@ def main() -> None:
     closing = asyncio.Event()
     start = PlainStart(build_app(settings, closing))
     with listener:
-        server = server_of(start, closing, grace_seconds=settings.shutdown_grace_seconds)
+        limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_address)
+        server = server_of(start, closing, grace_seconds=settings.shutdown_grace_seconds, limits=limits)
         host, port = listener.getsockname()[:2]
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         try:
