@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import socket
 import sys
 from typing import TYPE_CHECKING, NoReturn
@@ -32,6 +33,7 @@ def main() -> None:
     from dialog_engine.http.connection import ConnectionLimits  # noqa: PLC0415 -- see above
     from dialog_engine.wiring import build_app  # noqa: PLC0415 -- see above
 
+    os.umask(0o077)  # conversations are readable by the engine's own account only
     tune_gc()
     try:
         settings = load_settings()

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from dialog_engine.http.problems import RETRY_AFTER_SECONDS, problem
 
@@ -161,12 +161,12 @@ class Connection(HttpToolsProtocol):
         self._refused = True
         self._clear_deadline()
         self._unset_keepalive_if_required()
-        if self.cycle is not None and not self.cycle.response_complete:
-            started, self.cycle.disconnected = self.cycle.response_started, True
-            self.cycle.message_event.set()
-        else:
-            started = False
-        if not started:
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        answering = cycle is not None and not cycle.response_complete
+        if cycle is not None and answering:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if cycle is None or not (answering and cycle.response_started):
             headers = {"Connection": "close"}
             if status is HTTPStatus.SERVICE_UNAVAILABLE:
                 headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
