@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(docker_missing() is not None, reason=str(docker_missing())),
 ]
 
-KEY = "a-key-for-tests"
+KEY = "a-key-for-tests-only"
 OURS = ("engine", "worker", "demo-model", "demo-server")
 
 

@@ -13,7 +13,15 @@ from starlette.types import ASGIApp
 
 from dialog_engine.http import problems, sessions, turns
 from dialog_engine.http.connection import UNSENT_BYTES, ConnectionLimits, connections_within
-from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator, BodyLimit, KeyFirst, LoopbackNames, current_subject
+from dialog_engine.http.guards import (
+    MAX_BODY_BYTES,
+    Authenticator,
+    BodyLimit,
+    KeyFirst,
+    LoopbackNames,
+    SafeHeaders,
+    current_subject,
+)
 from dialog_engine.http.markdown import markdown_router
 from dialog_engine.http.page import page_router
 from dialog_engine.http.services import Services
@@ -64,6 +72,7 @@ def create_app(
     app.add_middleware(KeyFirst, authenticator=authenticator)
     if loopback_only:
         app.add_middleware(LoopbackNames)
+    app.add_middleware(SafeHeaders)
     app.include_router(turns.router)
     app.include_router(sessions.router)
     app.include_router(sessions.operations)
