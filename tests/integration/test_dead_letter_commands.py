@@ -1,13 +1,20 @@
-"""`plugins-mcp dead …` as real processes: what operators and their scripts see."""
+"""`plugins-mcp dead …`: what operators and their scripts see.
+
+Most tests run the command in this process; what only a process shows (a terminal, a closed pipe, several at once) is
+tested with processes.
+"""
 
 import asyncio
+import io
 import json
 import os
 import pty
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import AsyncGenerator, Generator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +27,7 @@ from plugins_contract.dead_letters import OPERATORS
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested, decode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_mcp.main import main
 from tests.support.stack import BIN, Stack, running_stack
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling
@@ -46,34 +54,47 @@ class Answer:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+OURS = ("REDIS_", "MCP_", "OPENAI_", "API_KEYS")
+"""The settings of the services begin with these."""
+
+
 def environment(url: str) -> dict[str, str]:
     """Nothing of ours but where Redis is: no MCP server is configured."""
-    mine = ("REDIS_", "MCP_", "OPENAI_", "API_KEYS")
-    return {name: value for name, value in os.environ.items() if not name.startswith(mine)} | {"REDIS_URL": url}
+    return {name: value for name, value in os.environ.items() if not name.startswith(OURS)} | {"REDIS_URL": url}
+
+
+class Terminal(io.StringIO):
+    """A terminal at which this text is typed."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
 
 
 @dataclass
 class Operator:
-    """Somebody at a shell, in an empty folder."""
+    """A person at a shell, in an empty folder."""
 
     url: str
     folder: Path
 
-    async def dead(self, *words: str, **env: str) -> Answer:
-        """Run `plugins-mcp dead` with no terminal at its standard input."""
+    async def dead(self, *words: str, stdin: io.StringIO | None = None, **env: str) -> Answer:
+        """Run `plugins-mcp dead` in this process, by default with no terminal at its standard input."""
+        return await anyio.to_thread.run_sync(self._main, words, stdin or io.StringIO(), env)
+
+    async def process(self, *words: str) -> Answer:
+        """Run it as a process, with no terminal at its standard input."""
         done = await anyio.run_process(
             [PROGRAM, "dead", *words],
             cwd=self.folder,
-            env=environment(self.url) | env,
+            env=environment(self.url),
             check=False,
             stdin=subprocess.DEVNULL,
         )
-        answer = Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
-        assert "Traceback" not in answer.err
-        return answer
+        return _without_traceback(Answer(done.returncode, done.stdout.decode(), done.stderr.decode()))
 
     def at_a_terminal(self, answer: str, *words: str) -> Answer:
-        """The same at a terminal, with one answer typed."""
+        """Run it as a process at a terminal, with one answer typed."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
             [PROGRAM, "dead", *words],
@@ -89,6 +110,27 @@ class Operator:
         out, err = process.communicate(timeout=30)
         os.close(ours)
         return Answer(process.returncode, out, err)
+
+    def _main(self, words: tuple[str, ...], stdin: io.StringIO, env: dict[str, str]) -> Answer:
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            for name in [name for name in os.environ if name.startswith(OURS)]:
+                patch.delenv(name)
+            for name, value in {"REDIS_URL": self.url, "COLUMNS": "100", **env}.items():
+                patch.setenv(name, value)
+            patch.chdir(self.folder)
+            patch.setattr(sys, "stdin", stdin)
+            patch.setattr(sys, "argv", [PROGRAM, "dead", *words])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return _without_traceback(Answer(code, out.getvalue(), err.getvalue()))
+
+
+def _without_traceback(answer: Answer) -> Answer:
+    assert "Traceback" not in answer.err
+    return answer
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +149,7 @@ async def caller(stack: Stack) -> AsyncGenerator[Caller]:
         await caller.open()
         yield caller
     for worker in stack.workers.values():
-        await anyio.to_thread.run_sync(worker.stop)
+        worker.kill()
     stack.workers.clear()
 
 
@@ -152,13 +194,13 @@ async def test_an_exhausted_call_of_a_real_worker_is_shown_requeued_and_runs_onc
     request = await begun_three_times(caller, "exhausted")
     await start_worker(stack)
     assert (await caller.outcome(request)).state is CallState.DEAD
-    (row,) = (await operator.dead("list", "--json")).rows
+    (row,) = (await operator.process("list", "--json")).rows
     assert (row["reason"], row["begun"], row["tool"]) == (REASON, 3, "increment_counter")
     assert [each["what"] for each in row["history"]] == ["started", "lost"] * 3
     assert row["worker"] not in ("worker-1", "worker-2", "worker-3")
     assert stack.effects("exhausted") == []
 
-    answer = await operator.dead("requeue", row["id"], "--yes", "--wait", "--json")
+    answer = await operator.process("requeue", row["id"], "--yes", "--wait", "--json")
 
     (done,) = answer.rows
     assert (answer.code, done["result"], done["outcome"]["state"]) == (DONE, "requeued", "succeeded")
@@ -217,7 +259,7 @@ async def test_of_two_processes_that_requeue_at_once_one_does(caller: Caller, op
     answers: list[Answer] = []
 
     async def requeue() -> None:
-        answers.append(await operator.dead("requeue", "--all", "--yes", "--json"))
+        answers.append(await operator.process("requeue", "--all", "--yes", "--json"))
 
     async with anyio.create_task_group() as group:
         for _ in range(3):
@@ -237,7 +279,7 @@ async def test_at_a_terminal_it_asks_and_only_yes_is_yes(
 ) -> None:
     await dead_call(caller, execution_class="once")
     words = [command, "--all", *(["--may-have-run"] if command == "requeue" else [])]
-    answer = await anyio.to_thread.run_sync(operator.at_a_terminal, typed, *words)
+    answer = await operator.dead(*words, stdin=Terminal(typed))
 
     assert "[y/N]" in answer.err
     assert REASON in answer.err
@@ -245,6 +287,14 @@ async def test_at_a_terminal_it_asks_and_only_yes_is_yes(
     assert answer.code == (DONE if done else NOT_DONE)
     assert bool(await letter_ids(caller)) is not done
     assert await caller.backlog() == (command == "requeue" and done)
+
+
+async def test_a_process_asks_at_its_terminal(caller: Caller, operator: Operator) -> None:
+    await dead_call(caller)
+    answer = await anyio.to_thread.run_sync(operator.at_a_terminal, "y\n", "discard", "--all")
+
+    assert (answer.code, "[y/N]" in answer.err) == (DONE, True)
+    assert await letter_ids(caller) == []
 
 
 @pytest.mark.parametrize("command", ["requeue", "discard"])
