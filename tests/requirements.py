@@ -144,7 +144,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_mailbox.py::test_two_thousand_calls_wait_on_the_connections_of_one",
     ),
     "the reply of a call is stored once, in its response channel, as long as the ledger": (
-        "contract/test_ledger_complete.py::test_the_outcome_is_stored_once_in_the_channel_and_the_doorbell_rings_with_it",
+        "contract/test_ledger_complete.py::test_the_outcome_is_stored_once_in_the_channel_and_the_mailbox_is_notified",
         "contract/test_ledger_complete.py::test_everything_of_a_finished_call_has_a_lifetime",
         "contract/test_ledger_channel.py::test_scripts_that_answer_a_finished_call_read_its_channel",
     ),
@@ -359,7 +359,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "past the backlog limit calls are refused with OVERLOADED": (
         "contract/test_ledger_enqueue.py::test_past_the_backlog_limit_nothing_is_written",
         "integration/test_relay.py::test_a_full_backlog_refuses_and_writes_nothing",
-        "integration/test_overload.py::test_calls_past_the_limit_are_refused_at_once_and_each_is_told_so",
+        "integration/test_overload.py::test_calls_past_the_limit_are_refused_at_once_and_each_is_answered",
     ),
     "a call that was refused never runs, and is not taken for lost": (
         "integration/test_relay.py::test_a_call_that_was_answered_as_refused_never_runs",
@@ -398,7 +398,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "operators list, show, requeue and discard dead letters": (
         "contract/test_dead_letters.py::test_of_many_operators_one_requeues",
         "contract/test_dead_letters.py::test_a_requeue_whose_answer_was_lost_may_be_asked_for_again",
-        "contract/test_dead_letters.py::test_a_letter_tells_what_was_tried_and_what_the_caller_was_told",
+        "contract/test_dead_letters.py::test_a_dead_letter_has_the_attempts_and_the_answer_to_the_caller",
         "integration/test_dead_letter_commands.py::test_an_exhausted_call_of_a_real_worker_is_shown_requeued_and_runs_once",
         "integration/test_dead_letter_commands.py::test_of_two_processes_that_requeue_at_once_one_does",
         "integration/test_dead_letter_commands.py::test_a_call_that_may_have_run_is_refused_until_one_says_that_one_knows",
@@ -419,7 +419,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_redis_access.py::test_both_services_start_serve_and_connect_later_when_redis_is_absent",
         "integration/test_redis_access.py::test_a_wrong_password_is_an_outage_that_ends_when_it_is_put_right",
         "integration/test_redis_access.py::test_sentinels_that_know_no_master_are_an_outage_that_ends",
-        "integration/test_redis_access.py::test_a_port_for_tls_is_told_from_one_without",
+        "integration/test_redis_access.py::test_a_port_for_tls_is_distinguished_from_one_without",
     ),
     "a full disk under SQLite refuses before anything is accepted, and heals": (
         "integration/test_storage.py::test_a_full_disk_refuses_and_heals",
@@ -428,7 +428,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "a database that does not fit is refused at the start with the reason, and without the password": (
         "integration/test_postgres.py::test_an_invalid_url_is_refused_without_its_password",
         "integration/test_postgres.py::test_a_refused_login_says_what_was_refused",
-        "integration/test_postgres.py::test_a_user_without_rights_is_told_which_to_grant",
+        "integration/test_postgres.py::test_the_error_of_a_user_without_rights_names_the_grants",
         "integration/test_postgres.py::test_a_database_that_may_lose_acknowledged_commits_is_refused",
         "integration/test_postgres.py::test_a_server_that_does_not_sync_is_refused",
         "integration/test_postgres.py::test_a_read_only_standby_is_refused",
@@ -558,7 +558,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "what was committed before a crash is told after it": (
         "story/test_07_a_restart.py::test_finished_calls_are_not_repeated_and_running_ones_are_awaited",
         "integration/test_http_turns.py::test_a_log_that_lost_its_end_is_completed_from_the_database",
-        "e2e/test_stack_resume.py::test_a_client_that_comes_back_and_one_that_begins_anew_are_told_what_is_stored",
+        "e2e/test_stack_resume.py::test_a_client_that_reconnects_and_one_that_starts_over_receive_what_is_stored",
     ),
     "streams cut at random have no gap and no duplicate": (
         "chaos/test_scenarios.py::test_streams_that_are_cut_at_random_have_no_gap_and_no_duplicate",
@@ -668,7 +668,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "unit/test_worker_handler.py::test_a_cancelled_call_is_cancelled_at_its_server",
     ),
     "unstarted calls are cancelled at once": (
-        "contract/test_ledger_cancel.py::test_a_call_that_nobody_started_ends_at_once",
+        "contract/test_ledger_cancel.py::test_a_call_that_was_not_started_ends_at_once",
         "contract/test_ledger_cancel.py::test_a_call_that_was_not_enqueued_yet_leaves_a_tombstone",
     ),
     "a call's last step says what really happened": (
@@ -808,7 +808,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "integration/test_llm_answers.py::test_a_stream_may_be_cut_in_any_way",
         "integration/test_llm_answers.py::test_cancelling_the_reader_closes_the_stream_at_the_provider",
         "integration/test_llm_answers.py::test_after_the_first_byte_it_is_not_tried_again",
-        "integration/test_llm_answers.py::test_an_error_inside_the_stream_is_told_after_its_text_and_without_the_key",
+        "integration/test_llm_answers.py::test_an_error_inside_the_stream_is_reported_after_its_text_and_without_the_key",
     ),
     "every history becomes one that providers accept": (
         "unit/test_normalise.py::test_every_history_is_normalised_to_one_that_providers_accept",
@@ -910,8 +910,8 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     "another model is asked before any text reached the user": (
         "unit/test_llm_routing.py::test_the_next_one_answers_for_a_model_that_cannot",
         "unit/test_llm_routing.py::test_after_the_first_word_no_other_model_is_asked",
-        "unit/test_llm_routing.py::test_what_is_wrong_with_request_or_settings_is_told_and_no_other_model_is_asked",
-        "integration/test_fallbacks.py::test_after_a_word_was_told_nothing_falls_back",
+        "unit/test_llm_routing.py::test_a_wrong_request_or_setting_is_reported_and_no_other_model_is_asked",
+        "integration/test_fallbacks.py::test_after_the_first_word_there_is_no_fallback",
         "integration/test_fallbacks.py::"
         "test_while_the_first_cannot_answer_the_next_one_does_and_the_first_is_left_in_peace",
     ),
@@ -936,7 +936,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     "an image that a provider does not take fails no request, and no conversation": (
         "unit/test_llm_images.py::test_the_first_bytes_say_what_an_image_is",
         "integration/test_llm_openai_client.py::"
-        "test_an_image_that_is_refused_is_left_out_of_that_request_and_images_as_such_for_ever",
+        "test_a_refused_image_is_left_out_and_a_refusal_of_images_is_remembered",
         "integration/test_llm_anthropic_client.py::test_an_image_that_is_refused_is_left_out_of_that_request_only",
     ),
     "images reach the page as URLs": ("e2e/test_stack_chat.py::test_an_image_is_a_url_that_answers_with_the_picture",),

@@ -43,7 +43,7 @@ def not_struck(times: Mapping[str, int]) -> list[Finding]:
     return [Finding("fault", f"it never struck: {what}", "-") for what, count in times.items() if not count]
 
 
-def told(findings: list[Finding]) -> tuple[str, ...]:
+def as_text(findings: list[Finding]) -> tuple[str, ...]:
     """Findings as sentences, the same ones counted together."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for finding in findings:

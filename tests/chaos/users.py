@@ -81,5 +81,5 @@ def last_status(said: Said) -> str:
     statuses = [step.data["status"] for step in said.controls("tool")]
     if said.reason == "stop" and statuses and statuses[-1] not in ("pending", "queued", "running"):
         return str(statuses[-1])
-    told = [f"{event.name} {event.data}" for event in said.events if event.name in ("error", "done")]
-    return ", ".join([*statuses, *told]) or "no call"
+    others = [f"{event.name} {event.data}" for event in said.events if event.name in ("error", "done")]
+    return ", ".join([*statuses, *others]) or "no call"

@@ -33,7 +33,7 @@ async def test_a_new_call_runs(bench: Bench) -> None:
     assert (await bench.ledger(delivery.request))["state"] == "started"
 
 
-async def test_the_engine_is_told_that_it_runs(bench: Bench) -> None:
+async def test_the_engine_is_notified_that_it_runs(bench: Bench) -> None:
     delivery = await queued(bench)
     await bench.start(delivery)
 

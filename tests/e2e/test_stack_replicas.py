@@ -1,7 +1,7 @@
 """Two engines as processes on one PostgreSQL: one is killed or stopped, and the other continues its turns.
 
-Their leases are short: `tests/unit/test_ownership.py` tests the decision with the leases of the product, and the scenario
-`engines_killed` measures how long an adoption takes.
+Their leases are short: `tests/unit/test_ownership.py` tests the decision with the leases of the product, and the
+scenario `engines_killed` measures how long an adoption takes.
 """
 
 import signal

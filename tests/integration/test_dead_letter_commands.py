@@ -210,7 +210,9 @@ async def test_an_exhausted_call_of_a_real_worker_is_shown_requeued_and_runs_onc
     assert (await caller.outcome(request)).state is CallState.DEAD
 
 
-async def test_a_result_that_comes_now_is_told_to_no_engine(stack: Stack, caller: Caller, operator: Operator) -> None:
+async def test_the_result_of_a_requeued_call_is_sent_to_no_engine(
+    stack: Stack, caller: Caller, operator: Operator
+) -> None:
     request = await dead_call(caller, token="silent")
     await caller.command("DEL", request.mailbox)
     await start_worker(stack)
@@ -298,7 +300,7 @@ async def test_a_process_asks_at_its_terminal(caller: Caller, operator: Operator
 
 
 @pytest.mark.parametrize("command", ["requeue", "discard"])
-async def test_with_nobody_to_ask_nothing_is_done_without_yes(caller: Caller, operator: Operator, command: str) -> None:
+async def test_without_a_terminal_nothing_is_done_without_yes(caller: Caller, operator: Operator, command: str) -> None:
     await dead_call(caller)
     answer = await operator.dead(command, "--all")
 
@@ -338,14 +340,14 @@ async def test_letters_are_filtered_newest_first(caller: Caller, operator: Opera
     assert (await operator.dead("list", "--server", "none")).code == NOT_DONE
 
 
-async def test_scripts_are_told_too_that_there_are_more_letters(caller: Caller, operator: Operator) -> None:
+async def test_scripts_are_informed_too_that_there_are_more_letters(caller: Caller, operator: Operator) -> None:
     for _ in range(51):
         await caller.command("XADD", caller.keys.dead, "*", "reason", "x", "event", "{")
     answer = await operator.dead("list", "--json", "--since", "9" * 400 + "d")
     assert (len(answer.rows), "--limit shows more" in answer.err) == (50, True)
 
 
-async def test_the_new_names_of_calls_are_told_though_their_end_cannot_be_waited_for(
+async def test_the_new_ids_of_calls_are_printed_though_their_end_cannot_be_awaited(
     caller: Caller, operator: Operator
 ) -> None:
     for _ in range(2):
@@ -385,7 +387,7 @@ async def test_all_that_is_known_is_shown(caller: Caller, operator: Operator) ->
         assert words in shown
 
 
-async def test_what_is_not_there_is_told(caller: Caller, operator: Operator) -> None:
+async def test_a_missing_letter_is_reported(caller: Caller, operator: Operator) -> None:
     assert (await operator.dead("show", "1-1")).code == NOT_DONE
     assert (await operator.dead("requeue", "1-1", "--yes")).code == NOT_DONE
     assert (await operator.dead("discard", "--all", "--yes")).code == NOT_DONE
@@ -419,12 +421,12 @@ async def test_the_empty_name_of_a_script_is_no_letter_not_that_of_a_call_withou
         (("requeue", "--all", "--timeout", "9" * 400), "is too long: at most 30d"),
     ],
 )
-async def test_wrong_arguments_are_told(operator: Operator, words: tuple[str, ...], said: str) -> None:
+async def test_wrong_arguments_are_reported(operator: Operator, words: tuple[str, ...], said: str) -> None:
     answer = await operator.dead(*words)
     assert (answer.code, said in answer.err) == (WRONG, True)
 
 
-async def test_wrong_settings_are_told_without_their_secrets(operator: Operator) -> None:
+async def test_wrong_settings_are_reported_without_their_secrets(operator: Operator) -> None:
     answer = await operator.dead("list", REDIS_URL="http://:hunter2@redis")
     assert answer.code == WRONG
     assert "REDIS_URL: must begin with redis://" in answer.err
@@ -448,7 +450,7 @@ async def test_without_redis_it_says_so_at_once(operator: Operator) -> None:
     assert "hunter2" not in answer.err
 
 
-async def test_a_database_that_is_not_there_is_told_with_its_setting(operator: Operator) -> None:
+async def test_a_missing_database_is_reported_with_its_setting(operator: Operator) -> None:
     answer = await operator.dead("list", REDIS_URL=operator.url.rpartition("/")[0] + "/99")
     assert answer.code == UNREACHABLE
     assert "check the number of the database in REDIS_URL" in answer.err

@@ -86,7 +86,7 @@ def ends(events: list[Event]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["interleaved", "index-missing-no-id", "index-all-zero", "message-final"])
-async def test_each_call_is_told_and_answered_however_the_provider_writes_it(
+async def test_each_call_is_shown_and_answered_however_the_provider_writes_it(
     engine: Engine, provider: Provider, name: str
 ) -> None:
     provider.bodies = [trace(name)]

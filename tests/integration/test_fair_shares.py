@@ -4,6 +4,7 @@ Relays and mailboxes of engines on a real server, and workers that take calls fr
 """
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -93,7 +94,7 @@ class Engine:
         await self._blocking.aclose()
 
     def commits(self, subject: str, count: int = 1) -> list[OutboxRow]:
-        """Commit so many calls of a subject; the relay is not told."""
+        """Commit so many calls of a subject; the relay is not notified."""
         calls = [request(2**45, keys=self.keys, subject=subject, engine=self._name) for _ in range(count)]
         return [self.outbox.call(call) for call in calls]
 
@@ -134,10 +135,7 @@ class Workers:
 
     async def _work(self, name: str) -> None:
         while True:
-            delivery = await self._caller.next_delivery(name)
-            if delivery is None:
-                await asyncio.sleep(0.005)
-                continue
+            delivery = await wait_until(lambda: self._caller.next_delivery(name), math.inf, every=0.005)
             started = await self._caller.start(delivery)
             assert isinstance(started, replies.Run)
             self.begun.append((delivery.request.subject, delivery.request.correlation_id))
@@ -249,9 +247,9 @@ async def test_a_waiting_call_keeps_its_place(engine: Engine) -> None:
         assert len(engine.answers) == WINDOW
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["the relay is told", "the relay is not told"])
+@pytest.mark.parametrize("notified", [True, False], ids=["the relay is notified", "the relay is not notified"])
 async def test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream(
-    engine: Engine, workers: Workers, told: bool
+    engine: Engine, workers: Workers, notified: bool
 ) -> None:
     async with at_work(engine.relay.run, engine.hear):
         rows = engine.asks("a", WINDOW + 3)
@@ -261,7 +259,7 @@ async def test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream(
             await engine.ledger.cancel(decode_request(ended.payload), CANCELLED, b"{}"), replies.CancelRequested
         )
         fact = engine.outbox.answer(ended.event_id)
-        if told:
+        if notified:
             engine.relay.offer([fact])
             assert engine.relay.held == 2
         async with workers.working():

@@ -77,18 +77,18 @@ async def test_the_end_of_a_response_is_awaited_so_that_its_connection_can_be_re
     provider: Provider, client: OpenAIModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(llm_client, "DRAIN_SECONDS", 10)
-    told = asyncio.Event()
+    shown = asyncio.Event()
 
     async def script(exchange: Exchange) -> None:
         await exchange.start()
         await exchange.send(b"".join(HELLO))
-        await told.wait()
+        await shown.wait()
         await exchange.end()
 
     provider.scripts = [script, answer(*HELLO)]
     async for event in client.stream_chat(REQUEST):
         if isinstance(event, StreamEnd):
-            told.set()
+            shown.set()
     assert await ask(client) == HELLO_EVENTS
     assert provider.connections == 1
 

@@ -28,7 +28,7 @@ from tests.integration.engines import Model, at_work, running_engine, settings
 from tests.integration.test_http_turns import publish_tools
 from tests.support.ledger import Bench, answered
 from tests.support.servers import LocalServer
-from tests.support.waiting import wait_until
+from tests.support.waiting import stays, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -75,7 +75,7 @@ async def started(desk: Desk, execution_class: str = "once") -> tuple[Delivery, 
 @asynccontextmanager
 async def kept(url: str, delivery: Delivery, fence: int, times: LeaseTimes = OFTEN) -> AsyncGenerator[list[str]]:
     """The worker of this call lives, for as long as the block; the list is what it was told."""
-    told: list[str] = []
+    reports: list[str] = []
     with thread_client(url, timeout=2.0) as redis:
         keeper = LeaseKeeper(redis, Keys(), times)
         async with at_work(keeper.run):
@@ -83,10 +83,10 @@ async def kept(url: str, delivery: Delivery, fence: int, times: LeaseTimes = OFT
                 delivery,
                 fence,
                 since=time.monotonic(),
-                on_cancel=lambda: told.append("cancel"),
-                on_lost=lambda: told.append("lost"),
+                on_cancel=lambda: reports.append("cancel"),
+                on_lost=lambda: reports.append("lost"),
             ):
-                yield told
+                yield reports
 
 
 async def silence(desk: Desk, call: ToolCallRequested) -> None:
@@ -142,13 +142,12 @@ async def test_after_a_flush_a_call_runs_on_at_its_living_worker(
     desk: Desk, redis_url: str, execution_class: str
 ) -> None:
     delivery, fence, waiter = await started(desk, execution_class)
-    async with kept(redis_url, delivery, fence) as told:
+    async with kept(redis_url, delivery, fence) as reports:
         await desk.redis.flushall()
-        await asyncio.sleep(3 * CERTAIN_SECONDS)  # longer than it takes to find a loss
-        assert not waiter.task.done()
+        await stays(lambda: not waiter.task.done(), 3 * CERTAIN_SECONDS)  # longer than it takes to find a loss
         await end(desk, delivery, fence)
         assert await waiter.outcome() == answered("42")
-    assert told == []
+    assert reports == []
     assert sum(isinstance(update, CallQueued) for update in waiter.updates) == 1
 
 
@@ -178,7 +177,7 @@ async def test_with_the_times_of_the_product_every_call_is_answered_or_runs_on_w
     _, _, dead = await started(desk)
     _, once = await waiting(desk)
     again, repeatable = await waiting(desk, "repeatable")
-    async with kept(redis_url, living, fence, LeaseTimes()) as told:
+    async with kept(redis_url, living, fence, LeaseTimes()) as reports:
         flushed_at = time.monotonic()
         await desk.redis.flushall()
         assert truth(await dead.outcome()) == truth(await once.outcome()) == LOST_UNKNOWN
@@ -190,7 +189,7 @@ async def test_with_the_times_of_the_product_every_call_is_answered_or_runs_on_w
         assert not runs_on.task.done()
         await end(desk, living, fence)
         assert await runs_on.outcome() == answered("42")
-    assert told == []
+    assert reports == []
 
 
 # --- Parts are lost ---
@@ -248,7 +247,7 @@ async def test_a_call_without_a_request_runs_on_at_its_living_worker(desk: Desk,
     delivery, fence, waiter = await started(desk)
     async with kept(redis_url, delivery, fence):
         await desk.redis.delete(desk.keys.requests)
-        await asyncio.sleep(2 * CERTAIN_SECONDS)
+        await stays(lambda: not waiter.task.done(), 2 * CERTAIN_SECONDS)
         await end(desk, delivery, fence)
         assert await waiter.outcome() == answered("42")
 
@@ -257,9 +256,9 @@ async def test_a_call_without_a_request_runs_on_at_its_living_worker(desk: Desk,
 async def test_without_its_group_nothing_is_lost(desk: Desk, redis_url: str) -> None:
     delivery, fence, running = await started(desk)
     _, queued = await waiting(desk)
-    async with kept(redis_url, delivery, fence) as told:
+    async with kept(redis_url, delivery, fence) as reports:
         await desk.redis.xgroup_destroy(desk.keys.requests, GROUP)
-        await asyncio.sleep(2 * CERTAIN_SECONDS)
+        await stays(lambda: not running.task.done() and not queued.task.done(), 2 * CERTAIN_SECONDS)
         await desk.bench.open()
         other = [await desk.bench.deliver("b"), await desk.bench.deliver("b")]
         assert [type(await desk.bench.start(each)).__name__ for each in other] == ["NothingToDo", "Run"]
@@ -267,7 +266,7 @@ async def test_without_its_group_nothing_is_lost(desk: Desk, redis_url: str) -> 
         assert await running.outcome() == answered("42")
         await end(desk, other[1], int((await desk.bench.ledger(other[1].request))["fence"]))
         assert await queued.outcome() == answered("42")
-    assert told == []
+    assert reports == []
 
 
 # --- What looks lost and is not ---
@@ -277,7 +276,7 @@ async def test_without_its_group_nothing_is_lost(desk: Desk, redis_url: str) -> 
 async def test_a_call_that_the_relay_has_not_published_yet_is_not_lost(desk: Desk) -> None:
     call = desk.request()
     waiter = desk.run(call)
-    await asyncio.sleep(3 * CERTAIN_SECONDS)
+    await stays(lambda: not waiter.task.done(), 3 * CERTAIN_SECONDS)
     await desk.publish(call)
     delivery = await desk.bench.deliver()
     await end(desk, delivery, await desk.bench.run(delivery))
@@ -292,7 +291,7 @@ async def test_without_redis_nothing_is_reported_as_lost(own_redis: LocalServer)
         async with at_work(desk.mailbox.run):
             delivery, fence, waiter = await started(desk)
             own_redis.kill()
-            await asyncio.sleep(3 * CERTAIN_SECONDS)
+            await stays(lambda: not waiter.task.done(), 3 * CERTAIN_SECONDS)
             own_redis.start()
             desk.thread.close()
             await end(desk, delivery, fence)
@@ -397,7 +396,7 @@ async def test_redis_comes_back_empty_and_the_lease_is_there_at_once(own_redis: 
         await desk.publish(desk.request())
         delivery = await desk.bench.deliver()
         fence = await desk.bench.run(delivery)
-        async with kept(own_redis.url, delivery, fence, LeaseTimes(renew=60.0)) as told:
+        async with kept(own_redis.url, delivery, fence, LeaseTimes(renew=60.0)) as reports:
             await wait_until(lambda: renewed(desk, delivery.request))
             own_redis.kill()
             shutil.rmtree(tmp_path / "valkey")
@@ -406,7 +405,7 @@ async def test_redis_comes_back_empty_and_the_lease_is_there_at_once(own_redis: 
             back_at = time.monotonic()
             await wait_until(lambda: known(desk, delivery.request))
             assert time.monotonic() - back_at < 5  # not with the next renewal, which is a minute away
-        assert told == []
+        assert reports == []
 
 
 async def renewed(desk: Desk, call: ToolCallRequested) -> bool:

@@ -221,19 +221,21 @@ async def _completed(office: Office, delivery: Any, fence: int) -> bool:
 async def test_without_redis_attempts_slow_down(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     own_redis.kill()
     pauses: list[float] = []
+    enough = asyncio.Event()
     sleep = asyncio.sleep
 
     async def noted(seconds: float, result: object = None) -> None:
         if seconds == SWEEP_SECONDS:
             await asyncio.Event().wait()
         pauses.append(seconds)
+        if len(pauses) == 7:
+            enough.set()
         await sleep(0)
 
     async with aclosing(Office(own_redis.url)) as office:
         monkeypatch.setattr("dialog_engine.calls.mailbox.asyncio.sleep", noted)
         async with at_work(office.mailbox.run):
-            while len(pauses) < 7:
-                await sleep(0.001)
+            await enough.wait()
         monkeypatch.undo()
     assert pauses[:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 

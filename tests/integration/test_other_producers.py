@@ -195,8 +195,8 @@ async def test_what_is_wrong_is_said_in_the_channel_with_the_field_and_the_fix(p
         if str(request.get("responseChannel", "")).startswith("rpc."):
             request["responseChannel"] = channel
         await producer.submit(request)
-        state, told, message = await producer.error(request | {"responseChannel": channel})
-        assert (state, told) == ("dead", code), message
+        state, reason, message = await producer.error(request | {"responseChannel": channel})
+        assert (state, reason) == ("dead", code), message
         assert words in message
         assert "correct it and send it under a new correlationId" in message
     assert await producer.redis.type("events.plugins") == b"stream"

@@ -201,7 +201,7 @@ def test_a_certificate_must_be_for_the_host_unless_that_is_switched_off(
                 client.ping()
 
 
-def test_without_our_certificate_a_server_that_wants_one_lets_nobody_in(
+def test_a_server_that_wants_our_certificate_refuses_connections_without_it(
     tls_redis: str, certificates: Certificates
 ) -> None:
     port = int(tls_redis.rpartition(":")[2].partition("/")[0])
@@ -220,7 +220,7 @@ async def said_by(url: str) -> str:
 
 
 @pytest.mark.anyio
-async def test_a_port_for_tls_is_told_from_one_without(
+async def test_a_port_for_tls_is_distinguished_from_one_without(
     redis_url: str, tls_redis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plugins_contract.connections.CONNECT_TIMEOUT", 0.5)

@@ -126,8 +126,8 @@ def publish(redis_url: str, offered: ToolEntry) -> None:
         beat = ServerHeartbeat(state=ServerState.READY, at=(seconds + 60) * 1000)
         catalog = ServerCatalog(server="files", tools=(offered,))
         redis.sadd(KEYS.catalog, "files")
-        told = {"catalog": msgspec.json.encode(catalog), "worker:w": msgspec.json.encode(beat)}
-        redis.hset(KEYS.catalog_of("files"), mapping=told)
+        fields = {"catalog": msgspec.json.encode(catalog), "worker:w": msgspec.json.encode(beat)}
+        redis.hset(KEYS.catalog_of("files"), mapping=fields)
         redis.expire(KEYS.catalog_of("files"), 600)
 
 

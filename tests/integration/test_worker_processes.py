@@ -95,7 +95,7 @@ async def test_a_worker_that_was_stopped_past_its_lease_neither_completes_nor_st
     assert (await caller.outcome(await caller.call())).state is CallState.SUCCEEDED
 
 
-async def test_a_worker_that_is_told_to_end_finishes_what_it_has_and_takes_nothing_new(
+async def test_a_worker_that_is_terminated_finishes_its_calls_and_takes_no_new_one(
     stack: Stack, caller: Caller
 ) -> None:
     worker = await start(stack)

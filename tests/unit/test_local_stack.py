@@ -71,7 +71,7 @@ def test_the_demo_model_is_called_a_script() -> None:
     assert settings["OPENAI_BASE_URL"].endswith("/v1")
 
 
-def test_the_demo_servers_are_told_to_the_worker() -> None:
+def test_the_demo_servers_are_configured_in_the_worker() -> None:
     settings = settings_of(planned(), "plugins-mcp")
 
     assert settings["MCP_CONFIG"] == "examples/mcp.json"

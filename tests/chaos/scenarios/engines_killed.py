@@ -113,14 +113,16 @@ def _in_the_end(kills: Sequence[Kill], engines: Sequence[Replica]) -> Iterator[s
         """Look again at the sessions that were not as they should be. Whether all are."""
         known_to = [engines or [kill.victim] for kill, _, _ in unlike]
         found = list(pool.map(disagreement, known_to, [client.session_id for _, client, _ in unlike]))
-        unlike[:] = [(kill, client, told) for (kill, client, _), told in zip(unlike, found, strict=True) if told]
+        unlike[:] = [
+            (kill, client, problem) for (kill, client, _), problem in zip(unlike, found, strict=True) if problem
+        ]
         return not unlike
 
     with ThreadPoolExecutor(LOOKED_AT_ONCE) as pool, suppress(TimeoutError):
         if not look():
             wait_until_blocking(look, SAME_SECONDS)
-    for kill, _, told in unlike:
-        yield f"{kill.recovery}, {kill.transition.name}: in the end the engines tell {told}"
+    for kill, _, problem in unlike:
+        yield f"{kill.recovery}, {kill.transition.name}: in the end the engines tell {problem}"
     for kill, client in everyone:
         if (runs := len(kill.victim.stack.effects(client.token))) != 1:
             yield f"{kill.recovery}, {kill.transition.name}: turn {client.turn_id}: the tool ran {runs} times"

@@ -9,6 +9,7 @@ read it.
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -139,14 +140,20 @@ def _dropped_by_its_own_count(target: StreamingStack) -> float:
 
 async def _until_dropped(target: StreamingStack, frozen: Sequence[Reader], times: _Times) -> None:
     waiting = [reader.connection for reader in frozen if reader.connection]
-    while waiting and time.monotonic() - times.frozen_at < 2 * DROPPED_SECONDS:
-        await asyncio.sleep(0.1)
+
+    def look() -> bool:
+        """Count the clients that were dropped since the last look. Whether all are."""
+        nonlocal waiting
         times.bytes_most = max(times.bytes_most, target.engine_bytes())
         # The kernel drops a connection without a word to its client: only the engine's end of it shows that it is gone.
         served = clients_of(target.engine_port)
         gone = [connection for connection in waiting if connection.port not in served]
         times.dropped += [time.monotonic() - times.frozen_at for _ in gone]
         waiting = [connection for connection in waiting if connection not in gone]
+        return not waiting
+
+    with suppress(TimeoutError):
+        await wait_until(look, 2 * DROPPED_SECONDS, every=0.1)
     for reader in frozen:
         if reader.connection:
             reader.connection.leave()  # they wake up, and ask again
@@ -182,5 +189,10 @@ def _report(form: Form, essay: Essay, others: Sequence[Reader], frozen: Sequence
 
 
 def _whole(reader: Reader, essay: Essay) -> bool:
-    told = reader.transcript
-    return without_stamps(told.text) == essay.text and not told.repeats and not told.resets and told.done is not None
+    transcript = reader.transcript
+    return (
+        without_stamps(transcript.text) == essay.text
+        and not transcript.repeats
+        and not transcript.resets
+        and transcript.done is not None
+    )

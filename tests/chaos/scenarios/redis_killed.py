@@ -119,7 +119,7 @@ def run(
             "outages longer than a lease": sum(outage.seconds > form.lease for outage in form.outages),
             "calls that ran when Redis went away, at least": fewest,
             "calls answered LOST": lost,
-            "calls taken from living workers": len(under_fire.observer.told.handovers),
+            "calls taken from living workers": len(under_fire.observer.observations.handovers),
         }
         return under_fire.report("redis_killed")
 

@@ -1,7 +1,7 @@
 """Thousands of calls wait at one engine while replies keep coming; some of its bells never ring.
 
 The real path of an engine in this process, real scripts on the other side. Each call that is answered is followed by
-another, so that always as many wait. Latency is from before COMPLETE is sent until the caller is told.
+another, so that always as many wait. Latency is from before COMPLETE is sent until the caller has the outcome.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from dialog_engine.main import tune_gc
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, TextBlock
-from tests.chaos.calls_through import Caller, Told, caller
+from tests.chaos.calls_through import AnsweredCall, Caller, caller
 from tests.chaos.report import Report, Size
 from tests.chaos.scripted_worker import MUTE, WORKER, Pace, replying
 from tests.support.servers import LocalServer, embedded_binary
@@ -50,7 +50,7 @@ PLANS = {
 
 @dataclass
 class Seen:
-    """What callers were told. Latencies are seconds."""
+    """The answers that callers received. Latencies are seconds."""
 
     rung: list[float] = field(default_factory=list[float])
     unrung: list[float] = field(default_factory=list[float])
@@ -59,15 +59,17 @@ class Seen:
     def __len__(self) -> int:
         return len(self.rung) + len(self.unrung) + len(self.wrong)
 
-    def take(self, told: Told) -> None:
+    def take(self, answered: AnsweredCall) -> None:
         """Note an answer."""
-        if told.outcome.state is not CallState.SUCCEEDED:
-            self.wrong.append(f"call {told.request.correlation_id} is {told.outcome.state}: {told.outcome.error}")
+        if answered.outcome.state is not CallState.SUCCEEDED:
+            self.wrong.append(
+                f"call {answered.request.correlation_id} is {answered.outcome.state}: {answered.outcome.error}"
+            )
             return
-        (block,) = told.outcome.content
+        (block,) = answered.outcome.content
         assert isinstance(block, TextBlock)
         kind, sent_at = block.text.split()
-        (self.unrung if kind == MUTE else self.rung).append(told.at - float(sent_at))
+        (self.unrung if kind == MUTE else self.rung).append(answered.at - float(sent_at))
 
 
 def run(size: Size, folder: Path) -> Report:
@@ -113,10 +115,14 @@ async def _measure(plan: Plan, client: Any, seen: Seen, waiting: Any) -> Figures
     began, before = time.monotonic(), len(seen)
     cpu, redis_cpu = _cpu(), _redis_cpu(client)
     connections, fewest = 0, plan.waiting
-    while time.monotonic() - began < plan.pace.seconds - 1:
+
+    def look() -> bool:
+        nonlocal connections, fewest
         connections = max(connections, sum(_is_the_engines(each) for each in client.client_list()))
         fewest = min(fewest, waiting())
-        await asyncio.sleep(0.5)
+        return time.monotonic() - began >= plan.pace.seconds - 1
+
+    await wait_until(look, plan.pace.seconds + 60, every=0.5)
     seconds, answers = time.monotonic() - began, len(seen) - before
     return {
         "calls waiting, at least": fewest,

@@ -59,7 +59,9 @@ def run(size: Size, folder: Path, *, source: str = "") -> Report:
             "stops": len(under_fire.hits),
             "seconds of each stop": form.seconds,
             "started calls hit": len(under_fire.struck),
-            "calls that another worker took over": len({each.call for each in under_fire.observer.told.handovers}),
+            "calls that another worker took over": len(
+                {each.call for each in under_fire.observer.observations.handovers}
+            ),
             "stale completions": sum(
                 0 < call.attempts < call.entry.starts for call in history.calls.values() if call.entry
             ),
