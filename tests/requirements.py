@@ -26,7 +26,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_readiness.py::test_of_a_worker_that_appears_all_servers_are_seen_with_their_tools_or_none",
         "integration/test_make_run.py::test_it_says_that_it_is_running_when_every_server_was_listed_or_failed_and_not_before",
     ),
-    "the engine waits for tools at its start only, and not for ever": (
+    "the engine waits for tools at its start only, and for a bounded time": (
         "unit/test_start_gate.py::test_once_open_it_stays_open",
         "integration/test_readiness.py::test_a_server_that_does_not_start_is_named_and_holds_nothing_up",
         "integration/test_readiness.py::test_a_server_that_takes_too_long_is_named_and_waited_for_no_longer",
@@ -61,7 +61,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_llm_openai_client.py::test_an_answer_of_calls_alone_is_no_error",
         "integration/test_llm_answers.py::test_an_answer_of_nothing_is_an_error",
     ),
-    "nothing is told, and nothing is run, of a question that is not committed": (
+    "of a question that is not committed nothing is sent and nothing is run": (
         "unit/test_turns.py::test_the_model_is_asked_during_the_commit_of_a_new_session_and_its_reply_used_after_it",
         "unit/test_turns.py::test_a_turn_that_cannot_be_committed_does_not_begin_and_closes_the_model_stream",
         "unit/test_turns.py::test_no_tool_runs_for_a_question_that_cannot_be_committed",
@@ -166,10 +166,10 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     "the examples of docs/wire.md are what is seen on the wire": (
         "integration/test_other_producers.py::test_every_example_of_the_document_is_what_was_seen",
     ),
-    "a row of the outbox that nobody offered is found, whatever its number": (
+    "a row of the outbox that was not offered is found, whatever its number": (
         "integration/test_relay.py::test_a_row_that_becomes_visible_late_and_is_not_offered_is_found",
     ),
-    "a lost doorbell is made good": (
+    "an answer whose notification was lost is found": (
         "integration/test_mailbox.py::test_a_lost_notification_is_recovered_by_the_sweep",
     ),
     # The worker
@@ -224,7 +224,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     "an mcp.json that is broken in part breaks that part": (
         "unit/test_mcp_servers_file.py::test_a_mistake_breaks_its_own_server_only_and_is_named",
     ),
-    "a tool with an invalid schema is left out, and the reason told": (
+    "a tool with an invalid schema is left out, and the reason reported": (
         "unit/test_mcp_listing.py::test_a_tool_that_would_spoil_a_request_is_quarantined",
         "unit/test_quarantine.py::test_the_request_is_repeated_without_the_tool_which_is_not_offered_again",
         "unit/test_quarantine.py::test_a_refused_tool_is_removed_from_search_answers_for_that_model_only",
@@ -232,7 +232,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_engine_and_providers.py::test_what_one_model_refuses_another_is_offered_all_the_same",
         "e2e/test_stack_chat.py::test_what_cannot_be_used_says_why_and_the_rest_works",
     ),
-    "arguments that do not fit never travel, and the model is told": (
+    "arguments that do not fit are not sent, and the model gets an error": (
         "story/test_04_a_failing_tool.py::test_a_call_that_cannot_run_is_answered_at_once_with_an_error",
     ),
     "every setting is in .env.example": ("repo/test_settings.py::test_the_example_has_every_setting_and_nothing_else",),
@@ -515,7 +515,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "a soak with rolling restarts leaves nothing behind": (
         "chaos/test_scenarios.py::test_rolling_restarts_leave_nothing_behind",
     ),
-    "what comes twice is done once; a lost doorbell delays an answer and loses none": (
+    "what comes twice is done once; a lost notification delays an answer and loses none": (
         "chaos/test_scenarios.py::test_duplicate_requests_run_once_and_lost_notifications_are_made_up_for",
     ),
     "a run in which a fault struck nothing is not taken for one that held": (
@@ -529,7 +529,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
 }
 
 TURNS: dict[str, tuple[str, ...] | str] = {
-    "a turn ends though nobody looks": ("story/test_01_a_turn.py::test_a_turn_runs_to_its_end_without_a_client",),
+    "a turn ends without a client": ("story/test_01_a_turn.py::test_a_turn_runs_to_its_end_without_a_client",),
     "the turn log is in Redis, fenced by epoch, and any replica serves it": (
         "integration/test_turn_logs.py::test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over",
         "integration/test_turn_logs.py::test_clients_here_and_elsewhere_get_the_same_entries_under_the_same_ids",
@@ -555,7 +555,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_turn_logs.py::test_a_reader_ahead_of_a_dead_engines_log_waits_for_the_next_epoch",
         "unit/test_turn_events.py::test_a_log_behind_its_reader_ends_the_stream_without_a_reset",
     ),
-    "what was committed before a crash is told after it": (
+    "what was committed before a crash is sent after it": (
         "story/test_07_a_restart.py::test_finished_calls_are_not_repeated_and_running_ones_are_awaited",
         "integration/test_http_turns.py::test_a_log_that_lost_its_end_is_completed_from_the_database",
         "e2e/test_stack_resume.py::test_a_client_that_reconnects_and_one_that_starts_over_receive_what_is_stored",
@@ -596,7 +596,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "unit/test_ownership.py::test_a_renewal_drops_turns_that_another_engine_owns_and_no_others",
         "unit/test_ownership.py::test_an_engine_that_shuts_down_adopts_nothing_but_renews_its_lease_and_executes_stops",
     ),
-    "engines killed at any step of a turn, restarted or replaced: told is what is stored, tools run once": (
+    "engines killed at any step of a turn, restarted or replaced: clients receive what is stored, tools run once": (
         "chaos/test_scenarios.py::test_turns_survive_an_engine_that_is_killed_at_any_step",
     ),
     "the turns of an engine that is gone for good end elsewhere, and the model is shown the whole history": (
@@ -613,7 +613,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "a turn that begins while its engine goes down is left in good order too": (
         "unit/test_turns.py::test_a_turn_that_begins_during_a_shutdown_gets_the_rest_of_the_grace_period",
     ),
-    "what earlier lives of a turn have cost is told with its end": (
+    "the end of a turn includes the cost of its earlier runs": (
         "unit/test_turns.py::test_the_usage_of_earlier_lives_is_in_done",
     ),
     "any engine serves the next turn of a session, and knows all that was said and deleted": (
@@ -654,7 +654,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "contract/ports/test_storage_ports.py::test_messages_that_wait_begin_in_the_order_in_which_they_came",
         "e2e/test_stack_replicas.py::test_messages_that_wait_at_several_engines_are_answered_in_one_order",
     ),
-    "what users are told after a stop is what happened, whenever and wherever they press it": (
+    "what users receive after a stop is what happened, whenever and wherever they press it": (
         "chaos/test_scenarios.py::test_stop_at_any_moment_reports_what_really_happened",
     ),
     "a Redis that falls silent does not keep a turn's first words": (
@@ -708,7 +708,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_approvals.py::test_an_approved_call_is_adopted_with_the_arguments_that_were_approved",
         "contract/ports/test_approval_store.py::test_a_decision_is_for_the_turn_whoever_runs_it",
     ),
-    "a frozen client is dropped and harms nobody": (
+    "a frozen client is dropped and affects no other": (
         "chaos/test_scenarios.py::test_frozen_clients_are_dropped_and_can_resume",
     ),
     "several tabs watch one turn": (
@@ -794,7 +794,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_llm_assembly.py::test_every_quirk_has_a_file",
         "integration/test_llm_corpus.py::test_the_client_reads_what_the_provider_sends",
     ),
-    "whoever adds a provider's trace is told what is wrong with the file": (
+    "an error in a recorded provider trace is reported with its file": (
         "unit/test_corpus_files.py::test_what_is_wrong_is_named",
         "unit/test_llm_assembly.py::test_every_trace_has_what_is_expected_of_it",
     ),
@@ -924,19 +924,18 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "repo/test_entrypoint.py::test_without_a_model_the_scripted_one_answers",
         "repo/test_entrypoint.py::test_a_model_that_is_configured_in_a_file_answers",
     ),
-    "a provider that says nothing does not hold a turn for ever": (
+    "a provider that sends nothing ends a turn after a bounded time": (
         "integration/test_engine_and_providers.py::test_a_provider_that_accepts_and_says_nothing_does_not_hold_the_turn",
         "integration/test_llm_answers.py::test_what_only_keeps_the_connection_open_is_no_beginning",
         "integration/test_llm_answers.py::test_what_only_keeps_the_connection_open_is_silence",
     ),
-    "rate limits and overload are told as what they are": (
+    "rate limits and overload are reported as such": (
         "integration/test_llm_openai_client.py::test_a_status_gets_its_name_and_keeps_the_providers_words",
     ),
     "usage is summed over rounds": ("unit/test_pipeline.py::test_the_end_carries_the_usage_of_all_rounds",),
     "an image that a provider does not take fails no request, and no conversation": (
         "unit/test_llm_images.py::test_the_first_bytes_say_what_an_image_is",
-        "integration/test_llm_openai_client.py::"
-        "test_a_refused_image_is_left_out_and_a_refusal_of_images_is_remembered",
+        "integration/test_llm_openai_client.py::test_a_refused_image_is_left_out_and_a_refusal_of_images_is_remembered",
         "integration/test_llm_anthropic_client.py::test_an_image_that_is_refused_is_left_out_of_that_request_only",
     ),
     "images reach the page as URLs": ("e2e/test_stack_chat.py::test_an_image_is_a_url_that_answers_with_the_picture",),
@@ -956,7 +955,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_views.py::test_content_for_the_user_only_is_shown_to_the_user",
         "unit/test_views.py::test_a_picture_for_the_user_only_does_not_go_to_the_model",
     ),
-    "structured content is told once": (
+    "structured content is sent once": (
         "unit/test_mcp_content.py::test_structured_content_that_the_text_repeats_is_left_out",
         "unit/test_mcp_content.py::test_structured_content_that_the_text_does_not_repeat_follows_it",
     ),

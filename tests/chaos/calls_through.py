@@ -17,7 +17,10 @@ from tests.support.beginnings import begin
 
 @dataclass(frozen=True)
 class AnsweredCall:
-    """A call and what its caller was told, `seconds` after the call was committed, at the monotonic time `at`."""
+    """A call and the outcome that its caller received.
+
+    It came `seconds` after the call was committed, at the monotonic time `at`.
+    """
 
     request: ToolCallRequested
     outcome: ToolOutcome

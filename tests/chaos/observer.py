@@ -45,7 +45,7 @@ def pid_of(consumer: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """A worker could not work between these monotonic times in seconds: it was killed, stopped or told to end."""
+    """A worker could not work between these monotonic times in seconds: it was killed, stopped or terminated."""
 
     pid: int
     since: float

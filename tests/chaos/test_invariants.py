@@ -17,7 +17,7 @@ AGAIN = replace(GOOD, execution_class=ExecutionClass.REPEATABLE, entry=replace(E
 
 
 def ended_as(call: Call, state: CallState, **entry: int) -> Call:
-    """The call with that end, told by everybody alike."""
+    """The call with that end, on which store, ledger and tool agree."""
     assert call.entry is not None
     return replace(call, outcome=state, entry=replace(call.entry, state=state, **entry), finished=(state,))
 

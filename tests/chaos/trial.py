@@ -156,7 +156,7 @@ class Trial:
                 yield Finding("I1", what, call.correlation_id)
 
     def _left_behind(self) -> list[Finding]:
-        return [Finding("keys", "a key would stay for ever", name) for name in leaked_keys(self.cluster.redis.url)]
+        return [Finding("keys", "a key has no TTL", name) for name in leaked_keys(self.cluster.redis.url)]
 
 
 @contextmanager

@@ -77,7 +77,7 @@ class Asked:
 
 
 def last_status(said: Said) -> str:
-    """How the turn's last tool call ended; if it was told out of order, or the turn failed, everything of it."""
+    """How the turn's last tool call ended; if its steps came out of order, or the turn failed, everything of it."""
     statuses = [step.data["status"] for step in said.controls("tool")]
     if said.reason == "stop" and statuses and statuses[-1] not in ("pending", "queued", "running"):
         return str(statuses[-1])

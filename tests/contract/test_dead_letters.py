@@ -226,7 +226,7 @@ async def test_a_letter_is_found_by_its_id_and_by_that_of_its_call(bench: Bench)
 
     assert await letters(bench).find(letter.id) == letter
     assert await letters(bench).find(letter.correlation_id) == letter
-    assert [await letters(bench).find(name) for name in ("1-1", "nobody", "")] == [None, None, None]
+    assert [await letters(bench).find(name) for name in ("1-1", "unknown", "")] == [None, None, None]
 
 
 async def test_what_cannot_be_read_is_kept_as_it_came(bench: Bench) -> None:

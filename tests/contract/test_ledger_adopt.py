@@ -180,7 +180,7 @@ async def test_the_ledger_of_an_adopted_call_expires(bench: Bench) -> None:
     assert 0 < await bench.command("PTTL", bench.keys.call(delivery.request.correlation_id)) <= DAY_MS + MINUTE_MS
 
 
-# --- BURY of what nobody enqueued ---
+# --- BURY of what was never enqueued ---
 
 
 async def refused(bench: Bench, delivery: Delivery, *, channel: str = "", correlation_id: str | None = None) -> None:

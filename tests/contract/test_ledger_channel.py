@@ -112,12 +112,12 @@ async def test_a_call_whose_channel_was_lost_is_answered_there_when_it_is_reques
 async def test_a_finished_call_that_is_asked_for_again_is_answered_again_and_not_run(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.worker.complete(delivery, fence, LARGE)
-    rung = len(await bench.mailbox())
+    notified = len(await bench.mailbox())
     await bench.submit(delivery.request)
 
     assert await bench.start(await bench.deliver()) == replies.NothingToDo("it is succeeded already")
     assert await bench.channel(delivery.request) == [CallStarted(1), CallFinished(LARGE)]
-    assert (await bench.mailbox())[rung:] == [(delivery.request.correlation_id, b"")]
+    assert (await bench.mailbox())[notified:] == [(delivery.request.correlation_id, b"")]
     assert await bench.backlog() == 0
 
 

@@ -33,8 +33,8 @@ async def test_the_outcome_is_stored_once_in_the_channel_and_the_mailbox_is_noti
     assert ledger["state"] == "succeeded"
     assert not [field for field in ledger.values() if "done" in field]
     assert await bench.channel(delivery.request) == [CallStarted(attempt=1), CallFinished(DONE)]
-    rung = [(call, decode_reply(payload)) for call, payload in await bench.mailbox()]
-    assert rung[1:] == [(delivery.request.correlation_id, CallFinished(DONE))]
+    notified = [(call, decode_reply(payload)) for call, payload in await bench.mailbox()]
+    assert notified[1:] == [(delivery.request.correlation_id, CallFinished(DONE))]
 
 
 @pytest.mark.parametrize("state", [state for state in CallState if state.terminal])

@@ -220,7 +220,7 @@ GUARDS = [
         "",
         losses.test_a_running_call_without_a_request_is_stranded_once_its_worker_is_silent,
     ),
-    # Whose word counts: not that of an older fence, that of an earlier life only while nobody began the call anew
+    # Whose word counts: not that of an older fence, that of an earlier life only until a worker starts the call anew
     Guard(
         "common",
         "if fence >= tonumber(current or 0) then return true end",
@@ -274,7 +274,7 @@ GUARDS = [
         "",
         losses.test_the_lease_of_a_call_that_went_back_is_no_longer_than_it_was,
     ),
-    # AUDIT and LOSE: lost is what nobody can ever do or answer any more, and only for as long as that is so
+    # AUDIT and LOSE: lost is what no worker can run or answer any more, and only for as long as that is so
     Guard("audit", "if TERMINAL[known[1]] then", "if false then", losses.test_a_finished_call_is_not_lost),
     Guard(
         "loss",

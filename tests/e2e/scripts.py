@@ -84,7 +84,7 @@ def message(content: str, *calls: Call) -> Say:
 
 
 def reset(*says: Say) -> Say:
-    """All that the turn has said so far, told again."""
+    """All events of the turn so far, once more."""
     events = [{"event": say.event, "data": say.data} for say in says]
     return Say("reset", {"reason": "the engine was restarted", "told": events})
 

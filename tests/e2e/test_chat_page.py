@@ -209,7 +209,7 @@ def test_after_a_stop_each_card_says_what_became_of_its_call(chat: ChatPage, eng
     stopped, finished, lost, early = calls
     engine.after_stop = {
         "finished": finished.succeeded("It was too late to stop it."),
-        "lost": lost.ended("unknown", "OUTCOME_UNKNOWN", "Nobody answered: it may have taken effect."),
+        "lost": lost.ended("unknown", "OUTCOME_UNKNOWN", "No answer came: it may have taken effect."),
     }
     engine.scripts["go"] = [
         message("", *calls),

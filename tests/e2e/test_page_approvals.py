@@ -1,4 +1,4 @@
-"""Approvals in the page's own modules, in Chromium and without an engine: what is told again, late or twice."""
+"""Approvals in the page's own modules, in Chromium and without an engine: events that are replayed, late or doubled."""
 
 from typing import Any
 

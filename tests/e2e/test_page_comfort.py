@@ -1,4 +1,4 @@
-"""The page for everybody: keyboard, screen reader, small screens, light and dark, and a reader's peace."""
+"""The page is accessible: keyboard, screen reader, small screens, light and dark, and a reader's peace."""
 
 import re
 from collections.abc import Iterator

@@ -28,7 +28,7 @@ def base_url(stack: Stack) -> str:
 
 
 def steps(stack: Stack, tool: str) -> list[tuple[str, str | None]]:
-    """The steps of a tool in the newest turn, each with what the call waits for, as any client is told of them."""
+    """The steps of a tool in the newest turn, each with what the call waits for, as any client receives them."""
     [session, *_] = stack.http.get("/v1/sessions").json()["sessions"]
     turns: list[Json] = stack.http.get(f"/v1/sessions/{session['sessionId']}/messages").json()["turns"]
     return [(step["status"], step.get("waitsFor")) for step in stack.follow(turns[-1]["turnId"]).steps(tool)]

@@ -1,4 +1,4 @@
-"""An engine is killed the moment after a client has seen a step: what was committed is told again, and told once."""
+"""An engine is killed the moment after a client has seen a step: what was committed is sent again, and once."""
 
 import signal
 from collections.abc import Callable, Generator
@@ -21,7 +21,7 @@ def stack() -> Generator[Stack]:
 
 
 Moment = Callable[[Event, Transcript], bool]
-"""Whether it has come, by the event that was told last and all that was told so far."""
+"""Whether it has come, by the last event and all that was received so far."""
 
 
 def step(status: str) -> Moment:

@@ -27,7 +27,7 @@ DELETE = tool("files__delete", SCHEMA, title="Delete", approval=ApprovalPolicy.A
 
 
 def publish(redis_url: str, *tools: ToolEntry) -> None:
-    """A worker offers these tools; nobody runs them."""
+    """A worker offers these tools and runs none."""
     with SyncRedis.from_url(redis_url) as redis:
         seconds, microseconds = redis.time()  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
         at: int = seconds * 1000 + microseconds // 1000 + 60_000  # pyright: ignore[reportUnknownVariableType]

@@ -334,7 +334,7 @@ async def test_letters_are_filtered_newest_first(caller: Caller, operator: Opera
     assert await listed("--server", "demo", "--limit", "2") == newest_first[:2]
     assert await listed("--reason", "WORKER WAS LOST") == newest_first
     assert await listed("--subject", "somebody") == newest_first
-    assert await listed("--subject", "nobody") == []
+    assert await listed("--subject", "unknown") == []
     assert await listed("--since", "1h") == ["", *newest_first]
     assert await listed("--since", "2999-01-01") == []
     assert (await operator.dead("list", "--server", "none")).code == NOT_DONE
@@ -365,9 +365,9 @@ async def test_the_new_ids_of_calls_are_printed_though_their_end_cannot_be_await
     await silenced
 
     assert answer.code == UNREACHABLE
-    told = {row["newCorrelationId"] for row in answer.rows}
+    printed = {row["newCorrelationId"] for row in answer.rows}
     requests = [decode_request(fields[b"event"]) for _, fields in await caller.redis.xrange(caller.keys.requests)]
-    assert told == {request.correlation_id for request in requests}
+    assert printed == {request.correlation_id for request in requests}
 
 
 async def test_the_table_fits_100_columns(caller: Caller, operator: Operator) -> None:

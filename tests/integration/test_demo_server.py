@@ -237,7 +237,7 @@ def test_what_is_no_arithmetic_is_refused_with_the_reason(expression: str, reaso
 async def test_the_demo_model_can_use_every_tool_of_the_demo_server(
     in_process: AbstractAsyncContextManager[Client],
 ) -> None:
-    """Each tool is reached by a sentence, accepts the arguments the script makes, and its real result is told."""
+    """Each tool is reached by a sentence, accepts the arguments the script makes, and its real result is repeated."""
     sent: dict[str, str] = {
         "echo hello": "> hello",
         "What is 17 * 23 + 4?": "**395**",

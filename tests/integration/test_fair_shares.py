@@ -36,7 +36,7 @@ SLOTS = 4
 
 
 class Noted(Subscriptions):
-    """Everybody waits for every call; the last that the relay says of each is kept."""
+    """Every call is waited for; the last report of the relay on each is kept."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Noted(Subscriptions):
 
 
 class Engine:
-    """Outbox, relay and mailbox of one engine. It hears the rings of its calls, unless it is `deaf`."""
+    """Outbox, relay and mailbox of one engine. It reads the notifications of its calls, unless it is `deaf`."""
 
     def __init__(self, url: str, *, name: str = ENGINE, window: int = WINDOW, limit: int = 0) -> None:
         self.keys = Keys()
@@ -105,7 +105,7 @@ class Engine:
         return rows
 
     async def hear(self) -> None:
-        """Listen to the mailbox, for ever."""
+        """Read the mailbox until cancelled."""
         await self.mailbox.run()
 
     async def settled(self, enqueued: int) -> None:
@@ -266,7 +266,7 @@ async def test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream(
             await wait_until(lambda: len(workers.begun) == WINDOW + 2)
         await wait_until(lambda: engine.relay.held == 0)
     assert ended.event_id not in workers.of("a")
-    # Its ring may look as if a reply had been lost, and then the ledger is asked; it stays off the stream.
+    # Its notification may look as if a reply had been lost, and then the ledger is asked; it stays off the stream.
     assert isinstance(engine.answers.get(ended.event_id), replies.AlreadyFinished | None)
 
 
@@ -325,7 +325,7 @@ async def test_a_request_that_ended_while_redis_was_away_is_not_sent_when_it_is_
         rows = engine.asks("a", 5)
         async with at_work(engine.relay.run):
             await wait_until(lambda: engine.outbox.looks >= 2)
-            # Nobody could tell the ledger: that it never ran is known by the outbox alone.
+            # The ledger could not be written: only the outbox knows that it never ran.
             engine.relay.offer([engine.outbox.answer(rows[1].event_id), engine.outbox.answer(rows[3].event_id)])
             own_redis.start()
             await wait_until(lambda: not engine.outbox.left)

@@ -1,4 +1,4 @@
-"""A whole engine with a model that cannot answer, and another one behind it: what its users are told."""
+"""A whole engine with a model that cannot answer, and another one behind it: what its users receive."""
 
 import json
 from collections.abc import AsyncGenerator

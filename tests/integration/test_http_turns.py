@@ -238,7 +238,7 @@ async def test_an_ended_turn_without_its_log_is_rebuilt_from_the_database(
         assert [event.name for event in rebuilt] == ["control", "message", "done"]
         assert rebuilt[1].data == events[-2].data
         assert rebuilt[2].data == events[-1].data
-        # Who has read a part of it is told to forget that, and comes back to nothing more.
+        # A client that has read a part of it gets a reset, and nothing more when it reconnects.
         [reset, done] = await engine.events("GET", path, params={"after": events[1].id})
         assert [each["event"] for each in reset.data["told"]] == ["message"]
         assert (reset.name, reset.data["told"][0]["data"]) == ("reset", events[-2].data)

@@ -1,4 +1,4 @@
-"""More tool calls than may wait: what the user of the API is told, and when."""
+"""More tool calls than may wait: what the user of the API receives, and when."""
 
 import asyncio
 from collections.abc import AsyncGenerator

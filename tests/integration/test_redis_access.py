@@ -124,7 +124,7 @@ def test_a_missing_password_is_an_outage_that_names_its_setting(tmp_path: Path) 
 
 
 def start_with_password(redis: LocalServer, password: str) -> None:
-    """A server that answers to nobody without this password."""
+    """A server that answers no client without this password."""
     redis.start()
     with Redis.from_url(redis.url) as admin:
         admin.config_set("requirepass", password)
@@ -211,7 +211,7 @@ def test_a_server_that_wants_our_certificate_refuses_connections_without_it(
 
 
 async def said_by(url: str) -> str:
-    """What is told of a client that cannot connect."""
+    """The error of a client that cannot connect."""
     async with command_client(url) as client:
         with pytest.raises(RedisError) as caught:
             await client.ping()

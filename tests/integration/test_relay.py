@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Noted(Subscriptions):
-    """Everybody waits for every call, or nobody; what the relay says of each is kept."""
+    """All calls are waited for, or none; the reports of the relay on each are kept."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ async def test_a_row_that_cannot_be_read_is_answered_and_postponed_and_holds_up_
         assert isinstance(rejected, Rejected)
         assert "UnsupportedEventError" in rejected.reason
         assert await bench.backlog() == 3
-        # Nobody has taken that for an answer, so it is tried again, ever more rarely.
+        # That was not an answer, so it is tried again, ever more rarely.
         await wait_until(lambda: len([each for each in bench.outbox.postponed if each[0] == bad.seq]) == 2)
     assert [delay for seq, _, delay in bench.outbox.postponed if seq == bad.seq] == [1000, 2000]
 

@@ -1,4 +1,4 @@
-"""Workers as real processes that are killed, stopped, woken and told to end, with calls in their hands."""
+"""Workers as real processes that are killed, stopped, continued and terminated while they run calls."""
 
 import json
 import signal

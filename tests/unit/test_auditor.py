@@ -1,4 +1,4 @@
-"""The audit of waiting calls: only what is certain is told, and only of calls that were published."""
+"""The audit of waiting calls: only what is certain is reported, and only of calls that were published."""
 
 import asyncio
 from collections.abc import Callable, Sequence

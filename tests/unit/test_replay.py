@@ -1,4 +1,4 @@
-"""What was committed of a turn, told as events."""
+"""What was committed of a turn, as events."""
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord
 from dialog_engine.chat.replay import replay

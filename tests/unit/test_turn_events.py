@@ -1,4 +1,4 @@
-"""A turn's events where its log has a hole: told from what was stored, and never silently less."""
+"""A turn's events where its log has a hole: rebuilt from what was stored, and never silently less."""
 
 import json
 from collections.abc import AsyncGenerator, Sequence

@@ -173,7 +173,7 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
             "stops": form.stops,
             "seconds of each stop": form.seconds,
             "seconds of the lease": form.lease,
-            "turns told of": len(sleepers),
+            "turns followed": len(sleepers),
             "their owner is another one after, p50 s": quantile(adoptions, 0.5),
             "their owner is another one after, max s": max(adoptions, default=0.0),
             "turns of which a write after that was taken": passed,
@@ -242,7 +242,7 @@ def _refused(form: Form, sleepers: Sequence[Sleeper], notes: Path) -> list[Findi
 
 
 def _received_wrongly(cluster: Cluster, sleepers: Sequence[Sleeper]) -> list[Finding]:
-    """Turns of which clients, here or elsewhere, were not told exactly what happened, and once."""
+    """Turns of which clients, here or elsewhere, did not receive exactly what happened, once."""
     with (
         ThreadPoolExecutor(LOOKED_AT_ONCE) as pool,
         closing(httpx2.Client(base_url=cluster.url, timeout=60)) as here,

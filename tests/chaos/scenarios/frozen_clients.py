@@ -32,7 +32,7 @@ class Form:
     """How much is done in one size. `patience` is the engine's, None its own.
 
     The others follow `turns` turns, which say little, so that what the engine's memory grows by is the frozen clients.
-    Below `noise_seconds` nobody can tell one delay from another on a machine that does other things too.
+    Delays below `noise_seconds` are noise on a machine that does other things too.
     """
 
     frozen: int

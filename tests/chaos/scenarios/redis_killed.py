@@ -28,7 +28,7 @@ WRITES_BEFORE_REPLIES = ("--appendfsync", "no")
 """Redis hands each command to the operating system before it replies, so a kill of its process loses nothing. With
 `everysec` it postpones the write for up to 2 s while an fsync is running: on a busy disk a kill loses commands."""
 FLOOR_MS = 1_000.0
-"""A wait that nobody calls unusual on a machine that is busy."""
+"""A wait that is usual on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class Stopped:
     pressed_at: float = 0.0
     done_at: float = 0.0
     said: dict[int, str] = field(default_factory=dict[int, str])
-    """The pieces of text that each message was told in."""
+    """The pieces of text in which each message arrived."""
     received: Transcript = field(default_factory=Transcript)
     answer: dict[str, Any] = field(default_factory=dict[str, Any])
     """Of the request to stop."""

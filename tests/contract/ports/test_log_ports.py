@@ -176,5 +176,5 @@ async def test_existing_events_are_read_without_waiting(logs: Logs) -> None:
 
 async def test_an_unknown_turn_has_no_log(logs: Logs) -> None:
     with pytest.raises(LogGoneError):
-        await anext(logs.here.kept("nobody"))
-    assert await logs.here.newest("nobody") is None
+        await anext(logs.here.kept("no-turn"))
+    assert await logs.here.newest("no-turn") is None

@@ -1,6 +1,6 @@
 """In-process fakes of the ports: what the core needs from the world, without Redis, SQLite or a provider.
 
-They keep the promises of the ports, which `tests/contract/ports` holds them to, and can be told to be slow or to fail.
+They keep the promises of the ports, which `tests/contract/ports` holds them to, and can be made slow or made to fail.
 """
 
 from tests.support.fakes.engine import FakeEngine, breathe, done_of, is_step, is_text, read_all, steps_of, text_of
