@@ -44,8 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _use_own_ports(number: int, count: int) -> None:
     """Processes of pytest-xdist, and all that they start, choose their ports from ranges of their own."""
-    size = len(ports.ALL) // count
-    first = ports.ALL.start + number * size
+    allowed = ports.allowed()
+    size = len(allowed) // count
+    first = allowed.start + number * size
     os.environ["LOCAL_PORTS"] = f"{first}-{first + size - 1}"
 
 
