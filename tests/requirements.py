@@ -199,7 +199,10 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "unit/test_mcp_content.py::test_long_text_keeps_its_head_and_its_tail",
     ),
     "progress reaches the user": ("e2e/test_stack_chat.py::test_a_slow_job_reports_its_progress",),
-    "SIGTERM drains a worker": ("integration/test_compose.py::test_workers_stop_in_good_order_when_asked",),
+    "SIGTERM drains a worker": (
+        "integration/test_worker_processes.py::test_a_worker_that_is_terminated_finishes_its_calls_and_takes_no_new_one",
+        "integration/test_compose.py::test_workers_stop_in_good_order_when_asked",
+    ),
     # The page
     "the page shows text as it comes and one card per call": (
         "e2e/test_chat_page.py::test_an_answer_appears_while_it_is_written",
@@ -489,36 +492,50 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "chaos/test_scenarios.py::test_a_full_disk_is_survived",
     ),
     "workers are killed at random: nothing lost, nothing doubled": (
+        "integration/test_worker_processes.py::test_what_a_killed_worker_had_in_hand_ends_as_its_execution_class_allows",
         "chaos/test_scenarios.py::test_calls_survive_killed_workers",
     ),
     "stopped workers wake up and complete nothing that is not theirs": (
+        "integration/test_worker_processes.py::test_a_worker_that_was_stopped_past_its_lease_neither_completes_nor_steals_back",
         "chaos/test_scenarios.py::test_a_stopped_worker_completes_no_call_that_another_took_over",
     ),
     "Redis is killed again and again: nothing lost, no live lease taken": (
+        "e2e/test_stack_faults.py::test_a_redis_that_dies_during_a_call_and_comes_back_loses_nothing",
+        "unit/test_worker_leases.py::test_an_outage_shorter_than_that_loses_nothing",
         "chaos/test_scenarios.py::test_calls_survive_a_killed_redis",
     ),
     "FLUSHALL: every open call is terminal within 15 seconds": (
+        "integration/test_lost_calls.py::test_with_the_times_of_the_product_every_call_is_answered_or_runs_on_within_15_seconds",
         "chaos/test_scenarios.py::test_every_open_call_ends_when_redis_loses_everything",
     ),
     "PostgreSQL is killed again and again: nothing accepted is lost, no living engine's turn is taken": (
+        "e2e/test_stack_replicas.py::test_with_postgresql_away_nothing_is_accepted_and_it_heals_without_a_restart",
+        "unit/test_ownership.py::test_time_without_the_database_does_not_count",
         "chaos/test_scenarios.py::test_accepted_turns_survive_a_killed_postgresql",
     ),
     "one reply in a hundred of Redis is lost: no duplicate entry, no lost delivery": (
+        "integration/test_relay.py::test_a_lost_mark_repeats_the_publication_and_enqueues_nothing_twice",
+        "integration/test_worker_consumer.py::test_a_delivery_whose_reply_was_lost_is_found_in_our_own_pending_list",
         "chaos/test_scenarios.py::test_lost_replies_of_redis_neither_double_nor_lose_a_call",
     ),
     "a black-holed connection is noticed": (
+        "contract/test_connections.py::test_every_kind_of_client_notices_within_8_seconds_that_its_server_is_silent",
         "chaos/test_scenarios.py::test_silent_connections_to_redis_are_noticed_and_nothing_waits_forever",
     ),
     "an MCP server killed mid-call leaves exactly the crash table": (
+        "e2e/test_stack_faults.py::test_an_mcp_server_that_dies_during_a_call_leaves_it_unknown_and_comes_back",
+        "unit/test_worker_handler.py::test_a_call_that_may_not_run_twice_is_not_repeated_after_a_lost_connection",
         "chaos/test_scenarios.py::test_killed_mcp_servers_leave_what_the_crash_table_says",
     ),
     "10,000 calls wait on at most 8 connections": (
+        "integration/test_mailbox.py::test_two_thousand_calls_wait_on_the_connections_of_one",
         "chaos/test_scenarios.py::test_thousands_of_calls_wait_on_few_connections",
     ),
     "a soak with rolling restarts leaves nothing behind": (
         "chaos/test_scenarios.py::test_rolling_restarts_leave_nothing_behind",
     ),
     "what comes twice is done once; a lost notification delays an answer and loses none": (
+        "integration/test_worker_consumer.py::test_the_same_request_twice_in_the_stream_runs_once",
         "chaos/test_scenarios.py::test_duplicate_requests_run_once_and_lost_notifications_are_made_up_for",
     ),
     "a run in which a fault struck nothing is not taken for one that held": (
@@ -564,6 +581,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_resume.py::test_a_client_that_reconnects_and_one_that_starts_over_receive_what_is_stored",
     ),
     "streams cut at random have no gap and no duplicate": (
+        "integration/test_turn_log_faults.py::test_ids_only_rise_and_the_text_is_complete_whatever_fails",
         "chaos/test_scenarios.py::test_streams_that_are_cut_at_random_have_no_gap_and_no_duplicate",
     ),
     "a dropped stream goes on where it stopped": (
@@ -600,9 +618,12 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "unit/test_ownership.py::test_an_engine_that_shuts_down_adopts_nothing_but_renews_its_lease_and_executes_stops",
     ),
     "engines killed at any step of a turn, restarted or replaced: clients receive what is stored, tools run once": (
+        "e2e/test_stack_resume.py::test_a_client_that_reconnects_and_one_that_starts_over_receive_what_is_stored",
+        "e2e/test_stack_replicas.py::test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once",
         "chaos/test_scenarios.py::test_turns_survive_an_engine_that_is_killed_at_any_step",
     ),
     "the turns of an engine that is gone for good end elsewhere, and the model is shown the whole history": (
+        "e2e/test_stack_replicas.py::test_an_engine_that_dies_in_the_middle_of_a_text_is_followed_by_the_other",
         "chaos/test_scenarios.py::test_turns_survive_an_engine_that_never_comes_back",
     ),
     "a turn that its engines die of is given up": (
@@ -658,9 +679,12 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_replicas.py::test_messages_that_wait_at_several_engines_are_answered_in_one_order",
     ),
     "what users receive after a stop is what happened, whenever and wherever they press it": (
+        "e2e/test_stack_replicas.py::test_a_turn_is_stopped_and_a_question_decided_at_the_engine_that_does_not_run_it",
+        "e2e/test_stack_chat.py::test_stop_during_a_slow_job_reaches_its_mcp_server",
         "chaos/test_scenarios.py::test_stop_at_any_moment_reports_what_really_happened",
     ),
     "a Redis that falls silent does not keep a turn's first words": (
+        "integration/test_turn_logs.py::test_the_first_words_of_a_new_turn_do_not_wait_for_a_redis_that_hangs",
         "chaos/test_scenarios.py::test_silent_connections_to_redis_are_noticed_and_nothing_waits_forever",
     ),
     "stop closes the stream at the provider and keeps the partial text": (

@@ -2,7 +2,7 @@
 
 A test is *exhaustive*, and left to `make test-all`, when it is listed here or runs on another kind of Redis than the
 embedded one. Of the listed files `make test` runs what is in `SMOKE`. Every promise of `tests/requirements.py` has a
-test that `make test` runs, unless it is about what only the files in `PROVED_BY_TEST_ALL` have.
+test that `make test` runs, except those of the tests in `PROVED_BY_TEST_ALL`.
 
 Tests are named from this folder, as `file` or `file::function`.
 """
@@ -29,8 +29,6 @@ EXHAUSTIVE = {
 
 SMOKE = {
     "chaos/test_scenarios.py::test_calls_survive_killed_workers",
-    "chaos/test_scenarios.py::test_calls_survive_a_killed_redis[sqlite]",
-    "chaos/test_scenarios.py::test_turns_survive_an_engine_that_is_killed_at_any_step[sqlite]",
     "e2e/test_chat_page.py::test_a_tool_card_goes_from_pending_over_running_with_progress_to_succeeded",
     "e2e/test_chat_page.py::test_after_a_stop_each_card_says_what_became_of_its_call",
     "e2e/test_chat_page.py::test_an_answer_appears_while_it_is_written",
@@ -43,13 +41,14 @@ SMOKE = {
 """Tests of those files that `make test` runs all the same; one case of a test is named with its parameters."""
 
 PROVED_BY_TEST_ALL = {
-    "chaos/test_scenarios.py",
-    "contract/test_ledger_guards.py",
-    "e2e/test_nginx.py",
-    "integration/test_compose.py",
-    "integration/test_relay_benchmark.py",
+    "chaos/test_scenarios.py::test_frozen_clients_are_dropped_and_can_resume": "clients freeze for 20 seconds",
+    "chaos/test_scenarios.py::test_rolling_restarts_leave_nothing_behind": "only long use shows what is left behind",
+    "contract/test_ledger_guards.py::test_without_the_guard_its_test_fails": "runs tests once for each guard",
+    "e2e/test_nginx.py::test_events_are_not_buffered_by_nginx": "needs nginx",
+    "integration/test_compose.py::test_a_question_is_answered_with_two_tool_calls": "needs Docker",
+    "integration/test_relay_benchmark.py::test_relaying_costs_a_tenth_of_what_it_costs_naively": "a benchmark",
 }
-"""Files whose promises may have no test elsewhere: those that are about these very faults, programs and libraries."""
+"""The tests whose promises only `make test-all` proves, and why. Every other promise is proved by `make test` too."""
 
 
 def is_exhaustive(test: str) -> bool:

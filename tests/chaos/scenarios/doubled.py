@@ -28,8 +28,8 @@ UNHEARD_SECONDS = 2.0
 """Longer than a call runs."""
 SETTLE_SECONDS = 30.0
 LATE_MS: dict[Kind, float] = {"sqlite": 15_000.0, "postgres": 25_000.0}
-"""A lost notification costs 5 seconds at most, and an engine that was killed has to start first; on PostgreSQL the lease
-of its earlier life, 10 seconds, has to run out."""
+"""A lost notification costs 5 seconds at most, and an engine that was killed has to start first; on PostgreSQL the
+lease of its earlier life, 10 seconds, has to run out."""
 STORES: Sequence[Kind] = ("postgres", "sqlite")
 WORK = Work(calls_per_turn=10, open_calls=40, longest_ms=600)
 
