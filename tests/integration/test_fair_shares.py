@@ -136,6 +136,7 @@ class Workers:
     async def _work(self, name: str) -> None:
         while True:
             delivery = await wait_until(lambda: self._caller.next_delivery(name), math.inf, every=0.005)
+            assert delivery
             started = await self._caller.start(delivery)
             assert isinstance(started, replies.Run)
             self.begun.append((delivery.request.subject, delivery.request.correlation_id))

@@ -227,8 +227,8 @@ async def test_cancelling_returns_the_outcome_of_each_call(calls: Calls) -> None
     await wait_until(lambda: len(outcomes(watch.seen)) == 1 and len(calls.executed) == 2)
     await watch.leave()
 
-    outcomes = await calls.port.cancel([ended, running])
+    cancelled = await calls.port.cancel([ended, running])
 
-    assert outcomes[ended.correlation_id] == succeeded("x")
-    assert outcomes[running.correlation_id].state is CallState.CANCELLED
+    assert cancelled[ended.correlation_id] == succeeded("x")
+    assert cancelled[running.correlation_id].state is CallState.CANCELLED
     assert await calls.port.cancel([]) == {}
