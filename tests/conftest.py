@@ -83,7 +83,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
 
 
 def _give_up(item: pytest.Item) -> None:
-    item.config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
+    capture: Any = item.config.pluginmanager.getplugin("capturemanager")
+    capture.suspend_global_capture()
     print(f"the teardown of {item.nodeid} has not ended after {TEARDOWN_SECONDS:g} s", file=sys.__stderr__, flush=True)
     faulthandler.dump_traceback(sys.__stderr__ or 2)
     os._exit(1)

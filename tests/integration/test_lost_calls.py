@@ -147,9 +147,9 @@ async def test_after_a_flush_a_call_runs_on_at_its_living_worker(
     async with kept(redis_url, delivery, fence) as reports:
         await harness.redis.flushall()
         await stays(lambda: not waiter.task.done(), 3 * CERTAIN_SECONDS)  # longer than it takes to find a loss
+        assert reports == []
         await end(harness, delivery, fence)
         assert await waiter.outcome() == answered("42")
-    assert reports == []
     assert sum(isinstance(update, CallQueued) for update in waiter.updates) == 1
 
 
@@ -189,9 +189,9 @@ async def test_with_the_times_of_the_product_every_call_is_answered_or_runs_on_w
         assert await repeatable.outcome() == answered("42")
         assert time.monotonic() - flushed_at < 15
         assert not runs_on.task.done()
+        assert reports == []
         await end(harness, living, fence)
         assert await runs_on.outcome() == answered("42")
-    assert reports == []
 
 
 # --- Parts are lost ---
@@ -264,11 +264,11 @@ async def test_without_its_group_nothing_is_lost(harness: Harness, redis_url: st
         await harness.bench.open()
         other = [await harness.bench.deliver("b"), await harness.bench.deliver("b")]
         assert [type(await harness.bench.start(each)).__name__ for each in other] == ["NothingToDo", "Run"]
+        assert reports == []
         await end(harness, delivery, fence)
         assert await running.outcome() == answered("42")
         await end(harness, other[1], int((await harness.bench.ledger(other[1].request))["fence"]))
         assert await queued.outcome() == answered("42")
-    assert reports == []
 
 
 # --- What looks lost and is not ---
