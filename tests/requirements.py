@@ -603,7 +603,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "test_a_model_that_calls_tools_at_once_does_not_overtake_the_beginning_of_its_turn",
         "integration/test_replicas.py::test_an_engine_that_is_frozen_during_a_commit_does_not_prevent_adoption",
         "contract/ports/test_storage_ports.py::test_an_earlier_life_of_a_turn_writes_nothing",
-        "unit/test_turns.py::test_a_turn_that_another_engine_owns_is_dropped_and_shows_nothing_more",
+        "unit/test_turn_recovery.py::test_a_turn_that_another_engine_owns_is_dropped_and_shows_nothing_more",
         "chaos/test_scenarios.py::test_an_engine_that_stops_for_three_leases_writes_nothing_of_adopted_turns",
         "chaos/test_scenarios.py::test_an_engine_that_stops_for_three_leases_writes_nothing_of_adopted_turns",
     ),
@@ -638,7 +638,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "unit/test_turns.py::test_a_turn_that_begins_during_a_shutdown_gets_the_rest_of_the_grace_period",
     ),
     "the end of a turn includes the cost of its earlier runs": (
-        "unit/test_turns.py::test_the_usage_of_earlier_lives_is_in_done",
+        "unit/test_turn_recovery.py::test_the_usage_of_earlier_lives_is_in_done",
     ),
     "any engine serves the next turn of a session, and knows all that was said and deleted": (
         "integration/test_replicas.py::test_the_next_turn_of_a_session_can_be_asked_of_any_engine",

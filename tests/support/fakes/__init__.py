@@ -7,7 +7,17 @@ from tests.support.fakes.engine import FakeEngine, breathe, done_of, is_step, is
 from tests.support.fakes.logs import MemoryLog, MemoryLogs
 from tests.support.fakes.models import SPENT, Line, ScriptedModel, asks, says
 from tests.support.fakes.stores import MemoryOutbox, MemoryStore, NoOthers, StoredTurn
-from tests.support.fakes.worker import Behaviour, Execution, FakeCatalog, FakeWorker, failed, gives, succeeded, tool
+from tests.support.fakes.worker import (
+    Behaviour,
+    Execution,
+    FakeCatalog,
+    FakeWorker,
+    WatchedWorker,
+    failed,
+    gives,
+    succeeded,
+    tool,
+)
 
 __all__ = [
     "SPENT",
@@ -24,6 +34,7 @@ __all__ = [
     "NoOthers",
     "ScriptedModel",
     "StoredTurn",
+    "WatchedWorker",
     "asks",
     "breathe",
     "done_of",
