@@ -26,7 +26,6 @@ from tests.support.waiting import wait_until_blocking
 PASSWORD = "s3cr3t-of-mine"
 QUESTION = "Count to 3 with the counter"
 COUNTER = "demo__increment_counter"
-PATIENCE = 30.0
 
 
 @contextmanager
@@ -55,8 +54,8 @@ def sees_redis(stack: Stack) -> bool:
 
 
 def wait_for_both(stack: Stack) -> None:
-    wait_until_blocking(lambda: is_consuming(stack), PATIENCE, what="the worker to consume")
-    wait_until_blocking(lambda: sees_redis(stack), PATIENCE, what="the engine to see Redis")
+    wait_until_blocking(lambda: is_consuming(stack), what="the worker to consume")
+    wait_until_blocking(lambda: sees_redis(stack), what="the engine to see Redis")
     stack.wait_for_tools("demo")
 
 
@@ -68,9 +67,7 @@ def a_call_completes(stack: Stack) -> bool:
 def both_say(stack: Stack, words: str) -> None:
     for process in (worker_of(stack), stack.engine):
         assert process is not None
-        wait_until_blocking(
-            lambda output=process.output: words in output(), PATIENCE, what=f"{words!r} from {process.argv}"
-        )
+        wait_until_blocking(lambda output=process.output: words in output(), what=f"{words!r} from {process.argv}")
 
 
 def show_no_secret(stack: Stack) -> None:
@@ -298,7 +295,7 @@ def one_is_stopped_while_it_runs(stack: Stack) -> None:
 
 def poison_is_buried(stack: Stack, admin: Any) -> None:
     admin.execute_command("XADD", "events.plugins", "*", "event", "{")
-    wait_until_blocking(lambda: admin.execute_command("XLEN", "events.plugins.dead"), PATIENCE, what="a dead letter")
+    wait_until_blocking(lambda: admin.execute_command("XLEN", "events.plugins.dead"), what="a dead letter")
     assert worker_of(stack).returncode is None
 
 
@@ -334,7 +331,7 @@ class Sentinels:
             "sentinel down-after-milliseconds mymaster 1000\n"
             "sentinel failover-timeout mymaster 3000\n"
         )
-        wait_until_blocking(self.knows_the_replica, PATIENCE, what="the Sentinel to know the replica")
+        wait_until_blocking(self.knows_the_replica, what="the Sentinel to know the replica")
 
     def start_sentinel(self, lines: str = "") -> None:
         self._config.write_text(f"port {self.port}\nbind 127.0.0.1\ndir {self._folder}\n{lines}")
@@ -388,9 +385,9 @@ def test_after_a_failover_both_services_find_the_new_master_and_calls_complete(s
         assert a_call_completes(stack)
 
         sentinels.master.kill()
-        wait_until_blocking(lambda: sentinels.master_port() == sentinels.replica.port, PATIENCE, what="the failover")
+        wait_until_blocking(lambda: sentinels.master_port() == sentinels.replica.port, what="the failover")
         failed_over_at = time.monotonic()
-        wait_until_blocking(lambda: sees_redis(stack) and is_consuming(stack), PATIENCE, what="both to reconnect")
+        wait_until_blocking(lambda: sees_redis(stack) and is_consuming(stack), what="both to reconnect")
         print(f"both were back {time.monotonic() - failed_over_at:.1f} s after the failover")
         assert a_call_completes(stack)
         with Redis.from_url(sentinels.replica.url) as client:

@@ -29,7 +29,7 @@ SLOWER = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How much is done in one size. `patience` is the engine's, None its own.
+    """How much is done in one size. `send_timeout` is the engine's, None its own.
 
     The others follow `turns` turns, which say little, so that what the engine's memory grows by is the frozen clients.
     Delays below `noise_seconds` are noise on a machine that does other things too.
@@ -40,7 +40,7 @@ class Form:
     turns: int
     window_seconds: float
     noise_seconds: float
-    patience: float | None = None
+    send_timeout: float | None = None
 
     @property
     def loud(self) -> Essay:
@@ -53,7 +53,7 @@ class Form:
 
 
 FORMS = {
-    Size.SHORT: Form(40, 40, 4, window_seconds=5, noise_seconds=0.5, patience=2),
+    Size.SHORT: Form(40, 40, 4, window_seconds=5, noise_seconds=0.5, send_timeout=2),
     Size.FULL: Form(100, 400, 20, window_seconds=22, noise_seconds=0.005),
 }
 
@@ -78,7 +78,7 @@ def run(size: Size, folder: Path) -> Report:
     """Freeze clients, and see what it costs."""
     form = FORMS[size]
     essay = form.quiet(2 * form.window_seconds + 10)
-    with running_stack(folder, behind_nginx=False, patience=form.patience) as (target, port):
+    with running_stack(folder, behind_nginx=False, send_timeout=form.send_timeout) as (target, port):
         others = [Reader("127.0.0.1", port, str(essay)) for _ in range(form.others)]
         reading, frozen = (
             [Reader("127.0.0.1", port, "", receive_buffer=RECEIVE_BUFFER) for _ in range(form.frozen)] for _ in range(2)
