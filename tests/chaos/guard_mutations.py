@@ -197,7 +197,7 @@ MUTATIONS = {
     ),
     "nobody tells the worker of a stop": Mutation(
         "stops",
-        ("a tool that obeys: the MCP server was not told that a call is stopped",),
+        ("a tool that obeys: the MCP server was not notified that a call is stopped",),
         (
             Edit(f"{LEDGER}/renew.lua", "return {'OK', known[3] and 1 or 0}", "return {'OK', 0}"),
             Edit(

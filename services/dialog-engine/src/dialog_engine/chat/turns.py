@@ -13,6 +13,8 @@ from dialog_engine.model import Choice, Turn, UserMessage
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.tool_calls.shielding import run_shielded
 from plugins_contract.ids import new_id
+from plugins_contract.logs import set_log_ids, turn_ids
+from plugins_contract.tracing import traceparent_of_turn
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +104,10 @@ class RunningTurns:
             SessionNotFoundError, StorageUnavailableError: nothing was begun.
             TurnRunningError: the session has a running turn; with `queue`, still after QUEUE_SECONDS.
         """
-        turn = Turn(new_id(), session_id or new_id(), subject, traceparent=traceparent, choice=choice)
+        turn_id = new_id()
+        traceparent = traceparent_of_turn(turn_id, traceparent)
+        turn = Turn(turn_id, session_id or new_id(), subject, traceparent=traceparent, choice=choice)
+        set_log_ids(turn_ids(turn.turn_id, turn.session_id, traceparent))
         if session_id is None:
             await run_shielded(self._begin_session(turn, text))
         elif queue:

@@ -61,6 +61,8 @@ def create_app(
         docs_url=None,  # the documentation pages load scripts from other hosts; /openapi.json is there
         redoc_url=None,
         responses=problems.RESPONSES,
+        # Spans of requests, where spans are exported (`plugins_contract/tracing.py`); nothing else of FastAPI's.
+        telemetry={"auto_configure": False, "metrics": False, "logs": False, "operation_spans": False},
     )
     app.state.authenticator = authenticator
     problems.install(app)

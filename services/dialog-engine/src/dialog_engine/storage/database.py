@@ -75,7 +75,7 @@ class Database(Protocol):
 
 
 def placeholders(first: int, count: int) -> str:
-    """`$first, $first+1, …` for `IN (…)` with `count` values; PostgreSQL takes no empty list, and `IN (NULL)` is never true."""
+    """`$first, $first+1, …` for `IN (…)`; `NULL`, which matches nothing, for none (PostgreSQL takes no empty list)."""
     return ", ".join(f"${number}" for number in range(first, first + count)) or "NULL"
 
 
