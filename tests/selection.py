@@ -22,6 +22,7 @@ EXHAUSTIVE = {
     "e2e/test_stack_page.py": "needs a browser and real processes",
     "fuzz/test_tags.py": "the short form of `make fuzz`",
     "integration/test_compose.py": "needs Docker",
+    "integration/test_compose_scale.py": "needs Docker",
     "integration/test_mcp_real_servers.py": "MCP servers of others",
     "integration/test_relay_benchmark.py": "a benchmark, to see that it runs",
 }
@@ -47,6 +48,7 @@ PROVED_BY_TEST_ALL = {
     "contract/test_ledger_guards.py",
     "e2e/test_nginx.py",
     "integration/test_compose.py",
+    "integration/test_compose_scale.py",
     "integration/test_relay_benchmark.py",
 }
 """Files whose promises may have no test elsewhere: those that are about these very faults, programs and libraries."""
