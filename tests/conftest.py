@@ -5,8 +5,11 @@ Tests that ask for `redis_url` (or `redis`) get a real, empty server: the embedd
 Tests that ask for `postgres_url` get an empty database of a real PostgreSQL server.
 """
 
+import faulthandler
 import os
+import sys
 import tempfile
+import threading
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,9 @@ from tests.support.servers import KINDS, LocalServer, Servers, embedded_binary, 
 ONE_BY_ONE = ("tests/chaos/test_scenarios.py", "tests/chaos/test_guard_mutations.py")
 """Files with long tests that share no fixture."""
 
+TEARDOWN_SECONDS = 120.0
+"""How long a teardown may take. pytest-timeout does not limit the teardown of a test that has timed out already."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "every_redis: runs on every kind of Redis server that can be had")
@@ -38,8 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _use_own_ports(number: int, count: int) -> None:
     """Processes of pytest-xdist, and all that they start, choose their ports from ranges of their own."""
-    size = len(ports.ALL) // count
-    first = ports.ALL.start + number * size
+    allowed = ports.allowed()
+    size = len(allowed) // count
+    first = allowed.start + number * size
     os.environ["LOCAL_PORTS"] = f"{first}-{first + size - 1}"
 
 
@@ -61,6 +68,25 @@ class ByFile(LoadFileScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
     return ByFile(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """End the process, and with it the run, when a teardown hangs."""
+    timer = threading.Timer(TEARDOWN_SECONDS, _give_up, [item])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _give_up(item: pytest.Item) -> None:
+    item.config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
+    print(f"the teardown of {item.nodeid} has not ended after {TEARDOWN_SECONDS:g} s", file=sys.__stderr__, flush=True)
+    faulthandler.dump_traceback(sys.__stderr__ or 2)
+    os._exit(1)
 
 
 def pytest_report_header() -> list[str]:

@@ -34,8 +34,11 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_readiness.py::test_without_redis_the_engine_waits_a_moment_and_is_degraded_then",
     ),
     "make run says which of its programs ended and why": (
-        "integration/test_make_run.py::test_when_one_program_ends_it_is_named_and_the_others_end_too",
+        "integration/test_local_restarts.py::test_when_a_program_ends_too_often_it_is_named_and_the_others_end_too",
         "integration/test_make_run.py::test_a_taken_port_is_named",
+    ),
+    "make run starts a program again that ended": (
+        "integration/test_make_run.py::test_a_program_that_ends_is_named_and_started_again",
     ),
     "the same product runs in containers": (
         "integration/test_compose.py::test_a_question_is_answered_with_two_tool_calls",

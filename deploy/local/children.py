@@ -16,7 +16,7 @@ _libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Child:
-    """One program of the plan as a process, its output in a file.
+    """One program of the plan as a process, its output at the end of a file.
 
     The child leads its own session: Ctrl-C in the terminal reaches only the supervisor, which stops the programs in
     order. On Linux the kernel terminates the child when the supervisor is killed; elsewhere the user has to.
@@ -34,7 +34,7 @@ class Child:
             if os.getppid() != supervisor:
                 os._exit(1)
 
-        with log.open("wb") as output:
+        with log.open("ab") as output:
             self._process = subprocess.Popen(
                 program.argv,
                 env={**environment, **program.env, "PYTHONUNBUFFERED": "1"},

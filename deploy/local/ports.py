@@ -16,12 +16,16 @@ ALL = range(20_000, 32_000)
 take one of those before its server has started."""
 
 
+def allowed() -> range:
+    """Returns the ports of `LOCAL_PORTS`, or all."""
+    first, _, last = os.environ.get("LOCAL_PORTS", "").partition("-")
+    return range(int(first), int(last) + 1) if first else ALL
+
+
 @cache
-def _in_turn(limits: str) -> Iterator[int]:
+def _in_turn(ports: range) -> Iterator[int]:
     """The ports of the range in a random order, over and over."""
-    first, _, last = limits.partition("-")
-    chosen = range(int(first), int(last) + 1) if limits else ALL
-    return cycle(random.sample(chosen, len(chosen)))
+    return cycle(random.sample(ports, len(ports)))
 
 
 def free_port() -> int:
@@ -30,7 +34,7 @@ def free_port() -> int:
     Raises:
         OSError: there is none.
     """
-    ports = _in_turn(os.environ.get("LOCAL_PORTS", ""))
+    ports = _in_turn(allowed())
     for _ in ALL:
         port = next(ports)
         with socket.socket() as probe:

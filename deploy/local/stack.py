@@ -1,7 +1,8 @@
 """`make run`: starts all programs, prints what runs, and stops all of them together.
 
-SIGINT, SIGTERM and SIGHUP stop the programs in order; a second signal kills them at once. When a program exits by
-itself, the others are stopped and the exit code is 1.
+SIGINT, SIGTERM and SIGHUP stop the programs in order; a second signal kills them at once. A program that exits by
+itself is started again. When it exits too often, or before everything has started, the others are stopped and the exit
+code is 1.
 """
 
 import fcntl
@@ -13,6 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections import defaultdict, deque
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from itertools import groupby
@@ -30,6 +32,9 @@ READY_SECONDS = 60.0
 STOP_SECONDS = 12.0
 HANDOVER_SECONDS = 15.0
 POLL_SECONDS = 0.05
+RESTARTS = 5
+RESTART_PERIOD_SECONDS = 60.0
+"""A program is started again at most RESTARTS times in this period."""
 
 
 class StackError(Exception):
@@ -44,6 +49,7 @@ class Stack:
         self._environment = environment
         self._lock = lock
         self._children: list[Child] = []
+        self._restarts: dict[str, deque[float]] = defaultdict(deque)
         self._stops = 0
         """How often the user asked to stop. This is a number and not a `threading.Event`: a signal handler that sets an
         event while the same thread holds the event's lock to wait for it would deadlock."""
@@ -62,7 +68,7 @@ class Stack:
         """Start the programs, run until asked to stop, then stop them.
 
         Raises:
-            StackError: a program exited by itself or did not become ready.
+            StackError: a program did not become ready, or exited too often.
         """
         try:
             for _, programs in groupby(self._plan.programs, key=lambda program: program.stage):
@@ -70,7 +76,7 @@ class Stack:
             if not self._stops:
                 say(summary(self._plan) + caveats(self._plan.url, answer_of(f"{self._plan.url}/readyz")))
             while not self.wait(POLL_SECONDS):
-                self._check()
+                self.restart_ended()
             say("\nEnding …")
         finally:
             self._end()
@@ -78,6 +84,7 @@ class Stack:
     def _start(self, programs: list[Program]) -> None:
         for program in programs:
             log = DATA / "logs" / f"{program.name}.log"
+            log.unlink(missing_ok=True)  # of the last run
             self._children.append(Child(program, self._environment, log, kept_open=self._lock))
         ends_at = time.monotonic() + READY_SECONDS
         waiting = programs
@@ -94,6 +101,26 @@ class Stack:
             if child.returncode is not None:
                 name, code = child.program.name, child.returncode
                 raise StackError(f"{name} ended (exit code {code}). The end of {child.log}:\n{child.last_lines()}")
+
+    def restart_ended(self) -> None:
+        """Start each program again that has exited.
+
+        Raises:
+            StackError: one exited more than RESTARTS times within RESTART_PERIOD_SECONDS.
+        """
+        for n, child in enumerate(self._children):
+            if child.returncode is None:
+                continue
+            name, restarts, now = child.program.name, self._restarts[child.program.name], time.monotonic()
+            while restarts and now - restarts[0] > RESTART_PERIOD_SECONDS:
+                restarts.popleft()
+            if len(restarts) == RESTARTS:
+                say(f"{name} ended more than {RESTARTS} times in {RESTART_PERIOD_SECONDS:.0f} s, which is too often.")
+                self._check()
+            restarts.append(now)
+            child.kill()  # what it had started
+            say(f"{name} ended (exit code {child.returncode}), see {child.log}. It is started again.")
+            self._children[n] = Child(child.program, self._environment, child.log, kept_open=self._lock)
 
     def _log(self, program: Program) -> str:
         (child,) = (child for child in self._children if child.program is program)

@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from deploy.local.ports import free_port
-from tests.support.processes import ROOT, Process, running
+from tests.support.processes import ROOT, Process, answers, running
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -156,14 +156,19 @@ async def test_a_taken_port_is_named(folder: Path) -> None:
             assert f"Cannot listen on 127.0.0.1:{port} (HOST, PORT)" in process.output()
 
 
-async def test_when_one_program_ends_it_is_named_and_the_others_end_too(folder: Path) -> None:
-    async with stack(folder, free_port()) as process:
-        children = children_of(process)
-        (worker,) = children_of(process, "plugins-mcp")
-        os.kill(worker, signal.SIGKILL)
-        assert await process.ended(30) == 1
-        assert "plugins-mcp ended (exit code -9). The end of .data/logs/plugins-mcp.log:" in process.output()
-        assert gone(children)
+async def test_a_program_that_ends_is_named_and_started_again(folder: Path) -> None:
+    port = free_port()
+    async with stack(folder, port) as process:
+        lines: list[str] = []
+        for name in ("valkey", "plugins-mcp", "dialog-engine"):
+            [first] = children_of(process, name)
+            os.kill(first, signal.SIGKILL)
+            lines.append(f"{name} ended (exit code -9), see .data/logs/{name}.log. It is started again.")
+        await wait_until(lambda: all(line in process.output() for line in lines), 20, what=str(lines))
+        await wait_until(lambda: answers(f"http://127.0.0.1:{port}/readyz"), 40, what="an engine that is ready again")
+        events = await ask(port)
+        assert events[-1]["reason"] == "stop"
+        assert [event["status"] for event in events if event.get("type") == "tool"].count("succeeded") == 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only the Linux kernel ends the children of a killed process")

@@ -5,9 +5,9 @@ from collections.abc import Generator
 
 import pytest
 
-from dialog_engine import main as main_module
+from dialog_engine import config
 from dialog_engine.errors import ConfigurationError
-from dialog_engine.main import tune_gc
+from dialog_engine.main import main, tune_gc
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +31,9 @@ def test_an_engine_begins_with_that(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong() -> None:
         raise ConfigurationError("PORT: is wrong")
 
-    monkeypatch.setattr(main_module, "load_settings", wrong)
+    monkeypatch.setattr(config, "load_settings", wrong)
     with pytest.raises(SystemExit):
-        main_module.main()
+        main()
 
+    assert gc.isenabled()
     assert gc.get_freeze_count() > 10_000

@@ -22,8 +22,8 @@ from dialog_engine.tool_calls.ports import ServerView, ToolDirectory
 from plugins_contract.catalog import ServerState
 from plugins_contract.clock import RedisWatch
 from plugins_contract.connections import is_outage
-from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger.group import read_backlog
+from plugins_contract.keys import Keys
+from plugins_contract.ledger.group import Backlog, read_backlog
 
 log = logging.getLogger(__name__)
 
@@ -104,11 +104,16 @@ class EngineStatus:
         whole = redis and workers != 0 and not any(each.starting for each in servers)
         return Readiness("ready" if whole else "degraded", parts)
 
-    async def scrape(self) -> bytes:
-        """The metrics, with what is measured at the time of the scrape."""
+    async def scrape(self, accept: str = "") -> tuple[bytes, str]:
+        """The metrics and their content type, with what is measured at the time of the scrape.
+
+        `accept` is the `Accept` field of the request.
+        """
         metrics = self.metrics
+        metrics.store_up.set(False)
         with contextlib.suppress(StorageUnavailableError):
             waiting, oldest_ms = await self.outbox.backlog()
+            metrics.store_up.set(True)
             metrics.outbox_rows.set(waiting)
             metrics.outbox_oldest.set(oldest_ms / 1000)
         metrics.calls_held.set(self.relay.held)
@@ -116,15 +121,15 @@ class EngineStatus:
         metrics.event_streams.set(self.streams.open)
         metrics.approvals_waiting.set(self.approvals.waiting)
         metrics.redis_up.set(self.watch.available)
+        metrics.workers.set(self.tools.workers)
+        metrics.stream.backlog = await self._backlog()
+        return metrics.text(accept)
+
+    async def _backlog(self) -> Backlog | None:
         try:
             async with asyncio.timeout(SCRAPE_SECONDS):
-                backlog = await read_backlog(self.redis, self.keys)
+                return await read_backlog(self.redis, self.keys)
         except Exception as error:
             if not is_outage(error):
                 log.exception("the backlog of the request stream cannot be read")
-            return metrics.text()
-        metrics.lag.labels(self.keys.requests, GROUP).set(backlog.lag)
-        metrics.pending.labels(self.keys.requests, GROUP).set(backlog.pending)
-        metrics.oldest_pending.labels(self.keys.requests, GROUP).set(backlog.oldest_pending_seconds)
-        metrics.dead_letters.set(backlog.dead)
-        return metrics.text()
+            return None

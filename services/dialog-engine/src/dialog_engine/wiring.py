@@ -38,7 +38,6 @@ from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.outbox import SqlOutbox
-from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
@@ -154,7 +153,8 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     database = await stack.enter_async_context(_open_store(settings))
     engine_id = await database.engine_id()
     outbox = SqlOutbox(database, engine_id)
-    keys, clock, metrics = Keys(settings.redis_key_prefix), RedisClock(), Metrics()
+    keys, clock = Keys(settings.redis_key_prefix), RedisClock()
+    metrics = Metrics(keys.requests, VERSION)
     return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox)
 
 
@@ -186,7 +186,7 @@ def _calls(base: _Base) -> _Calls:
     blocked = BlockedCalls(watch, catalog)
     timeout_ms = settings.mcp_request_timeout_ms
     executor = CallExecutor(ledger, waiting, mailbox, blocked, keys, base.clock, default_timeout_ms=timeout_ms)
-    quarantine = Quarantine(lambda tool, model: base.metrics.tools_refused.labels(tool.name, model).inc())
+    quarantine = Quarantine(lambda tool, model: base.metrics.tool_refused(tool.name, model))
     tools = OfferedTools(catalog if settings.enable_mcp else DisabledTools(), quarantine)
     return _Calls(relay, mailbox, executor, watch, blocked, catalog, tools, quarantine)
 
@@ -265,6 +265,8 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
 def _open_store(settings: Settings) -> contextlib.AbstractAsyncContextManager[Database]:
     if settings.database_url is None:
         return open_sqlite(settings.outbox_path)
+    from dialog_engine.storage.postgres import open_postgres  # noqa: PLC0415 -- psycopg is a tenth of the start
+
     return open_postgres(settings.database_url.get_secret_value(), settings.database_pool_size)
 
 

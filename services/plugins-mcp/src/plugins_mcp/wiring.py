@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from functools import partial
+from importlib.metadata import version
 
 from redis.asyncio import Redis
 
@@ -24,9 +25,13 @@ from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from plugins_mcp.mcp import McpServers, ServersFile, read_servers_file, single_server
-from plugins_mcp.observe import Metrics, Readiness, health_server
+from plugins_mcp.observe.calls import CallObserver
+from plugins_mcp.observe.health import Readiness, health_server
+from plugins_mcp.observe.metrics import Metrics
 
 log = logging.getLogger(__name__)
+
+VERSION = version("plugins-mcp")
 
 RENEWAL_TIMEOUT_SECONDS = 2.0
 
@@ -43,12 +48,14 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
     for warning in configured.warnings:
         log.warning("%s", warning)
     for broken in configured.broken:
-        log.error("MCP server %r is not used: %s", broken.name, broken.reason)
+        level = logging.INFO if broken.disabled else logging.ERROR
+        log.log(level, "MCP server %r is not used: %s", broken.name, broken.reason)
     name = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
     async with contextlib.AsyncExitStack() as stack:
         keys = Keys(settings.redis_key_prefix)
         clock = RedisClock()
-        metrics = Metrics()
+        metrics = Metrics(keys.requests, VERSION)
+        metrics.slots.set(settings.worker_concurrency)
         redis = _closing(stack, command_client(settings.redis_address))
         reader = _closing(stack, blocking_client(settings.redis_address, block_seconds=BLOCK_SECONDS))
         control = _closing(stack, blocking_client(settings.redis_address, block_seconds=LISTEN_SECONDS))
@@ -65,7 +72,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             servers,
             leases,
             clock,
-            metrics,
+            CallObserver(metrics),
             max_retries=settings.mcp_max_retries,
             result_max_bytes=settings.result_max_bytes,
             lease_ms=times.lease_ms,
@@ -96,7 +103,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
                 settings.health_host,
                 settings.health_port,
                 readiness=lambda: _readiness(consumer, servers, handler),
-                metrics=lambda: _metrics(metrics, handler, servers, redis, keys),
+                metrics=lambda accept: _scrape(metrics, handler, servers, consumer, watch, redis, keys, accept),
             )
         )
         await watch.ask()
@@ -155,12 +162,28 @@ def _readiness(consumer: Consumer, servers: McpServers, handler: CallHandler) ->
     return Readiness(consumer.reading, {"consuming": consumer.reading, "running": len(handler), "servers": states})
 
 
-async def _metrics(metrics: Metrics, handler: CallHandler, servers: McpServers, redis: Redis, keys: Keys) -> bytes:
-    backlog: Backlog | None = None
+async def _scrape(
+    metrics: Metrics,
+    handler: CallHandler,
+    servers: McpServers,
+    consumer: Consumer,
+    watch: RedisWatch,
+    redis: Redis,
+    keys: Keys,
+    accept: str,
+) -> tuple[bytes, str]:
+    metrics.running.set(len(handler))
+    metrics.consuming.set(consumer.reading)
+    metrics.redis_up.set(watch.available)
+    metrics.set_servers(dict(servers.health()))
+    metrics.stream.backlog = await _backlog(redis, keys)
+    return metrics.text(accept)
+
+
+async def _backlog(redis: Redis, keys: Keys) -> Backlog | None:
     try:
-        backlog = await read_backlog(redis, keys)
+        return await read_backlog(redis, keys)
     except Exception as error:
         if not is_outage(error):
             raise
-    metrics.update(len(handler), dict(servers.health()), keys.requests, backlog)
-    return metrics.text()
+        return None

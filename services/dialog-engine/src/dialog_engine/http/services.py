@@ -91,7 +91,7 @@ class Services:
     tools: ToolDirectory
     exposure: Exposure
     readiness: Callable[[], Awaitable[Readiness]]
-    metrics: Callable[[], Awaitable[bytes]]
+    metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
     max_message_chars: int
 
 

@@ -3,9 +3,8 @@
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query
 from fastapi.responses import JSONResponse, Response
-from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import AwareDatetime
 
 from dialog_engine.http import views
@@ -110,6 +109,7 @@ async def readyz(engine: Engine) -> JSONResponse:
 
 
 @operations.get("/metrics")
-async def metrics(engine: Engine) -> Response:
-    """Metrics in the text format of Prometheus."""
-    return Response(await engine.metrics(), media_type=CONTENT_TYPE_LATEST)
+async def metrics(engine: Engine, accept: Annotated[str, Header()] = "") -> Response:
+    """Metrics in the text format of Prometheus, or in OpenMetrics."""
+    text, content_type = await engine.metrics(accept)
+    return Response(text, headers={"Content-Type": content_type})

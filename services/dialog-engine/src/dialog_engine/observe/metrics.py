@@ -1,19 +1,45 @@
-"""Every metric of the engine, declared once."""
+"""Every metric of the engine, declared once. `docs/observability.md` has the same list."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+import platform
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client.process_collector import ProcessCollector
+
+from plugins_contract.metrics import TOOL_CALL_BUCKETS, StreamMetrics, ToolLabels, exposition
 
 FIRST_TOKEN_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96)
-TOOL_CALL_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+TURN_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600)
 
 
 class Metrics:
     """The engine's metrics in a registry of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: str = "events.plugins", version: str = "") -> None:
+        """`stream` is the name of the request stream in Redis, `version` that of the engine."""
         self.registry = registry = CollectorRegistry()
+        self.tools = ToolLabels()
+        # The request stream, the consumer group of the workers, and the dead letters: `plugins_contract/metrics.py`.
+        self.stream = StreamMetrics(stream)
+        registry.register(self.stream)
+        # CPU time, memory and file descriptors of this process.
+        ProcessCollector(registry=registry)
+        build = Info("dialog_build", "The version of the engine and of Python.", registry=registry)
+        build.info({"version": version, "python": platform.python_version()})
 
+        # --- Turns ---
         # Turns, by how they ended: stop, length, max_rounds, cancelled, error, …
         self.turns = Counter("dialog_turns", "Turns that ended.", ["reason"], registry=registry)
+        # From the message to `done`. Includes the time for which a turn waits for approvals.
+        self.turn_seconds = Histogram(
+            "dialog_turn_seconds", "Duration of turns.", registry=registry, buckets=TURN_BUCKETS
+        )
+        # From the message to its first token, as its user waits for it.
+        self.turn_first_token = Histogram(
+            "dialog_turn_first_token_seconds",
+            "Time from a message to the first token of its answer.",
+            registry=registry,
+            buckets=FIRST_TOKEN_BUCKETS,
+        )
         # Turns that changed their owner: restart (same engine), takeover (from a dead one), lost (to another one).
         self.turns_moved = Counter("dialog_turns_moved", "Turns that changed their owner.", ["how"], registry=registry)
         # Turns that are running.
@@ -22,12 +48,18 @@ class Metrics:
         self.messages_queued = Gauge(
             "dialog_messages_queued", "Messages that wait for their session.", registry=registry
         )
+        # Requests of clients that were answered with a problem document, by its code.
+        self.requests_refused = Counter(
+            "dialog_requests_refused", "HTTP requests answered with a problem document.", ["code"], registry=registry
+        )
         # Open event streams: connections of clients that follow a turn.
         self.event_streams = Gauge("dialog_event_streams", "Open event streams.", registry=registry)
         # Clients that were disconnected because they read nothing for 20 seconds while events waited. They reconnect.
         self.clients_dropped = Counter(
             "dialog_clients_dropped", "Clients that were disconnected because they did not read.", registry=registry
         )
+
+        # --- Tool calls ---
         # Tool calls as the user saw them end; the sum over `status` is the number of calls.
         self.tool_calls = Counter("dialog_tool_calls", "Tool calls that ended.", ["tool", "status"], registry=registry)
         # From the commit of a call to its answer, as the user waits for it.
@@ -38,6 +70,12 @@ class Metrics:
             registry=registry,
             buckets=TOOL_CALL_BUCKETS,
         )
+        # Calls that were not put on the stream: overloaded (MAX_BACKLOG), conflict, error.
+        self.calls_refused = Counter(
+            "dialog_calls_refused", "Tool calls that the relay could not enqueue.", ["reason"], registry=registry
+        )
+        # Calls of which Redis has lost something: see `Loss` in plugins_contract/ledger/replies.py.
+        self.calls_lost = Counter("dialog_calls_lost", "Tool calls that Redis has lost.", ["loss"], registry=registry)
         # Tool calls that wait for approval: their turns are paused.
         self.approvals_waiting = Gauge(
             "dialog_approvals_waiting", "Tool calls that wait for approval.", registry=registry
@@ -48,7 +86,9 @@ class Metrics:
         self.tools_refused = Counter(
             "dialog_tools_refused", "Tools that the provider of a model refuses.", ["tool", "model"], registry=registry
         )
-        # Requests to each model: ok, or the code of the error.
+
+        # --- Models ---
+        # Requests to each model: ok, abandoned, or the code of the error.
         self.llm_requests = Counter(
             "dialog_llm_requests", "Requests to models.", ["outcome", "model"], registry=registry
         )
@@ -56,11 +96,14 @@ class Metrics:
         self.llm_first_token = Histogram(
             "dialog_llm_first_token_seconds",
             "Time to the model's first token.",
+            ["model"],
             registry=registry,
             buckets=FIRST_TOKEN_BUCKETS,
         )
         # Tokens as the provider counts them, by direction: input, output.
-        self.llm_tokens = Counter("dialog_llm_tokens", "Tokens.", ["direction"], registry=registry)
+        self.llm_tokens = Counter("dialog_llm_tokens", "Tokens.", ["direction", "model"], registry=registry)
+
+        # --- Outbox, leases, and what the engine depends on ---
         # Outbox rows that are not published, and how long the oldest has waited: it rises while Redis is away.
         self.outbox_rows = Gauge("dialog_outbox_rows", "Outbox rows not published yet.", registry=registry)
         self.outbox_oldest = Gauge(
@@ -69,25 +112,26 @@ class Metrics:
         # Of these, calls that are held back by SUBJECT_WINDOW: demand that the lag of the stream does not show.
         # While there are any, the age of the oldest row is their waiting time and says nothing about Redis.
         self.calls_held = Gauge("dialog_calls_held", "Tool calls held back by SUBJECT_WINDOW.", registry=registry)
-        # 1 while Redis answers.
+        # Renewals of this engine's lease: ok, or failed because the store did not answer.
+        self.lease_renewals = Counter(
+            "dialog_engine_lease_renewals", "Renewals of the engine's lease.", ["outcome"], registry=registry
+        )
+        # Engines that share the store, including this one, as of the last look at their leases.
+        self.engines = Gauge("dialog_engines", "Engines that share the store.", registry=registry)
+        # Engines that were found dead here, or had released their lease, and whose turns were adopted.
+        self.engines_adopted = Counter(
+            "dialog_engines_adopted", "Engines whose turns this engine adopted.", registry=registry
+        )
+        # 1 while Redis answers; 1 while the store answers.
         self.redis_up = Gauge("dialog_redis_up", "Whether Redis answers.", registry=registry)
-        # The request stream as the engine sees it: a worker's own metrics vanish with the worker.
-        stream = ["stream", "group"]
-        self.lag = Gauge("callstream_stream_lag", "Requests that no worker has taken.", stream, registry=registry)
-        self.pending = Gauge(
-            "callstream_stream_pending", "Requests that workers have taken and not finished.", stream, registry=registry
-        )
-        self.oldest_pending = Gauge(
-            "callstream_stream_oldest_pending_seconds",
-            "Time since the lease of the oldest pending request was renewed.",
-            stream,
-            registry=registry,
-        )
-        # Kept until an operator discards them (`plugins-mcp dead list`). Their callers were answered.
-        self.dead_letters = Gauge(
-            "callstream_dead_letters", "Tool calls that no worker could handle.", registry=registry
-        )
+        self.store_up = Gauge("dialog_store_up", "Whether the store answers.", registry=registry)
+        # Workers with a heartbeat. 0: tool calls wait.
+        self.workers = Gauge("dialog_workers", "Workers with a heartbeat.", registry=registry)
 
-    def text(self) -> bytes:
-        """All metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+    def tool_refused(self, tool: str, model: str) -> None:
+        """The provider of `model` refuses this tool."""
+        self.tools_refused.labels(self.tools.of(tool), model).inc()
+
+    def text(self, accept: str = "") -> tuple[bytes, str]:
+        """All metrics and their content type, in the format that the `Accept` field asks for."""
+        return exposition(self.registry, accept)

@@ -37,11 +37,11 @@ def observed_llm(llm: StreamChat, metrics: Metrics, model: str) -> StreamChat:
             async with aclosing(llm(request)) as events:
                 async for event in events:
                     if first and isinstance(event, (TextDelta, ReasoningDelta, ToolCallEvent)):
-                        metrics.llm_first_token.observe(time.monotonic() - started)
+                        metrics.llm_first_token.labels(model).observe(time.monotonic() - started)
                         first = False
                     elif isinstance(event, StreamEnd):
-                        metrics.llm_tokens.labels("input").inc(event.usage.input_tokens)
-                        metrics.llm_tokens.labels("output").inc(event.usage.output_tokens)
+                        metrics.llm_tokens.labels("input", model).inc(event.usage.input_tokens)
+                        metrics.llm_tokens.labels("output", model).inc(event.usage.output_tokens)
                         outcome = "ok"
                     yield event
         except LLMError as error:
@@ -80,7 +80,7 @@ class _ObservedLog(TurnLog):
                 self._pending[event.call.correlation_id] = time.monotonic()
             case ToolStep() if event.status.final:
                 # A call that no server was asked for may bear any name that the model made up.
-                tool = event.call.tool_name if event.server else NOT_RUN
+                tool = self._metrics.tools.of(event.call.tool_name) if event.server else NOT_RUN
                 self._metrics.tool_calls.labels(tool, event.status).inc()
                 if started := self._pending.pop(event.call.correlation_id, None):
                     self._metrics.tool_call_seconds.labels(tool).observe(time.monotonic() - started)

@@ -17,6 +17,8 @@ class Backlog:
     """The state of `events.plugins`.
 
     `lag` counts the entries that no worker has taken, `pending` those that a worker holds, `dead` the dead letters.
+    `oldest_waiting_seconds` is the age of the oldest entry that no worker has taken, `oldest_pending_seconds` the time
+    since the lease of the oldest pending entry was renewed.
     """
 
     length: int
@@ -25,6 +27,7 @@ class Backlog:
     oldest_pending_seconds: float
     consumers: int
     dead: int
+    oldest_waiting_seconds: float = 0.0
 
 
 async def read_backlog(redis: Redis, keys: Keys) -> Backlog:
@@ -37,15 +40,25 @@ async def read_backlog(redis: Redis, keys: Keys) -> Backlog:
         groups = []
     group = next((each for each in groups if each["name"] == GROUP.encode()), None)
     if group is None:
-        return Backlog(length, length, 0, 0.0, 0, dead)
+        return Backlog(length, length, 0, 0.0, 0, dead, await _age_of_next(redis, keys, "-"))
     pending = group["pending"]
     oldest = 0.0
     if pending:
         rows: Any = await redis.xpending_range(keys.requests, GROUP, "-", "+", 1)
         oldest = rows[0]["time_since_delivered"] / 1000 if rows else 0.0
     # `lag` is null after a deletion ahead of the group; as finished entries are deleted, the rest was not taken.
-    lag = group["lag"] if group["lag"] is not None else length - pending
-    return Backlog(length, max(0, lag), pending, oldest, group["consumers"], dead)
+    lag = max(0, group["lag"] if group["lag"] is not None else length - pending)
+    waiting = await _age_of_next(redis, keys, f"({group['last-delivered-id'].decode()}") if lag else 0.0
+    return Backlog(length, lag, pending, oldest, group["consumers"], dead, waiting)
+
+
+async def _age_of_next(redis: Redis, keys: Keys, start: str) -> float:
+    """The age of the first entry from `start` on, in seconds; 0 when there is none. An id begins with its time."""
+    entries: Any = await redis.xrange(keys.requests, start, "+", count=1)
+    if not entries:
+        return 0.0
+    seconds, microseconds = await redis.time()
+    return max(0.0, seconds + microseconds / 1e6 - int(entries[0][0].partition(b"-")[0]) / 1000)
 
 
 async def tidy_consumers(redis: Redis, keys: Keys, consumer: str, *, silent_ms: int) -> list[str]:

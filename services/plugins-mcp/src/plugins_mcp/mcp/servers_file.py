@@ -77,7 +77,7 @@ def read_servers_file(path: Path, environment: Mapping[str, str]) -> ServersFile
     for name, entry in _entries(path, document).items():
         try:
             if is_disabled(entry):
-                broken.append(BrokenServer(name, "disabled in the configuration"))
+                broken.append(BrokenServer(name, "disabled in the configuration", disabled=True))
                 continue
             spec, ignored = parse_entry(name, entry, environment)
         except (FieldError, UndefinedVariableError) as error:

@@ -106,7 +106,8 @@ class ServerSpec:
 
 @dataclass(frozen=True)
 class BrokenServer:
-    """A server that is not used: its entry is wrong, a variable is undefined, or it is disabled."""
+    """A server that is not used: its entry is wrong, a variable is undefined, or its operator has disabled it."""
 
     name: str
     reason: str
+    disabled: bool = False

@@ -90,20 +90,10 @@ async def child_streams(
     the child and every process it started have ended, and `child` has its exit code and its last errors.
 
     Raises:
-        OSError: the child cannot be started.
+        OSError: the child cannot be started; the text names its command.
     """
     with child.stderr_file() as errors:
-        process = await asyncio.create_subprocess_exec(
-            command.command,
-            *command.args,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-            env=get_default_environment() | dict(command.env),
-            cwd=command.cwd,
-            limit=MAX_ANSWER_BYTES,
-            start_new_session=True,  # makes the child the leader of a process group, which can be killed as a whole
-        )
+        process = await _start(command, errors)
         received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
         pipe_closed, all_written = anyio.Event(), anyio.Event()
@@ -126,6 +116,26 @@ async def child_streams(
                     cast("asyncio.StreamWriter", process.stdin).close()
                     await _end(process)
                 group.cancel_scope.cancel()
+
+
+async def _start(command: Stdio, errors: TextIO) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            command.command,
+            *command.args,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            env=get_default_environment() | dict(command.env),
+            cwd=command.cwd,
+            limit=MAX_ANSWER_BYTES,
+            start_new_session=True,  # makes the child the leader of a process group, which can be killed as a whole
+        )
+    except OSError as error:
+        # uvloop's errors name no file, and asyncio's name the folder or the command.
+        where = f" in the folder (cwd) {command.cwd!r}" if command.cwd is not None else ""
+        reason = error.strerror or str(error)
+        raise OSError(f"the command {command.command!r} cannot be started{where}: {reason}") from error
 
 
 async def _read(

@@ -1,0 +1,86 @@
+"""What the metrics of both services share: the request stream, bounds on labels, and the formats of a scrape."""
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from plugins_contract.keys import GROUP
+from plugins_contract.ledger.group import Backlog
+
+TOOL_CALL_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+MAX_TOOLS = 200
+"""How many tools one process gives time series of their own."""
+OTHER = "(other)"
+"""The label of the tools beyond."""
+
+_OF_GROUP: tuple[tuple[str, str, Callable[[Backlog], float]], ...] = (
+    ("callstream_stream_lag", "Requests that no worker has taken.", lambda now: now.lag),
+    ("callstream_stream_pending", "Requests that workers have taken and not finished.", lambda now: now.pending),
+    (
+        "callstream_stream_oldest_waiting_seconds",
+        "Age of the oldest request that no worker has taken.",
+        lambda now: now.oldest_waiting_seconds,
+    ),
+    (
+        "callstream_stream_oldest_pending_seconds",
+        "Time since the lease of the oldest pending request was renewed.",
+        lambda now: now.oldest_pending_seconds,
+    ),
+    ("callstream_stream_consumers", "Consumers of the group, dead ones included.", lambda now: now.consumers),
+)
+# Kept until an operator discards them (`plugins-mcp dead`). Their callers were answered.
+_DEAD_LETTERS = ("callstream_dead_letters", "Tool calls that no worker could handle.")
+
+
+class StreamMetrics(Collector):
+    """The request stream, as it was read for this scrape; nothing while Redis does not answer.
+
+    Engines export it too: what only workers export disappears with the workers.
+    """
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self.backlog: Backlog | None = None
+
+    def describe(self) -> Iterable[Metric]:
+        """The names, without values."""
+        for name, text, _ in _OF_GROUP:
+            yield GaugeMetricFamily(name, text, labels=("stream", "group"))
+        yield GaugeMetricFamily(*_DEAD_LETTERS)
+
+    def collect(self) -> Iterable[Metric]:
+        """The values."""
+        if (backlog := self.backlog) is None:
+            return
+        for name, text, value in _OF_GROUP:
+            family = GaugeMetricFamily(name, text, labels=("stream", "group"))
+            family.add_metric((self._stream, GROUP), value(backlog))
+            yield family
+        yield GaugeMetricFamily(*_DEAD_LETTERS, value=backlog.dead)
+
+
+class ToolLabels:
+    """Bounds the labels that name tools: the first MAX_TOOLS tools keep their names, all others share one."""
+
+    def __init__(self, limit: int = MAX_TOOLS) -> None:
+        self._limit = limit
+        self._known: set[tuple[str, str]] = set()
+
+    def of(self, tool: str, server: str = "") -> str:
+        """The value of the label for this tool."""
+        key = (server, tool)
+        if key not in self._known:
+            if len(self._known) >= self._limit:
+                return OTHER
+            self._known.add(key)
+        return tool
+
+
+def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """All metrics and their content type, in the format that the `Accept` field asks for. OpenMetrics has exemplars."""
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type

@@ -1,0 +1,68 @@
+"""The HTTP server of the worker's metrics, health and readiness."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether the worker consumes requests; `parts` holds the state of each part."""
+
+    ready: bool
+    parts: dict[str, Any]
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the worker."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def health_server(
+    host: str, port: int, *, readiness: Callable[[], Readiness], metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
+) -> AsyncGenerator[None]:
+    """Serve /healthz, /readyz and /metrics while the context is open.
+
+    `metrics` takes the `Accept` field of a request, and returns the metrics and their content type.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+
+    async def healthz(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def readyz(_: Request) -> Response:
+        now = readiness()
+        return JSONResponse(
+            {"status": "ready" if now.ready else "unready", "parts": now.parts}, 200 if now.ready else 503
+        )
+
+    async def show_metrics(request: Request) -> Response:
+        text, content_type = await metrics(request.headers.get("accept", ""))
+        return Response(text, headers={"Content-Type": content_type})
+
+    routes = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", show_metrics)]
+    config = uvicorn.Config(Starlette(routes=routes), access_log=False, log_config=None, timeout_graceful_shutdown=1)
+    server = _Server(config)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.create_server((host, port), family=family, backlog=128)  # uvicorn exits the process if it cannot bind
+    serving = asyncio.create_task(server.serve(sockets=[sock]), name="health server")
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving

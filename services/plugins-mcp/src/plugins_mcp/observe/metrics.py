@@ -1,0 +1,95 @@
+"""Every metric of the worker, declared once. `docs/observability.md` has the same list."""
+
+import platform
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client.process_collector import ProcessCollector
+
+from plugins_contract.catalog import BreakerState, ServerState
+from plugins_contract.metrics import TOOL_CALL_BUCKETS, StreamMetrics, ToolLabels, exposition
+from plugins_mcp.mcp import ServerHealth
+
+
+class Metrics:
+    """The worker's metrics in a registry of their own."""
+
+    def __init__(self, stream: str = "events.plugins", version: str = "") -> None:
+        """`stream` is the name of the request stream in Redis, `version` that of the worker."""
+        self.registry = registry = CollectorRegistry()
+        self.tools = ToolLabels()
+        # The request stream, the consumer group, and the dead letters: `plugins_contract/metrics.py`. The engine
+        # exports the same, for when no worker is running.
+        self.stream = StreamMetrics(stream)
+        registry.register(self.stream)
+        # CPU time, memory and file descriptors of this process.
+        ProcessCollector(registry=registry)
+        build = Info("plugins_build", "The version of the worker and of Python.", registry=registry)
+        build.info({"version": version, "python": platform.python_version()})
+
+        # --- Tool calls ---
+        # Calls that this worker made terminal, by the ledger's state and the error code ("" when there is none).
+        self.calls = Counter(
+            "plugins_calls", "Tool calls made terminal.", ["server", "tool", "state", "code"], registry=registry
+        )
+        # From START to COMPLETE.
+        self.call_seconds = Histogram(
+            "plugins_call_seconds",
+            "Execution time of tool calls.",
+            ["server", "tool"],
+            registry=registry,
+            buckets=TOOL_CALL_BUCKETS,
+        )
+        # From XADD to the first START, on the clock of Redis.
+        self.queue_seconds = Histogram(
+            "plugins_call_queue_seconds",
+            "Time that tool calls waited in the stream.",
+            ["server"],
+            registry=registry,
+            buckets=TOOL_CALL_BUCKETS,
+        )
+        # Calls run again because that was safe.
+        self.retries = Counter("plugins_call_retries", "Calls run again.", ["server", "tool"], registry=registry)
+        # Requests that were delivered again: takeover (the lease of another worker expired), recovery (the reply of
+        # Redis to an earlier read was lost).
+        self.redeliveries = Counter("plugins_redeliveries", "Requests delivered again.", ["how"], registry=registry)
+        # Requests that could not be read and became dead letters, without a call.
+        self.unreadable = Counter("plugins_requests_unreadable", "Requests that cannot be read.", registry=registry)
+        # Calls that run now, and how many can (WORKER_CONCURRENCY).
+        self.running = Gauge("plugins_calls_running", "Tool calls that run now.", registry=registry)
+        self.slots = Gauge("plugins_call_slots", "Tool calls that can run at the same time.", registry=registry)
+
+        # --- Leases ---
+        # Renewals of the leases of running calls: renewed, stale (another worker has the call), failed.
+        self.lease_renewals = Counter(
+            "plugins_lease_renewals", "Renewals of leases of running calls.", ["outcome"], registry=registry
+        )
+        # Calls that were stopped here because another worker may have taken them over: stalls, or an outage of Redis.
+        self.leases_lost = Counter("plugins_leases_lost", "Leases lost.", ["server"], registry=registry)
+
+        # --- What the worker depends on ---
+        # 0: the MCP server is not connected, or does not answer calls.
+        self.server_up = Gauge(
+            "plugins_mcp_server_up", "Whether an MCP server is connected.", ["server"], registry=registry
+        )
+        # 1 for the current state of each MCP server's circuit breaker, 0 for its other states. Open: calls are refused.
+        self.server_breaker = Gauge(
+            "plugins_mcp_server_breaker",
+            "The state of an MCP server's circuit breaker.",
+            ["server", "state"],
+            registry=registry,
+        )
+        # 1 while the worker reads requests.
+        self.consuming = Gauge("plugins_consuming", "Whether the worker reads requests.", registry=registry)
+        # 1 while Redis answers.
+        self.redis_up = Gauge("plugins_redis_up", "Whether Redis answers.", registry=registry)
+
+    def set_servers(self, servers: dict[str, ServerHealth]) -> None:
+        """Set the gauges of MCP servers."""
+        for name, health in servers.items():
+            self.server_up.labels(name).set(health.state is ServerState.READY)
+            for state in BreakerState:
+                self.server_breaker.labels(name, state).set(health.breaker is state)
+
+    def text(self, accept: str = "") -> tuple[bytes, str]:
+        """All metrics and their content type, in the format that the `Accept` field asks for."""
+        return exposition(self.registry, accept)
