@@ -20,10 +20,12 @@ EXHAUSTIVE = {
     "e2e/test_page_modules.py": "needs a browser",
     "e2e/test_page_safety.py": "needs a browser",
     "e2e/test_stack_page.py": "needs a browser and real processes",
+    "e2e/test_upgrades.py": "the previous release as real processes",
     "fuzz/test_tags.py": "the short form of `make fuzz`",
     "integration/test_compose.py": "needs Docker",
     "integration/test_compose_scale.py": "needs Docker",
     "integration/test_mcp_real_servers.py": "MCP servers of others",
+    "integration/test_monitoring.py": "needs Prometheus and real processes",
     "integration/test_relay_benchmark.py": "a benchmark, to see that it runs",
 }
 """Files and tests that only `make test-all` runs, and why."""
