@@ -22,7 +22,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
-from dialog_engine.http.page import markdown_router, page_router
+from dialog_engine.http.markdown import markdown_router
+from dialog_engine.http.page import page_router
 from tests.e2e.scripts import SUGGESTED, Drop, Json, Say, Script, Wait, done, message
 
 ENDED = {"succeeded", "failed", "timeout", "cancelled", "unknown", "refused"}

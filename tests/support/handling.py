@@ -151,7 +151,7 @@ class Facts(Observer):
     def finished(self, request: ToolCallRequested, outcome: ToolOutcome) -> None:
         self.ended.append(outcome.state)
 
-    def retried(self, request: ToolCallRequested) -> None:
+    def retried(self, request: ToolCallRequested, after_seconds: float, why: str) -> None:
         self.retries += 1
 
     def lease_lost(self, request: ToolCallRequested) -> None:

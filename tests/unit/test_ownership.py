@@ -10,7 +10,14 @@ import pytest
 
 from dialog_engine.chat import ownership as ownership_module
 from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.chat.ownership import ADOPT_AT_ONCE, LEASE_SECONDS, MAX_CRASHES, RENEW_SECONDS, Ownership
+from dialog_engine.chat.ownership import (
+    ADOPT_AT_ONCE,
+    LEASE_SECONDS,
+    MAX_CRASHES,
+    RENEW_SECONDS,
+    Ownership,
+    OwnershipObserver,
+)
 from dialog_engine.chat.turns import RunningTurns, SessionQueue
 from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrashesError
 from dialog_engine.model import Turn
@@ -54,6 +61,16 @@ class Turns(RunningTurns):
         self.runs.pop(turn.turn_id)
 
 
+class Noted(OwnershipObserver):
+    """Notes how turns changed their owner."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self._notes = notes
+
+    def moved(self, turn: Turn, how: str) -> None:
+        self._notes.append(how)
+
+
 class Engine:
     """One engine, and the clock that it looks by, in seconds."""
 
@@ -64,7 +81,7 @@ class Engine:
         self.offered: list[OutboxRow] = []
         self.notes: list[str] = []
         self.ownership = Ownership(
-            self.turns, self.engines, offer=self.offered.extend, note=self.notes.append, clock=lambda: self.now
+            self.turns, self.engines, offer=self.offered.extend, observer=Noted(self.notes), clock=lambda: self.now
         )
 
 

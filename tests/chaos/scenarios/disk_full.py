@@ -204,7 +204,7 @@ class RedisFull(Part):
         self.expect(effects == 1, f"a call begun {name} has {effects} effects")
 
     def _taken_over(self) -> int:
-        return sum(worker.output().count("taking over entry") for worker in self.stack.workers.values())
+        return sum(worker.output().count("tool call is delivered again") for worker in self.stack.workers.values())
 
     def _redis_state(self) -> str:
         return self.stack.http.get("/readyz").json()["parts"]["redis"]
