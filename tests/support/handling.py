@@ -29,7 +29,7 @@ Behaviour = Callable[[Callable[[CallProgress], None]], Awaitable[CallResult]]
 
 @dataclass
 class LedgerTwin(CallLedger):
-    """Answers START as told, and keeps what was written."""
+    """Answers START as configured, and keeps what was written."""
 
     started: Started = field(default_factory=lambda: Run(7, 1))
     completes_as: Completed | Stale | Duplicate = field(default_factory=Completed)

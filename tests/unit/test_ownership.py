@@ -32,7 +32,7 @@ AWAY = StorageUnavailableError("the database is away")
 
 
 class Turns(RunningTurns):
-    """Remembers what it is told, and runs nothing."""
+    """Remembers its calls, and runs nothing."""
 
     def __init__(self) -> None:
         self.queue = SessionQueue()
@@ -215,7 +215,7 @@ async def test_time_without_the_database_does_not_count(
     store.add("a", "t")
     async with at_work(b, monkeypatch):
         await rounds(b)
-        b.engines.error = AWAY  # nobody can renew now
+        b.engines.error = AWAY  # no engine can renew now
         await wait_until(lambda: b.engines.refused > 4)
         b.now += LEASE_SECONDS * 2
         b.engines.error = None

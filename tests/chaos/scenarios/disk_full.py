@@ -42,8 +42,8 @@ def run(size: Size, folder: Path) -> Report:
     """The same in a process that may mount disks."""
     argv = mounting([sys.executable, "-m", __name__, size, str(folder)])
     done = subprocess.run(argv, stdout=subprocess.PIPE, cwd=ROOT, check=False)
-    told, _, report = done.stdout.decode().rpartition(REPORT)
-    print(told)
+    output, _, report = done.stdout.decode().rpartition(REPORT)
+    print(output)
     if done.returncode:
         raise RuntimeError(f"{argv} ended with {done.returncode}")
     return Report(**json.loads(report))

@@ -14,7 +14,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dialog_engine.http import problems, sessions, turns
 from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator, BodyLimit, LoopbackNames, current_subject
-from dialog_engine.http.page import markdown_router, page_router
+from dialog_engine.http.markdown import markdown_router
+from dialog_engine.http.page import page_router
 from dialog_engine.http.services import Services
 from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
 
