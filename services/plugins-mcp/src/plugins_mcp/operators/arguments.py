@@ -122,7 +122,16 @@ def _parser() -> argparse.ArgumentParser:
     # No abbreviations: `--a` must not be taken for `--all`.
     parser = argparse.ArgumentParser(prog="plugins-mcp", description=DESCRIPTION, allow_abbrev=False)
     groups = parser.add_subparsers(title="commands", dest="group", metavar="dead|trace")
-    _add_trace(groups)
+    _describe_trace(
+        groups.add_parser(
+            "trace",
+            help="the history of a tool call or of a turn",
+            description="Show the history of a tool call, or of the calls of a turn, from the ledger and from logs.",
+            epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+    )
     dead = groups.add_parser(
         "dead",
         help="dead letters: tool calls that could not be handled",
@@ -170,15 +179,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_trace(groups: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    trace = groups.add_parser(
-        "trace",
-        help="the history of a tool call or of a turn",
-        description="Show the history of a tool call, or of the tool calls of a turn, from the ledger and from logs.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def _describe_trace(trace: argparse.ArgumentParser) -> None:
     trace.add_argument("id", metavar="ID", help="the correlation id of a call, or the id of a turn")
     trace.add_argument(
         "--log",
