@@ -25,6 +25,7 @@ LIBRARIES = {"aiosqlite", "fastapi", "mcp", "prometheus_client", "pydantic_setti
 """Libraries that the product uses instead of own code."""
 MAY_SLEEP = {
     "tests/support/waiting.py": "the pause between two looks at a condition",
+    "tests/support/recorded_backlog.py": "samples are taken once a second",
     "tests/chaos/": "faults last as long as a scenario says; scripted models and tools take their time",
     "tests/integration/servers/": "scripted tools take their time",
     "tests/unit/test_local_stack.py": "signals are sent at a steady pace",
