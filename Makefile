@@ -3,6 +3,14 @@
 .PHONY: help run test test-all check check-js check-deploy fmt bench bench-relay chaos fuzz clean sync sync-run
 
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+UV_VERSION := 0.13.9
+
+# A company's own certificate authority is among the system's certificates only. uv and old releases of pip bring their own.
+SYSTEM_CERTS := $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
+ifneq ($(SYSTEM_CERTS),)
+export UV_SYSTEM_CERTS ?= true
+export PIP_CERT ?= $(SYSTEM_CERTS)
+endif
 
 # PYTHON=3.13 uses that Python in an environment of its own.
 ifdef PYTHON
@@ -92,7 +100,7 @@ sync-run: $(UV)
 	@for python in python3.13 python3.12 python3.11 python3; do \
 	  $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || continue; \
 	  echo "uv is missing: installing it into .uv with $$python"; \
-	  $$python -m venv --clear .uv && .uv/bin/python -m pip install --quiet --disable-pip-version-check uv && exit 0; \
+	  $$python -m venv --clear .uv && .uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) && exit 0; \
 	  rm -rf .uv; exit 1; \
 	done; \
 	echo "uv is missing, and there is no Python 3.11 or newer (with its venv module) to install it with." >&2; \

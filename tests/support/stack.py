@@ -6,6 +6,7 @@ failed. Nothing here needs an event loop.
 """
 
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -161,8 +162,11 @@ class Stack:
         self.wait_for_tools()
 
     def close(self) -> None:
-        """End everything, engine and workers first."""
+        """End everything."""
         self.http.close()
+        for part in self.parts:  # all at once: each takes its time
+            part.send(signal.SIGCONT)
+            part.send(signal.SIGTERM)
         for part in reversed(self.parts):
             part.close()
         self.redis.stop()

@@ -25,8 +25,8 @@ from dialog_engine.model import (
     UserMessage,
 )
 from dialog_engine.tool_calls.prompt_mode.dialect import Dialect
-from dialog_engine.tool_calls.prompt_mode.fabricated_results import FABRICATED
 from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
+from dialog_engine.tool_calls.prompt_mode.reply import FABRICATED
 from dialog_engine.tool_calls.prompt_mode.tagged_reply import MAX_DROPPED
 from plugins_contract.catalog import ToolEntry
 from tests.support.fakes.models import SPENT, Line, ScriptedModel, says
@@ -243,7 +243,7 @@ async def test_calls_in_the_reasoning_channel_are_never_run(dialect: Dialect) ->
 
 @dialects
 @pytest.mark.parametrize(
-    ("said", "called", "told"),
+    ("said", "called", "reason"),
     [
         (FinishReason.STOP, True, FinishReason.TOOL_CALLS),
         (FinishReason.STOP, False, FinishReason.STOP),
@@ -253,10 +253,10 @@ async def test_calls_in_the_reasoning_channel_are_never_run(dialect: Dialect) ->
     ],
 )
 async def test_the_finish_reason_is_tool_calls_if_there_are_any(
-    dialect: Dialect, said: FinishReason, called: bool, told: FinishReason
+    dialect: Dialect, said: FinishReason, called: bool, reason: FinishReason
 ) -> None:
     events, _ = await ask(dialect, says(BLOCKS[dialect.name] if called else "Hello", said))
-    assert events[-1] == StreamEnd(told, SPENT)
+    assert events[-1] == StreamEnd(reason, SPENT)
 
 
 @dialects

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -27,9 +27,10 @@ from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator
 from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
 from dialog_engine.llm.providers import Wrap, open_llm
-from dialog_engine.loops import left_when
+from dialog_engine.observe.calls import ObservedCalls
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm
+from dialog_engine.observe.ownership import ObservedOwnership
 from dialog_engine.relay.relay import Relay, check_routes
 from dialog_engine.status import EngineStatus, StartGate
 from dialog_engine.storage.approvals import SqlApprovals
@@ -143,8 +144,8 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
 
         await chat.ownership.start()
         await stack.enter_async_context(kept_running(chat.ownership.run))
-        leave = _leaving(turns, chat.ownership, chat.logs, settings.shutdown_grace_seconds)
-        await stack.enter_async_context(left_when(closing, leave))
+        grace_seconds = settings.shutdown_grace_seconds
+        await stack.enter_async_context(_left_when(closing, turns, chat.ownership, chat.logs, grace_seconds))
         yield _services(base, calls, chat)
 
 
@@ -164,6 +165,7 @@ def _calls(base: _Base) -> _Calls:
     watch = RedisWatch(redis, keys, base.clock)
     catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock)
     waiting = Subscriptions()
+    observer = ObservedCalls(base.metrics)
     relay = Relay(
         outbox,
         redis,
@@ -173,6 +175,7 @@ def _calls(base: _Base) -> _Calls:
         waiting,
         backlog_limit=settings.max_backlog,
         subject_window=settings.subject_window,
+        observer=observer,
     )
     mailbox = Mailbox(
         base.connections.mailbox,
@@ -185,7 +188,9 @@ def _calls(base: _Base) -> _Calls:
     )
     blocked = BlockedCalls(watch, catalog)
     timeout_ms = settings.mcp_request_timeout_ms
-    executor = CallExecutor(ledger, waiting, mailbox, blocked, keys, base.clock, default_timeout_ms=timeout_ms)
+    executor = CallExecutor(
+        ledger, waiting, mailbox, blocked, keys, base.clock, default_timeout_ms=timeout_ms, observer=observer
+    )
     quarantine = Quarantine(lambda tool, model: base.metrics.tool_refused(tool.name, model))
     tools = OfferedTools(catalog if settings.enable_mcp else DisabledTools(), quarantine)
     return _Calls(relay, mailbox, executor, watch, blocked, catalog, tools, quarantine)
@@ -223,7 +228,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     logs = RedisTurnLogs(base.connections.commands, base.keys)
     turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics), control)
     engines = SqlEngines(database, engine_id, mailbox_of)
-    ownership = Ownership(turns, engines, offer=offer, note=lambda how: metrics.turns_moved.labels(how).inc())
+    ownership = Ownership(turns, engines, offer=offer, observer=ObservedOwnership(metrics))
     return _Chat(turns, ownership, pending, archive, logs, control, exposure)
 
 
@@ -259,6 +264,7 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         readiness=status.readiness,
         metrics=status.scrape,
         max_message_chars=settings.max_message_chars,
+        on_refused=lambda code: metrics.requests_refused.labels(code).inc(),
     )
 
 
@@ -270,18 +276,28 @@ def _open_store(settings: Settings) -> contextlib.AbstractAsyncContextManager[Da
     return open_postgres(settings.database_url.get_secret_value(), settings.database_pool_size)
 
 
-def _leaving(
-    turns: RunningTurns, ownership: Ownership, logs: RedisTurnLogs, grace_seconds: float
-) -> Callable[[], Awaitable[None]]:
-    """Turns get their grace period; other engines adopt the rest, and readers must ask there."""
+@contextlib.asynccontextmanager
+async def _left_when(
+    closing: asyncio.Event, turns: RunningTurns, ownership: Ownership, logs: RedisTurnLogs, grace_seconds: float
+) -> AsyncGenerator[None]:
+    """When `closing` is set, or at the end of the block, turns get their grace period.
+
+    Other engines adopt the rest, and readers must ask there.
+    """
 
     async def leave() -> None:
+        await closing.wait()
         ownership.retire()
         await turns.close(grace_seconds)
         await ownership.release()
         logs.release_readers()
 
-    return leave
+    leaving = asyncio.create_task(leave(), name="leave")
+    try:
+        yield
+    finally:
+        closing.set()
+        await leaving
 
 
 def _around_each(settings: Settings, metrics: Metrics, quarantine: Quarantine) -> Wrap:

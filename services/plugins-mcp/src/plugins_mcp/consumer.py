@@ -22,6 +22,7 @@ from plugins_contract.ledger.group import show_consumer, tidy_consumers
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request
 from plugins_mcp.adoption import LEDGER_MARK, return_address
 from plugins_mcp.leases import LeaseTimes
+from plugins_mcp.ports import Observer
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class Consumer:
         check_redis: Callable[[], Awaitable[None]],
         times: LeaseTimes | None = None,
         settle_seconds: float = SETTLE_SECONDS,
+        observer: Observer | None = None,
     ) -> None:
         """`steady_for` returns for how many seconds Redis has been steady, as of the last `check_redis`.
 
@@ -93,6 +95,7 @@ class Consumer:
         self._check_redis = check_redis
         self._times = times or LeaseTimes()
         self._settle_seconds = settle_seconds
+        self._observer = observer or Observer()
         self._served_since: float | None = -math.inf
         self._in_progress: dict[str, asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
@@ -159,7 +162,7 @@ class Consumer:
             for entry, fields in entries:
                 if fields and entry not in self._in_progress:
                     await self._free_slots()
-                    await self._take(entry, fields)
+                    await self._take(entry, fields, again="recovery")
             after = entries[-1][0]
 
     def _mark_served(self) -> None:
@@ -228,9 +231,7 @@ class Consumer:
         await self._drop_deleted(answer[2])
         some_for_us = False
         for entry_id, fields in answer[1]:
-            if await self._take(entry_id.decode(), fields):
-                log.warning("taking over entry %s: its lease has expired", entry_id.decode())
-                some_for_us = True
+            some_for_us |= await self._take(entry_id.decode(), fields, again="takeover")
         return len(answer[1]), some_for_us
 
     async def _may_take_over(self) -> bool:
@@ -262,8 +263,11 @@ class Consumer:
             log.warning("%d pending requests were deleted from the stream", len(deleted))
             await self._redis.xack(self._keys.requests, GROUP, *deleted)
 
-    async def _take(self, entry: str, fields: dict[bytes, bytes]) -> bool:
-        """Start processing an entry. Returns whether it is certainly for a worker like this one."""
+    async def _take(self, entry: str, fields: dict[bytes, bytes], *, again: str = "") -> bool:
+        """Start processing an entry. Returns whether it is certainly for a worker like this one.
+
+        `again` says why it is delivered again: see `Observer.redelivered`.
+        """
         # Delivered again while its call runs here, because the group was created again.
         if entry in self._in_progress:
             return True
@@ -273,12 +277,15 @@ class Consumer:
         try:
             request = decode_request(fields.get(b"event", b""))
         except UnsupportedEventError as error:
-            log.warning("entry %s becomes a dead letter: %s", entry, error)
+            self._observer.unreadable(entry, str(error))
             await self._bury(entry, fields, str(error))
             return True
         delivery = Delivery(request, entry, self._name, uuid.uuid4().hex)
+        serves = self._handler.serves(request)
+        if again and serves:  # a call for other workers is returned to the group, and found here again and again
+            self._observer.redelivered(request, again)
         self._process(entry, lambda: self._handler.handle(delivery))
-        return self._handler.serves(request)
+        return serves
 
     async def _adopt(self, entry: str, fields: dict[bytes, bytes]) -> None:
         if delivery := await self._adopter.adopt(entry, self._name, fields):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from dialog_engine.model import AssistantMessage, CallAnswered, ChatEvent, MessageFinished, ToolCall, Turn
 from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals
 from dialog_engine.tool_calls.approvals.rules import Asked
+from dialog_engine.tool_calls.bounded_validation import validating
 from dialog_engine.tool_calls.local_tools import LocalTools
 from dialog_engine.tool_calls.pipeline import CallResult, TurnContext
 from dialog_engine.tool_calls.planning import Runnable, Unrunnable, invalid, plan
@@ -82,7 +83,7 @@ class ToolExecution:
         return _Plan(plans, open_calls, asked)
 
     async def _plan(self, ctx: TurnContext, call: ToolCall) -> Runnable | Unrunnable:
-        planned = plan(call, self._tools)
+        planned = await validating(plan, call, self._tools)
         if refusal := ctx.repeats.refusal(call):
             return Unrunnable(planned.call, refusal)
         if problem := ctx.problems.get(call.correlation_id):

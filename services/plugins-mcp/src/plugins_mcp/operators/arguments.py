@@ -4,6 +4,7 @@ import argparse
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from plugins_contract.messages import MAX_TIMEOUT_MS
 
@@ -80,7 +81,15 @@ class Discard:
     selection: Selection
 
 
-Command = Work | List | Show | Requeue | Discard
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Show the history of a tool call, or of the calls of a turn."""
+
+    name: str
+    logs: tuple[Path, ...]
+
+
+Command = Work | List | Show | Requeue | Discard | Trace
 
 
 def read_arguments(argv: list[str]) -> Command:
@@ -89,6 +98,8 @@ def read_arguments(argv: list[str]) -> Command:
     found = parser.parse_args(argv)
     if found.group is None:
         return Work()
+    if found.group == "trace":
+        return Trace(found.id, tuple(found.log))
     command: str = found.command
     match command:
         case "list":
@@ -110,7 +121,9 @@ def read_arguments(argv: list[str]) -> Command:
 def _parser() -> argparse.ArgumentParser:
     # No abbreviations: `--a` must not be taken for `--all`.
     parser = argparse.ArgumentParser(prog="plugins-mcp", description=DESCRIPTION, allow_abbrev=False)
-    dead = parser.add_subparsers(title="commands", dest="group", metavar="dead").add_parser(
+    groups = parser.add_subparsers(title="commands", dest="group", metavar="dead|trace")
+    _add_trace(groups)
+    dead = groups.add_parser(
         "dead",
         help="dead letters: tool calls that could not be handled",
         description="Dead letters: tool calls that could not be handled. Their callers were answered with an error.",
@@ -155,6 +168,26 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
         _add_filters(command, limit=None)
     return parser
+
+
+def _add_trace(groups: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    trace = groups.add_parser(
+        "trace",
+        help="the history of a tool call or of a turn",
+        description="Show the history of a tool call, or of the tool calls of a turn, from the ledger and from logs.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    trace.add_argument("id", metavar="ID", help="the correlation id of a call, or the id of a turn")
+    trace.add_argument(
+        "--log",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a log file of either service, human or json; may be given several times",
+    )
 
 
 def _add_filters(parser: argparse.ArgumentParser, *, limit: int | None) -> None:
