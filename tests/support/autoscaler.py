@@ -27,8 +27,8 @@ def scaled_object(file: Path = SCALED_OBJECT) -> dict[str, Any]:
 
 
 def targets(spec: Mapping[str, Any]) -> dict[str, int]:
-    """The target per worker of each trigger: of `lag`, and of `pending`."""
-    kinds = {"lagCount": "lag", "pendingEntriesCount": "pending"}
+    """The target per worker of each trigger: of `length`, and of `pending`."""
+    kinds = {"streamLength": "length", "pendingEntriesCount": "pending"}
     found = ((kinds.get(name), value) for each in spec["triggers"] for name, value in each["metadata"].items())
     return {kind: int(value) for kind, value in found if kind}
 
