@@ -32,6 +32,7 @@ EXHAUSTIVE = {
     "integration/test_mcp_real_servers.py": "MCP servers of others",
     "integration/test_redis_access.py::test_after_a_failover_both_services_find_the_new_master_and_calls_complete"
     "[redis-server]": "the same on another server",
+    "e2e/test_backup.py": "real processes that are stopped and started again",
     "e2e/test_upgrades.py": "the previous release as real processes",
     "integration/test_compose_scale.py": "needs Docker",
     "integration/test_monitoring.py": "needs Prometheus and real processes",

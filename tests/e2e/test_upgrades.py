@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import pytest
@@ -28,7 +28,7 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> PreviousRelease:
 
 
 @contextmanager
-def parts(*, worker: list[str] | None = None, engine: list[str] | None = None) -> Iterator[Stack]:
+def parts(*, worker: list[str] | None = None, engine: list[str] | None = None) -> Generator[Stack]:
     """A stack with one worker and one engine on a PostgreSQL; None is this release."""
     with running_stack(start=False, database="postgres") as stack:
         stack.start_store()
@@ -117,6 +117,9 @@ def test_a_migration_of_postgresql_goes_forward_while_an_old_engine_runs_a_turn(
     newest = schemas.newest("postgres") + 1
     adding = "ALTER TABLE turns ADD COLUMN later text; CREATE TABLE later (a text)"
 
+    def migrations(_: str) -> dict[int, str]:
+        return {**dict.fromkeys(range(2, newest), ""), newest: adding}
+
     async def migrate(url: str) -> object:
         async with open_postgres(url, 1) as database:
             return await database.read("SELECT value FROM meta WHERE key = 'schema_version'")
@@ -125,9 +128,7 @@ def test_a_migration_of_postgresql_goes_forward_while_an_old_engine_runs_a_turn(
         assert stack.postgres
         with stack.asking("Run a slow job for 3 seconds, with token migrated") as events:
             stack.wait_for_effect("migrated")
-            monkeypatch.setattr(
-                schemas, "migrations", lambda _: {**dict.fromkeys(range(2, newest), ""), newest: adding}
-            )
+            monkeypatch.setattr(schemas, "migrations", migrations)
             assert asyncio.run(migrate(stack.postgres.url_of("callstream"))) == [(str(newest),)]
             last = list(events)[-1]
 

@@ -25,6 +25,7 @@ LIBRARIES = {"aiosqlite", "fastapi", "mcp", "prometheus_client", "pydantic_setti
 """Libraries that the product uses instead of own code."""
 MAY_SLEEP = {
     "tests/support/waiting.py": "the pause between two looks at a condition",
+    "tests/support/recorded_backlog.py": "samples are taken once a second",
     "tests/chaos/effect_server.py": "a tool takes its time",
     "tests/chaos/model_server.py": "a model takes its time",
     "tests/chaos/readers.py": "a client waits before it connects again",
