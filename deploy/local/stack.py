@@ -32,6 +32,8 @@ READY_SECONDS = 60.0
 STOP_SECONDS = 12.0
 HANDOVER_SECONDS = 15.0
 POLL_SECONDS = 0.05
+PRIVATE = 0o700
+"""The mode of the data folder: conversations are nobody else's on this machine."""
 RESTARTS = 5
 RESTART_PERIOD_SECONDS = 60.0
 """A program is started again at most RESTARTS times in this period."""
@@ -191,6 +193,8 @@ def only_one() -> Generator[int]:
         StackError: another supervisor runs here.
     """
     path = DATA / "run.lock"
+    DATA.mkdir(exist_ok=True)
+    DATA.chmod(PRIVATE)
     (DATA / "logs").mkdir(parents=True, exist_ok=True)
     (DATA / "valkey").mkdir(exist_ok=True)
     with path.open("a+") as file:
@@ -256,6 +260,7 @@ def say(text: str) -> None:
 
 def main() -> int:
     """Run the stack and return the exit code."""
+    os.umask(~PRIVATE & 0o777)
     settings = environment()
     try:
         plan = make_plan(settings, free_port=free_port, valkey=_binary.get_binary_path)

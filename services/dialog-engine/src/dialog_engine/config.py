@@ -245,6 +245,12 @@ class Settings(ServiceSettings, BaseSettings):
     approval_timeout_seconds: float = Field(
         3600, gt=0, description="How long a tool call waits for its approval before it is refused."
     )
+    max_connections: int = Field(10_000, ge=1, description="Largest number of open connections to this engine.")
+    max_connections_per_address: int = Field(
+        1_000,
+        ge=1,
+        description="Largest number of open connections from one address, such as that of a proxy.",
+    )
     max_backlog: int = Field(
         10_000, ge=0, description="Number of waiting tool calls above which new ones are refused; 0: never."
     )

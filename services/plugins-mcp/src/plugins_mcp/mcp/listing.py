@@ -212,10 +212,11 @@ def _subschemas(schema: dict[str, Any]) -> float:
     def count(node: Any) -> float:
         if not isinstance(node, dict):
             return 0
-        if id(node) not in counts:
-            counts[id(node)] = math.inf  # for as long as it is counted: another visit is a reference to itself
-            counts[id(node)] = 1 + sum(map(count, _applied(schema, cast("dict[str, Any]", node))))
-        return counts[id(node)]
+        fields = cast("dict[str, Any]", node)
+        if id(fields) not in counts:
+            counts[id(fields)] = math.inf  # for as long as it is counted: another visit is a reference to itself
+            counts[id(fields)] = 1 + sum(map(count, _applied(schema, fields)))
+        return counts[id(fields)]
 
     return max(count(schema), *(count(node) for _, _, node in _members(schema)), 0)
 

@@ -136,8 +136,7 @@ class McpServer:
                     log.exception("MCP server %r: internal error in its connection", self.spec.name)
             if self._stopping.is_set():
                 return  # a transport that fails while it is being closed can swallow the cancellation of this task
-            stderr = child.stderr()
-            self._connection.failed(f"{reason}; standard error: {stderr}" if stderr else reason)
+            self._connection.failed(reason, standard_error=child.stderr())
             self.attempted.set()
             await asyncio.sleep(self.breaker.retry_in())
 
