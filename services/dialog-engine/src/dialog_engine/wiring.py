@@ -160,7 +160,7 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
 
 def _calls(base: _Base) -> _Calls:
     settings, keys, outbox, redis = base.settings, base.keys, base.outbox, base.connections.commands
-    ledger = EngineLedger(redis, keys)
+    ledger = EngineLedger(redis, keys, settings.request_keys)
     watch = RedisWatch(redis, keys, base.clock)
     catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock)
     waiting = Subscriptions()

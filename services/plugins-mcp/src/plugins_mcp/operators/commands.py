@@ -60,7 +60,7 @@ def run(command: List | Show | Requeue | Discard) -> int:
 async def _connect_and_run(settings: OperatorSettings, command: List | Show | Requeue | Discard) -> int:
     redis = command_client(settings.redis_address, connections=1, timeout=REDIS_TIMEOUT_SECONDS)
     try:
-        return await carry_out(DeadLetters(redis, Keys(settings.redis_key_prefix)), command)
+        return await carry_out(DeadLetters(redis, Keys(settings.redis_key_prefix), settings.request_keys), command)
     finally:
         await redis.aclose()
 
