@@ -44,14 +44,21 @@ def demo(log: Path) -> Generator[str]:
 
 
 @pytest.fixture
-async def caller(redis: Redis, redis_url: str, demo: str, log: Path, tmp_path: Path) -> AsyncGenerator[Caller]:
+async def caller(redis: Redis, redis_url: str, files: tuple[Path, Path]) -> AsyncGenerator[Caller]:
     """The producer's side of a worker that accepts two keys."""
+    config, keys = files
+    async with calling(redis_url) as caller, working(redis_url, config, request_keys_file=keys):
+        yield caller
+
+
+@pytest.fixture
+def files(demo: str, log: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """The servers file and the keys of the worker. No tool has done anything yet."""
     log.unlink(missing_ok=True)
     config, keys = tmp_path / "mcp.json", tmp_path / "keys"
     config.write_text(json.dumps({"mcpServers": {"demo": {"url": demo}}}))
     keys.write_text(f"# the first one signs\n{NEW}\n\n{OLD}\n")
-    async with calling(redis_url) as caller, working(redis_url, config, request_keys_file=keys):
-        yield caller
+    return config, keys
 
 
 def effects(log: Path) -> str:
@@ -127,9 +134,7 @@ async def test_a_signed_request_with_any_field_changed_is_not_run(caller: Caller
     assert effects(log) == ""
 
 
-async def test_a_copy_of_an_engines_request_does_not_run_again_without_its_ledger(
-    caller: Caller, log: Path
-) -> None:
+async def test_a_copy_of_an_engines_request_does_not_run_again_without_its_ledger(caller: Caller, log: Path) -> None:
     """Without the mark `ledger` a worker creates a ledger for a request: an engine's signature does not allow that."""
     request, keys = await request_of(caller), signed_by(NEW)
     await EngineLedger(caller.redis, KEYS, keys).enqueue(request)

@@ -41,7 +41,8 @@ LEDGER_MARK = b"ledger"
 SIGNATURE = b"signature"
 """The field with the signature of `event`."""
 NOT_SIGNED = (
-    "it has no valid signature: this worker runs only requests signed with a key of its REQUEST_KEYS_FILE (docs/wire.md)"
+    "it has no valid signature: this worker runs only requests that are signed with a key of its REQUEST_KEYS_FILE"
+    " (docs/wire.md)"
 )
 MAX_ID_CHARS = 128
 """The longest correlation id."""

@@ -22,7 +22,7 @@ from plugins_contract.ledger import Delivery, WorkerLedger
 from plugins_contract.ledger.group import show_consumer, tidy_consumers
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request
 from plugins_contract.signing import RequestKeys
-from plugins_mcp.adoption import LEDGER_MARK, SIGNATURE, NOT_SIGNED, return_address
+from plugins_mcp.adoption import LEDGER_MARK, NOT_SIGNED, SIGNATURE, return_address
 from plugins_mcp.leases import LeaseTimes
 
 log = logging.getLogger(__name__)
