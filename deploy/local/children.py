@@ -19,8 +19,9 @@ class Child:
     """One program of the plan as a process, its output at the end of a file.
 
     The child leads its own session: Ctrl-C in the terminal reaches only the supervisor, which stops the programs in
-    order. It gets those variables of `environment` that it inherits. On Linux the kernel terminates the child when the supervisor is killed; elsewhere the user has to.
-    `kept_open` is a file descriptor that the child inherits and keeps open for as long as it lives.
+    order. It gets those variables of `environment` that its program inherits. On Linux the kernel terminates the child
+    when the supervisor is killed; elsewhere the user has to. `kept_open` is a file descriptor that the child inherits
+    and keeps open for as long as it lives.
     """
 
     def __init__(self, program: Program, environment: dict[str, str], log: Path, *, kept_open: int) -> None:

@@ -80,7 +80,24 @@ class Discard:
     selection: Selection
 
 
-Command = Work | List | Show | Requeue | Discard
+@dataclass(frozen=True, slots=True)
+class DiffTools:
+    """Show the tools of trusted servers that are held back, and what changed. An empty server means all."""
+
+    server: str
+    json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptTools:
+    """Accept held tools of a server as they are now; without names, all of them."""
+
+    server: str
+    tools: tuple[str, ...]
+    yes: bool
+
+
+Command = Work | List | Show | Requeue | Discard | DiffTools | AcceptTools
 
 
 def read_arguments(argv: list[str]) -> Command:
@@ -90,6 +107,10 @@ def read_arguments(argv: list[str]) -> Command:
     if found.group is None:
         return Work()
     command: str = found.command
+    if found.group == "tools":
+        if command == "diff":
+            return DiffTools(found.server, found.json)
+        return AcceptTools(found.server, tuple(found.tool), found.yes)
     match command:
         case "list":
             return List(_filters(found), found.json)
@@ -110,7 +131,9 @@ def read_arguments(argv: list[str]) -> Command:
 def _parser() -> argparse.ArgumentParser:
     # No abbreviations: `--a` must not be taken for `--all`.
     parser = argparse.ArgumentParser(prog="plugins-mcp", description=DESCRIPTION, allow_abbrev=False)
-    dead = parser.add_subparsers(title="commands", dest="group", metavar="dead").add_parser(
+    groups = parser.add_subparsers(title="commands", dest="group", metavar="dead|tools")
+    _add_tools(groups)
+    dead = groups.add_parser(
         "dead",
         help="dead letters: tool calls that could not be handled",
         description="Dead letters: tool calls that could not be handled. Their callers were answered with an error.",
@@ -155,6 +178,19 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
         _add_filters(command, limit=None)
     return parser
+
+
+def _add_tools(groups: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    text = "The tools of trusted servers that are held back, because they are new or changed."
+    tools = groups.add_parser("tools", help=text, description=text, allow_abbrev=False)
+    commands = tools.add_subparsers(title="commands", dest="command", metavar="diff|accept", required=True)
+    diff = commands.add_parser("diff", help="Show what is held back, and what changed.", allow_abbrev=False)
+    diff.add_argument("server", nargs="?", default="", metavar="SERVER", help="one server (default: all)")
+    diff.add_argument("--json", action="store_true", help="one JSON object per line, for scripts")
+    accept = commands.add_parser("accept", help="Accept held tools as they are shown.", allow_abbrev=False)
+    accept.add_argument("server", metavar="SERVER")
+    accept.add_argument("tool", nargs="*", metavar="TOOL", help="names on the server (default: all that are held)")
+    accept.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 
 def _add_filters(parser: argparse.ArgumentParser, *, limit: int | None) -> None:
