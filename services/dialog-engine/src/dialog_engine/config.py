@@ -124,6 +124,9 @@ class Settings(RedisSettings, BaseSettings):
     outbox_routes: dict[str, str] = Field(
         default_factory=dict, description="JSON object of event types and streams, added to the built-in routes."
     )
+    facts_with_text: bool = Field(
+        False, description="Whether TurnFinished contains the texts of the turn. They then outlive a deleted session."
+    )
 
     openai_api_key: SecretStr | None = Field(None, description="API key of the model's provider.")
     openai_base_url: HttpUrl | None = Field(None, description="Base URL of an OpenAI-compatible server; unset: OpenAI.")

@@ -15,8 +15,9 @@ from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.catalog import CatalogReader, DisabledTools
 from dialog_engine.chat.approvals import Approvals
-from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES
+from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TURN_FINISHED
 from dialog_engine.chat.ownership import Ownership
+from dialog_engine.chat.personal_data import PersonalData
 from dialog_engine.chat.service import ChatService, Memory
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
@@ -49,6 +50,7 @@ from dialog_engine.tool_calls.ports import StreamChat, ToolDirectory
 from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.prompt_mode.modes import TOOL_MODES, in_tool_modes
 from dialog_engine.tool_calls.results.read_result import ReadResult
+from dialog_engine.traces import RedisTraces
 from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
@@ -197,7 +199,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     offer, mailbox_of = calls.relay.offer, base.keys.mailbox
     control = ControlPublisher(base.connections.commands, base.keys)
     call_store = SqlCalls(database, engine_id, offer)
-    turn_store = SqlTurns(database, engine_id, offer, control.free)
+    turn_store = SqlTurns(database, engine_id, offer, control.free, facts_with_text=settings.facts_with_text)
     approval_store = SqlApprovals(database, engine_id, offer, mailbox_of)
     archive = SqlArchive(database, call_store)
     pending = PendingApprovals(
@@ -245,12 +247,15 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         has_workers=settings.enable_mcp,
         gate=StartGate(settings.tools_wait_seconds),
     )
+    sessions = SqlSessions(base.database, facts_with_text=settings.facts_with_text)
+    traces = RedisTraces(base.connections.commands, base.keys, (DEFAULT_ROUTES | settings.outbox_routes)[TURN_FINISHED])
     return Services(
         about=_about(settings),
         choices=_choices(settings),
         turns=chat.turns,
-        sessions=SqlSessions(base.database),
+        sessions=sessions,
         archive=chat.archive,
+        personal_data=PersonalData(sessions, chat.archive, traces),
         approvals=Approvals(chat.archive, chat.pending, chat.control),
         frames=chat.logs,
         streams=streams,

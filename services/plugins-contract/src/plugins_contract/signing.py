@@ -12,7 +12,7 @@ from pathlib import Path
 
 MIN_KEY_CHARS = 32
 LONGEST_ADOPTED_MS = 24 * 3_600_000
-"""The latest deadline of a signed request without a ledger: a copy that is sent after its ledger has expired is late."""
+"""The latest deadline of a signed request without a ledger: a copy sent after its ledger has expired is too late."""
 
 
 class RequestKeys:

@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.events import TurnFrames
+from dialog_engine.chat.personal_data import PersonalData
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.sse import Streams
@@ -85,6 +86,7 @@ class Services:
     turns: RunningTurns
     sessions: Sessions
     archive: Archive
+    personal_data: PersonalData
     approvals: Approvals
     frames: TurnFrames
     streams: Streams
