@@ -229,6 +229,15 @@ class Settings(RedisSettings, BaseSettings):
     tool_stop_sequence: bool = Field(
         True, description="With tags: stop the model after its first block of calls, so that it cannot invent results."
     )
+    max_calls_per_reply: int = Field(64, ge=1, description="Tool calls of one reply of the model that are run.")
+    max_calls_per_turn: int = Field(256, ge=1, description="Tool calls of one answer; then the model must answer.")
+    max_reply_bytes: int = Field(4_000_000, ge=1000, description="Bytes of one reply of the model that are kept.")
+    subject_max_turns: int = Field(50, ge=0, description="Running turns of one subject of API_KEYS; 0: no limit.")
+    subject_max_streams: int = Field(200, ge=0, description="Open event streams of one subject; 0: no limit.")
+    subject_requests_per_minute: int = Field(1200, ge=0, description="Requests of one subject; 0: no limit.")
+    subject_tokens_per_day: int = Field(
+        0, ge=0, description="Tokens of the models that one subject may use in a day (UTC); 0: no limit."
+    )
     mcp_max_tool_rounds: int = Field(
         5, ge=1, le=100, description="Largest number of rounds of tool calls before the last answer."
     )

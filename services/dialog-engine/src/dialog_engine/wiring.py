@@ -27,6 +27,7 @@ from dialog_engine.http.app import State, create_app
 from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator
 from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
+from dialog_engine.limits import Consumption, SubjectLimits
 from dialog_engine.llm.providers import Wrap, open_llm
 from dialog_engine.loops import left_when
 from dialog_engine.observe.metrics import Metrics
@@ -42,6 +43,7 @@ from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
+from dialog_engine.tool_calls.call_limits import CallLimits
 from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.exposure.quarantine import OfferedTools, Quarantine
@@ -121,6 +123,7 @@ class _Chat:
     logs: RedisTurnLogs
     control: ControlPublisher
     exposure: Exposure
+    consumption: Consumption
 
 
 @contextlib.asynccontextmanager
@@ -137,7 +140,13 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         turns, pending = chat.turns, chat.pending
         listener = ControlListener(base.connections.control, base.keys, turns.stop, pending.wake, turns.queue.wake)
         loops = [calls.watch.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
-        loops += [chat.logs.run, pending.run, listener.run, *([calls.catalog.run] if settings.enable_mcp else [])]
+        loops += [
+            chat.consumption.run,
+            chat.logs.run,
+            pending.run,
+            listener.run,
+            *([calls.catalog.run] if settings.enable_mcp else []),
+        ]
         await stack.enter_async_context(kept_running(*loops))
         await calls.watch.ask()
         if calls.watch.available and settings.enable_mcp:
@@ -226,7 +235,8 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics), control)
     engines = SqlEngines(database, engine_id, mailbox_of)
     ownership = Ownership(turns, engines, offer=offer, note=lambda how: metrics.turns_moved.labels(how).inc())
-    return _Chat(turns, ownership, pending, archive, logs, control, exposure)
+    consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings))
+    return _Chat(turns, ownership, pending, archive, logs, control, exposure, consumption)
 
 
 def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
@@ -255,6 +265,7 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         turns=chat.turns,
         sessions=sessions,
         archive=chat.archive,
+        consumption=chat.consumption,
         personal_data=PersonalData(sessions, chat.archive, traces),
         approvals=Approvals(chat.archive, chat.pending, chat.control),
         frames=chat.logs,
@@ -264,6 +275,18 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         readiness=status.readiness,
         metrics=status.scrape,
         max_message_chars=settings.max_message_chars,
+    )
+
+
+def _subject_limits(settings: Settings) -> SubjectLimits:
+    """Without API keys there is one subject, the user of this machine, who is not limited."""
+    if not settings.api_keys:
+        return SubjectLimits()
+    return SubjectLimits(
+        turns=settings.subject_max_turns,
+        streams=settings.subject_max_streams,
+        requests=settings.subject_requests_per_minute,
+        tokens=settings.subject_tokens_per_day,
     )
 
 
@@ -312,6 +335,7 @@ def _llm_with_tools(
         system_prompt=settings.system_prompt,
         max_rounds=settings.mcp_max_tool_rounds,
         reader=reader,
+        limits=CallLimits(settings.max_calls_per_reply, settings.max_calls_per_turn, settings.max_reply_bytes),
     )
     return enhance(llm, pipeline)
 

@@ -12,6 +12,7 @@
 | `plugins.catalog:<server>` | hash | workers | 7 days after the last heartbeat |
 | `plugins.catalog.pins:<server>` | hash | workers, operators | permanent |
 | `dialog.turns:<turnId>` | stream | the engine that runs the turn | 24 h after its last entry |
+| `dialog.limits:<kind>:<subject>` | sorted set or counter | engines | a minute; counters two windows |
 | `dialog.control` | pub/sub channel | engines | nothing stored |
 | `events.ltm`, `events.analytics` | streams, about 100,000 entries | engine (relay) | permanent |
 """
@@ -77,6 +78,10 @@ class Keys:
     def turn(self, turn_id: str) -> str:
         """The user-visible log of one turn."""
         return f"{self.prefix}dialog.turns:{turn_id}"
+
+    def limit(self, kind: str, subject: str) -> str:
+        """What one subject consumes of a kind: `turns`, `streams`, `requests`, `tokens`."""
+        return f"{self.prefix}dialog.limits:{kind}:{subject}"
 
     @property
     def engines(self) -> str:

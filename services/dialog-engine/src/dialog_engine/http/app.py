@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dialog_engine.http import problems, sessions, turns
 from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator, BodyLimit, LoopbackNames, current_subject
+from dialog_engine.http.limits import within_limits
 from dialog_engine.http.page import markdown_router, page_router
 from dialog_engine.http.services import Services
 from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
@@ -67,8 +68,8 @@ def create_app(
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     if loopback_only:
         app.add_middleware(LoopbackNames)
-    app.include_router(turns.router)
-    app.include_router(sessions.router)
+    app.include_router(turns.router, dependencies=[Depends(within_limits)])
+    app.include_router(sessions.router, dependencies=[Depends(within_limits)])
     app.include_router(sessions.operations)
     app.include_router(page_router())
     app.include_router(markdown_router(), dependencies=[Depends(current_subject)])

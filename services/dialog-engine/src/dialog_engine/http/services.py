@@ -14,6 +14,7 @@ from dialog_engine.chat.personal_data import PersonalData
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.sse import Streams
+from dialog_engine.limits import Consumption
 from dialog_engine.model import Choice
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ToolDirectory
@@ -87,6 +88,7 @@ class Services:
     sessions: Sessions
     archive: Archive
     personal_data: PersonalData
+    consumption: Consumption
     approvals: Approvals
     frames: TurnFrames
     streams: Streams

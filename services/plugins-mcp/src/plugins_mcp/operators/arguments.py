@@ -4,6 +4,7 @@ import argparse
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from plugins_contract.messages import MAX_TIMEOUT_MS
 
@@ -180,7 +181,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_tools(groups: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_tools(groups: Any) -> None:  # argparse has no public name for its type
     text = "The tools of trusted servers that are held back, because they are new or changed."
     tools = groups.add_parser("tools", help=text, description=text, allow_abbrev=False)
     commands = tools.add_subparsers(title="commands", dest="command", metavar="diff|accept", required=True)
