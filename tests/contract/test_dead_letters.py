@@ -49,7 +49,7 @@ async def test_a_letter_tells_what_was_tried_and_what_the_caller_was_told(bench:
     assert [(each.what, each.worker) for each in letter.history] == [("started", "a"), ("lost", "a"), ("started", "b")]
     assert abs(letter.at_ms - await bench.now_ms()) < MINUTE_MS
     assert [each.at_ms for each in letter.history] == sorted(each.at_ms for each in letter.history)
-    assert (letter.reason, letter.worker, letter.starts, letter.told) == ("begun 2 times", "b", 2, EXHAUSTED)
+    assert (letter.reason, letter.worker, letter.starts, letter.outcome) == ("begun 2 times", "b", 2, EXHAUSTED)
     assert letter.request is not None
     assert letter.request.arguments == {"a": 1, "b": [2, 3]}
 
@@ -236,7 +236,7 @@ async def test_what_cannot_be_read_is_kept_as_it_came(bench: Bench) -> None:
     await bench.worker.bury(rows[0][1][0][0].decode(), "not JSON", event)
 
     letter = await only(bench)
-    assert (letter.event, letter.request, letter.worker, letter.told) == (event, None, "a", None)
+    assert (letter.event, letter.request, letter.worker, letter.outcome) == (event, None, "a", None)
     assert "malformed" in letter.unreadable
 
 

@@ -153,7 +153,7 @@ async def test_an_exhausted_call_of_a_real_worker_is_shown_requeued_and_runs_onc
     await start_worker(stack)
     assert (await caller.outcome(request)).state is CallState.DEAD
     (row,) = (await operator.dead("list", "--json")).rows
-    assert (row["reason"], row["begun"], row["tool"]) == (REASON, 3, "increment_counter")
+    assert (row["reason"], row["starts"], row["tool"]) == (REASON, 3, "increment_counter")
     assert [each["what"] for each in row["history"]] == ["started", "lost"] * 3
     assert row["worker"] not in ("worker-1", "worker-2", "worker-3")
     assert stack.effects("exhausted") == []

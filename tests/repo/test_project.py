@@ -114,6 +114,26 @@ def documents() -> list[Path]:
     return [path for path in tracked() if path.suffix == ".md"]
 
 
+CODE_PATH = re.compile(r"`((?:[\w.<>*-]+/)*(?:[\w.*-]+\.(?:py|lua|js|sql|md|yml)|[\w.<>-]+/))`")
+
+
+def test_paths_of_code_in_the_pages_for_contributors_exist() -> None:
+    """A path begins at a package or a folder of it, beside the page, or at the top."""
+    packages = [package for package in SERVICES.glob("*/src/*") if package.is_dir()]
+    pages = [*SERVICES.glob("*/README.md"), ROOT / "docs" / "contributing.md", ROOT / "docs" / "architecture.md"]
+
+    def exists(path: str, page: Path) -> bool:
+        pattern = re.sub("<.*?>", "*", path).removesuffix("/")
+        beside = (ROOT, page.parent, *SERVICES.iterdir(), *SERVICES.glob("*/src"))
+        found = [folder.glob(pattern) for folder in beside] + [package.glob(f"**/{pattern}") for package in packages]
+        return any(any(matches) for matches in found)
+
+    paths = [(page, path) for page in pages for path in CODE_PATH.findall(text_of(page))]
+
+    assert len(paths) > 100
+    assert [f"{named(page)}: {path}" for page, path in paths if not exists(path, page)] == []
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     broken = [
         f"{named(path)}: {link}"

@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -117,6 +117,10 @@ def documented(name: str, data: dict[str, Any]) -> tuple[set[str], set[str]]:
             names = set(re.findall(r'"(\w+)"(?=[,:?}\s])', re.sub(r': "\w+"', ":", top)))
             return names - optional, optional
     raise AssertionError(f"{name} {data} is not in the protocol")
+
+
+def test_every_kind_of_event_has_an_example_here() -> None:
+    assert {type(event) for event in [*EVENTS, *TOOL_STEPS, *APPROVAL_STEPS]} == set(get_args(TurnEvent))
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)

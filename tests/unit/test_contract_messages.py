@@ -1,5 +1,6 @@
 """The request on the wire, the catalog, the keys."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ from plugins_contract.outcomes import (
     TextBlock,
     ToolOutcome,
 )
+from tests.support.processes import ROOT
 
 REQUEST = ToolCallRequested(
     correlation_id="01a1",
@@ -178,3 +180,9 @@ def test_permanent_keys_are_the_streams_and_the_list_of_servers() -> None:
         "p:events.plugins", "p:events.plugins.dead", "p:plugins.catalog", "p:events.ltm",
         "p:events.analytics",
     }  # fmt: skip
+
+
+def test_every_final_state_is_in_the_table_of_the_wire_page() -> None:
+    table = (ROOT / "docs" / "wire.md").read_text().split("| `state` | |\n")[1].split("\n\n")[0]
+
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == {state for state in CallState if state.terminal}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.chat.history import window
+from dialog_engine.chat.service import window
 from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from dialog_engine.tokens import tokens_of_message
 

@@ -1,9 +1,12 @@
 """Which provider is spoken to how."""
 
+import re
+
 import pytest
 
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.profiles import PROFILES, profile_of
+from tests.support.processes import ROOT
 
 
 @pytest.mark.parametrize(
@@ -36,3 +39,9 @@ def test_what_is_set_goes_first() -> None:
 def test_a_profile_that_there_is_not_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"LLM_PROFILE must be one of generic"):
         profile_of("https://api.openai.com/v1", "gpt-4.1", "x")
+
+
+def test_the_example_of_the_settings_names_every_profile() -> None:
+    [listed] = re.findall(r"((?:^# .*\n)+)# LLM_PROFILE=", (ROOT / ".env.example").read_text(), re.MULTILINE)
+
+    assert PROFILES.keys() <= set(re.findall(r"\w+", listed))

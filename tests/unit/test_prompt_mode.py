@@ -25,8 +25,8 @@ from dialog_engine.model import (
     UserMessage,
 )
 from dialog_engine.tool_calls.prompt_mode.dialect import Dialect
-from dialog_engine.tool_calls.prompt_mode.fabricated_results import FABRICATED
 from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
+from dialog_engine.tool_calls.prompt_mode.reply import FABRICATED
 from dialog_engine.tool_calls.prompt_mode.tagged_reply import MAX_DROPPED
 from plugins_contract.catalog import ToolEntry
 from tests.support.fakes.models import SPENT, Line, ScriptedModel, says

@@ -6,7 +6,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.text_buffer import TextBuffer
+from dialog_engine.sideband import TextBuffer
 
 
 @given(st.lists(st.text(st.characters(), max_size=3), max_size=100))

@@ -159,6 +159,25 @@ async def test_a_cancelled_call_is_cancelled_at_its_server(bench: Bench) -> None
     assert bench.outcome.state is CallState.CANCELLED
 
 
+async def test_a_second_request_to_cancel_does_not_interrupt_the_cancellation_at_the_server(bench: Bench) -> None:
+    """The control message and RENEW both report a cancel request. The SDK notifies the server in between."""
+    informed = False
+
+    async def cancels_slowly(_: Callable[[CallProgress], None]) -> CallResult:
+        nonlocal informed
+        try:
+            await asyncio.Event().wait()
+        finally:
+            bench.leases.cancel()
+            await asyncio.sleep(0)
+            informed = True
+        raise AssertionError
+
+    async with bench.handling(cancels_slowly):
+        bench.leases.cancel()
+    assert informed
+
+
 async def test_a_call_is_cancelled_by_its_id_and_a_strange_id_does_nothing(bench: Bench) -> None:
     ours = delivery()
     bench.server.behaviours = [hangs]

@@ -80,4 +80,5 @@ def _of_a_call(turn: Stopped, token: str, step: dict[str, Any], noted: Noted) ->
     had_it = any(at < turn.pressed_at for at in called)
     ended = any(at < turn.pressed_at + SOON_SECONDS for at in noted.times(What.ENDED, token))
     if had_it and status != "succeeded" and not cancelled and not ended:
-        yield "the MCP server was not told that a call is stopped"
+        seen = {what.value: round(at - turn.pressed_at, 3) for what in What for at in noted.times(what, token)}
+        yield f"the MCP server was not notified that a call is stopped; seconds from Stop: {seen}"

@@ -315,6 +315,9 @@ async def test_a_request_waits_in_the_outbox_until_it_is_published_and_goes_when
     rows = await storage.outbox.waiting(1)
     await storage.outbox.published(rows)
     assert await waiting(storage) == [(EVENT_TYPE, two.correlation_id)]
+    unpublished = await storage.outbox.calls([one.correlation_id, two.correlation_id])
+    assert [row.event_id for row in unpublished] == [two.correlation_id]
+    assert [*await storage.outbox.calls([])] == []
 
     await storage.calls.add_result(turn, two, succeeded("x"))
     assert await waiting(storage) == [("ToolCallFinished", two.correlation_id)]

@@ -156,7 +156,7 @@ class ApprovalDecidedError(ApprovalError):
 
 
 class ApprovalExpiredError(ApprovalError):
-    """Nobody had decided in time."""
+    """There was no decision in time."""
 
     code = "APPROVAL_EXPIRED"
 

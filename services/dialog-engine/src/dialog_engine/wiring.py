@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -29,7 +29,6 @@ from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
 from dialog_engine.limits import Consumption, SubjectLimits
 from dialog_engine.llm.providers import Wrap, open_llm
-from dialog_engine.loops import left_when
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm
 from dialog_engine.relay.relay import Relay, check_routes
@@ -154,8 +153,8 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
 
         await chat.ownership.start()
         await stack.enter_async_context(kept_running(chat.ownership.run))
-        leave = _leaving(turns, chat.ownership, chat.logs, settings.shutdown_grace_seconds)
-        await stack.enter_async_context(left_when(closing, leave))
+        grace_seconds = settings.shutdown_grace_seconds
+        await stack.enter_async_context(_left_when(closing, turns, chat.ownership, chat.logs, grace_seconds))
         yield _services(base, calls, chat)
 
 
@@ -298,18 +297,28 @@ def _open_store(settings: Settings) -> contextlib.AbstractAsyncContextManager[Da
     return open_postgres(settings.database_url.get_secret_value(), settings.database_pool_size)
 
 
-def _leaving(
-    turns: RunningTurns, ownership: Ownership, logs: RedisTurnLogs, grace_seconds: float
-) -> Callable[[], Awaitable[None]]:
-    """Turns get their grace period; other engines adopt the rest, and readers must ask there."""
+@contextlib.asynccontextmanager
+async def _left_when(
+    closing: asyncio.Event, turns: RunningTurns, ownership: Ownership, logs: RedisTurnLogs, grace_seconds: float
+) -> AsyncGenerator[None]:
+    """When `closing` is set, or at the end of the block, turns get their grace period.
+
+    Other engines adopt the rest, and readers must ask there.
+    """
 
     async def leave() -> None:
+        await closing.wait()
         ownership.retire()
         await turns.close(grace_seconds)
         await ownership.release()
         logs.release_readers()
 
-    return leave
+    leaving = asyncio.create_task(leave(), name="leave")
+    try:
+        yield
+    finally:
+        closing.set()
+        await leaving
 
 
 def _around_each(settings: Settings, metrics: Metrics, quarantine: Quarantine) -> Wrap:

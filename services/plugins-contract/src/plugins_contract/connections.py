@@ -138,7 +138,7 @@ def _checked(kind: type[AbstractConnection]) -> type[AbstractConnection]:
       cancellation that arrives as the send ends: the cancelled loop would run on. `asyncio.timeout` does not, and
       needs no task per command.
     - They log a missing right and a wrong cluster node once. Loops wait for the end of any outage; these two end only
-      when somebody changes the ACL or a setting.
+      when an operator changes the ACL or a setting.
     """
     logged: set[str] = set()
 

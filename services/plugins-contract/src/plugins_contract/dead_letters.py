@@ -56,7 +56,7 @@ class DeadLetter:
     request: ToolCallRequested | None
     unreadable: str
     """Why there is no `request`."""
-    told: ToolOutcome | None
+    outcome: ToolOutcome | None
     """The outcome that its caller got; None when no call was known."""
 
     @property
@@ -205,7 +205,7 @@ def read_letter(letter_id: str, fields: dict[bytes, bytes]) -> DeadLetter:
         event=event,
         request=request,
         unreadable=unreadable,
-        told=_outcome(fields.get(b"reply", b"")),
+        outcome=_outcome(fields.get(b"reply", b"")),
     )
 
 

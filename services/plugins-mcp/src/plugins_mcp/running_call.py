@@ -47,8 +47,14 @@ class RunningCall:
         self.interrupt(Interruption.WORKER_STOPPING)
 
     def interrupt(self, by: Interruption) -> None:
-        """Cancel the running attempt, or the wait for the next one."""
-        self.interruption = self.interruption or by
+        """Cancel the running attempt, or the wait for the next one. Further interruptions change nothing.
+
+        An attempt is cancelled once: the first cancellation makes the SDK send `notifications/cancelled`, and a second
+        one, such as the same request by the next RENEW, would interrupt that.
+        """
+        if self._interrupted.is_set():
+            return
+        self.interruption = by
         self._interrupted.set()
         if self._work is not None:
             self._work.cancel()

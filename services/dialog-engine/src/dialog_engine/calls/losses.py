@@ -103,7 +103,7 @@ def ended_unseen(request: ToolCallRequested, wanted: ToolOutcome) -> ToolOutcome
     if request.execution_class is ExecutionClass.ONCE:
         return _unknown("Redis lost what it knew of this call before it was given up, so whether it ran is not known")
     if wanted.state is CallState.CANCELLED:
-        message = "the user stopped it; whether it had begun is not known, and it is harmless to run it again"
+        message = "the user stopped it; whether it had started is not known, and it is harmless to run it again"
         return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, message)
     return _failed("Redis lost what it knew of this call, and no worker answered in time")
 
@@ -123,12 +123,12 @@ def cancelled() -> ToolOutcome:
 
 def expired() -> ToolOutcome:
     """The deadline passed before the call began."""
-    return ToolOutcome.failure(CallState.EXPIRED, ErrorCode.TIMEOUT, "no worker took it up in time; it was not run")
+    return ToolOutcome.failure(CallState.EXPIRED, ErrorCode.TIMEOUT, "no worker started it in time; it was not run")
 
 
 def silent() -> ToolOutcome:
     """The deadline passed while the call ran, and its worker has not answered."""
-    message = "it was begun and did not answer in time; it may have taken effect"
+    message = "it was started and did not answer in time; it may have taken effect"
     return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.TIMEOUT, message)
 
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from dialog_engine.chat.history import window
 from dialog_engine.chat.ports import History, TurnStore
 from dialog_engine.chat.replay import replay
 from dialog_engine.model import (
@@ -34,9 +33,10 @@ from dialog_engine.model import (
     TurnFailed,
     TurnStarted,
     Usage,
+    UserMessage,
 )
-from dialog_engine.sideband import SideBand
-from dialog_engine.text_buffer import TextBuffer
+from dialog_engine.sideband import SideBand, TextBuffer
+from dialog_engine.tokens import tokens_of_message
 from dialog_engine.tool_calls.approvals.rules import Asked, stopped
 from dialog_engine.tool_calls.execution import OpenCall, Rounds
 from dialog_engine.tool_calls.normalise import within_sight
@@ -268,3 +268,25 @@ def _done_reason(finish: FinishReason) -> DoneReason:
             return DoneReason.MAX_CALLS
         case FinishReason.STOP | FinishReason.TOOL_CALLS:
             return DoneReason.STOP
+
+
+def window(messages: Sequence[Message], *, max_messages: int, max_tokens: int) -> tuple[Message, ...]:
+    """The newest whole turns that fit both bounds.
+
+    A turn begins with a user's message; the last one is always kept, whatever it costs: without it there is nothing
+    to answer.
+    """
+    kept: list[Message] = []
+    turn: list[Message] = []
+    tokens = 0
+    for message in reversed(messages):
+        turn.append(message)
+        if not isinstance(message, UserMessage):
+            continue
+        cost = sum(map(tokens_of_message, turn))
+        if kept and (len(kept) + len(turn) > max_messages or tokens + cost > max_tokens):
+            break
+        kept += turn
+        tokens += cost
+        turn = []
+    return tuple(reversed(kept))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import httpx2
 from anthropic import AnthropicError, APIStatusError, AsyncAnthropic, AsyncStream, DefaultAioHttpClient, Omit
@@ -12,10 +12,10 @@ from anthropic.lib.vertex import AsyncAnthropicVertex
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
 from dialog_engine.llm.anthropic_encoding import encode_messages, encode_system, encode_tools, with_cache
-from dialog_engine.llm.client import CHOICE, DEFAULT_TIMEOUTS, IMAGE, NO_KEY, ChatClient, Json, Provider, Timeouts
+from dialog_engine.llm.client import CHOICE, DEFAULT_TIMEOUTS, IMAGE, NO_KEY, ChatClient, Json, Provider
 from dialog_engine.llm.connections import check_headers, open_connections, split_base_url
 from dialog_engine.llm.decoding import Decoder
-from dialog_engine.llm.profiles import Images, Profile, profile_of
+from dialog_engine.llm.profiles import Images
 from dialog_engine.model import ChatRequest
 
 ANTHROPIC_URL = "https://api.anthropic.com"
@@ -97,7 +97,7 @@ def vertex_provider(
 
 
 def without_empty(headers: Mapping[str, str]) -> dict[str, str]:
-    """Header fields for an SDK, which must be told to leave one out; its types do not say so."""
+    """Header fields for an SDK, which leaves one out only for `Omit`; its types do not say so."""
     return {name: value or cast("str", Omit()) for name, value in headers.items()}
 
 
@@ -122,26 +122,12 @@ def provider_of(sdk: MessagesSdk, secrets: tuple[str, ...]) -> Provider:
 
 
 class AnthropicChatClient(ChatClient):
-    """A chat model with Anthropic's Messages API. The arguments are those of OpenAIChatClient."""
+    """A chat model with Anthropic's Messages API."""
 
     stop_option = _STOP
 
-    def __init__(
-        self,
-        provider: Provider,
-        model: str,
-        *,
-        profile: Profile | None = None,
-        max_tokens: int | None = None,
-        timeouts: Timeouts = DEFAULT_TIMEOUTS,
-        max_retries: int = 2,
-        extra_body: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._model = model
-        self._profile = profile or profile_of(provider.base_url, model)
-        self._max_tokens = max_tokens or MAX_TOKENS
-        self._extra_body = dict(extra_body or {})
-        super().__init__(provider, frozenset({_CACHE, CHOICE, _STOP, IMAGE}), timeouts, max_retries)
+    def _wanted(self) -> frozenset[str]:
+        return frozenset({_CACHE, CHOICE, _STOP, IMAGE})
 
     def _decoder(self) -> Decoder:
         return AnthropicDecoder(self._model, self._errors, self._provider.framing())
@@ -154,7 +140,12 @@ class AnthropicChatClient(ChatClient):
         messages = encode_messages(request.messages, self._model, profile)
         if _CACHE in options:
             with_cache(system, tools, messages)
-        body: Json = {"model": self._model, "max_tokens": self._max_tokens, "messages": messages, "stream": True}
+        body: Json = {
+            "model": self._model,
+            "max_tokens": self._max_tokens or MAX_TOKENS,
+            "messages": messages,
+            "stream": True,
+        }
         if system:
             body["system"] = system
         if tools:

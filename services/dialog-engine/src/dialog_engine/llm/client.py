@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from ssl import SSLCertVerificationError
@@ -20,6 +20,7 @@ from dialog_engine.errors import (
 )
 from dialog_engine.llm.decoding import Decoder, Framing, SSEParser
 from dialog_engine.llm.error_classification import ErrorClassifier
+from dialog_engine.llm.profiles import Profile, profile_of
 from dialog_engine.model import ChatRequest, LLMEvent, ToolMessage
 
 Json = dict[str, Any]
@@ -88,20 +89,41 @@ class Provider:
 class ChatClient(ABC):
     """A chat model of one provider. A protocol is how requests are encoded and how answers are decoded.
 
-    `options` are parts of requests that some servers refuse, and that can be left out. Each has the name that occurs in
-    the message of such a refusal; it is left out from then on. `max_retries` counts retries before the first byte of an
-    answer; later nothing is retried.
+    `profile` describes the provider's deviations; by default it is derived from the address and the model. `max_tokens`
+    bounds the answer; None leaves that to the protocol. `max_retries` counts retries before the first byte of an
+    answer; later nothing is retried. `extra_body` is merged into every request, such as a temperature.
     """
 
     stop_option: ClassVar[str]
     """The field with the stop sequences."""
 
-    def __init__(self, provider: Provider, options: frozenset[str], timeouts: Timeouts, max_retries: int) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        model: str,
+        *,
+        profile: Profile | None = None,
+        max_tokens: int | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        max_retries: int = 2,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
         self._provider = provider
-        self._errors = ErrorClassifier(*provider.secrets)
-        self._options = options
+        self._model = model
+        self._profile = profile or profile_of(provider.base_url, model)
+        self._max_tokens = max_tokens
         self._timeouts = timeouts
         self._max_retries = max_retries
+        self._extra_body = dict(extra_body or {})
+        self._errors = ErrorClassifier(*provider.secrets)
+        self._options = self._wanted()
+
+    @abstractmethod
+    def _wanted(self) -> frozenset[str]:
+        """The options of the first request: parts of requests that some servers refuse, and that can be left out.
+
+        Each has the name that occurs in the message of such a refusal; it is left out from then on.
+        """
 
     @abstractmethod
     def _decoder(self) -> Decoder:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import httpx2
 from openai import APIStatusError, AsyncAzureOpenAI, AsyncOpenAI, AsyncStream, DefaultAioHttpClient, Omit, OpenAIError
@@ -16,7 +16,6 @@ from dialog_engine.llm.client import (
     ChatClient,
     Json,
     Provider,
-    Timeouts,
 )
 from dialog_engine.llm.connections import check_headers, open_connections, split_base_url
 from dialog_engine.llm.decoding import Decoder
@@ -29,7 +28,7 @@ from dialog_engine.llm.openai_encoding import (
     with_descriptions_in_instructions,
 )
 from dialog_engine.llm.openai_wire import DETAILS
-from dialog_engine.llm.profiles import Images, Profile, profile_of
+from dialog_engine.llm.profiles import Images, Profile
 from dialog_engine.model import ChatRequest
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -117,32 +116,22 @@ def _provider(sdk: AsyncOpenAI, key: str, headers: Mapping[str, str]) -> Provide
 
 
 class OpenAIChatClient(ChatClient):
-    """A chat model with OpenAI's chat completions.
-
-    `profile` describes the provider's deviations; by default it is derived from the address and the model. `max_tokens`
-    bounds the answer; None leaves that to the provider. `extra_body` is merged into every request, such as a
-    temperature.
-    """
+    """A chat model with OpenAI's chat completions."""
 
     stop_option = _STOP
 
-    def __init__(
-        self,
-        provider: Provider,
-        model: str,
-        *,
-        profile: Profile | None = None,
-        max_tokens: int | None = None,
-        timeouts: Timeouts = DEFAULT_TIMEOUTS,
-        max_retries: int = 2,
-        extra_body: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._model = model
-        self._extra_body = dict(extra_body or {})
-        self._profile = profile or profile_of(provider.base_url, model)
-        self._max_tokens = max_tokens
-        options = _wanted(self._profile) | frozenset({self._profile.length_field} if max_tokens else ())
-        super().__init__(provider, options, timeouts, max_retries)
+    def _wanted(self) -> frozenset[str]:
+        profile = self._profile
+        by_profile = {
+            _USAGE: profile.stream_usage,
+            SIGNATURE: profile.thought_signatures,
+            DETAILS: profile.reasoning_details,
+            _IMAGE_URL: profile.images is Images.AFTER_RESULTS,
+            IMAGE: profile.images is Images.AFTER_RESULTS,
+            profile.reasoning_field or "": profile.reasoning_field is not None,
+            profile.length_field: bool(self._max_tokens),
+        }
+        return frozenset({CHOICE, _STOP, _DESCRIPTION, *(name for name, wanted in by_profile.items() if wanted)})
 
     def _decoder(self) -> Decoder:
         return OpenAIDecoder(self._errors, self._model)
@@ -170,19 +159,6 @@ class OpenAIChatClient(ChatClient):
             field = profile.length_field
             body[field if field in options else _OTHER_LENGTH[field]] = self._max_tokens
         return body | self._extra_body
-
-
-def _wanted(profile: Profile) -> frozenset[str]:
-    """The options of the first request."""
-    by_profile = {
-        _USAGE: profile.stream_usage,
-        SIGNATURE: profile.thought_signatures,
-        DETAILS: profile.reasoning_details,
-        _IMAGE_URL: profile.images is Images.AFTER_RESULTS,
-        IMAGE: profile.images is Images.AFTER_RESULTS,
-        profile.reasoning_field or "": profile.reasoning_field is not None,
-    }
-    return frozenset({CHOICE, _STOP, _DESCRIPTION, *(name for name, wanted in by_profile.items() if wanted)})
 
 
 def _without_refused(profile: Profile, options: frozenset[str]) -> Profile:

@@ -75,8 +75,8 @@ class Database(Protocol):
 
 
 def placeholders(first: int, count: int) -> str:
-    """`$first, $first+1, …` for a list of `count` values."""
-    return ", ".join(f"${number}" for number in range(first, first + count))
+    """`$first, $first+1, …` for `IN (…)` with `count` values; PostgreSQL takes no empty list, and `IN (NULL)` is never true."""
+    return ", ".join(f"${number}" for number in range(first, first + count)) or "NULL"
 
 
 _OWNED = "turn_id = $1 AND owner = $2 AND epoch = $3 AND status = 'running' RETURNING 1"

@@ -29,7 +29,7 @@ LAST_NOTE = (
 )
 """What the model reads behind the last result before its last answer."""
 _REFUSAL = (
-    "you made this exact call {} times and nothing new came of it, so it was not run again. What it told you stands:"
+    "you made this exact call {} times and nothing new came of it, so it was not run again. Its result still holds:"
     " use that, try something else, or answer the user."
 )
 

@@ -20,11 +20,11 @@ if known[1] then
   return {'ADOPTED', known[3] or class, tostring(known[4] or deadline)}
 end
 
-local told = redis.pcall('XLEN', channel)
-if type(told) == 'table' then return {'CONFLICT'} end
+local replies = redis.pcall('XLEN', channel)
+if type(replies) == 'table' then return {'CONFLICT'} end
 -- A channel is created when its call starts. When both have expired it is unknown whether an earlier delivery started it.
 local written_at = tonumber(string.match(entry, '%d+'))
-if told > 0 or (deliveries > 1 and now_ms() - written_at > 86400000) then return {'MISSING'} end
+if replies > 0 or (deliveries > 1 and now_ms() - written_at > 86400000) then return {'MISSING'} end
 
 redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class, 'mailbox', ARGV[8],
   'server', ARGV[9], 'tool', ARGV[10], 'deadline', deadline, 'fence', next_fence(), 'starts', 0,

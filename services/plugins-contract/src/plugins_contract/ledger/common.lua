@@ -50,10 +50,10 @@ end
 
 -- Append to the response channel and notify. Older entries may be trimmed, the last one is not. -> the entry's id
 local function append_reply(channel, mailbox, id, tool_call_id, kind, reply)
-  local told = redis.call('XADD', channel, 'MAXLEN', '~', 256, '*', 'correlationId', id, 'toolCallId', tool_call_id,
+  local added = redis.call('XADD', channel, 'MAXLEN', '~', 256, '*', 'correlationId', id, 'toolCallId', tool_call_id,
     'kind', kind, 'reply', reply)
   notify(channel, mailbox, id, reply)
-  return told
+  return added
 end
 
 -- The reply of a finished call, from its channel; '' when Redis has lost the channel.

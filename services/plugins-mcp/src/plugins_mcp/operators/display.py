@@ -41,7 +41,7 @@ def details(letter: DeadLetter, now_ms: int) -> str:
         ("call", letter.correlation_id or "(not known)"),
         ("started", starts),
         ("given up by", letter.worker or "(not recorded)"),
-        ("answer to caller", outcome_text(letter.told) if letter.told else "none: the call is not known"),
+        ("answer to caller", outcome_text(letter.outcome) if letter.outcome else "none: the call is not known"),
     ]
     if request is not None:
         facts[3:3] = [
@@ -76,11 +76,11 @@ def as_json(letter: DeadLetter) -> dict[str, Any]:
         "server": letter.word("server"),
         "tool": letter.word("tool"),
         "subject": letter.word("subject"),
-        "begun": letter.starts,
+        "starts": letter.starts,
         "mayHaveRun": letter.may_have_run,
         "worker": letter.worker,
         "history": [{"at": each.at_ms, "what": each.what, "worker": each.worker} for each in letter.history],
-        "told": msgspec.to_builtins(letter.told) if letter.told else None,
+        "outcome": msgspec.to_builtins(letter.outcome) if letter.outcome else None,
         "request": msgspec.to_builtins(letter.request) if readable else None,
         "unreadable": None
         if readable

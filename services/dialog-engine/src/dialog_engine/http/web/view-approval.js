@@ -16,7 +16,7 @@ const DECIDED = {
   approved: "Approved.",
   edited: "Approved with changed arguments.",
   refused: "Refused.",
-  expired: "Nobody decided in time, so it was not run.",
+  expired: "There was no decision in time, so it was not run.",
 };
 
 let created = 0;

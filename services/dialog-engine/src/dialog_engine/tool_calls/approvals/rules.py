@@ -174,7 +174,7 @@ def judge(question: Question, given: Given, tool: ToolEntry | ToolError, now: in
 def expired(question: Question, now: int) -> Answer:
     """What follows when the question was not decided in time."""
     seconds = (question.expires_at - question.asked_at) // 1000
-    message = f"nobody approved this call within {seconds} seconds, so it was not run"
+    message = f"this call was not approved within {seconds} seconds, so it was not run"
     outcome = ToolOutcome.failure(CallState.FAILED, ErrorCode.NOT_APPROVED, message)
     error = ApprovalExpiredError("the time for this approval is over: the call was answered as not approved")
     return Answer(Decision(status=ApprovalStatus.EXPIRED, at=now), outcome, error)

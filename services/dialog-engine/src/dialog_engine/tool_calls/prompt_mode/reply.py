@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from dialog_engine.model import TextDelta, ToolCallEvent
-from dialog_engine.tool_calls.prompt_mode import fabricated_results
 from dialog_engine.tool_calls.prompt_mode.dialect import Grammar
 from dialog_engine.tool_calls.prompt_mode.source import CodeFenceTracker, CutError, Reading, Source
 
@@ -17,6 +16,21 @@ MAX_HEAD = 1_000
 _NAME_BEGUN = re.compile(r"[\w.\-]*")
 
 CUT_OFF = "the reply broke off inside this call. Write the whole call again, shorter if it was too long."
+
+RESULT_CLOSERS = {"<tool_use_result>": "</tool_use_result>", "<function_results>": "</function_results>"}
+RESULT_OPENERS = tuple(RESULT_CLOSERS)
+
+MAX_PLAIN_RESULT = 20_000
+"""The longest result without inner tags. It is held back until its end; a longer text is not taken for a result."""
+
+FABRICATED = (
+    "you wrote its result yourself, and nothing was run. Results come from the tools alone, in the message after a"
+    " call. Write the call, and nothing after it."
+)
+
+_NAME_TAGS = ("<name>", "<tool_name>")
+_OPENING_TAGS = (*_NAME_TAGS, "<result>", "<stdout>", "<error>")
+_CLOSING_TAGS = tuple(tag.replace("<", "</") for tag in _OPENING_TAGS)
 
 
 class ReplyReader:
@@ -33,7 +47,7 @@ class ReplyReader:
     ) -> None:
         """`mint` makes ids for calls. `may_quote_results`: the reply may repeat a result that the model was given."""
         self._grammar = grammar
-        self._openers = (*grammar.openers, *fabricated_results.OPENERS)
+        self._openers = (*grammar.openers, *RESULT_OPENERS)
         self._known = known
         self._mint = mint
         self._may_quote_results = may_quote_results
@@ -76,7 +90,7 @@ class ReplyReader:
 
     def _reply(self) -> Reading[None]:
         while (opener := (yield from self._text())) is not None:
-            if opener in fabricated_results.OPENERS:
+            if opener in RESULT_OPENERS:
                 over = yield from self._fabricated_result(opener)
             else:
                 over = yield from self._block(opener)
@@ -144,14 +158,14 @@ class ReplyReader:
     def _fabricated_result(self, opener: str) -> Reading[bool]:
         """Read a result that the model wrote itself, behind its opening tag, without showing it.
 
-        Returns True if nothing after it counts: the tool was not called, which the model is told with an error, and
+        Returns True if nothing after it counts: the tool was not called, which the model reads in an error, and
         the text after it builds on the fabricated result. Returns False if the model may have quoted a result, so that
         its answer follows, or if it is not a result: then the tag is shown as text.
         """
         self._source.mark()
         standing = self._fences.at_line_start
         try:
-            tag = yield from self._head(fabricated_results.head(self._source, opener), fabricated_results.MAX_PLAIN)
+            tag = yield from self._head(_result_head(self._source, opener), MAX_PLAIN_RESULT)
         except CutError:
             tag = None
             if not self._cleanly:
@@ -163,11 +177,11 @@ class ReplyReader:
             return False
         self._source.unmark()
         if tag:
-            name, tag = yield from fabricated_results.named(self._source, opener, tag)
+            name, tag = yield from _result_name(self._source, opener, tag)
             if name and not self._may_quote_results:
-                self._calls.append(ToolCallEvent(self._mint(), name, "", problem=fabricated_results.FABRICATED))
+                self._calls.append(ToolCallEvent(self._mint(), name, "", problem=FABRICATED))
                 return True
-            yield from fabricated_results.rest(self._source, opener, tag)
+            yield from _result_rest(self._source, opener, tag)
         if standing:
             yield from self._source.space()
         return False
@@ -196,3 +210,56 @@ class ReplyReader:
         while not self._source.ended:
             self.dropped += len(self._source.rest())
             yield
+
+
+# Results that the model writes itself, by the tags of any dialect.
+
+
+def _result_head(source: Source, opener: str) -> Reading[str | None]:
+    """Read the first inner tag of a result.
+
+    Returns "" for a result without inner tags, which is read to its end, and None if another one begins before that.
+
+    Raises:
+        CutError: the text ended before this could be decided.
+    """
+    yield from source.space()
+    tag = yield from source.one_of(*_OPENING_TAGS)
+    if tag is None:
+        _, end = yield from source.until(RESULT_CLOSERS[opener], *RESULT_OPENERS)
+        return None if end in RESULT_OPENERS else ""
+    return tag
+
+
+def _result_name(source: Source, opener: str, tag: str) -> Reading[tuple[str, str]]:
+    """Read what follows `tag` up to the name of the tool. Returns the name, or "", and the last tag that was read."""
+    try:
+        while tag not in _NAME_TAGS:
+            yield from source.space()
+            name_tag = yield from source.one_of(*_NAME_TAGS)
+            if name_tag is None:
+                return "", tag
+            tag = name_tag
+        name, tag = yield from source.until(*_inner_tags(opener))
+    except CutError:
+        source.rest()
+        return "", tag
+    return name.strip(), tag
+
+
+def _result_rest(source: Source, opener: str, tag: str) -> Reading[None]:
+    """Read what follows `tag`. A result without its closing tag ends where no tag follows a closing inner tag."""
+    last: str | None = tag
+    try:
+        while last not in (None, RESULT_CLOSERS[opener]):
+            if last in _OPENING_TAGS:
+                _, last = yield from source.until(*_inner_tags(opener))
+            else:
+                yield from source.space()
+                last = yield from source.one_of(*_inner_tags(opener))
+    except CutError:
+        source.rest()
+
+
+def _inner_tags(opener: str) -> tuple[str, ...]:
+    return (RESULT_CLOSERS[opener], *_OPENING_TAGS, *_CLOSING_TAGS)
