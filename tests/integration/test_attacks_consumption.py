@@ -1,6 +1,7 @@
 """One model, and one subject, that want everything: what they get is bounded, at all engines together."""
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -154,8 +155,8 @@ async def test_slots_are_shared_and_those_of_a_killed_engine_expire(redis: Any, 
 
 
 async def test_without_redis_turns_are_bounded_by_each_engine_and_nothing_waits() -> None:
-    silent = await asyncio.start_server(lambda *_: asyncio.sleep(60), "127.0.0.1", 0)
-    client = command_client(f"redis://127.0.0.1:{silent.sockets[0].getsockname()[1]}/0")
+    silent = socket.create_server(("127.0.0.1", 0))  # it accepts connections, and answers nothing
+    client = command_client(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
     consumption = Consumption(client, Keys(), SubjectLimits(turns=2, requests=1, tokens=1))
     async with asyncio.timeout(5):
         for _ in range(50):
