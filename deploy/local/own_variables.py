@@ -15,7 +15,8 @@ _SYSTEM = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|TERM|TMPDIR|TZ|LANG|LANGUAGE|LC_\w+|PYTHON\w*|VIRTUAL_ENV|LOCAL_PORTS|LD_LIBRARY_PATH"
     r"|DYLD_\w+|XDG_\w+"
 )
-_NETWORK = re.compile(r"(?i:https?|all|no)_proxy|SSL_CERT_FILE|SSL_CERT_DIR|SSLKEYLOGFILE|REQUESTS_CA_BUNDLE")
+_NETWORK = re.compile(r"(?i:https?|all|no)_proxy|SSL_CERT_FILE|SSL_CERT_DIR|SSLKEYLOGFILE|REQUESTS_CA_BUNDLE|OTEL_\w+")
+"""Proxies, certificates and the export of traces."""
 _PROVIDERS = re.compile(r"(AWS|AZURE|GOOGLE|CLOUDSDK|OPENAI|ANTHROPIC|PG)\w+")
 """What the SDKs of the model providers and libpq read themselves."""
 _REFERENCE = re.compile(r"\$\{(?:env:)?(\w+)")

@@ -10,7 +10,7 @@ NO_TTL = -1
 
 
 def leaked_keys(url: str) -> list[str]:
-    """The keys on this server that would stay for ever and may not."""
+    """The keys on this server without a TTL that are not listed as permanent."""
     permanent = tuple(Keys().permanent)
     client: Any = Redis.from_url(url, socket_timeout=5, decode_responses=True)
     with client:

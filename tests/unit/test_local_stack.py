@@ -113,7 +113,7 @@ def test_the_demo_model_is_called_a_script() -> None:
     assert settings["OPENAI_BASE_URL"].endswith("/v1")
 
 
-def test_the_demo_servers_are_told_to_the_worker() -> None:
+def test_the_demo_servers_are_configured_in_the_worker() -> None:
     settings = settings_of(planned(), "plugins-mcp")
 
     assert settings["MCP_CONFIG"] == "examples/mcp.json"
@@ -204,7 +204,7 @@ def test_passwords_are_not_shown() -> None:
 
 
 def test_a_signal_at_any_moment_of_a_wait_ends_it() -> None:
-    """A lock that the waiting thread and its signal handler both take blocks the supervisor for ever."""
+    """A lock that the waiting thread and its signal handler both take blocks the supervisor without end."""
     signals = 2_000
     supervisor = Stack(planned(), {}, lock=-1)
     before = signal.signal(signal.SIGUSR1, supervisor.stop)

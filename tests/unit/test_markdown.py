@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.http.page import SAFE_SCHEMES, render
+from dialog_engine.http.markdown import SAFE_SCHEMES, render
 
 BLOCKS = {"p", "br", "hr", "h3", "h4", "h5", "h6", "blockquote", "pre", "ul", "ol", "li"}
 INLINE = {"a", "code", "em", "strong", "s"}

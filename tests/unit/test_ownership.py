@@ -10,7 +10,14 @@ import pytest
 
 from dialog_engine.chat import ownership as ownership_module
 from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.chat.ownership import ADOPT_AT_ONCE, LEASE_SECONDS, MAX_CRASHES, RENEW_SECONDS, Ownership
+from dialog_engine.chat.ownership import (
+    ADOPT_AT_ONCE,
+    LEASE_SECONDS,
+    MAX_CRASHES,
+    RENEW_SECONDS,
+    Ownership,
+    OwnershipObserver,
+)
 from dialog_engine.chat.turns import RunningTurns, SessionQueue
 from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrashesError
 from dialog_engine.model import Turn
@@ -24,7 +31,7 @@ AWAY = StorageUnavailableError("the database is away")
 
 
 class Turns(RunningTurns):
-    """Remembers what it is told, and runs nothing."""
+    """Remembers its calls, and runs nothing."""
 
     def __init__(self) -> None:
         self.queue = SessionQueue()
@@ -54,6 +61,16 @@ class Turns(RunningTurns):
         self.runs.pop(turn.turn_id)
 
 
+class Noted(OwnershipObserver):
+    """Notes how turns changed their owner."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self._notes = notes
+
+    def moved(self, turn: Turn, how: str) -> None:
+        self._notes.append(how)
+
+
 class Engine:
     """One engine, and the clock that it looks by, in seconds."""
 
@@ -64,7 +81,7 @@ class Engine:
         self.offered: list[OutboxRow] = []
         self.notes: list[str] = []
         self.ownership = Ownership(
-            self.turns, self.engines, offer=self.offered.extend, note=self.notes.append, clock=lambda: self.now
+            self.turns, self.engines, offer=self.offered.extend, observer=Noted(self.notes), clock=lambda: self.now
         )
 
 
@@ -176,7 +193,7 @@ async def test_time_without_the_database_does_not_count(
     store.add("a", "t")
     async with at_work(b, monkeypatch):
         await rounds(b)
-        b.engines.error = AWAY  # nobody can renew now
+        b.engines.error = AWAY  # no engine can renew now
         await wait_until(lambda: b.engines.refused > 4)
         b.now += LEASE_SECONDS * 2
         b.engines.error = None

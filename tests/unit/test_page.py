@@ -7,7 +7,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from dialog_engine.http.page import MAX_CHARACTERS, MAX_TEXTS, markdown_router, page_router
+from dialog_engine.http.markdown import MAX_CHARACTERS, MAX_TEXTS, markdown_router
+from dialog_engine.http.page import page_router
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 from dialog_engine.errors import ConfigurationError
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import MAX_TIMEOUT_MS
-from plugins_contract.settings import RedisSettings, problems
+from plugins_contract.settings import ServiceSettings, problems
 
 SECRETS_DIR = Path("/run/secrets")
 
@@ -94,7 +94,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class Settings(RedisSettings, BaseSettings):
+class Settings(ServiceSettings, BaseSettings):
     """All settings. Each field is named like its environment variable, in lower case."""
 
     model_config = SettingsConfigDict(
@@ -268,7 +268,6 @@ class Settings(RedisSettings, BaseSettings):
     )
 
     shutdown_grace_seconds: float = Field(5, ge=0, description="How long running turns may continue after SIGTERM.")
-    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Lowest level that is logged.")
 
     @model_validator(mode="before")
     @classmethod

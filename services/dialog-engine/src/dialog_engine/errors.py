@@ -112,6 +112,15 @@ class TurnRunningError(EngineError):
         self.turn_id = turn_id
 
 
+class EngineStoppingError(EngineError):
+    """The engine is shutting down, and has not accepted the message."""
+
+    code = "ENGINE_STOPPING"
+
+    def __init__(self) -> None:
+        super().__init__("this engine is shutting down and has not accepted the message: send it again")
+
+
 class TurnCrashesError(EngineError):
     """Engines that ran the turn died, again and again, before it came any further."""
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dialog_engine")
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 GC_THRESHOLDS = (2_000, 10, 1_000)
 """A full collection begins after 20 million new objects, not after 70 thousand."""
 CANNOT_START = 2
@@ -32,6 +31,8 @@ def main() -> None:
     from dialog_engine.config import load_settings  # noqa: PLC0415 -- see above
     from dialog_engine.http.app import server_of  # noqa: PLC0415 -- see above
     from dialog_engine.wiring import build_app  # noqa: PLC0415 -- see above
+    from plugins_contract.logs import set_up_logging  # noqa: PLC0415 -- see above
+    from plugins_contract.tracing import TracingError, exported_spans  # noqa: PLC0415 -- see above
 
     tune_gc()
     try:
@@ -40,7 +41,7 @@ def main() -> None:
         listener = bind(settings)
     except EngineError as error:
         _give_up(error)
-    logging.basicConfig(level=settings.log_level, format=LOG_FORMAT)
+    set_up_logging(settings.log_level, settings.log_format)
     for library in ("aiohttp", "aiosqlite", "sse_starlette"):
         logging.getLogger(library).setLevel(logging.WARNING)
     closing = asyncio.Event()
@@ -50,7 +51,10 @@ def main() -> None:
         host, port = listener.getsockname()[:2]
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         try:
-            server.run(sockets=[listener])
+            with exported_spans("dialog-engine"):
+                server.run(sockets=[listener])
+        except TracingError as error:
+            _give_up(ConfigurationError(str(error)))
         except SystemExit:
             if start.failure is None:
                 raise

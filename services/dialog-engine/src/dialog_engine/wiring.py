@@ -29,8 +29,10 @@ from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
 from dialog_engine.limits import Consumption, SubjectLimits
 from dialog_engine.llm.providers import Wrap, open_llm
+from dialog_engine.observe.calls import ObservedCalls
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedLogs, observed_llm
+from dialog_engine.observe.ownership import ObservedOwnership
 from dialog_engine.relay.relay import Relay, check_routes
 from dialog_engine.status import EngineStatus, StartGate
 from dialog_engine.storage.approvals import SqlApprovals
@@ -174,6 +176,7 @@ def _calls(base: _Base) -> _Calls:
     watch = RedisWatch(redis, keys, base.clock)
     catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock)
     waiting = Subscriptions()
+    observer = ObservedCalls(base.metrics)
     relay = Relay(
         outbox,
         redis,
@@ -183,6 +186,7 @@ def _calls(base: _Base) -> _Calls:
         waiting,
         backlog_limit=settings.max_backlog,
         subject_window=settings.subject_window,
+        observer=observer,
     )
     mailbox = Mailbox(
         base.connections.mailbox,
@@ -195,7 +199,9 @@ def _calls(base: _Base) -> _Calls:
     )
     blocked = BlockedCalls(watch, catalog)
     timeout_ms = settings.mcp_request_timeout_ms
-    executor = CallExecutor(ledger, waiting, mailbox, blocked, keys, base.clock, default_timeout_ms=timeout_ms)
+    executor = CallExecutor(
+        ledger, waiting, mailbox, blocked, keys, base.clock, default_timeout_ms=timeout_ms, observer=observer
+    )
     quarantine = Quarantine(lambda tool, model: base.metrics.tool_refused(tool.name, model))
     tools = OfferedTools(catalog if settings.enable_mcp else DisabledTools(), quarantine)
     return _Calls(relay, mailbox, executor, watch, blocked, catalog, tools, quarantine)
@@ -233,7 +239,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     logs = RedisTurnLogs(base.connections.commands, base.keys)
     turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics), control)
     engines = SqlEngines(database, engine_id, mailbox_of)
-    ownership = Ownership(turns, engines, offer=offer, note=lambda how: metrics.turns_moved.labels(how).inc())
+    ownership = Ownership(turns, engines, offer=offer, observer=ObservedOwnership(metrics))
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings))
     return _Chat(turns, ownership, pending, archive, logs, control, exposure, consumption)
 
@@ -274,6 +280,7 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         readiness=status.readiness,
         metrics=status.scrape,
         max_message_chars=settings.max_message_chars,
+        on_refused=lambda code: metrics.requests_refused.labels(code).inc(),
     )
 
 

@@ -201,7 +201,7 @@ def read_letter(letter_id: str, fields: dict[bytes, bytes]) -> DeadLetter:
         entry=text(b"entry"),
         worker=text(b"worker"),
         starts=int(starts) if starts.isdecimal() else None,
-        history=tuple(_history(text(b"history"))),
+        history=tuple(read_history(text(b"history"))),
         event=event,
         request=request,
         unreadable=unreadable,
@@ -209,7 +209,8 @@ def read_letter(letter_id: str, fields: dict[bytes, bytes]) -> DeadLetter:
     )
 
 
-def _history(text: str) -> list[Happening]:
+def read_history(text: str) -> list[Happening]:
+    """The history that the ledger keeps of a call, a line for each event."""
     lines = (line.split(" ", 2) for line in text.splitlines())
     return [Happening(int(line[0]), line[1], line[2]) for line in lines if len(line) == 3 and line[0].isdecimal()]
 

@@ -1,10 +1,10 @@
-"""Where Redis is: the settings that every program has under the same names, and the address they make together."""
+"""The settings that every program has under the same names: where Redis is, and what is logged."""
 
 import re
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError, model_validator
@@ -246,6 +246,16 @@ class RedisSettings(BaseModel):
                     "REDIS_TLS_CERT_FILE: it and REDIS_TLS_KEY_FILE must be a certificate and its own key, in PEM and"
                     " not encrypted"
                 ) from None
+
+
+LogFormat = Literal["human", "json"]
+
+
+class ServiceSettings(RedisSettings):
+    """The part that both services have: Redis, and what is logged."""
+
+    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Lowest level that is logged.")
+    log_format: LogFormat = Field("human", description="human, or json: one object per line, for collectors of logs.")
 
 
 def problems(error: ValidationError) -> str:

@@ -7,7 +7,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from plugins_contract.messages import MAX_TIMEOUT_MS
-from plugins_contract.settings import RedisSettings, problems
+from plugins_contract.settings import RedisSettings, ServiceSettings, problems
 from plugins_mcp.errors import SettingsError
 
 SECRETS_DIR = Path("/run/secrets")
@@ -24,7 +24,7 @@ class OperatorSettings(RedisSettings, BaseSettings):
     )
 
 
-class Settings(OperatorSettings):
+class Settings(ServiceSettings, OperatorSettings):
     """All settings of the worker. Each name is its environment variable in lower case."""
 
     mcp_config: Path | None = Field(None, description="A servers file (mcp.json), in the format of other MCP clients.")
@@ -50,9 +50,6 @@ class Settings(OperatorSettings):
     health_host: str = Field("127.0.0.1", description="Address of /healthz, /readyz and /metrics.")
     health_port: int = Field(8081, ge=0, le=65535, description="Port of /healthz, /readyz and /metrics.")
     drain_seconds: float = Field(30, ge=0, description="How long running calls may continue after SIGTERM.")
-    log_level: str = Field(
-        "INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="The lowest level that is logged."
-    )
 
     @model_validator(mode="after")
     def _have_servers(self) -> Self:

@@ -24,6 +24,7 @@ from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, 
 from plugins_contract.signing import RequestKeys
 from plugins_mcp.adoption import LEDGER_MARK, NOT_SIGNED, SIGNATURE, return_address
 from plugins_mcp.leases import LeaseTimes
+from plugins_mcp.ports import Observer
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ class Consumer:
         request_keys: RequestKeys | None = None,
         times: LeaseTimes | None = None,
         settle_seconds: float = SETTLE_SECONDS,
+        observer: Observer | None = None,
     ) -> None:
         """`steady_for` returns for how many seconds Redis has been steady, as of the last `check_redis`.
 
@@ -97,6 +99,7 @@ class Consumer:
         self._request_keys = request_keys or RequestKeys()
         self._times = times or LeaseTimes()
         self._settle_seconds = settle_seconds
+        self._observer = observer or Observer()
         self._served_since: float | None = -math.inf
         self._in_progress: dict[str, asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
@@ -163,7 +166,7 @@ class Consumer:
             for entry, fields in entries:
                 if fields and entry not in self._in_progress:
                     await self._free_slots()
-                    await self._take(entry, fields)
+                    await self._take(entry, fields, again="recovery")
             after = entries[-1][0]
 
     def _mark_served(self) -> None:
@@ -232,9 +235,7 @@ class Consumer:
         await self._drop_deleted(answer[2])
         some_for_us = False
         for entry_id, fields in answer[1]:
-            if await self._take(entry_id.decode(), fields):
-                log.warning("taking over entry %s: its lease has expired", entry_id.decode())
-                some_for_us = True
+            some_for_us |= await self._take(entry_id.decode(), fields, again="takeover")
         return len(answer[1]), some_for_us
 
     async def _may_take_over(self) -> bool:
@@ -266,8 +267,11 @@ class Consumer:
             log.warning("%d pending requests were deleted from the stream", len(deleted))
             await self._redis.xack(self._keys.requests, GROUP, *deleted)
 
-    async def _take(self, entry: str, fields: dict[bytes, bytes]) -> bool:
-        """Start processing an entry. Returns whether it is certainly for a worker like this one."""
+    async def _take(self, entry: str, fields: dict[bytes, bytes], *, again: str = "") -> bool:
+        """Start processing an entry. Returns whether it is certainly for a worker like this one.
+
+        `again` says why it is delivered again: see `Observer.redelivered`.
+        """
         # Delivered again while its call runs here, because the group was created again.
         if entry in self._in_progress:
             return True
@@ -282,12 +286,15 @@ class Consumer:
         try:
             request = decode_request(event)
         except UnsupportedEventError as error:
-            log.warning("entry %s becomes a dead letter: %s", entry, error)
+            self._observer.unreadable(entry, str(error))
             await self._bury(entry, fields, str(error))
             return True
         delivery = Delivery(request, entry, self._name, uuid.uuid4().hex)
+        serves = self._handler.serves(request)
+        if again and serves:  # a call for other workers is returned to the group, and found here again and again
+            self._observer.redelivered(request, again)
         self._process(entry, lambda: self._handler.handle(delivery))
-        return self._handler.serves(request)
+        return serves
 
     async def _adopt(self, entry: str, fields: dict[bytes, bytes]) -> None:
         if delivery := await self._adopter.adopt(entry, self._name, fields):

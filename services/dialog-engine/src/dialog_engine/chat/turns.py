@@ -8,11 +8,13 @@ from contextlib import contextmanager, suppress
 from dialog_engine.chat.ports import Control, TurnLogs, TurnStore
 from dialog_engine.chat.running_turn import PrefetchedStream, RunningTurn
 from dialog_engine.chat.service import ChatService, Draft
-from dialog_engine.errors import EngineError, StorageUnavailableError, TurnRunningError
+from dialog_engine.errors import EngineError, EngineStoppingError, StorageUnavailableError, TurnRunningError
 from dialog_engine.model import Choice, Turn, UserMessage
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.tool_calls.shielding import run_shielded
 from plugins_contract.ids import new_id
+from plugins_contract.logs import set_log_ids, turn_ids
+from plugins_contract.tracing import traceparent_of_turn
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +27,13 @@ POLL_SECONDS = 0.1
 
 
 class SessionQueue:
-    """The messages that wait at this engine for the running turn of their session. Their order is in the store."""
+    """The messages that wait at this engine for the running turn of their session. Their order is in the store.
+
+    Once `closed`, no message waits any longer.
+    """
 
     def __init__(self) -> None:
+        self.closed = False
         self._waiting: dict[str, dict[str, asyncio.Event]] = {}
 
     def __len__(self) -> int:
@@ -55,6 +61,12 @@ class SessionQueue:
         """The session may be free: each of its messages asks the store again, and the first one begins."""
         for event in self._waiting.get(session_id, {}).values():
             event.set()
+
+    def close(self) -> None:
+        """The engine shuts down: refuse the messages that wait."""
+        self.closed = True
+        for session_id in self._waiting:
+            self.wake(session_id)
 
 
 class RunningTurns:
@@ -109,8 +121,12 @@ class RunningTurns:
         Raises:
             SessionNotFoundError, StorageUnavailableError: nothing was begun.
             TurnRunningError: the session has a running turn; with `queue`, still after QUEUE_SECONDS.
+            EngineStoppingError: with `queue`: the engine shuts down.
         """
-        turn = Turn(new_id(), session_id or new_id(), subject, traceparent=traceparent, choice=choice)
+        turn_id = new_id()
+        traceparent = traceparent_of_turn(turn_id, traceparent)
+        turn = Turn(turn_id, session_id or new_id(), subject, traceparent=traceparent, choice=choice)
+        set_log_ids(turn_ids(turn.turn_id, turn.session_id, traceparent))
         if session_id is None:
             await run_shielded(self._begin_session(turn, text))
         elif queue:
@@ -159,6 +175,8 @@ class RunningTurns:
                         async with asyncio.timeout(min(left, ASK_AGAIN_SECONDS)):
                             await wake.wait()
                     wake.clear()
+                    if self.queue.closed:
+                        raise EngineStoppingError
             except BaseException:
                 if not self.knows(turn.turn_id):
                     with suppress(StorageUnavailableError):  # the next renewal of the lease removes it
@@ -209,8 +227,10 @@ class RunningTurns:
         of the engine, or another engine, resumes them.
 
         A turn whose end is being committed is not cancelled: see `run_shielded`. A turn that begins meanwhile is
-        treated likewise. Returns the turns that were cancelled.
+        treated likewise. Messages that wait for their session are refused at once. Returns the turns that were
+        cancelled.
         """
+        self.queue.close()
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + grace_seconds
         left = grace_seconds

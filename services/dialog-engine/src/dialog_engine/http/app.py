@@ -15,7 +15,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from dialog_engine.http import problems, sessions, turns
 from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator, BodyLimit, LoopbackNames, current_subject
 from dialog_engine.http.limits import within_limits
-from dialog_engine.http.page import markdown_router, page_router
+from dialog_engine.http.markdown import markdown_router
+from dialog_engine.http.page import page_router
 from dialog_engine.http.services import Services
 from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
 
@@ -62,6 +63,8 @@ def create_app(
         docs_url=None,  # the documentation pages load scripts from other hosts; /openapi.json is there
         redoc_url=None,
         responses=problems.RESPONSES,
+        # Spans of requests, where spans are exported (`plugins_contract/tracing.py`); nothing else of FastAPI's.
+        telemetry={"auto_configure": False, "metrics": False, "logs": False, "operation_spans": False},
     )
     app.state.authenticator = authenticator
     problems.install(app)

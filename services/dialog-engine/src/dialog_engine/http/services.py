@@ -97,6 +97,8 @@ class Services:
     readiness: Callable[[], Awaitable[Readiness]]
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
     max_message_chars: int
+    on_refused: Callable[[str], None] = lambda code: None
+    """Called for each request that is answered with a problem document, with its code."""
 
 
 async def services_of(request: Request) -> Services:

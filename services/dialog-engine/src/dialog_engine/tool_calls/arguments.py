@@ -3,17 +3,18 @@
 Validation messages name every field that is wrong, so that a model can correct all of them at once.
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import islice
 from typing import Any, cast
 
 import msgspec
-from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
-from referencing import Registry
 
+from dialog_engine.tool_calls.bounded_validation import UnusableSchemaError, read_errors
 from plugins_contract.catalog import ToolEntry
+
+log = logging.getLogger(__name__)
 
 MAX_CHARACTERS = 256_000
 """The longest arguments that are accepted: they travel through the database, Redis and a worker."""
@@ -88,19 +89,14 @@ def validate(tool: ToolEntry, arguments: dict[str, Any]) -> str | None:
 
     Nothing is corrected silently: a number that is written as text is reported to the model.
 
-    A schema that is invalid, or that refers to something outside of it, accepts nothing.
+    A schema that is invalid, refers to something outside of it, or takes too long to apply, accepts nothing.
     """
     try:
-        return validation_messages(_validator(msgspec.json.encode(tool.input_schema)).iter_errors(arguments))
-    except Exception as error:  # noqa: BLE001 -- schemas come from servers, and jsonschema raises many kinds of errors on them
+        return read_errors(tool.input_schema, arguments, validation_messages)
+    except UnusableSchemaError as error:
         reason = str(error)[:MAX_MESSAGE]
-        return f"they cannot be checked, because the input schema of {tool.name} is broken: {reason}. Tell the user."
-
-
-@lru_cache(maxsize=1024)
-def _validator(schema: bytes) -> Draft202012Validator:
-    # An empty registry: a schema must never make the engine fetch something.
-    return Draft202012Validator(msgspec.json.decode(schema), registry=Registry())
+        log.warning("a call of %r at server %r cannot be checked: its input schema %s", tool.tool, tool.server, reason)
+        return f"they cannot be checked, because the input schema of {tool.name} {reason}. Tell the user."
 
 
 def validation_messages(errors: Iterable[ValidationError]) -> str | None:

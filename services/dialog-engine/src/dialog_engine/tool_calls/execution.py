@@ -9,6 +9,7 @@ from functools import partial
 from dialog_engine.model import AssistantMessage, CallAnswered, ChatEvent, MessageFinished, ToolCall, Turn
 from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals
 from dialog_engine.tool_calls.approvals.rules import Asked
+from dialog_engine.tool_calls.bounded_validation import validating
 from dialog_engine.tool_calls.call_limits import DEFAULT_LIMITS, CallLimits, calls_of_turn
 from dialog_engine.tool_calls.local_tools import LocalTools
 from dialog_engine.tool_calls.pipeline import CallResult, TurnContext
@@ -89,7 +90,7 @@ class ToolExecution:
     async def _plan(self, ctx: TurnContext, call: ToolCall, over: ToolOutcome | None) -> Runnable | Unrunnable:
         if over:
             return Unrunnable(call, over)
-        planned = plan(call, self._tools)
+        planned = await validating(plan, call, self._tools)
         if refusal := ctx.repeats.refusal(call):
             return Unrunnable(planned.call, refusal)
         if problem := ctx.problems.get(call.correlation_id):

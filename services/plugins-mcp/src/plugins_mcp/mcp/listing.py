@@ -1,6 +1,7 @@
 """A server's listing, and its translation into a catalog: names, execution classes, quarantined tools. Pure."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from plugins_mcp.mcp.spec import ServerOptions, ServerSpec
 
 MAX_SCHEMA_BYTES = 32 * 1024
 MAX_SCHEMA_DEPTH = 64
+MAX_SUBSCHEMAS = 10_000
+"""The most subschemas that may apply to one value. References to references double them at each level."""
 MAX_DESCRIPTION_CHARS = 4096
 
 
@@ -184,6 +187,8 @@ def _unusable(tool: sdk.Tool) -> str | None:
             return f"the input schema is nested more than {MAX_SCHEMA_DEPTH} deep"
         if key in ("$ref", "$dynamicRef") and isinstance(value, str) and not _resolves(schema, value):
             return f"the input schema refers to {value[:200]!r}, which is not within it"
+    if _subschemas(schema) > MAX_SUBSCHEMAS:
+        return f"more than {MAX_SUBSCHEMAS} subschemas of the input schema apply to one value"
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
@@ -204,17 +209,55 @@ def _members(schema: dict[str, Any]) -> Iterator[tuple[int, str, Any]]:
             waiting += ((depth + 1, value) for value in cast("list[Any]", node))
 
 
+def _subschemas(schema: dict[str, Any]) -> float:
+    """The largest number of subschemas that apply to one value; infinite when a reference leads to itself."""
+    counts: dict[int, float] = {}
+
+    def count(node: Any) -> float:
+        if not isinstance(node, dict):
+            return 0
+        if id(node) not in counts:
+            counts[id(node)] = math.inf  # for as long as it is counted: another visit is a reference to itself
+            counts[id(node)] = 1 + sum(map(count, _applied(schema, cast("dict[str, Any]", node))))
+        return counts[id(node)]
+
+    return max(count(schema), *(count(node) for _, _, node in _members(schema)), 0)
+
+
+def _applied(schema: dict[str, Any], node: dict[str, Any]) -> Iterator[Any]:
+    """The subschemas of `node` that apply to the same value as `node`."""
+    for key in ("$ref", "$dynamicRef"):
+        if isinstance(reference := node.get(key), str) and _is_pointer(reference):
+            yield _target(schema, reference)
+    for key in ("not", "if", "then", "else"):
+        yield node.get(key)
+    for key in ("allOf", "anyOf", "oneOf"):
+        if isinstance(options := node.get(key), list):
+            yield from cast("list[Any]", options)
+    if isinstance(dependent := node.get("dependentSchemas"), dict):
+        yield from cast("dict[str, Any]", dependent).values()
+
+
 def _resolves(schema: dict[str, Any], reference: str) -> bool:
-    if not reference.startswith("#"):
-        return False
-    if not reference.startswith("#/"):
-        return True  # the schema itself, or an anchor in it
+    if _is_pointer(reference):
+        return _target(schema, reference) is not None
+    return reference.startswith("#")  # an anchor
+
+
+def _is_pointer(reference: str) -> bool:
+    return reference == "#" or reference.startswith("#/")
+
+
+def _target(schema: dict[str, Any], pointer: str) -> Any:
+    """What a JSON pointer within the schema leads to; None when it leads nowhere."""
     node: Any = schema
+    if pointer == "#":
+        return node
     # A JSON pointer (RFC 6901) in a URI fragment. Some generators refer to the branches of a union by index.
-    for part in unquote(reference[2:]).split("/"):
+    for part in unquote(pointer[2:]).split("/"):
         key = part.replace("~1", "/").replace("~0", "~")
         try:
             node = cast("list[Any]", node)[int(key)] if isinstance(node, list) else node[key]
         except (LookupError, TypeError, ValueError):
-            return False
-    return True
+            return None
+    return node

@@ -28,9 +28,11 @@ from plugins_mcp.operators.arguments import (
     Requeue,
     Selection,
     Show,
+    Trace,
 )
+from plugins_mcp.operators.trace import show_trace
 
-OperatorCommand: TypeAlias = List | Show | Requeue | Discard | DiffTools | AcceptTools
+OperatorCommand: TypeAlias = List | Show | Requeue | Discard | DiffTools | AcceptTools | Trace
 
 DONE, NOT_DONE, WRONG, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 REDIS_TIMEOUT_SECONDS = 2.0
@@ -47,18 +49,27 @@ class NotATerminalError(Exception):
 
 def run(command: OperatorCommand) -> int:
     """Run one command; returns its exit code. An error is one line on standard error, without a traceback."""
+    match command:
+        case Trace():
+            group = "trace"
+        case DiffTools() | AcceptTools():
+            group = "tools"
+        case _:
+            group = "dead"
     try:
         settings = load_operator_settings()
     except SettingsError as error:
-        return _fail(f"cannot start:\n{error}", WRONG)
+        return _fail(group, f"cannot start:\n{error}", WRONG)
     try:
         return asyncio.run(_connect_and_run(settings, command))
     except (NotATerminalError, EOFError):
         return _fail(
-            "a confirmation is needed and standard input is not a terminal: add --yes, or check with --dry-run", WRONG
+            group,
+            "a confirmation is needed and standard input is not a terminal: add --yes, or check with --dry-run",
+            WRONG,
         )
     except KeyboardInterrupt:
-        return _fail("interrupted", INTERRUPTED)
+        return _fail(group, "interrupted", INTERRUPTED)
     except BrokenPipeError:
         # The reader closed the pipe. Python must not flush to it at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -66,7 +77,7 @@ def run(command: OperatorCommand) -> int:
     except Exception as error:
         if not is_outage(error):
             raise
-        return _fail(f"Redis at {settings.redis_address}: {describe_outage(error)} (REDIS_URL)", UNREACHABLE)
+        return _fail(group, f"Redis at {settings.redis_address}: {describe_outage(error)} (REDIS_URL)", UNREACHABLE)
 
 
 async def _connect_and_run(settings: OperatorSettings, command: OperatorCommand) -> int:
@@ -78,14 +89,16 @@ async def _connect_and_run(settings: OperatorSettings, command: OperatorCommand)
                 return await tools.diff(PinStore(redis, keys), command)
             case AcceptTools():
                 return await tools.accept(PinStore(redis, keys), command)
+            case Trace():
+                return await show_trace(redis, keys, command)
             case _:
                 return await carry_out(DeadLetters(redis, keys, settings.request_keys), command)
     finally:
         await redis.aclose()
 
 
-def _fail(text: str, code: int) -> int:
-    sys.stderr.write(f"plugins-mcp dead: {text}\n")
+def _fail(group: str, text: str, code: int) -> int:
+    sys.stderr.write(f"plugins-mcp {group}: {text}\n")
     return code
 
 

@@ -24,6 +24,7 @@ from dialog_engine.tool_calls.approvals.rules import (
     Reject,
     Run,
 )
+from dialog_engine.tool_calls.bounded_validation import validating
 from dialog_engine.tool_calls.pipeline import CallResult
 from dialog_engine.tool_calls.ports import ApprovalStore, ToolCalls, ToolSource
 from dialog_engine.tool_calls.results.views import Steps
@@ -115,7 +116,7 @@ class PendingApprovals:
             StorageUnavailableError: it cannot be committed now.
         """
         tool = self._source.find(asked.call.tool_name)
-        match rules.judge(asked.question, given, tool, self._now_ms()):
+        match await validating(rules.judge, asked.question, given, tool, self._now_ms()):
             case Reject(error):
                 raise error
             case AskAgain(question, error):

@@ -13,7 +13,6 @@ from dialog_engine.tool_calls.prompt_mode.source import CutError, Reading, Sourc
 _ANY = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _TEXT = frozenset({"string"})
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
-_MAX_DEPTH = 8
 _LINE_BREAKS = ("\n", "\r\n")
 _CDATA = re.compile(r"<!\[CDATA\[((?:(?!\]\]>).)*)\]\]>", re.DOTALL)
 _ALL_CDATA = re.compile(rf"\s*(?:{_CDATA.pattern})+\s*", re.DOTALL)
@@ -62,29 +61,32 @@ def without_cdata(text: str) -> str:
 
 def _types(schema: Schema, name: str) -> frozenset[str]:
     entry = _found(schema, "properties", name)
-    return frozenset(_allowed(entry, schema, _MAX_DEPTH)) or _ANY
+    return frozenset(_allowed(entry, schema)) or _ANY
 
 
-def _allowed(entry: object, root: Schema, depth: int) -> Iterator[str]:
-    """The types that a schema allows; none if it names no types."""
-    if not isinstance(entry, Mapping) or depth == 0:
-        return
-    match cast("Schema", entry):
-        case {"type": str(kind)}:
-            yield kind
-        case {"type": [*kinds]}:
-            yield from (kind for kind in kinds if isinstance(kind, str))
-        case {"enum": [*values]}:
-            yield from (kind for value in values for kind in _type_of(value))
-        case {"const": value}:
-            yield from _type_of(value)
-        case {"$ref": str(reference)}:
-            yield from _allowed(_found(root, *reference.removeprefix("#/").split("/")), root, depth - 1)
-        case fields:
-            for key in ("anyOf", "oneOf", "allOf"):
-                options = fields.get(key)
-                for option in cast("list[object]", options) if isinstance(options, list) else ():
-                    yield from _allowed(option, root, depth - 1)
+def _allowed(entry: object, root: Schema) -> Iterator[str]:
+    """The types that a schema allows; none if it names no types. Each subschema is read once."""
+    waiting, seen = [entry], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, Mapping) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        match cast("Schema", node):
+            case {"type": str(kind)}:
+                yield kind
+            case {"type": [*kinds]}:
+                yield from (kind for kind in kinds if isinstance(kind, str))
+            case {"enum": [*values]}:
+                yield from (kind for value in values for kind in _type_of(value))
+            case {"const": value}:
+                yield from _type_of(value)
+            case {"$ref": str(reference)}:
+                waiting.append(_found(root, *reference.removeprefix("#/").split("/")))
+            case fields:
+                for key in ("anyOf", "oneOf", "allOf"):
+                    options = fields.get(key)
+                    waiting += cast("list[object]", options) if isinstance(options, list) else ()
 
 
 def _found(place: object, *path: str) -> object:
