@@ -14,7 +14,8 @@ from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import MAX_TIMEOUT_MS
 from plugins_contract.settings import ServiceSettings, problems
 
-SECRETS_DIR = Path("/run/secrets")
+SECRETS_DIRS = [path for path in (Path("/run/callstream"), Path("/run/secrets")) if path.is_dir()]
+"""Folders with one file per setting: those that deploy/compose creates, and those of the operator, which win."""
 
 DEFAULT_PROMPT = (
     "You are a helpful assistant. Use the tools you are given when they help, say so when one failed, and never claim"
@@ -101,7 +102,7 @@ class Settings(ServiceSettings, BaseSettings):
         env_file=".env",
         env_ignore_empty=True,
         extra="ignore",
-        secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
+        secrets_dir=SECRETS_DIRS or None,
     )
 
     host: str = Field("127.0.0.1", description="Address to listen on. Any other than loopback needs API_KEYS.")
