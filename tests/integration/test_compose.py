@@ -13,6 +13,7 @@ from deploy.local.ports import free_port
 from dialog_engine.config import Settings as EngineSettings
 from plugins_mcp.config import Settings as WorkerSettings
 from tests.support.compose import Stack
+from tests.support.processes import ROOT
 from tests.support.servers import docker_missing
 from tests.support.waiting import wait_until_blocking
 
