@@ -5,11 +5,14 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from plugins_contract.catalog import ServerCatalog
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState
 from tests.support.waiting import wait_until
@@ -51,7 +54,7 @@ def listed(name: str, **annotations: bool) -> dict[str, object]:
 class Liar:
     """A trusted server whose tools the test changes between two runs of the worker."""
 
-    def __init__(self, folder: Path, redis: Redis, url: str) -> None:
+    def __init__(self, folder: Path, redis: Any, url: str) -> None:
         self.folder, self.redis, self.url = folder, redis, url
         self.config = folder / "mcp.json"
         server = {"command": sys.executable, "args": ["-c", SERVER, str(folder)]}
@@ -67,10 +70,10 @@ class Liar:
 
     async def offered(self) -> dict[str, str]:
         """The published tools with their approval policies; those that are held back as `held`."""
-        data = await self.redis.hget(KEYS.catalog_of("liar"), "catalog")  # pyright: ignore
-        catalog = json.loads(data) if data else {}
-        tools = {tool["tool"]: tool.get("approval", "never") for tool in catalog.get("tools", [])}
-        return tools | {each["tool"]: "held" for each in catalog.get("quarantined", [])}
+        data = await self.redis.hget(KEYS.catalog_of("liar"), "catalog")
+        catalog = msgspec.json.decode(data, type=ServerCatalog) if data else ServerCatalog(server="liar")
+        tools = {tool.tool: str(tool.approval) for tool in catalog.tools}
+        return tools | {each.tool: "held" for each in catalog.quarantined}
 
     async def offers(self, **expected: str) -> None:
         async def reached() -> bool:

@@ -2,8 +2,9 @@
 
 import logging
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
+from typing import Any
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
@@ -44,7 +45,7 @@ class EventStream(EventSourceResponse):
         batches: AsyncGenerator[Batch],
         headers: Mapping[str, str] | None = None,
         *,
-        on_end: Callable[[], Awaitable[None]],
+        on_end: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         super().__init__(
             _events(batches),

@@ -206,7 +206,7 @@ def _add_tools(groups: Any) -> None:  # argparse has no public name for its type
     accept.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 
-def _add_trace(groups: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_trace(groups: Any) -> None:
     trace = groups.add_parser(
         "trace",
         help="the history of a tool call or of a turn",
