@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dialog_engine.errors import ConfigurationError, EngineError
+from plugins_contract.environment import hide_environment
 
 if TYPE_CHECKING:
     from dialog_engine.config import Settings
@@ -25,6 +26,7 @@ CANNOT_START = 2
 
 def main() -> None:
     """Serve until SIGTERM or SIGINT. Exits with 2 and the reason on stderr when it cannot start."""
+    hide_environment()  # from MCP servers of the same user
     # Importing the engine makes many objects and hardly any garbage: collections would take a seventh of the start.
     gc.disable()
     from dialog_engine.config import load_settings  # noqa: PLC0415 -- see above

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from dialog_engine.http import problems, sessions, turns
 from dialog_engine.http.connection import UNSENT_BYTES, ConnectionLimits, connections_within
 from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator, BodyLimit, KeyFirst, LoopbackNames, current_subject
+from dialog_engine.http.limits import within_limits
 from dialog_engine.http.markdown import markdown_router
 from dialog_engine.http.page import page_router
 from dialog_engine.http.services import Services
@@ -66,8 +67,8 @@ def create_app(
     app.add_middleware(KeyFirst, authenticator=authenticator)
     if loopback_only:
         app.add_middleware(LoopbackNames)
-    app.include_router(turns.router)
-    app.include_router(sessions.router)
+    app.include_router(turns.router, dependencies=[Depends(within_limits)])
+    app.include_router(sessions.router, dependencies=[Depends(within_limits)])
     app.include_router(sessions.operations)
     app.include_router(page_router())
     app.include_router(markdown_router(), dependencies=[Depends(current_subject)])
