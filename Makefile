@@ -1,6 +1,6 @@
 # Callstream. GNU make 3.81 or newer, on Linux or macOS. Needs uv, or a Python ≥ 3.11 to get uv with.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check check-js fmt bench bench-relay chaos fuzz clean sync sync-run
+.PHONY: help run test test-all check check-js check-deploy fmt bench bench-relay chaos fuzz clean sync sync-run
 
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 UV_VERSION := 0.13.9
@@ -39,12 +39,20 @@ test: sync ## the tests of every promise, in minutes; ARGS="tests/unit -k name" 
 test-all: sync ## every test: also browser, nginx, Docker, every Redis, guard mutations, short chaos; ARGS as above
 	$(PYTEST) $(ARGS)
 
-check: sync check-js ## formatting, lint, types, import layers, lock file
+check: sync check-js check-deploy ## formatting, lint, types, import layers, lock file, deployment files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(UV) lock --check
+
+check-deploy: sync ## compose files, Dockerfiles, Kubernetes manifests and alert rules, offline
+	$(BIN)/yamllint --strict --config-file deploy/.yamllint.yml deploy docker-compose.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec docker-compose.yml deploy/compose/*.yml
+	$(BIN)/hadolint services/*/Dockerfile deploy/nginx/Dockerfile
+	$(BIN)/python -m deploy.check
+	@if command -v promtool >/dev/null; then promtool check rules --lint-fatal deploy/prometheus/alerts/*.yml >/dev/null; \
+	else echo "check-deploy: the alert rules are not checked, there is no promtool on this machine"; fi
 
 # The page needs neither Node nor a package: only this check of its JavaScript does.
 WEB_CHECK := services/dialog-engine/web-check

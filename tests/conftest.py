@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from redis import Redis as SyncRedis
@@ -83,7 +83,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
 
 
 def _give_up(item: pytest.Item) -> None:
-    item.config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
+    capture = cast("Any", item.config.pluginmanager.getplugin("capturemanager"))
+    capture.suspend_global_capture()
     print(f"the teardown of {item.nodeid} has not ended after {TEARDOWN_SECONDS:g} s", file=sys.__stderr__, flush=True)
     faulthandler.dump_traceback(sys.__stderr__ or 2)
     os._exit(1)

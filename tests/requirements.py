@@ -26,7 +26,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_readiness.py::test_of_a_worker_that_appears_all_servers_are_seen_with_their_tools_or_none",
         "integration/test_make_run.py::test_it_says_that_it_is_running_when_every_server_was_listed_or_failed_and_not_before",
     ),
-    "the engine waits for tools at its start only, and not for ever": (
+    "the engine waits for tools at its start only, and for a bounded time": (
         "unit/test_start_gate.py::test_once_open_it_stays_open",
         "integration/test_readiness.py::test_a_server_that_does_not_start_is_named_and_holds_nothing_up",
         "integration/test_readiness.py::test_a_server_that_takes_too_long_is_named_and_waited_for_no_longer",
@@ -64,7 +64,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_llm_openai_client.py::test_an_answer_of_calls_alone_is_no_error",
         "integration/test_llm_answers.py::test_an_answer_of_nothing_is_an_error",
     ),
-    "nothing is told, and nothing is run, of a question that is not committed": (
+    "of a question that is not committed nothing is sent and nothing is run": (
         "unit/test_turns.py::test_the_model_is_asked_during_the_commit_of_a_new_session_and_its_reply_used_after_it",
         "unit/test_turns.py::test_a_turn_that_cannot_be_committed_does_not_begin_and_closes_the_model_stream",
         "unit/test_turns.py::test_no_tool_runs_for_a_question_that_cannot_be_committed",
@@ -147,7 +147,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_mailbox.py::test_two_thousand_calls_wait_on_the_connections_of_one",
     ),
     "the reply of a call is stored once, in its response channel, as long as the ledger": (
-        "contract/test_ledger_complete.py::test_the_outcome_is_stored_once_in_the_channel_and_the_doorbell_rings_with_it",
+        "contract/test_ledger_complete.py::test_the_outcome_is_stored_once_in_the_channel_and_the_mailbox_is_notified",
         "contract/test_ledger_complete.py::test_everything_of_a_finished_call_has_a_lifetime",
         "contract/test_ledger_channel.py::test_scripts_that_answer_a_finished_call_read_its_channel",
     ),
@@ -169,10 +169,10 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     "the examples of docs/wire.md are what is seen on the wire": (
         "integration/test_other_producers.py::test_every_example_of_the_document_is_what_was_seen",
     ),
-    "a row of the outbox that nobody offered is found, whatever its number": (
+    "a row of the outbox that was not offered is found, whatever its number": (
         "integration/test_relay.py::test_a_row_that_becomes_visible_late_and_is_not_offered_is_found",
     ),
-    "a lost doorbell is made good": (
+    "an answer whose notification was lost is found": (
         "integration/test_mailbox.py::test_a_lost_notification_is_recovered_by_the_sweep",
     ),
     # The worker
@@ -199,7 +199,10 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "unit/test_mcp_content.py::test_long_text_keeps_its_head_and_its_tail",
     ),
     "progress reaches the user": ("e2e/test_stack_chat.py::test_a_slow_job_reports_its_progress",),
-    "SIGTERM drains a worker": ("integration/test_compose.py::test_workers_stop_in_good_order_when_asked",),
+    "SIGTERM drains a worker": (
+        "integration/test_worker_processes.py::test_a_worker_that_is_terminated_finishes_its_calls_and_takes_no_new_one",
+        "integration/test_compose.py::test_workers_stop_in_good_order_when_asked",
+    ),
     # The page
     "the page shows text as it comes and one card per call": (
         "e2e/test_chat_page.py::test_an_answer_appears_while_it_is_written",
@@ -227,7 +230,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     "an mcp.json that is broken in part breaks that part": (
         "unit/test_mcp_servers_file.py::test_a_mistake_breaks_its_own_server_only_and_is_named",
     ),
-    "a tool with an invalid schema is left out, and the reason told": (
+    "a tool with an invalid schema is left out, and the reason reported": (
         "unit/test_mcp_listing.py::test_a_tool_that_would_spoil_a_request_is_quarantined",
         "unit/test_quarantine.py::test_the_request_is_repeated_without_the_tool_which_is_not_offered_again",
         "unit/test_quarantine.py::test_a_refused_tool_is_removed_from_search_answers_for_that_model_only",
@@ -235,7 +238,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_engine_and_providers.py::test_what_one_model_refuses_another_is_offered_all_the_same",
         "e2e/test_stack_chat.py::test_what_cannot_be_used_says_why_and_the_rest_works",
     ),
-    "arguments that do not fit never travel, and the model is told": (
+    "arguments that do not fit are not sent, and the model gets an error": (
         "story/test_04_a_failing_tool.py::test_a_call_that_cannot_run_is_answered_at_once_with_an_error",
     ),
     "every setting is in .env.example": ("repo/test_settings.py::test_the_example_has_every_setting_and_nothing_else",),
@@ -362,7 +365,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "past the backlog limit calls are refused with OVERLOADED": (
         "contract/test_ledger_enqueue.py::test_past_the_backlog_limit_nothing_is_written",
         "integration/test_relay.py::test_a_full_backlog_refuses_and_writes_nothing",
-        "integration/test_overload.py::test_calls_past_the_limit_are_refused_at_once_and_each_is_told_so",
+        "integration/test_overload.py::test_calls_past_the_limit_are_refused_at_once_and_each_is_answered",
     ),
     "a call that was refused never runs, and is not taken for lost": (
         "integration/test_relay.py::test_a_call_that_was_answered_as_refused_never_runs",
@@ -401,7 +404,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "operators list, show, requeue and discard dead letters": (
         "contract/test_dead_letters.py::test_of_many_operators_one_requeues",
         "contract/test_dead_letters.py::test_a_requeue_whose_answer_was_lost_may_be_asked_for_again",
-        "contract/test_dead_letters.py::test_a_letter_tells_what_was_tried_and_what_the_caller_was_told",
+        "contract/test_dead_letters.py::test_a_dead_letter_has_the_attempts_and_the_answer_to_the_caller",
         "integration/test_dead_letter_commands.py::test_an_exhausted_call_of_a_real_worker_is_shown_requeued_and_runs_once",
         "integration/test_dead_letter_commands.py::test_of_two_processes_that_requeue_at_once_one_does",
         "integration/test_dead_letter_commands.py::test_a_call_that_may_have_run_is_refused_until_one_says_that_one_knows",
@@ -422,7 +425,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_redis_access.py::test_both_services_start_serve_and_connect_later_when_redis_is_absent",
         "integration/test_redis_access.py::test_a_wrong_password_is_an_outage_that_ends_when_it_is_put_right",
         "integration/test_redis_access.py::test_sentinels_that_know_no_master_are_an_outage_that_ends",
-        "integration/test_redis_access.py::test_a_port_for_tls_is_told_from_one_without",
+        "integration/test_redis_access.py::test_a_port_for_tls_is_distinguished_from_one_without",
     ),
     "a full disk under SQLite refuses before anything is accepted, and heals": (
         "integration/test_storage.py::test_a_full_disk_refuses_and_heals",
@@ -431,7 +434,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "a database that does not fit is refused at the start with the reason, and without the password": (
         "integration/test_postgres.py::test_an_invalid_url_is_refused_without_its_password",
         "integration/test_postgres.py::test_a_refused_login_says_what_was_refused",
-        "integration/test_postgres.py::test_a_user_without_rights_is_told_which_to_grant",
+        "integration/test_postgres.py::test_the_error_of_a_user_without_rights_names_the_grants",
         "integration/test_postgres.py::test_a_database_that_may_lose_acknowledged_commits_is_refused",
         "integration/test_postgres.py::test_a_server_that_does_not_sync_is_refused",
         "integration/test_postgres.py::test_a_read_only_standby_is_refused",
@@ -489,36 +492,50 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "chaos/test_scenarios.py::test_a_full_disk_is_survived",
     ),
     "workers are killed at random: nothing lost, nothing doubled": (
+        "integration/test_worker_processes.py::test_what_a_killed_worker_had_in_hand_ends_as_its_execution_class_allows",
         "chaos/test_scenarios.py::test_calls_survive_killed_workers",
     ),
     "stopped workers wake up and complete nothing that is not theirs": (
+        "integration/test_worker_processes.py::test_a_worker_that_was_stopped_past_its_lease_neither_completes_nor_steals_back",
         "chaos/test_scenarios.py::test_a_stopped_worker_completes_no_call_that_another_took_over",
     ),
     "Redis is killed again and again: nothing lost, no live lease taken": (
+        "e2e/test_stack_faults.py::test_a_redis_that_dies_during_a_call_and_comes_back_loses_nothing",
+        "unit/test_worker_leases.py::test_an_outage_shorter_than_that_loses_nothing",
         "chaos/test_scenarios.py::test_calls_survive_a_killed_redis",
     ),
     "FLUSHALL: every open call is terminal within 15 seconds": (
+        "integration/test_lost_calls.py::test_with_the_times_of_the_product_every_call_is_answered_or_runs_on_within_15_seconds",
         "chaos/test_scenarios.py::test_every_open_call_ends_when_redis_loses_everything",
     ),
     "PostgreSQL is killed again and again: nothing accepted is lost, no living engine's turn is taken": (
+        "e2e/test_stack_replicas.py::test_with_postgresql_away_nothing_is_accepted_and_it_heals_without_a_restart",
+        "unit/test_ownership.py::test_time_without_the_database_does_not_count",
         "chaos/test_scenarios.py::test_accepted_turns_survive_a_killed_postgresql",
     ),
     "one reply in a hundred of Redis is lost: no duplicate entry, no lost delivery": (
+        "integration/test_relay.py::test_a_lost_mark_repeats_the_publication_and_enqueues_nothing_twice",
+        "integration/test_worker_consumer.py::test_a_delivery_whose_reply_was_lost_is_found_in_our_own_pending_list",
         "chaos/test_scenarios.py::test_lost_replies_of_redis_neither_double_nor_lose_a_call",
     ),
     "a black-holed connection is noticed": (
+        "contract/test_connections.py::test_every_kind_of_client_notices_within_8_seconds_that_its_server_is_silent",
         "chaos/test_scenarios.py::test_silent_connections_to_redis_are_noticed_and_nothing_waits_forever",
     ),
     "an MCP server killed mid-call leaves exactly the crash table": (
+        "e2e/test_stack_faults.py::test_an_mcp_server_that_dies_during_a_call_leaves_it_unknown_and_comes_back",
+        "unit/test_worker_handler.py::test_a_call_that_may_not_run_twice_is_not_repeated_after_a_lost_connection",
         "chaos/test_scenarios.py::test_killed_mcp_servers_leave_what_the_crash_table_says",
     ),
     "10,000 calls wait on at most 8 connections": (
+        "integration/test_mailbox.py::test_two_thousand_calls_wait_on_the_connections_of_one",
         "chaos/test_scenarios.py::test_thousands_of_calls_wait_on_few_connections",
     ),
     "a soak with rolling restarts leaves nothing behind": (
         "chaos/test_scenarios.py::test_rolling_restarts_leave_nothing_behind",
     ),
-    "what comes twice is done once; a lost doorbell delays an answer and loses none": (
+    "what comes twice is done once; a lost notification delays an answer and loses none": (
+        "integration/test_worker_consumer.py::test_the_same_request_twice_in_the_stream_runs_once",
         "chaos/test_scenarios.py::test_duplicate_requests_run_once_and_lost_notifications_are_made_up_for",
     ),
     "a run in which a fault struck nothing is not taken for one that held": (
@@ -532,7 +549,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
 }
 
 TURNS: dict[str, tuple[str, ...] | str] = {
-    "a turn ends though nobody looks": ("story/test_01_a_turn.py::test_a_turn_runs_to_its_end_without_a_client",),
+    "a turn ends without a client": ("story/test_01_a_turn.py::test_a_turn_runs_to_its_end_without_a_client",),
     "the turn log is in Redis, fenced by epoch, and any replica serves it": (
         "integration/test_turn_logs.py::test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over",
         "integration/test_turn_logs.py::test_clients_here_and_elsewhere_get_the_same_entries_under_the_same_ids",
@@ -558,12 +575,13 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_turn_logs.py::test_a_reader_ahead_of_a_dead_engines_log_waits_for_the_next_epoch",
         "unit/test_turn_events.py::test_a_log_behind_its_reader_ends_the_stream_without_a_reset",
     ),
-    "what was committed before a crash is told after it": (
+    "what was committed before a crash is sent after it": (
         "story/test_07_a_restart.py::test_finished_calls_are_not_repeated_and_running_ones_are_awaited",
         "integration/test_http_turns.py::test_a_log_that_lost_its_end_is_completed_from_the_database",
-        "e2e/test_stack_resume.py::test_a_client_that_comes_back_and_one_that_begins_anew_are_told_what_is_stored",
+        "e2e/test_stack_resume.py::test_a_client_that_reconnects_and_one_that_starts_over_receive_what_is_stored",
     ),
     "streams cut at random have no gap and no duplicate": (
+        "integration/test_turn_log_faults.py::test_ids_only_rise_and_the_text_is_complete_whatever_fails",
         "chaos/test_scenarios.py::test_streams_that_are_cut_at_random_have_no_gap_and_no_duplicate",
     ),
     "a dropped stream goes on where it stopped": (
@@ -585,7 +603,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "test_a_model_that_calls_tools_at_once_does_not_overtake_the_beginning_of_its_turn",
         "integration/test_replicas.py::test_an_engine_that_is_frozen_during_a_commit_does_not_prevent_adoption",
         "contract/ports/test_storage_ports.py::test_an_earlier_life_of_a_turn_writes_nothing",
-        "unit/test_turns.py::test_a_turn_that_another_engine_owns_is_dropped_and_shows_nothing_more",
+        "unit/test_turn_recovery.py::test_a_turn_that_another_engine_owns_is_dropped_and_shows_nothing_more",
         "chaos/test_scenarios.py::test_an_engine_that_stops_for_three_leases_writes_nothing_of_adopted_turns",
         "chaos/test_scenarios.py::test_an_engine_that_stops_for_three_leases_writes_nothing_of_adopted_turns",
     ),
@@ -599,10 +617,13 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "unit/test_ownership.py::test_a_renewal_drops_turns_that_another_engine_owns_and_no_others",
         "unit/test_ownership.py::test_an_engine_that_shuts_down_adopts_nothing_but_renews_its_lease_and_executes_stops",
     ),
-    "engines killed at any step of a turn, restarted or replaced: told is what is stored, tools run once": (
+    "engines killed at any step of a turn, restarted or replaced: clients receive what is stored, tools run once": (
+        "e2e/test_stack_resume.py::test_a_client_that_reconnects_and_one_that_starts_over_receive_what_is_stored",
+        "e2e/test_stack_replicas.py::test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once",
         "chaos/test_scenarios.py::test_turns_survive_an_engine_that_is_killed_at_any_step",
     ),
     "the turns of an engine that is gone for good end elsewhere, and the model is shown the whole history": (
+        "e2e/test_stack_replicas.py::test_an_engine_that_dies_in_the_middle_of_a_text_is_followed_by_the_other",
         "chaos/test_scenarios.py::test_turns_survive_an_engine_that_never_comes_back",
     ),
     "a turn that its engines die of is given up": (
@@ -616,8 +637,8 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "a turn that begins while its engine goes down is left in good order too": (
         "unit/test_turns.py::test_a_turn_that_begins_during_a_shutdown_gets_the_rest_of_the_grace_period",
     ),
-    "what earlier lives of a turn have cost is told with its end": (
-        "unit/test_turns.py::test_the_usage_of_earlier_lives_is_in_done",
+    "the end of a turn includes the cost of its earlier runs": (
+        "unit/test_turn_recovery.py::test_the_usage_of_earlier_lives_is_in_done",
     ),
     "any engine serves the next turn of a session, and knows all that was said and deleted": (
         "integration/test_replicas.py::test_the_next_turn_of_a_session_can_be_asked_of_any_engine",
@@ -657,10 +678,13 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "contract/ports/test_storage_ports.py::test_messages_that_wait_begin_in_the_order_in_which_they_came",
         "e2e/test_stack_replicas.py::test_messages_that_wait_at_several_engines_are_answered_in_one_order",
     ),
-    "what users are told after a stop is what happened, whenever and wherever they press it": (
+    "what users receive after a stop is what happened, whenever and wherever they press it": (
+        "e2e/test_stack_replicas.py::test_a_turn_is_stopped_and_a_question_decided_at_the_engine_that_does_not_run_it",
+        "e2e/test_stack_chat.py::test_stop_during_a_slow_job_reaches_its_mcp_server",
         "chaos/test_scenarios.py::test_stop_at_any_moment_reports_what_really_happened",
     ),
     "a Redis that falls silent does not keep a turn's first words": (
+        "integration/test_turn_logs.py::test_the_first_words_of_a_new_turn_do_not_wait_for_a_redis_that_hangs",
         "chaos/test_scenarios.py::test_silent_connections_to_redis_are_noticed_and_nothing_waits_forever",
     ),
     "stop closes the stream at the provider and keeps the partial text": (
@@ -671,7 +695,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "unit/test_worker_handler.py::test_a_cancelled_call_is_cancelled_at_its_server",
     ),
     "unstarted calls are cancelled at once": (
-        "contract/test_ledger_cancel.py::test_a_call_that_nobody_started_ends_at_once",
+        "contract/test_ledger_cancel.py::test_a_call_that_was_not_started_ends_at_once",
         "contract/test_ledger_cancel.py::test_a_call_that_was_not_enqueued_yet_leaves_a_tombstone",
     ),
     "a call's last step says what really happened": (
@@ -711,7 +735,8 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_approvals.py::test_an_approved_call_is_adopted_with_the_arguments_that_were_approved",
         "contract/ports/test_approval_store.py::test_a_decision_is_for_the_turn_whoever_runs_it",
     ),
-    "a frozen client is dropped and harms nobody": (
+    "a frozen client is dropped and affects no other": (
+        "integration/test_unread_streams.py::test_it_is_dropped_and_counted_and_its_turn_ends_completely",
         "chaos/test_scenarios.py::test_frozen_clients_are_dropped_and_can_resume",
     ),
     "several tabs watch one turn": (
@@ -797,7 +822,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_llm_assembly.py::test_every_quirk_has_a_file",
         "integration/test_llm_corpus.py::test_the_client_reads_what_the_provider_sends",
     ),
-    "whoever adds a provider's trace is told what is wrong with the file": (
+    "an error in a recorded provider trace is reported with its file": (
         "unit/test_corpus_files.py::test_what_is_wrong_is_named",
         "unit/test_llm_assembly.py::test_every_trace_has_what_is_expected_of_it",
     ),
@@ -811,7 +836,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "integration/test_llm_answers.py::test_a_stream_may_be_cut_in_any_way",
         "integration/test_llm_answers.py::test_cancelling_the_reader_closes_the_stream_at_the_provider",
         "integration/test_llm_answers.py::test_after_the_first_byte_it_is_not_tried_again",
-        "integration/test_llm_answers.py::test_an_error_inside_the_stream_is_told_after_its_text_and_without_the_key",
+        "integration/test_llm_answers.py::test_an_error_inside_the_stream_is_reported_after_its_text_and_without_the_key",
     ),
     "every history becomes one that providers accept": (
         "unit/test_normalise.py::test_every_history_is_normalised_to_one_that_providers_accept",
@@ -913,8 +938,8 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     "another model is asked before any text reached the user": (
         "unit/test_llm_routing.py::test_the_next_one_answers_for_a_model_that_cannot",
         "unit/test_llm_routing.py::test_after_the_first_word_no_other_model_is_asked",
-        "unit/test_llm_routing.py::test_what_is_wrong_with_request_or_settings_is_told_and_no_other_model_is_asked",
-        "integration/test_fallbacks.py::test_after_a_word_was_told_nothing_falls_back",
+        "unit/test_llm_routing.py::test_a_wrong_request_or_setting_is_reported_and_no_other_model_is_asked",
+        "integration/test_fallbacks.py::test_after_the_first_word_there_is_no_fallback",
         "integration/test_fallbacks.py::"
         "test_while_the_first_cannot_answer_the_next_one_does_and_the_first_is_left_in_peace",
     ),
@@ -927,19 +952,18 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "repo/test_entrypoint.py::test_without_a_model_the_scripted_one_answers",
         "repo/test_entrypoint.py::test_a_model_that_is_configured_in_a_file_answers",
     ),
-    "a provider that says nothing does not hold a turn for ever": (
+    "a provider that sends nothing ends a turn after a bounded time": (
         "integration/test_engine_and_providers.py::test_a_provider_that_accepts_and_says_nothing_does_not_hold_the_turn",
         "integration/test_llm_answers.py::test_what_only_keeps_the_connection_open_is_no_beginning",
         "integration/test_llm_answers.py::test_what_only_keeps_the_connection_open_is_silence",
     ),
-    "rate limits and overload are told as what they are": (
+    "rate limits and overload are reported as such": (
         "integration/test_llm_openai_client.py::test_a_status_gets_its_name_and_keeps_the_providers_words",
     ),
     "usage is summed over rounds": ("unit/test_pipeline.py::test_the_end_carries_the_usage_of_all_rounds",),
     "an image that a provider does not take fails no request, and no conversation": (
         "unit/test_llm_images.py::test_the_first_bytes_say_what_an_image_is",
-        "integration/test_llm_openai_client.py::"
-        "test_an_image_that_is_refused_is_left_out_of_that_request_and_images_as_such_for_ever",
+        "integration/test_llm_openai_client.py::test_a_refused_image_is_left_out_and_a_refusal_of_images_is_remembered",
         "integration/test_llm_anthropic_client.py::test_an_image_that_is_refused_is_left_out_of_that_request_only",
     ),
     "images reach the page as URLs": ("e2e/test_stack_chat.py::test_an_image_is_a_url_that_answers_with_the_picture",),
@@ -959,7 +983,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_views.py::test_content_for_the_user_only_is_shown_to_the_user",
         "unit/test_views.py::test_a_picture_for_the_user_only_does_not_go_to_the_model",
     ),
-    "structured content is told once": (
+    "structured content is sent once": (
         "unit/test_mcp_content.py::test_structured_content_that_the_text_repeats_is_left_out",
         "unit/test_mcp_content.py::test_structured_content_that_the_text_does_not_repeat_follows_it",
     ),

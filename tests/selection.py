@@ -2,9 +2,9 @@
 
 A test is *exhaustive*, and left to `make test-all`, when it is listed here or runs on another kind of Redis than the
 embedded one. Of the listed files `make test` runs what is in `SMOKE`. Every promise of `tests/requirements.py` has a
-test that `make test` runs, unless it is about what only the files in `PROVED_BY_TEST_ALL` have.
+test that `make test` runs, except those of the tests in `PROVED_BY_TEST_ALL`.
 
-Tests are named from this folder, as `file` or `file::function`.
+Tests are named from this folder, as `file`, `file::function` or `file::function[parameters]`.
 """
 
 EXHAUSTIVE = {
@@ -12,6 +12,7 @@ EXHAUSTIVE = {
     "chaos/test_guard_mutations.py": "scenarios that are run again, each without one guard",
     "chaos/test_proxy.py": "the harness itself",
     "contract/test_ledger_guards.py": "tests of the ledger that are run again, each without one guard",
+    "contract/test_postgres_server.py": "the harness itself",
     "e2e/test_chat_page.py": "needs a browser",
     "e2e/test_nginx.py": "needs nginx",
     "e2e/test_page_approvals.py": "needs a browser",
@@ -20,42 +21,58 @@ EXHAUSTIVE = {
     "e2e/test_page_connections.py": "needs a browser",
     "e2e/test_page_modules.py": "needs a browser",
     "e2e/test_page_safety.py": "needs a browser",
+    "e2e/test_stack_approvals.py": "needs a browser and real processes",
+    "e2e/test_stack_others.py::test_the_everything_server_over_either_transport": "MCP servers of others",
+    "e2e/test_stack_others.py::test_the_git_server_reads_a_repository": "MCP servers of others",
     "e2e/test_stack_page.py": "needs a browser and real processes",
+    "e2e/test_stack_replicas.py": "integration/test_replicas.py has it without processes",
+    "e2e/test_stack_streams.py": "needs a browser and real processes",
     "fuzz/test_tags.py": "the short form of `make fuzz`",
     "integration/test_compose.py": "needs Docker",
+    "integration/test_mcp_limits.py::test_progress_extends_the_idle_timeout[http]": "the same over another transport",
     "integration/test_mcp_real_servers.py": "MCP servers of others",
+    "integration/test_redis_access.py::test_after_a_failover_both_services_find_the_new_master_and_calls_complete"
+    "[redis-server]": "the same on another server",
+    "e2e/test_backup.py": "real processes that are stopped and started again",
+    "e2e/test_upgrades.py": "the previous release as real processes",
+    "integration/test_compose_scale.py": "needs Docker",
+    "integration/test_monitoring.py": "needs Prometheus and real processes",
     "integration/test_relay_benchmark.py": "a benchmark, to see that it runs",
 }
 """Files and tests that only `make test-all` runs, and why."""
 
 SMOKE = {
     "chaos/test_scenarios.py::test_calls_survive_killed_workers",
-    "chaos/test_scenarios.py::test_calls_survive_a_killed_redis[sqlite]",
-    "chaos/test_scenarios.py::test_turns_survive_an_engine_that_is_killed_at_any_step[sqlite]",
     "e2e/test_chat_page.py::test_a_tool_card_goes_from_pending_over_running_with_progress_to_succeeded",
     "e2e/test_chat_page.py::test_after_a_stop_each_card_says_what_became_of_its_call",
     "e2e/test_chat_page.py::test_an_answer_appears_while_it_is_written",
     "e2e/test_chat_page.py::test_with_one_model_there_is_nothing_to_pick",
+    "e2e/test_stack_approvals.py::test_a_call_that_waits_shows_what_would_be_run_and_runs_when_it_is_approved",
+    "e2e/test_stack_replicas.py::test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once",
+    "e2e/test_stack_replicas.py::test_a_turn_is_stopped_and_a_question_decided_at_the_engine_that_does_not_run_it",
+    "e2e/test_stack_replicas.py::test_an_engine_that_dies_in_the_middle_of_a_text_is_followed_by_the_other",
+    "e2e/test_stack_streams.py::test_a_tool_call_outlives_the_engine_and_the_page_shows_it_once[kill]",
     "e2e/test_page_comfort.py::test_everything_can_be_done_with_the_keyboard",
     "e2e/test_page_connections.py::test_a_reload_during_an_answer_follows_it_again",
     "e2e/test_page_connections.py::test_a_dropped_stream_resumes_where_it_stopped",
     "e2e/test_page_connections.py::test_the_page_says_that_no_tools_are_available",
+    "e2e/test_page_connections.py::test_two_tabs_follow_one_turn_and_either_can_stop_it",
 }
 """Tests of those files that `make test` runs all the same; one case of a test is named with its parameters."""
 
 PROVED_BY_TEST_ALL = {
-    "chaos/test_scenarios.py",
-    "contract/test_ledger_guards.py",
-    "e2e/test_nginx.py",
-    "integration/test_compose.py",
-    "integration/test_relay_benchmark.py",
+    "chaos/test_scenarios.py::test_rolling_restarts_leave_nothing_behind": "only long use shows what is left behind",
+    "contract/test_ledger_guards.py::test_without_the_guard_its_test_fails": "runs tests once for each guard",
+    "e2e/test_nginx.py::test_events_are_not_buffered_by_nginx": "needs nginx",
+    "integration/test_compose.py::test_a_question_is_answered_with_two_tool_calls": "needs Docker",
+    "integration/test_relay_benchmark.py::test_relaying_costs_a_tenth_of_what_it_costs_naively": "a benchmark",
 }
-"""Files whose promises may have no test elsewhere: those that are about these very faults, programs and libraries."""
+"""The tests whose promises only `make test-all` proves, and why. Every other promise is proved by `make test` too."""
 
 
 def is_exhaustive(test: str) -> bool:
     """Whether `make test` leaves out this test, named as `file::function` or `file::function[parameters]`."""
     function, _, _ = test.partition("[")
     file, _, _ = function.partition("::")
-    listed = file in EXHAUSTIVE or function in EXHAUSTIVE
-    return listed and not {test, function} & SMOKE
+    listed = {file, function, test} & EXHAUSTIVE.keys()
+    return bool(listed) and not {test, function} & SMOKE

@@ -20,11 +20,11 @@ class Asked(Protocol):
 def disagreement(engines: Sequence[Asked], session_id: str) -> str:
     """The differing answers about the session, or its turns that were not answered; "" when there is nothing wrong."""
     try:
-        told: list[Any] = [engine.http.get(f"/v1/sessions/{session_id}/messages").json() for engine in engines]
+        answers: list[Any] = [engine.http.get(f"/v1/sessions/{session_id}/messages").json() for engine in engines]
     except (httpx2.HTTPError, ValueError) as error:
         return f"nothing of session {session_id}: {type(error).__name__} {error}"
-    answered = told[0].get("turns") and all(turn["status"] == "done" for turn in told[0]["turns"])
-    return "" if answered and all(each == told[0] for each in told) else f"{told}"
+    answered = answers[0].get("turns") and all(turn["status"] == "done" for turn in answers[0]["turns"])
+    return "" if answered and all(each == answers[0] for each in answers) else f"{answers}"
 
 
 def disagreements(ports: Iterable[int], session_ids: Sequence[str]) -> list[Finding]:

@@ -16,8 +16,11 @@ from tests.support.beginnings import begin
 
 
 @dataclass(frozen=True)
-class Told:
-    """A call and what its caller was told, `seconds` after the call was committed, at the monotonic time `at`."""
+class AnsweredCall:
+    """A call and the outcome that its caller received.
+
+    It came `seconds` after the call was committed, at the monotonic time `at`.
+    """
 
     request: ToolCallRequested
     outcome: ToolOutcome
@@ -35,7 +38,7 @@ class Caller:
 
     async def call(
         self, tool: ToolEntry, arguments: dict[str, Any], *, stop_at: type[CallUpdate] | None = None
-    ) -> Told:
+    ) -> AnsweredCall:
         """One call, from its commit to the commit of its result. `stop_at`: the user stops it at that update."""
         call = ToolCall("call_1", new_id(), tool.name, json.dumps(arguments))
         request = self._parts.executor.request(self._turn, call, tool, arguments)
@@ -47,7 +50,7 @@ class Caller:
             outcome = (await self._parts.executor.cancel([request]))[request.correlation_id]
         at = time.monotonic()
         await self._parts.calls.add_result(self._turn, call, outcome)
-        return Told(request, outcome, at - begun, at, stopped)
+        return AnsweredCall(request, outcome, at - begun, at, stopped)
 
     async def _see_through(self, request: ToolCallRequested, stop_at: type[CallUpdate] | None) -> ToolOutcome | None:
         async with aclosing(self._parts.executor.run([request])) as updates:

@@ -66,13 +66,12 @@ def server_of(log: Path) -> ScriptedServer:
 
 
 async def main(port: int, log: Path) -> None:
-    """Serve for ever."""
+    """Serve until the process ends."""
     server = server_of(log)
     server.port = port
+    server.keep_requests = False
     await server.start()
-    while True:
-        await asyncio.sleep(60)
-        server.requests.clear()
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

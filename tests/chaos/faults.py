@@ -19,7 +19,7 @@ class Faults:
     hold_replies: bool = False
     """The same for what the server sends. Both together are a black hole: connections open, and then silence."""
     refuse: bool = False
-    """Nobody listens: new connections are refused."""
+    """No process listens: new connections are refused."""
     lose_share: float = 0
     """The share of commands, 0 to 1, whose reply is lost."""
     lose_first_of_each: bool = False

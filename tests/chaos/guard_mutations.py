@@ -124,7 +124,7 @@ MUTATIONS = {
         ),
         redis_options=("--appendonly", "no"),
     ),
-    "nobody looks for what Redis has lost": Mutation(
+    "no audit of what Redis has lost": Mutation(
         "redis_wiped",
         ("I7: a call that was open had no end",),
         (Edit(f"{LEDGER}/audit.lua", "if lost then rows", "if false then rows"),),
@@ -158,7 +158,7 @@ MUTATIONS = {
     ),
     "the mailbox is not swept": Mutation(
         "doubled",
-        ("latency: an answer whose doorbell was lost",),
+        ("latency: an answer without its notification",),
         (Edit(f"{ENGINE}/calls/mailbox.py", "late or self._calls.quiet_for(QUIET_SECONDS)", "()"),),
     ),
     "a second entry of a call is a call": Mutation(
@@ -195,9 +195,9 @@ MUTATIONS = {
         ),
         quick=True,
     ),
-    "nobody tells the worker of a stop": Mutation(
+    "the worker is not notified of a stop": Mutation(
         "stops",
-        ("a tool that obeys: the MCP server was not told that a call is stopped",),
+        ("a tool that obeys: the MCP server was not notified that a call is stopped",),
         (
             Edit(f"{LEDGER}/renew.lua", "return {'OK', known[3] and 1 or 0}", "return {'OK', 0}"),
             Edit(
@@ -220,7 +220,7 @@ MUTATIONS = {
     ),
     "an open call of a stopped turn gets no outcome": Mutation(
         "stops",
-        ("a tool that obeys: told",),
+        ("a tool that obeys: received",),
         (
             Edit(
                 f"{ENGINE}/chat/service.py",

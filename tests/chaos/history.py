@@ -62,7 +62,7 @@ class Call:
 
     @property
     def wait_ms(self) -> float:
-        """How long its answer took beyond the tool's own work; for ever when there is none."""
+        """How long its answer took beyond the tool's own work; infinite when there is none."""
         return math.inf if self.answered_ms is None else self.answered_ms - self.created_ms - self.work_ms
 
 

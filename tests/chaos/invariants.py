@@ -31,7 +31,7 @@ def check(history: History, *, redis_lost_data: bool = False) -> list[Finding]:
     With `redis_lost_data` a call may be without ledger entry and channel: what the engine has stored is the truth then.
     """
     found = [
-        Finding("I1", "a tool had an effect under a token that nobody committed", t) for t in history.strange_effects
+        Finding("I1", "a tool had an effect under a token that was not committed", t) for t in history.strange_effects
     ]
     for call in history.calls.values():
         found += (Finding(rule, what, call.correlation_id) for rule, what in _of_a_call(call, lossy=redis_lost_data))
@@ -43,7 +43,7 @@ def not_struck(times: Mapping[str, int]) -> list[Finding]:
     return [Finding("fault", f"it never struck: {what}", "-") for what, count in times.items() if not count]
 
 
-def told(findings: list[Finding]) -> tuple[str, ...]:
+def as_text(findings: list[Finding]) -> tuple[str, ...]:
     """Findings as sentences, the same ones counted together."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for finding in findings:

@@ -55,7 +55,7 @@ class Kill:
     clients: list[TurnClient] = field(default_factory=list[TurnClient])
     findings: list[str] = field(default_factory=list[str])
     adopted_after: float | None = None
-    """From the kill until the other engine owned the last turn that ran; None when none ran, or nobody took over."""
+    """From the kill until the other engine owned the last turn that ran; None when none ran, or no engine took over."""
 
     def run(self) -> None:
         """Ask, kill, resume, check."""

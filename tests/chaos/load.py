@@ -25,7 +25,7 @@ NOT_KNOWN = "not known"
 class Work:
     """Turns of `calls_per_turn` parallel calls, each of which works for so many milliseconds.
 
-    A turn is begun while fewer than `open_calls` are open: one that waits for a lost call keeps nobody from working.
+    A turn is begun while fewer than `open_calls` are open: one that waits for a lost call stops no other.
     """
 
     calls_per_turn: int = 10

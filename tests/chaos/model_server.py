@@ -105,7 +105,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def main(port: int) -> None:
-    """Serve for ever."""
+    """Serve until the process ends."""
     server = await asyncio.start_server(_serve, "127.0.0.1", port)
     await server.serve_forever()
 

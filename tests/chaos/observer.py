@@ -45,7 +45,7 @@ def pid_of(consumer: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """A worker could not work between these monotonic times in seconds: it was killed, stopped or told to end."""
+    """A worker could not work between these monotonic times in seconds: it was killed, stopped or terminated."""
 
     pid: int
     since: float
@@ -126,7 +126,7 @@ class Observer:
     """Samples in a thread, for as long as the block. While Redis or the store is away it waits."""
 
     def __init__(self, cluster: Cluster, *, redis_loses_data: bool = False) -> None:
-        self.told = Observations(redis_loses_data)
+        self.observations = Observations(redis_loses_data)
         self._cluster = cluster
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
@@ -154,9 +154,9 @@ class Observer:
                 calls = open_calls(self._cluster.store)
                 at = time.monotonic()
                 with self._cluster.client() as redis:
-                    self.told.add(sample(redis, list(calls)), at)
+                    self.observations.add(sample(redis, list(calls)), at)
             except (RedisError, *AWAY):
                 continue
             for call, has_row in calls.items():
                 if not has_row:
-                    self.told.findings.append(Finding("I8", "an open call has no outbox row", call))
+                    self.observations.findings.append(Finding("I8", "an open call has no outbox row", call))

@@ -26,7 +26,7 @@ class _Listener:
         self._server: asyncio.Server | None = None
 
     async def run(self, pipe: Pipe) -> None:
-        """Accept connections and do as told."""
+        """Accept connections and carry out commands."""
         loop = asyncio.get_running_loop()
         questions: asyncio.Queue[Question | EOFError] = asyncio.Queue()
 

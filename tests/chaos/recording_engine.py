@@ -112,10 +112,10 @@ def _notice_nothing() -> None:
 
 
 def _adopt_nothing() -> None:
-    async def nobody(self: SqlEngines) -> Sequence[SeenEngine]:
+    async def no_engines(self: SqlEngines) -> Sequence[SeenEngine]:
         return []
 
-    SqlEngines.others = nobody
+    SqlEngines.others = no_engines
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ SCRIPT = (Path(__file__).parent / "sample.lua").read_text()
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A call as Redis had it. `holder` is the consumer in whose hands it was, '' for nobody's."""
+    """A call as Redis had it. `holder` is the consumer that had it, '' for none."""
 
     state: str
     execution_class: str

@@ -15,15 +15,15 @@ from plugins_contract.keys import Keys
 from tests.support.ledger import Bench, answered
 
 WORKER = "worker"
-"""The name of its consumer, and of the ACL user as which it logs in: so it can be told from others."""
-BELL, MUTE = "bell", "mute"
+"""The name of its consumer, and of the ACL user as which it logs in: so it can be distinguished from others."""
+NOTIFIED, MUTE = "notified", "mute"
 """How each answer begins; the time on the monotonic clock at which it was sent follows."""
 CONNECTIONS = 8
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How it answers. One in `mute_every` answers rings no bell: as if the mailbox had lost it."""
+    """How it answers. One in `mute_every` answers sends no notification: as if the mailbox had lost it."""
 
     per_second: int
     seconds: float
@@ -77,7 +77,7 @@ async def _answer(bench: Bench, *, mute: bool) -> None:
     delivery = await bench.deliver(WORKER)
     fence = await bench.run(delivery)
     if mute:
-        elsewhere = msgspec.structs.replace(delivery.request, mailbox=Keys().mailbox("nobody"))
+        elsewhere = msgspec.structs.replace(delivery.request, mailbox=Keys().mailbox("no-engine"))
         delivery = replace(delivery, request=elsewhere)
-    outcome = answered(f"{MUTE if mute else BELL} {time.monotonic()}")
+    outcome = answered(f"{MUTE if mute else NOTIFIED} {time.monotonic()}")
     await bench.worker.complete(delivery, fence, outcome)

@@ -21,9 +21,9 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class StreamingStack(Stack):
-    """A stack without tools. `patience`: after how many seconds a client that does not read is dropped."""
+    """A stack without tools. `send_timeout`: after how many seconds a client that does not read is dropped."""
 
-    patience: float | None = None
+    send_timeout: float | None = None
 
     def start_all(self) -> None:
         """Start everything."""
@@ -35,8 +35,8 @@ class StreamingStack(Stack):
         wait_until_blocking(lambda: accepts(self.model_port), START_SECONDS, what="the model to listen")
 
     def run_engine(self, port: int, name: str, program: Sequence[str | Path] = ENGINE) -> Process:
-        if self.patience is not None:
-            program = [sys.executable, "-m", "tests.chaos.short_timeout_engine", str(self.patience)]
+        if self.send_timeout is not None:
+            program = [sys.executable, "-m", "tests.chaos.short_timeout_engine", str(self.send_timeout)]
         return super().run_engine(port, name, program)
 
     def engine_seconds(self) -> float:
@@ -54,7 +54,7 @@ class StreamingStack(Stack):
 
 @contextmanager
 def running_stack(
-    folder: Path, *, behind_nginx: bool, engines: int = 1, patience: float | None = None
+    folder: Path, *, behind_nginx: bool, engines: int = 1, send_timeout: float | None = None
 ) -> Generator[tuple[StreamingStack, int]]:
     """The running processes, and the port where clients go, for as long as the block.
 
@@ -64,7 +64,7 @@ def running_stack(
     if behind_nginx and (reason := nginx.missing()):
         raise UnableHereError(reason)
     with ExitStack() as stack:
-        target = StreamingStack(folder, patience=patience, database="postgres" if engines > 1 else "sqlite")
+        target = StreamingStack(folder, send_timeout=send_timeout, database="postgres" if engines > 1 else "sqlite")
         stack.callback(target.close)
         target.start_all()
         ports = [target.engine_port]

@@ -7,7 +7,7 @@ import pytest
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
 from tests.chaos.history import Call, Entry, History
-from tests.chaos.invariants import check, not_struck, told
+from tests.chaos.invariants import as_text, check, not_struck
 
 ENDED = Entry("succeeded", ExecutionClass.ONCE, starts=1, deadline=9_000, started_at=1_000, finished_at=2_000)
 GOOD = Call(
@@ -17,7 +17,7 @@ AGAIN = replace(GOOD, execution_class=ExecutionClass.REPEATABLE, entry=replace(E
 
 
 def ended_as(call: Call, state: CallState, **entry: int) -> Call:
-    """The call with that end, told by everybody alike."""
+    """The call with that end, on which store, ledger and tool agree."""
     assert call.entry is not None
     return replace(call, outcome=state, entry=replace(call.entry, state=state, **entry), finished=(state,))
 
@@ -84,7 +84,7 @@ def test_what_must_not_be_is_found(rule: str, call: Call) -> None:
     assert rule in rules(call)
 
 
-def test_an_effect_that_nobody_committed_is_found() -> None:
+def test_an_effect_without_a_commit_is_found() -> None:
     (finding,) = check(History({}, ("t-9",)))
 
     assert (finding.rule, finding.call) == ("I1", "t-9")
@@ -103,12 +103,14 @@ def test_what_a_wiped_server_lost_may_be_put_back() -> None:
 
 
 def test_a_fault_that_struck_nothing_is_found() -> None:
-    assert told(not_struck({"once calls hit": 0, "repeatable calls hit": 3})) == (
+    assert as_text(not_struck({"once calls hit": 0, "repeatable calls hit": 3})) == (
         "fault: it never struck: once calls hit: 1 times, such as -",
     )
 
 
-def test_findings_of_a_kind_are_told_together() -> None:
+def test_findings_of_a_kind_are_one_line() -> None:
     calls = {name: replace(GOOD, correlation_id=name, effects=2) for name in ("one", "two")}
 
-    assert told(check(History(calls, ()))) == ("I4: a once call had its effect more than once: 2 times, such as one",)
+    assert as_text(check(History(calls, ()))) == (
+        "I4: a once call had its effect more than once: 2 times, such as one",
+    )

@@ -13,10 +13,10 @@ ENDED = replace(BEGUN, state="succeeded", holder="", on_stream=False)
 
 
 def observed(*states: Seen, redis_loses_data: bool = False) -> Observations:
-    told = Observations(redis_loses_data)
+    observations = Observations(redis_loses_data)
     for number, seen in enumerate(states):
-        told.add({"call": seen}, float(number))
-    return told
+        observations.add({"call": seen}, float(number))
+    return observations
 
 
 def test_a_call_on_its_way_is_not_complained_about() -> None:

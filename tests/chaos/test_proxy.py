@@ -208,9 +208,7 @@ async def test_held_replies_leave_the_command_executed(proxy: Proxy, redis: Redi
     await redis.delete("n")
 
 
-async def test_replies_that_come_when_their_client_has_gone_harm_nobody(
-    proxy: Proxy, through: Redis, redis: Redis
-) -> None:
+async def test_replies_for_a_client_that_is_gone_have_no_effect(proxy: Proxy, through: Redis, redis: Redis) -> None:
     async def has_ended() -> bool:
         return len(await redis.client_list()) == 1
 

@@ -26,7 +26,7 @@ def result(call: str) -> dict[str, Any]:
         ([ASKED, result("a")], "a result that nothing waits for: a"),
         ([ASKED, CALLS | {"tool_calls": [{"id": "a"}, {"id": "a"}]}], "the same id twice: ['a', 'a']"),
         ([ASKED, {"role": "assistant", "content": ""}], "a message of assistant says nothing"),
-        ([ASKED, {"role": "assistant", "content": "done"}], "nobody asks anything"),
+        ([ASKED, {"role": "assistant", "content": "done"}], "there is no question"),
     ],
 )
 def test_it_refuses_what_a_provider_would_refuse(messages: list[dict[str, Any]], wrong: str | None) -> None:

@@ -15,7 +15,7 @@ from plugins_contract.outcomes import CallState
 from tests.chaos.agreement import disagreements
 from tests.chaos.cluster import Cluster, running_cluster
 from tests.chaos.history import Call, History, backlog, collect
-from tests.chaos.invariants import NOT_RUN, Finding, check, not_struck, told
+from tests.chaos.invariants import NOT_RUN, Finding, as_text, check, not_struck
 from tests.chaos.load import Load, Work
 from tests.chaos.observer import Away, Observer, from_the_living, pid_of
 from tests.chaos.report import Report
@@ -122,8 +122,8 @@ class Trial:
         seconds = time.monotonic() - self.began
         self._wait_for_an_empty_stream()
         history = collect(self.cluster, earlier)
-        self.findings += self.observer.told.findings
-        self.findings += from_the_living(self.observer.told.handovers, self.away)
+        self.findings += self.observer.observations.findings
+        self.findings += from_the_living(self.observer.observations.handovers, self.away)
         if not self.redis_loses_data and not self.store_goes_away:
             self.findings += self._without_a_cause(history)
         self.findings += check(history, redis_lost_data=self.redis_loses_data)
@@ -135,7 +135,7 @@ class Trial:
 
     def report(self, scenario: str) -> Report:
         """The report, after `judge`."""
-        return Report(scenario, self.figures, told(self.findings), tuple(self.notes))
+        return Report(scenario, self.figures, as_text(self.findings), tuple(self.notes))
 
     def _wait_for_an_empty_stream(self) -> None:
         try:
@@ -156,7 +156,7 @@ class Trial:
                 yield Finding("I1", what, call.correlation_id)
 
     def _left_behind(self) -> list[Finding]:
-        return [Finding("keys", "a key would stay for ever", name) for name in leaked_keys(self.cluster.redis.url)]
+        return [Finding("keys", "a key has no TTL", name) for name in leaked_keys(self.cluster.redis.url)]
 
 
 @contextmanager

@@ -77,9 +77,9 @@ class Asked:
 
 
 def last_status(said: Said) -> str:
-    """How the turn's last tool call ended; if it was told out of order, or the turn failed, everything of it."""
+    """How the turn's last tool call ended; if its steps came out of order, or the turn failed, everything of it."""
     statuses = [step.data["status"] for step in said.controls("tool")]
     if said.reason == "stop" and statuses and statuses[-1] not in ("pending", "queued", "running"):
         return str(statuses[-1])
-    told = [f"{event.name} {event.data}" for event in said.events if event.name in ("error", "done")]
-    return ", ".join([*statuses, *told]) or "no call"
+    others = [f"{event.name} {event.data}" for event in said.events if event.name in ("error", "done")]
+    return ", ".join([*statuses, *others]) or "no call"

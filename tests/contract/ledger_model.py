@@ -12,7 +12,7 @@ from tests.support.ledger import MAX_STARTS, Pending, above
 
 @dataclass
 class Ledger:
-    """The ledger entry of one call. `base` is when it was published, on the scale of fences; 0: nobody remembers."""
+    """The ledger entry of one call. `base` is when it was published, on the scale of fences; 0: it is unknown."""
 
     entry: str | None = None
     fence: int = 0
@@ -40,7 +40,7 @@ class Group:
 
     @property
     def out_of_reach(self) -> bool:
-        """Whether nobody will ever be given it."""
+        """Whether it will never be delivered."""
         return not self.standing or (self.passed and self.row is None)
 
     def first_delivered_to_other_than(self, consumer: str | None) -> bool:
@@ -57,7 +57,7 @@ class Call:
     outcome: ToolOutcome | None = None
     sent: bool = False
     runs: int = 0
-    """How often somebody was told to run it, and did not give it back."""
+    """How often a worker was allowed to run it, and did not give it back."""
 
     @property
     def once(self) -> bool:
@@ -84,7 +84,7 @@ class Call:
         return replies.CancelRequested if self.ledger.started else replies.CancelledAtOnce
 
     def begun(self, delivery: Delivery, group: Group) -> replies.Started | None:
-        """What START answers; None stands for every kind of NothingToDo."""
+        """What START answers; None stands for each kind of NothingToDo."""
         if self.outcome:
             return None
         if self.ledger is None:

@@ -139,7 +139,7 @@ def test_a_block_too_long_to_notice_silence_is_refused() -> None:
 
 @asynccontextmanager
 async def silent_at_will(url: str) -> AsyncGenerator[tuple[str, Callable[[], None]]]:
-    """A way to the server that carries nothing any more once it was told so, with every connection left open."""
+    """A proxy to the server that forwards nothing any more on demand, with every connection left open."""
     silent = False
     port: int = urlsplit(url).port or 0
 

@@ -43,7 +43,7 @@ async def again(bench: Bench, letter: DeadLetter) -> ToolCallRequested:
     return letters(bench).again(letter.request, deadline=await bench.now_ms() + MINUTE_MS)
 
 
-async def test_a_letter_tells_what_was_tried_and_what_the_caller_was_told(bench: Bench) -> None:
+async def test_a_dead_letter_has_the_attempts_and_the_answer_to_the_caller(bench: Bench) -> None:
     letter = await dead(bench)
 
     assert [(each.what, each.worker) for each in letter.history] == [("started", "a"), ("lost", "a"), ("started", "b")]
@@ -184,7 +184,7 @@ async def test_a_requeue_makes_stream_and_group_when_they_are_gone(bench: Bench)
     assert await bench.next_delivery("c") is not None
 
 
-async def test_the_ledger_of_a_requeued_call_does_not_stay_for_ever(bench: Bench) -> None:
+async def test_the_ledger_of_a_requeued_call_expires(bench: Bench) -> None:
     letter = await dead(bench)
     new = await again(bench, letter)
     await letters(bench).requeue(letter, new)
@@ -226,7 +226,7 @@ async def test_a_letter_is_found_by_its_id_and_by_that_of_its_call(bench: Bench)
 
     assert await letters(bench).find(letter.id) == letter
     assert await letters(bench).find(letter.correlation_id) == letter
-    assert [await letters(bench).find(name) for name in ("1-1", "nobody", "")] == [None, None, None]
+    assert [await letters(bench).find(name) for name in ("1-1", "unknown", "")] == [None, None, None]
 
 
 async def test_what_cannot_be_read_is_kept_as_it_came(bench: Bench) -> None:

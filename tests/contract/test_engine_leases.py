@@ -138,7 +138,7 @@ async def test_a_renewal_forgets_messages_whose_clients_went_away(a: EngineStore
 
     left = await a.database.read("SELECT turn_id FROM waiting_turns ORDER BY seq")
     assert left == [(waiting[1].turn_id,), (waiting[2].turn_id,)]
-    await a.engines.register(LEASE_MS)  # a new life of the engine: nobody waits there
+    await a.engines.register(LEASE_MS)  # a new life of the engine: no request waits there
     assert await a.database.read("SELECT turn_id FROM waiting_turns") == [(waiting[2].turn_id,)]
 
 

@@ -99,7 +99,7 @@ async def test_a_call_that_was_begun_and_whose_ledger_was_lost_is_not_run_again(
     assert await bench.start(taken) == replies.NoLedger()
 
 
-async def test_of_what_was_delivered_days_ago_nobody_can_tell_whether_it_was_begun(bench: Bench) -> None:
+async def test_whether_a_call_delivered_days_ago_was_started_is_unknown(bench: Bench) -> None:
     """Ledger and channel have lived out their days, as when all workers are away over a weekend."""
     request = await bench.request("once")
     old = f"{await bench.now_ms() - DAY_MS - MINUTE_MS}-0"
@@ -156,7 +156,7 @@ async def test_a_channel_that_is_no_stream_is_a_conflict(bench: Bench) -> None:
     assert await bench.adopt(delivery) == replies.Conflict()
 
 
-async def test_a_doorbell_that_cannot_be_rung_fails_no_call(bench: Bench) -> None:
+async def test_a_mailbox_that_cannot_be_written_fails_no_call(bench: Bench) -> None:
     delivery = await adopted(bench, await submitted(bench, mailbox=bench.keys.mailbox("engine-1")))
     await bench.redis.set(bench.keys.mailbox("engine-1"), "somebody else's", ex=60)
     fence = await bench.run(delivery)
@@ -174,13 +174,13 @@ async def test_an_adopted_call_can_be_given_back_and_left_to_others(bench: Bench
     assert isinstance(await bench.start(await bench.claim(delivery, "b")), replies.Run)
 
 
-async def test_the_ledger_of_an_adopted_call_does_not_stay_for_ever(bench: Bench) -> None:
+async def test_the_ledger_of_an_adopted_call_expires(bench: Bench) -> None:
     delivery = await adopted(bench, await submitted(bench))
 
     assert 0 < await bench.command("PTTL", bench.keys.call(delivery.request.correlation_id)) <= DAY_MS + MINUTE_MS
 
 
-# --- BURY of what nobody enqueued ---
+# --- BURY of what was never enqueued ---
 
 
 async def refused(bench: Bench, delivery: Delivery, *, channel: str = "", correlation_id: str | None = None) -> None:
@@ -204,11 +204,11 @@ async def test_a_request_that_is_refused_is_answered_once_and_kept(bench: Bench)
 
     answers = await bench.channel(delivery.request)
     assert len(answers) == 1
-    (told,) = answers
-    assert isinstance(told, CallFinished)
-    assert told.outcome.state is CallState.DEAD
-    assert told.outcome.error
-    assert (told.outcome.error.code, "toolName is missing" in told.outcome.error.message) == (
+    (answer,) = answers
+    assert isinstance(answer, CallFinished)
+    assert answer.outcome.state is CallState.DEAD
+    assert answer.outcome.error
+    assert (answer.outcome.error.code, "toolName is missing" in answer.outcome.error.message) == (
         ErrorCode.INVALID_ARGUMENTS, True,
     )  # fmt: skip
     assert [letter["reason"] for letter in await bench.dead_letters()] == ["toolName is missing"]
@@ -225,7 +225,7 @@ async def test_a_refusal_goes_to_the_channel_that_was_named_as_well(bench: Bench
         assert 0 < await bench.command("TTL", channel) <= 24 * 3600
 
 
-async def test_a_refusal_without_a_correlation_id_is_told_in_the_channel_alone(bench: Bench) -> None:
+async def test_a_refusal_without_a_correlation_id_is_written_to_the_channel_alone(bench: Bench) -> None:
     delivery = await submitted(bench)
     named = bench.keys.response(new_id())
     await refused(bench, delivery, channel=named, correlation_id="")

@@ -10,7 +10,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 
 
-async def test_a_call_that_nobody_started_ends_at_once(bench: Bench) -> None:
+async def test_a_call_that_was_not_started_ends_at_once(bench: Bench) -> None:
     request = await bench.request()
     await bench.engine.enqueue(request)
 
@@ -46,7 +46,7 @@ async def test_of_a_running_call_the_end_is_asked_for(bench: Bench) -> None:
     assert await bench.worker.complete(delivery, fence, CANCELLED) == replies.Completed()
 
 
-async def test_the_worker_is_told_at_once(bench: Bench) -> None:
+async def test_the_worker_is_notified_at_once(bench: Bench) -> None:
     delivery, _ = await bench.running()
     listener = bench.redis.pubsub()
     await listener.subscribe(bench.keys.control)

@@ -92,7 +92,7 @@ async def test_a_finished_call_whose_channel_was_lost_is_said_to_have_lost_its_r
     assert await bench.audit(delivery.request) == [encode_reply(CallFinished(answer.outcome))]
 
 
-async def test_who_asks_again_for_a_call_whose_channel_was_lost_is_told_there(bench: Bench) -> None:
+async def test_a_call_whose_channel_was_lost_is_answered_there_when_it_is_requested_again(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.worker.complete(delivery, fence, DONE)
     await bench.redis.delete(delivery.request.response_channel)
@@ -102,22 +102,22 @@ async def test_who_asks_again_for_a_call_whose_channel_was_lost_is_told_there(be
 
     answers = await bench.channel(delivery.request)
     assert len(answers) == 1
-    (told,) = answers
-    assert isinstance(told, CallFinished)
-    assert told.outcome.error
-    assert told.outcome.error.code is ErrorCode.LOST
+    (answer,) = answers
+    assert isinstance(answer, CallFinished)
+    assert answer.outcome.error
+    assert answer.outcome.error.code is ErrorCode.LOST
     assert 0 < await bench.command("TTL", delivery.request.response_channel) <= 24 * 3600
 
 
 async def test_a_finished_call_that_is_asked_for_again_is_answered_again_and_not_run(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.worker.complete(delivery, fence, LARGE)
-    rung = len(await bench.mailbox())
+    notified = len(await bench.mailbox())
     await bench.submit(delivery.request)
 
     assert await bench.start(await bench.deliver()) == replies.NothingToDo("it is succeeded already")
     assert await bench.channel(delivery.request) == [CallStarted(1), CallFinished(LARGE)]
-    assert (await bench.mailbox())[rung:] == [(delivery.request.correlation_id, b"")]
+    assert (await bench.mailbox())[notified:] == [(delivery.request.correlation_id, b"")]
     assert await bench.backlog() == 0
 
 

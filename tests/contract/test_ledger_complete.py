@@ -24,7 +24,7 @@ def outcome_of(size: int) -> ToolOutcome:
     return answered("x" * (size - frame))
 
 
-async def test_the_outcome_is_stored_once_in_the_channel_and_the_doorbell_rings_with_it(bench: Bench) -> None:
+async def test_the_outcome_is_stored_once_in_the_channel_and_the_mailbox_is_notified(bench: Bench) -> None:
     delivery, fence = await bench.running()
 
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
@@ -33,8 +33,8 @@ async def test_the_outcome_is_stored_once_in_the_channel_and_the_doorbell_rings_
     assert ledger["state"] == "succeeded"
     assert not [field for field in ledger.values() if "done" in field]
     assert await bench.channel(delivery.request) == [CallStarted(attempt=1), CallFinished(DONE)]
-    rung = [(call, decode_reply(payload)) for call, payload in await bench.mailbox()]
-    assert rung[1:] == [(delivery.request.correlation_id, CallFinished(DONE))]
+    notified = [(call, decode_reply(payload)) for call, payload in await bench.mailbox()]
+    assert notified[1:] == [(delivery.request.correlation_id, CallFinished(DONE))]
 
 
 @pytest.mark.parametrize("state", [state for state in CallState if state.terminal])
@@ -76,7 +76,7 @@ async def test_only_the_current_fence_completes(bench: Bench) -> None:
     assert await bench.worker.complete(taken, fence, DONE) == replies.Completed()
 
 
-async def test_a_worker_that_lost_the_entry_completes_while_nobody_started_it_again(bench: Bench) -> None:
+async def test_a_worker_that_lost_the_entry_completes_while_no_other_started_it(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     taken = await bench.claim(delivery, "b")
 
@@ -118,7 +118,7 @@ async def test_everything_of_a_finished_call_has_a_lifetime(bench: Bench) -> Non
 
 
 @pytest.mark.parametrize(("size", "inline"), [(INLINE_BYTES, True), (INLINE_BYTES + 1, False)])
-async def test_the_doorbell_carries_the_payload_up_to_16_kib(bench: Bench, size: int, inline: bool) -> None:
+async def test_the_mailbox_entry_has_the_payload_up_to_16_kib(bench: Bench, size: int, inline: bool) -> None:
     delivery, fence = await bench.running()
     outcome = outcome_of(size)
     await bench.worker.complete(delivery, fence, outcome)
@@ -129,7 +129,7 @@ async def test_the_doorbell_carries_the_payload_up_to_16_kib(bench: Bench, size:
     assert (await bench.channel(delivery.request))[-1] == CallFinished(outcome)
 
 
-async def test_the_doorbell_is_trimmed(bench: Bench) -> None:
+async def test_the_mailbox_is_trimmed(bench: Bench) -> None:
     delivery, fence = await bench.running()
     for step in range(5_000):
         await bench.worker.progress(delivery.request, fence, CallProgress(step))

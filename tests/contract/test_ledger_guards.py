@@ -118,7 +118,7 @@ GUARDS = [
         "start",
         "if reply == '' then",
         "if false then",
-        channel.test_who_asks_again_for_a_call_whose_channel_was_lost_is_told_there,
+        channel.test_a_call_whose_channel_was_lost_is_answered_there_when_it_is_requested_again,
     ),
     Guard(
         "start",
@@ -212,7 +212,7 @@ GUARDS = [
         "",
         losses.test_a_call_that_was_published_anew_goes_back_to_the_worker_that_runs_it,
     ),
-    Guard("renew", "'entry', entry,", "", losses.test_a_once_call_that_was_put_back_is_run_by_nobody_else),
+    Guard("renew", "'entry', entry,", "", losses.test_a_restored_once_call_is_run_by_no_other_worker),
     Guard("renew", "'verdict', 'RUN',", "", losses.test_a_call_that_was_put_back_can_be_given_back),
     Guard(
         "renew",
@@ -220,7 +220,7 @@ GUARDS = [
         "",
         losses.test_a_running_call_without_a_request_is_stranded_once_its_worker_is_silent,
     ),
-    # Whose word counts: not that of an older fence, that of an earlier life only while nobody began the call anew
+    # Whose word counts: not that of an older fence, that of an earlier life only until a worker starts the call anew
     Guard(
         "common",
         "if fence >= tonumber(current or 0) then return true end",
@@ -274,7 +274,7 @@ GUARDS = [
         "",
         losses.test_the_lease_of_a_call_that_went_back_is_no_longer_than_it_was,
     ),
-    # AUDIT and LOSE: lost is what nobody can ever do or answer any more, and only for as long as that is so
+    # AUDIT and LOSE: lost is what no worker can run or answer any more, and only for as long as that is so
     Guard("audit", "if TERMINAL[known[1]] then", "if false then", losses.test_a_finished_call_is_not_lost),
     Guard(
         "loss",
@@ -298,7 +298,7 @@ GUARDS = [
         "loss",
         "return delivered and not later(entry, delivered) and not pending_owner(requests, group, entry)",
         "return false",
-        losses.test_a_call_that_the_group_has_passed_and_nobody_holds_has_vanished,
+        losses.test_a_call_that_was_delivered_and_is_not_pending_has_vanished,
     ),
     Guard(
         "loss",
@@ -322,7 +322,7 @@ GUARDS = [
         "loss",
         "return a_ms > b_ms or (a_ms == b_ms and a_seq > b_seq)",
         "return a > b",
-        losses.test_what_a_group_will_deliver_is_told_by_the_whole_of_its_entry_ids,
+        losses.test_undelivered_entries_are_recognised_by_their_whole_entry_ids,
     ),
     Guard(
         "audit",
@@ -416,9 +416,9 @@ GUARDS = [
         "common",
         "  notify(channel, mailbox, id, reply)",
         "",
-        complete.test_the_outcome_is_stored_once_in_the_channel_and_the_doorbell_rings_with_it,
+        complete.test_the_outcome_is_stored_once_in_the_channel_and_the_mailbox_is_notified,
     ),
-    Guard("common", "'XADD', mailbox, 'MAXLEN', '~', 4096,", "'XADD', mailbox,", complete.test_the_doorbell_is_trimmed),
+    Guard("common", "'XADD', mailbox, 'MAXLEN', '~', 4096,", "'XADD', mailbox,", complete.test_the_mailbox_is_trimmed),
     # PROGRESS, BURY
     Guard("progress", "known[2] ~= ARGV[2]", "false", complete.test_progress_under_an_old_fence_is_refused),
     Guard("progress", "known[1] ~= 'started'", "false", complete.test_nothing_follows_the_terminal_entry),
@@ -445,7 +445,7 @@ GUARDS = [
     # CANCEL: at once only what has not begun, never what is finished, and the relay finds the mark
     Guard("cancel", "if TERMINAL[known[1]]", "if false", cancel.test_a_finished_call_stays_as_it_is),
     Guard("cancel", "if known[1] == 'published'", "if true", cancel.test_of_a_running_call_the_end_is_asked_for),
-    Guard("cancel", "if known[1] == 'published'", "if false", cancel.test_a_call_that_nobody_started_ends_at_once),
+    Guard("cancel", "if known[1] == 'published'", "if false", cancel.test_a_call_that_was_not_started_ends_at_once),
     Guard(
         "cancel",
         "if not known[1] then\n",
@@ -462,11 +462,14 @@ GUARDS = [
         "cancel",
         "  redis.call('PUBLISH', ARGV[6], ARGV[7])\n  return {'ABSENT'}",
         "  return {'ABSENT'}",
-        losses.test_the_worker_of_a_call_of_which_nothing_is_known_is_told,
+        losses.test_the_audit_reports_the_worker_of_an_unknown_call,
     ),
     Guard("cancel", "redis.call('HSET', call, 'cancel', 1)", "", lease.test_renewal_brings_word_of_a_cancellation),
     Guard(
-        "cancel", "redis.call('PUBLISH', ARGV[6], ARGV[7])\nreturn", "return", cancel.test_the_worker_is_told_at_once
+        "cancel",
+        "redis.call('PUBLISH', ARGV[6], ARGV[7])\nreturn",
+        "return",
+        cancel.test_the_worker_is_notified_at_once,
     ),
     # REQUEUE and DISCARD: a letter is taken away once, and it is the one that was looked at
     Guard(
@@ -495,7 +498,7 @@ GUARDS = [
         "requeue",
         "keep_while_open(call, ARGV[8])",
         "",
-        dead_letters.test_the_ledger_of_a_requeued_call_does_not_stay_for_ever,
+        dead_letters.test_the_ledger_of_a_requeued_call_expires,
     ),
     Guard(
         "discard", "if not stands(KEYS[1], ARGV[1], ARGV[2])", "if false", dead_letters.test_a_letter_is_discarded_once
@@ -530,7 +533,7 @@ GUARDS = [
         "common",
         "redis.pcall('XADD', mailbox",
         "redis.call('XADD', mailbox",
-        adopt.test_a_doorbell_that_cannot_be_rung_fails_no_call,
+        adopt.test_a_mailbox_that_cannot_be_written_fails_no_call,
     ),
     # ADOPT and BURY: who knows no ledger gets one, unless the call may have been begun, and is answered in any case
     Guard("enqueue", "'ledger', 1,", "", enqueue.test_its_entry_says_that_it_has_a_ledger),
@@ -579,13 +582,13 @@ GUARDS = [
         "adopt",
         "(deliveries > 1 and",
         "(false and",
-        adopt.test_of_what_was_delivered_days_ago_nobody_can_tell_whether_it_was_begun,
+        adopt.test_whether_a_call_delivered_days_ago_was_started_is_unknown,
     ),
     Guard(
         "adopt",
         "(deliveries > 1 and",
         "(",
-        adopt.test_of_what_was_delivered_days_ago_nobody_can_tell_whether_it_was_begun,
+        adopt.test_whether_a_call_delivered_days_ago_was_started_is_unknown,
     ),
     Guard(
         "adopt",
@@ -593,16 +596,14 @@ GUARDS = [
         "",
         adopt.test_a_request_whose_first_worker_died_before_it_began_it_is_run_by_the_next,
     ),
-    Guard(
-        "adopt", "keep_while_open(call, deadline)", "", adopt.test_the_ledger_of_an_adopted_call_does_not_stay_for_ever
-    ),
+    Guard("adopt", "keep_while_open(call, deadline)", "", adopt.test_the_ledger_of_an_adopted_call_expires),
     Guard(
         "bury",
         "if KEYS[6] ~= channel then",
         "if false then",
         adopt.test_a_refusal_goes_to_the_channel_that_was_named_as_well,
     ),
-    Guard("bury", "id ~= '' and", "", adopt.test_a_refusal_without_a_correlation_id_is_told_in_the_channel_alone),
+    Guard("bury", "id ~= '' and", "", adopt.test_a_refusal_without_a_correlation_id_is_written_to_the_channel_alone),
     Guard("bury", "and ARGV[9] == '0'", "", adopt.test_a_broken_request_whose_ledger_was_lost_is_left_to_its_engine),
     Guard("bury", "ARGV[9] == '0'", "false", adopt.test_a_request_that_is_refused_is_answered_once_and_kept),
 ]

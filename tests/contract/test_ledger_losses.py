@@ -61,7 +61,7 @@ async def test_a_call_that_was_put_back_can_be_stopped(bench: Bench) -> None:
     assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=True)
 
 
-async def test_what_a_call_reports_that_was_put_back_does_not_stay_for_ever(bench: Bench) -> None:
+async def test_the_reports_of_a_restored_call_expire(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.flush()
     bench.renew(delivery, fence)
@@ -70,7 +70,7 @@ async def test_what_a_call_reports_that_was_put_back_does_not_stay_for_ever(benc
     assert await bench.redis.ttl(delivery.request.response_channel) > 0
 
 
-async def test_a_once_call_that_was_put_back_is_run_by_nobody_else(bench: Bench) -> None:
+async def test_a_restored_once_call_is_run_by_no_other_worker(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.forget(delivery.request)
     bench.renew(delivery, fence)
@@ -268,7 +268,7 @@ async def test_of_calls_that_wait_or_run_there_is_nothing_to_say(bench: Bench) -
     assert await bench.audit(delivery.request, read, waiting, silent_ms=AT_ONCE) == [None, None, None]
 
 
-async def test_of_a_finished_call_the_reply_is_told(bench: Bench) -> None:
+async def test_the_audit_of_a_finished_call_returns_its_reply(bench: Bench) -> None:
     delivery, fence = await bench.running()
     waiting = await queued(bench)
     await bench.worker.complete(delivery, fence, DONE)
@@ -337,7 +337,7 @@ async def test_calls_whose_stream_was_deleted_have_vanished(bench: Bench, instea
     assert await bench.audit(request) == [Loss.VANISHED]
 
 
-async def test_a_call_that_the_group_has_passed_and_nobody_holds_has_vanished(bench: Bench) -> None:
+async def test_a_call_that_was_delivered_and_is_not_pending_has_vanished(bench: Bench) -> None:
     passed = await queued(bench)
     await bench.deliver("a")
     waiting = await queued(bench)
@@ -346,7 +346,7 @@ async def test_a_call_that_the_group_has_passed_and_nobody_holds_has_vanished(be
     assert await bench.audit(passed, waiting) == [Loss.VANISHED, None]
 
 
-async def test_what_a_group_will_deliver_is_told_by_the_whole_of_its_entry_ids(bench: Bench) -> None:
+async def test_undelivered_entries_are_recognised_by_their_whole_entry_ids(bench: Bench) -> None:
     requests = [await queued(bench) for _ in range(4)]
     entries = ["5-2", "5-10", "40-1", "40-0"]
     await bench.redis.delete(bench.keys.requests)
@@ -462,7 +462,7 @@ async def test_a_published_call_of_which_nothing_is_known_is_ended_as_the_engine
     assert await bench.channel(delivery.request) == [CallFinished(UNKNOWN)]
 
 
-async def test_the_worker_of_a_call_of_which_nothing_is_known_is_told(bench: Bench) -> None:
+async def test_the_audit_reports_the_worker_of_an_unknown_call(bench: Bench) -> None:
     delivery, _ = await bench.running()
     await bench.flush()
     listener = bench.redis.pubsub()

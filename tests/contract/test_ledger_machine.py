@@ -2,7 +2,7 @@
 
 I1 every call reaches exactly one terminal state, I2 only the current fence completes, I3 one terminal answer, I4 what
 is unknown is never run again, I5 the request stays until the terminal state is written, I7 what vanished is answered.
-Whatever Redis loses, nobody is ever told twice to run a call that must not run twice.
+Whatever Redis loses, a call that must not run twice is never started twice.
 """
 
 import asyncio

@@ -33,7 +33,7 @@ async def test_a_new_call_runs(bench: Bench) -> None:
     assert (await bench.ledger(delivery.request))["state"] == "started"
 
 
-async def test_the_engine_is_told_that_it_runs(bench: Bench) -> None:
+async def test_the_engine_is_notified_that_it_runs(bench: Bench) -> None:
     delivery = await queued(bench)
     await bench.start(delivery)
 
@@ -156,10 +156,10 @@ async def test_a_finished_call_is_not_run_and_its_answer_is_sent_again(bench: Be
     delivery, fence = await bench.running("repeatable")
     taken = await bench.claim(delivery, "b")
     await bench.worker.complete(delivery, fence, DONE)
-    rung = len(await bench.mailbox())
+    notified = len(await bench.mailbox())
 
     assert await bench.start(taken) == replies.NothingToDo("it is succeeded already")
-    assert len(await bench.mailbox()) == rung + 1
+    assert len(await bench.mailbox()) == notified + 1
     assert (await bench.channel(taken.request)).count(CallFinished(DONE)) == 1
 
 

@@ -126,12 +126,12 @@ async def test_what_the_acl_forbids_is_an_outage_in_commands_and_in_scripts(admi
 
 async def test_no_login_where_one_is_needed_is_an_outage(admin: Any, redis_url: str) -> None:
     await admin.execute_command("ACL", "SETUSER", "default", "resetpass", f">{SECRET}")
-    nobody = command_client(redis_url)
+    unknown_user = command_client(redis_url)
     try:
-        error = await failure(nobody.ping())
+        error = await failure(unknown_user.ping())
     finally:
         await admin.execute_command("ACL", "SETUSER", "default", "nopass")
-        await nobody.aclose()
+        await unknown_user.aclose()
 
     assert is_outage(error)
     assert "REDIS_PASSWORD" in describe_outage(error)

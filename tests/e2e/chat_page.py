@@ -11,6 +11,10 @@ from tests.support.processes import ROOT
 _NETWORK_LOG = "Failed to load resource"
 
 
+TIMEOUT_MS = 30_000.0
+"""For everything in a browser: it may have little of the machine, and an engine needs seconds to start."""
+
+
 @dataclass
 class Watch:
     """What must not happen on a page, whatever the test does."""

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.e2e.chat_page import ChatPage, Watch
+from tests.e2e.chat_page import TIMEOUT_MS, ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine, serving
 
 _NAMES = ("chromium", "google-chrome", "chromium-browser")
@@ -34,15 +34,15 @@ def browser() -> Iterator[Browser]:
     if binary is None:
         pytest.skip("needs Chromium: install it, or name its binary in CHROMIUM")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=binary, args=_ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=binary, args=_ARGUMENTS, timeout=2 * TIMEOUT_MS)
         yield browser
         browser.close()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def patience() -> None:
-    """A browser may have little of the machine, and an engine needs seconds to start."""
-    expect.set_options(timeout=20_000)
+def timeouts() -> None:
+    """For expectations; those of a page's own actions are in `context`."""
+    expect.set_options(timeout=TIMEOUT_MS)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     context = browser.new_context(
         viewport={"width": 1200, "height": 800}, color_scheme="light", reduced_motion="reduce"
     )
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(TIMEOUT_MS)
     yield context
     context.close()
 

@@ -185,7 +185,7 @@ class ScriptedEngine:
             "runningTurnId": session.running.turn_id if session.running else None,
         }
 
-    def told(self, session: Session) -> list[Json]:
+    def turn_list(self, session: Session) -> list[Json]:
         """The session's turns as `/messages` has them."""
         return [turn.record for turn in self.turns.values() if turn.session_id == session.session_id]
 
@@ -195,9 +195,9 @@ class ScriptedEngine:
     def _with_calls(self, message: Mapping[str, Any]) -> Json:
         if "calls" not in message:
             return message
-        told = {name: value for name, value in message.items() if name != "calls"}
+        stored = {name: value for name, value in message.items() if name != "calls"}
         turn = self.turns[message["turnId"]]
-        return told | {"toolCalls": [turn.calls[call] for call in message["calls"] if call in turn.calls]}
+        return stored | {"toolCalls": [turn.calls[call] for call in message["calls"] if call in turn.calls]}
 
     def _remember(self, session: Session, turn: Turn | None, role: str, content: str, *calls: str) -> None:
         message: dict[str, Any] = {
@@ -248,7 +248,7 @@ class ScriptedEngine:
             self._remember(session, turn, "assistant", say.data["content"], *calls)
             say = Say("message", {**say.data, "messageId": session.messages[-1]["messageId"]})
         elif say.event == "reset":
-            say = _retold(session, say)
+            say = _rebuilt(session, say)
         elif say.data.get("type") == "tool":
             call = turn.calls.setdefault(say.data["correlationId"], {})
             call.update({name: value for name, value in say.data.items() if name != "type"})
@@ -278,16 +278,16 @@ class ScriptedEngine:
                 return
 
 
-def _retold(session: Session, reset: Say) -> Say:
+def _rebuilt(session: Session, reset: Say) -> Say:
     """The reset with the ids that its messages have in storage."""
     ids = {message["content"]: message["messageId"] for message in session.messages}
-    told = [
+    events = [
         each | {"data": each["data"] | {"messageId": ids[each["data"]["content"]]}}
         if each["event"] == "message"
         else each
         for each in reset.data["told"]
     ]
-    return Say("reset", {**reset.data, "told": told})
+    return Say("reset", {**reset.data, "told": events})
 
 
 def _started(turn: Turn) -> Say:
@@ -396,7 +396,7 @@ def _sessions(engine: ScriptedEngine) -> APIRouter:
 
     async def messages(session_id: str) -> Json:
         session = engine.find(session_id)
-        return {**engine.describe(session), "messages": engine.messages(session), "turns": engine.told(session)}
+        return {**engine.describe(session), "messages": engine.messages(session), "turns": engine.turn_list(session)}
 
     async def delete(session_id: str) -> None:
         del engine.sessions[engine.find(session_id).session_id]

@@ -83,9 +83,9 @@ def message(content: str, *calls: Call) -> Say:
     return Say("message", {"role": "assistant", "content": content} | ({"toolCalls": made} if made else {}))
 
 
-def reset(*told: Say) -> Say:
-    """All that the turn has said so far, told again."""
-    events = [{"event": say.event, "data": say.data} for say in told]
+def reset(*says: Say) -> Say:
+    """All events of the turn so far, once more."""
+    events = [{"event": say.event, "data": say.data} for say in says]
     return Say("reset", {"reason": "the engine was restarted", "told": events})
 
 

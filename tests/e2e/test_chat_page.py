@@ -209,7 +209,7 @@ def test_after_a_stop_each_card_says_what_became_of_its_call(chat: ChatPage, eng
     stopped, finished, lost, early = calls
     engine.after_stop = {
         "finished": finished.succeeded("It was too late to stop it."),
-        "lost": lost.ended("unknown", "OUTCOME_UNKNOWN", "Nobody answered: it may have taken effect."),
+        "lost": lost.ended("unknown", "OUTCOME_UNKNOWN", "No answer came: it may have taken effect."),
     }
     engine.scripts["go"] = [
         message("", *calls),
@@ -294,9 +294,9 @@ def test_what_an_answer_cost_is_still_there_after_a_reload(chat: ChatPage, engin
     chat.ask("go")
     facts = chat.page.get_by_test_id("facts")
     expect(facts).to_contain_text("tokens")
-    told = facts.inner_text()
+    shown = facts.inner_text()
     chat.page.reload()
-    expect(facts).to_have_text(told)
+    expect(facts).to_have_text(shown)
 
 
 def test_a_long_result_is_shown_in_part_and_whole_when_that_is_asked_for(

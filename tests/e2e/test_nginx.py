@@ -76,7 +76,7 @@ async def test_events_are_not_buffered_by_nginx(engine: Engine, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("http", "kept_by"), [("", "nobody"), ("proxy_ignore_headers X-Accel-Buffering;", "nginx")], ids=["ours", "theirs"]
+    ("http", "kept_by"), [("", "none"), ("proxy_ignore_headers X-Accel-Buffering;", "nginx")], ids=["ours", "theirs"]
 )
 async def test_a_client_that_does_not_read_through_nginx_is_dropped(
     http: str, kept_by: str, engine: Engine, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -94,7 +94,7 @@ async def test_a_client_that_does_not_read_through_nginx_is_dropped(
         await wait_until(lambda: not (model.replies or model.open or streams()))
         await through.client.aclose()
     metrics = (await engine.client.get("/metrics")).text
-    assert f"dialog_clients_dropped_total {1.0 if kept_by == 'nobody' else 0.0}" in metrics
+    assert f"dialog_clients_dropped_total {1.0 if kept_by == 'none' else 0.0}" in metrics
 
 
 async def test_events_are_not_compressed_by_nginx(engine: Engine, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Approvals in the page's own modules, in Chromium and without an engine: what is told again, late or twice."""
+"""Approvals in the page's own modules, in Chromium and without an engine: events that are replayed, late or doubled."""
 
 from typing import Any
 
@@ -48,8 +48,8 @@ def test_an_ended_call_needs_no_approval(chat: ChatPage) -> None:
 
 
 def test_a_missed_decision_is_in_a_reset(chat: ChatPage) -> None:
-    told = [{"event": "control", "data": data} for data in (PENDING, EDITED)]
-    reset = {"id": "2-1", "type": "reset", "data": {"reason": "why", "told": told}}
+    replayed = [{"event": "control", "data": data} for data in (PENDING, EDITED)]
+    reset = {"id": "2-1", "type": "reset", "data": {"reason": "why", "told": replayed}}
     call = call_after(chat, control(1, PENDING), control(2, ASKED), reset)
 
     assert (call["waits"], call["approval"]["status"], call["arguments"]) == (False, "edited", {"x": 2})

@@ -1,4 +1,4 @@
-"""The page for everybody: keyboard, screen reader, small screens, light and dark, and a reader's peace."""
+"""The page is accessible: keyboard, screen reader, small screens, light and dark, and a reader's peace."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.e2e.chat_page import ChatPage
+from tests.e2e.chat_page import TIMEOUT_MS, ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Wait, answer, done, message, text
 
@@ -187,7 +187,7 @@ class TestOnAPhone:
     @pytest.fixture
     def context(self, browser: Browser) -> Iterator[BrowserContext]:
         context = browser.new_context(viewport={"width": 360, "height": 740}, has_touch=True, reduced_motion="reduce")
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(TIMEOUT_MS)
         yield context
         context.close()
 

@@ -90,16 +90,16 @@ def test_events_of_a_later_epoch_come_after_those_of_an_earlier_one(chat: ChatPa
 
 
 def test_a_reset_removes_unfinished_text_and_later_events_continue(chat: ChatPage) -> None:
-    told = [{"event": "message", "data": {"messageId": 7, "content": "kept"}}]
+    replayed = [{"event": "message", "data": {"messageId": 7, "content": "kept"}}]
     state = reduce(
         chat,
         {"type": "submitted", "text": "Hi"},
         ATTACHED,
         event("1-5", "message", messageId=7, content="kept"),
         event("1-9", "text", delta="dropped"),
-        event("2-2", "reset", reason="", told=told),
+        event("2-2", "reset", reason="", told=replayed),
         event("2-3", "text", delta="again"),
-        event("2-2", "reset", reason="", told=told),
+        event("2-2", "reset", reason="", told=replayed),
     )
     assert texts(state) == ["kept", "again"]
     assert [item["kind"] for item in state["items"]] == ["user", "answer", "answer"]
@@ -196,9 +196,9 @@ def test_waits_for_is_that_of_the_newest_step(chat: ChatPage) -> None:
 
     pending = event("1-1", "control", **WAITS, status="pending", arguments={"x": 1})
     held = event("1-2", "control", **WAITS, status="pending", waitsFor="redis")
-    told = [{"event": "control", "data": pending["event"]["data"]}]
+    replayed = [{"event": "control", "data": pending["event"]["data"]}]
     assert waits_for(pending, held) == ["redis"]
     assert waits_for(pending, held, event("1-3", "control", **WAITS, status="pending")) == [None]
     assert waits_for(pending, held, event("1-3", "control", **WAITS, status="running", attempt=1)) == [None]
-    assert waits_for(pending, held, event("2-1", "reset", reason="", told=told)) == [None]
+    assert waits_for(pending, held, event("2-1", "reset", reason="", told=replayed)) == [None]
     assert waits_for(pending, held, event("1-3", "done", reason="error")) == [None]

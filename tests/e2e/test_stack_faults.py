@@ -60,12 +60,12 @@ def test_an_engine_that_dies_during_a_call_goes_on_with_the_turn_and_the_stream_
     assert "is now" in rest.text
     assert len(stack.effects("engine")) == 1
     # The log joins small pieces of text, under the id of the last of them.
-    told, again = Said((*seen, *rest.events)), stack.follow(turn_id)
-    assert [event.id for event in told.events if event.name != "text"] == [
+    received, again = Said((*seen, *rest.events)), stack.follow(turn_id)
+    assert [event.id for event in received.events if event.name != "text"] == [
         event.id for event in again.events if event.name != "text"
     ]
-    assert told.text == again.text
-    assert len({event.id for event in told.events}) == len(told.events)
+    assert received.text == again.text
+    assert len({event.id for event in received.events}) == len(received.events)
 
 
 def test_a_worker_that_dies_during_a_call_leaves_it_unknown_when_it_may_not_run_twice(stack: Stack) -> None:
@@ -134,7 +134,7 @@ def test_an_mcp_server_that_dies_during_a_call_leaves_it_unknown_and_comes_back(
     assert "391" in stack.ask("What is 17 * 23?").text
 
 
-def test_a_worker_that_is_told_to_end_finishes_its_call_first(stack: Stack) -> None:
+def test_a_worker_that_is_terminated_finishes_its_call_first(stack: Stack) -> None:
     with stack.asking(COUNT.format(seconds=2, token="drain")) as events:
         seen = until(events, "running")
         (port, worker), *_ = stack.workers.items()

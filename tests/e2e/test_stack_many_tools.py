@@ -94,13 +94,13 @@ def test_the_page_says_how_tools_are_offered_and_shows_the_real_one(gateway: Sta
     expect(card.root).to_contain_text("on-the-page")
 
 
-def test_what_is_in_force_is_told(gateway: Stack, search: Stack) -> None:
+def test_the_exposure_in_force_is_reported(gateway: Stack, search: Stack) -> None:
     for stack, mode, setting in ((gateway, "gateway", "gateway"), (search, "search", "auto")):
         answer = stack.http.get("/v1/tools").json()
         tools = sum(len(server["tools"]) for server in answer["servers"])
-        told = answer["exposure"]
-        assert (told["mode"], told["setting"], told["tools"]) == (mode, setting, tools)
-        assert told["tokens"] > 500
+        exposure = answer["exposure"]
+        assert (exposure["mode"], exposure["setting"], exposure["tools"]) == (mode, setting, tools)
+        assert exposure["tokens"] > 500
 
 
 def test_a_tool_that_was_found_is_offered_to_the_model_in_the_next_turn(search: Stack) -> None:

@@ -28,7 +28,7 @@ def base_url(stack: Stack) -> str:
 
 
 def steps(stack: Stack, tool: str) -> list[tuple[str, str | None]]:
-    """The steps of a tool in the newest turn, each with what the call waits for, as any client is told of them."""
+    """The steps of a tool in the newest turn, each with what the call waits for, as any client receives them."""
     [session, *_] = stack.http.get("/v1/sessions").json()["sessions"]
     turns: list[Json] = stack.http.get(f"/v1/sessions/{session['sessionId']}/messages").json()["turns"]
     return [(step["status"], step.get("waitsFor")) for step in stack.follow(turns[-1]["turnId"]).steps(tool)]
@@ -53,9 +53,9 @@ def test_a_call_says_that_redis_is_away_and_goes_on_when_it_is_back(chat: ChatPa
     card.expect_status("succeeded")
     expect(card.part("delay")).to_be_hidden()
     chat.expect_idle()
-    told = steps(stack, "demo__calculate")
-    assert told[:2] == [("pending", None), ("pending", "redis")]
-    assert told[-1] == ("succeeded", None)
+    received = steps(stack, "demo__calculate")
+    assert received[:2] == [("pending", None), ("pending", "redis")]
+    assert received[-1] == ("succeeded", None)
 
 
 def test_a_call_that_runs_says_so_too(chat: ChatPage, stack: Stack) -> None:
@@ -87,9 +87,9 @@ def test_a_call_says_that_no_worker_is_there_and_goes_on_when_one_is(chat: ChatP
     card.expect_status("succeeded")
     expect(card.part("delay")).to_be_hidden()
     chat.expect_idle()
-    told = steps(stack, "demo__calculate")
-    assert ("queued", "worker") in told
-    assert ("running", None) in told[told.index(("queued", "worker")) :]
+    received = steps(stack, "demo__calculate")
+    assert ("queued", "worker") in received
+    assert ("running", None) in received[received.index(("queued", "worker")) :]
 
 
 def test_a_call_whose_worker_was_lost_says_so_while_another_runs_it(chat: ChatPage, stack: Stack) -> None:

@@ -83,8 +83,30 @@ def provider(module: str) -> Generator[str]:
         process.close()
 
 
-def test_another_provider_with_other_habits_has_its_tools_called() -> None:
-    with provider("other_provider") as url, running_stack(config=DEMO, model_url=url) as stack:
+@pytest.fixture(scope="module")
+def parts() -> Generator[Stack]:
+    """All parts but an engine and its model."""
+    with running_stack(start=False, config=DEMO) as stack:
+        stack.redis.start()
+        stack.start_demo()
+        stack.start_worker()
+        yield stack
+
+
+@contextmanager
+def engine_of(parts: Stack, url: str, **env: str) -> Generator[Stack]:
+    """The stack with an engine whose model is the one at this URL."""
+    parts.model_url, parts.engine_env = url, env
+    engine = parts.start_engine()
+    try:
+        parts.wait_for_tools()
+        yield parts
+    finally:
+        parts.bury(engine)
+
+
+def test_another_provider_with_other_habits_has_its_tools_called(parts: Stack) -> None:
+    with provider("other_provider") as url, engine_of(parts, url) as stack:
         said = stack.ask("Add something")
     assert said.statuses("demo__add") == [RUN, RUN]
     assert said.text == "The sums: 3, 42"
@@ -92,10 +114,9 @@ def test_another_provider_with_other_habits_has_its_tools_called() -> None:
 
 
 @pytest.mark.parametrize(("stop", "sums"), [("true", ["3"]), ("false", ["3", "42"])])
-def test_a_provider_that_rejects_tools_has_them_called_by_tags(stop: str, sums: list[str]) -> None:
+def test_a_provider_that_rejects_tools_has_them_called_by_tags(parts: Stack, stop: str, sums: list[str]) -> None:
     """A stop sequence ends its reply with its first call; without one, what it invents after its calls is dropped."""
-    env = {"TOOL_STOP_SEQUENCE": stop}
-    with provider("tag_provider") as url, running_stack(config=DEMO, model_url=url, engine_env=env) as stack:
+    with provider("tag_provider") as url, engine_of(parts, url, TOOL_STOP_SEQUENCE=stop) as stack:
         said = stack.ask("Add something")
         again = stack.ask("Add something else")
     for each in (said, again):
@@ -105,7 +126,7 @@ def test_a_provider_that_rejects_tools_has_them_called_by_tags(stop: str, sums: 
 
 
 @pytest.mark.parametrize("models", ["claude", "busy,claude"], ids=["at once", "after an overloaded one"])
-def test_anthropic_messages_have_tools_called(models: str) -> None:
+def test_anthropic_messages_have_tools_called(parts: Stack, models: str) -> None:
     """A strict server with Anthropic's API, through engine, Redis, worker and MCP server, also as the fallback."""
     with provider("anthropic_provider") as url:
         first, *others = models.split(",")
@@ -115,7 +136,7 @@ def test_anthropic_messages_have_tools_called(models: str) -> None:
             "ANTHROPIC_MODEL": first,
             "LLM_FALLBACKS": ",".join(f"anthropic:{each}" for each in others),
         }
-        with running_stack(config=DEMO, engine_env=env) as stack:
+        with engine_of(parts, url, **env) as stack:
             said = stack.ask("Add something")
             session_id = said.events[0].data["sessionId"]
             again = stack.ask("Add something else", session_id)

@@ -1,6 +1,11 @@
-"""Two engines as processes on one PostgreSQL: one dies or stands still, and the other goes on with its turns."""
+"""Two engines as processes on one PostgreSQL: one is killed or stopped, and the other continues its turns.
+
+Their leases are short: `tests/unit/test_ownership.py` tests the decision with the leases of the product, and the
+scenario `engines_killed` measures how long an adoption takes.
+"""
 
 import signal
+import sys
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,20 +20,24 @@ from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
 
 COUNT = "Increment the counter, answering after {seconds} seconds, with token {token}"
+QUICK_ENGINE = (sys.executable, "-m", "tests.support.quick_engine")
 TAKEOVER_SECONDS = 20.0
 
 
 @pytest.fixture(scope="module")
 def stack() -> Generator[Stack]:
-    with running_stack(quick=True, token_delay_ms=30, database="postgres") as stack:
-        assert stack.engine
-        stack.engine.stop()
+    with running_stack(start=False, quick=True, token_delay_ms=10, database="postgres") as stack:
+        stack.start_store()
+        stack.redis.start()
+        stack.start_demo()
+        stack.start_model()
+        stack.start_worker()
         yield stack
 
 
 @pytest.fixture(scope="module")
 def both(stack: Stack) -> Generator[tuple[Replica, Replica]]:
-    replicas = Replica(stack, "one"), Replica(stack, "two")
+    replicas = Replica(stack, "one", program=QUICK_ENGINE), Replica(stack, "two", program=QUICK_ENGINE)
     yield replicas
     for replica in replicas:
         replica.close()
@@ -50,14 +59,14 @@ def step(status: str) -> Callable[[Event], bool]:
     return lambda event: event.name == "control" and event.data.get("status") == status
 
 
-def check(engine: Replica, session_id: str, turn_id: str, told: Transcript) -> list[dict[str, Any]]:
-    """What a client was told is what is stored. Returns the stored messages of the turn."""
+def check(engine: Replica, session_id: str, turn_id: str, transcript: Transcript) -> list[dict[str, Any]]:
+    """Check that a client received what is stored. Returns the stored messages of the turn."""
     stored = [each for each in engine.messages(session_id) if each["turnId"] == turn_id and each["role"] == "assistant"]
-    assert told.messages == {each["messageId"]: each["content"] for each in stored}
+    assert transcript.messages == {each["messageId"]: each["content"] for each in stored}
     calls = {call["correlationId"]: call["status"] for each in stored for call in each["toolCalls"]}
-    assert told.statuses == calls
-    assert told.repeats == []
-    assert told.open_text == ""
+    assert transcript.statuses == calls
+    assert transcript.repeats == []
+    assert transcript.open_text == ""
     return stored
 
 
@@ -66,13 +75,13 @@ def test_an_engine_that_dies_in_the_middle_of_a_text_is_followed_by_the_other(
 ) -> None:
     one, two = engines
     session_id, turn_id = one.begin("Hello, who are you?")
-    told = Transcript()
-    one.read(turn_id, told, until=text)
+    transcript = Transcript()
+    one.read(turn_id, transcript, until=text)
     one.process.kill()
     died_at = time.monotonic()
-    two.read_to_the_end(turn_id, told, TAKEOVER_SECONDS + 10)
+    two.read_to_the_end(turn_id, transcript, TAKEOVER_SECONDS + 10)
     assert time.monotonic() - died_at < TAKEOVER_SECONDS
-    check(two, session_id, turn_id, told)
+    check(two, session_id, turn_id, transcript)
 
     _, next_turn = two.begin("And what did I ask before?", session_id)
     more = Transcript()
@@ -88,16 +97,16 @@ def test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once(
     stack: Stack, engines: tuple[Replica, Replica]
 ) -> None:
     one, two = engines
-    session_id, turn_id = one.begin(COUNT.format(seconds=4, token="running"))
-    told = Transcript()
-    one.read(turn_id, told, until=step("running"))
+    session_id, turn_id = one.begin(COUNT.format(seconds=2, token="running"))
+    transcript = Transcript()
+    one.read(turn_id, transcript, until=step("running"))
     stack.wait_for_effect("running")
     one.process.kill()
     died_at = time.monotonic()
-    two.read_to_the_end(turn_id, told, TAKEOVER_SECONDS + 10)
+    two.read_to_the_end(turn_id, transcript, TAKEOVER_SECONDS + 10)
     assert time.monotonic() - died_at < TAKEOVER_SECONDS
-    check(two, session_id, turn_id, told)
-    assert [*told.statuses.values()] == ["succeeded"]
+    check(two, session_id, turn_id, transcript)
+    assert [*transcript.statuses.values()] == ["succeeded"]
     assert len(stack.effects("running")) == 1
 
 
@@ -106,17 +115,17 @@ def test_a_call_that_ended_while_its_engine_stood_still_is_not_run_again(
 ) -> None:
     one, two = engines
     session_id, turn_id = one.begin(COUNT.format(seconds=1, token="finished"))
-    told = Transcript()
-    one.read(turn_id, told, until=step("running"))
+    transcript = Transcript()
+    one.read(turn_id, transcript, until=step("running"))
     one.process.send(signal.SIGSTOP)
     died_at = time.monotonic()
     stack.wait_for_effect("finished")
-    two.read_to_the_end(turn_id, told, TAKEOVER_SECONDS + 10)
+    two.read_to_the_end(turn_id, transcript, TAKEOVER_SECONDS + 10)
     assert time.monotonic() - died_at < TAKEOVER_SECONDS
-    check(two, session_id, turn_id, told)
+    check(two, session_id, turn_id, transcript)
     assert len(stack.effects("finished")) == 1
 
-    # The first owner wakes up: it writes nothing any more, and tells what the other one made of the turn.
+    # The first owner continues: it writes nothing any more, and shows what the other one made of the turn.
     one.process.send(signal.SIGCONT)
     wait_until_blocking(lambda: one.messages(session_id) == two.messages(session_id), 15, what="the same messages")
     again = Transcript()
@@ -130,13 +139,13 @@ def test_a_call_that_no_worker_took_yet_is_not_lost(stack: Stack, engines: tuple
     [port] = stack.workers
     stack.workers.pop(port).stop()
     session_id, turn_id = one.begin(COUNT.format(seconds=0, token="pending"))
-    told = Transcript()
-    one.read(turn_id, told, until=step("queued"))
+    transcript = Transcript()
+    one.read(turn_id, transcript, until=step("queued"))
     one.process.kill()
     stack.start_worker()
-    two.read_to_the_end(turn_id, told, TAKEOVER_SECONDS + 10)
-    check(two, session_id, turn_id, told)
-    assert [*told.statuses.values()] == ["succeeded"]
+    two.read_to_the_end(turn_id, transcript, TAKEOVER_SECONDS + 10)
+    check(two, session_id, turn_id, transcript)
+    assert [*transcript.statuses.values()] == ["succeeded"]
     assert len(stack.effects("pending")) == 1
 
 
@@ -145,15 +154,15 @@ def test_redis_may_be_restarted_between_the_death_and_the_adoption(
 ) -> None:
     one, two = engines
     session_id, turn_id = one.begin(COUNT.format(seconds=3, token="redis"))
-    told = Transcript()
-    one.read(turn_id, told, until=step("running"))
+    transcript = Transcript()
+    one.read(turn_id, transcript, until=step("running"))
     stack.wait_for_effect("redis")
     stack.redis.write_down()  # this is about what the engines do, not about what a server on a busy disk may lose
     one.process.kill()
     stack.redis.kill()
     stack.redis.start()
-    two.read_to_the_end(turn_id, told, 2 * TAKEOVER_SECONDS)
-    check(two, session_id, turn_id, told)
+    two.read_to_the_end(turn_id, transcript, 2 * TAKEOVER_SECONDS)
+    check(two, session_id, turn_id, transcript)
     assert len(stack.effects("redis")) == 1
     wait_for_workers(stack)
 
@@ -161,16 +170,16 @@ def test_redis_may_be_restarted_between_the_death_and_the_adoption(
 def test_a_turn_whose_engine_is_gone_can_be_stopped(stack: Stack, engines: tuple[Replica, Replica]) -> None:
     one, two = engines
     session_id, turn_id = one.begin(COUNT.format(seconds=25, token="stopped"))
-    told = Transcript()
-    one.read(turn_id, told, until=step("running"))
+    transcript = Transcript()
+    one.read(turn_id, transcript, until=step("running"))
     one.process.kill()
     assert two.http.post(f"/v1/turns/{turn_id}/cancel").status_code == 202
-    two.read_to_the_end(turn_id, told, TAKEOVER_SECONDS + 10)
-    assert told.done is not None
-    assert told.done["reason"] == "cancelled"
+    two.read_to_the_end(turn_id, transcript, TAKEOVER_SECONDS + 10)
+    assert transcript.done is not None
+    assert transcript.done["reason"] == "cancelled"
     assert two.http.get(f"/v1/turns/{turn_id}").json()["status"] == "cancelled"
-    assert next(iter(told.statuses.values())) in ("cancelled", "unknown")
-    check(two, session_id, turn_id, told)
+    assert next(iter(transcript.statuses.values())) in ("cancelled", "unknown")
+    check(two, session_id, turn_id, transcript)
 
 
 def test_a_turn_is_stopped_and_a_question_decided_at_the_engine_that_does_not_run_it(
@@ -178,28 +187,28 @@ def test_a_turn_is_stopped_and_a_question_decided_at_the_engine_that_does_not_ru
 ) -> None:
     one, two = engines
     _, turn_id = one.begin(COUNT.format(seconds=25, token="stopped elsewhere"))
-    told = Transcript()
-    two.read(turn_id, told, until=step("running"))
+    transcript = Transcript()
+    two.read(turn_id, transcript, until=step("running"))
     assert two.http.post(f"/v1/turns/{turn_id}/cancel").json()["status"] == "cancelled"
-    one.read_to_the_end(turn_id, told, 15)
-    assert told.done is not None
-    assert told.done["reason"] == "cancelled"
+    one.read_to_the_end(turn_id, transcript, 15)
+    assert transcript.done is not None
+    assert transcript.done["reason"] == "cancelled"
 
     session_id, turn_id = one.begin('call demo__delete_everything {"token": "decided"}')
-    told, asked = Transcript(), list[Event]()
+    transcript, asked = Transcript(), list[Event]()
 
     def is_asked(event: Event) -> bool:
         asked.append(event)
         return event.data.get("status") == "asked"
 
-    two.read(turn_id, told, until=is_asked)
+    two.read(turn_id, transcript, until=is_asked)
     question = asked[-1].data
     body = {"decision": "approve", "hash": question["hash"]}
     path = f"/v1/turns/{turn_id}/approvals/{question['correlationId']}"
     assert two.http.post(path, json=body).status_code == 200
-    one.read_to_the_end(turn_id, told, 30)
-    check(two, session_id, turn_id, told)
-    assert [*told.statuses.values()] == ["succeeded"]
+    one.read_to_the_end(turn_id, transcript, 30)
+    check(two, session_id, turn_id, transcript)
+    assert [*transcript.statuses.values()] == ["succeeded"]
     assert len(stack.effects("decided")) == 1
 
 
@@ -258,11 +267,11 @@ def test_with_redis_away_sessions_and_text_go_on_at_every_engine(
     try:
         for engine in engines:
             _, turn_id = engine.begin("Hello again", session_id)
-            told = Transcript()
-            engine.read_to_the_end(turn_id, told, 30)
-            assert told.done is not None
-            assert told.done["reason"] == "stop"
-            check(engine, session_id, turn_id, told)
+            transcript = Transcript()
+            engine.read_to_the_end(turn_id, transcript, 30)
+            assert transcript.done is not None
+            assert transcript.done["reason"] == "stop"
+            check(engine, session_id, turn_id, transcript)
         assert engines[0].messages(session_id) == engines[1].messages(session_id)
     finally:
         stack.redis.start()
@@ -286,14 +295,20 @@ def test_with_postgresql_away_nothing_is_accepted_and_it_heals_without_a_restart
     finally:
         stack.postgres.start()
     for engine in engines:
-        wait_until_blocking(lambda engine=engine: engine.http.post("/v1/sessions").is_success, 60, what="a session")
+        wait_until_blocking(lambda engine=engine: is_back(engine), 60, what="an engine with its database")
         assert engine.messages(session_id) == before
         _, turn_id = engine.begin("Hello again", session_id)
-        told = Transcript()
-        engine.read_to_the_end(turn_id, told, 30)
-        check(engine, session_id, turn_id, told)
+        transcript = Transcript()
+        engine.read_to_the_end(turn_id, transcript, 30)
+        check(engine, session_id, turn_id, transcript)
         assert engine.process.returncode is None
         before = engine.messages(session_id)
+
+
+def is_back(engine: Replica) -> bool:
+    """Whether the engine reads and writes its database again: one connection of its pool may be back before another."""
+    ready, written = engine.http.get("/readyz"), engine.http.post("/v1/sessions")
+    return ready.is_success and written.is_success
 
 
 def wait_for_workers(stack: Stack) -> None:

@@ -1,4 +1,4 @@
-"""An engine is killed the moment after a client has seen a step: what was committed is told again, and told once."""
+"""An engine is killed the moment after a client has seen a step: what was committed is sent again, and once."""
 
 import signal
 from collections.abc import Callable, Generator
@@ -21,7 +21,7 @@ def stack() -> Generator[Stack]:
 
 
 Moment = Callable[[Event, Transcript], bool]
-"""Whether it has come, by the event that was told last and all that was told so far."""
+"""Whether it has come, by the last event and all that was received so far."""
 
 
 def step(status: str) -> Moment:
@@ -32,9 +32,9 @@ def message(event: Event, _: Transcript) -> bool:
     return event.name == "message"
 
 
-def second_text(event: Event, told: Transcript) -> bool:
+def second_text(event: Event, transcript: Transcript) -> bool:
     # Not by what is in one piece: on a machine that is busy pieces come together.
-    return event.name == "text" and bool(told.messages)
+    return event.name == "text" and bool(transcript.messages)
 
 
 MOMENTS: dict[str, Moment] = {
@@ -62,7 +62,7 @@ def stored(stack: Stack, session_id: str) -> tuple[dict[int, str], dict[str, str
 
 
 @pytest.mark.parametrize(("moment", "log"), [*((moment, "kept") for moment in MOMENTS), ("succeeded", "lost")])
-def test_a_client_that_comes_back_and_one_that_begins_anew_are_told_what_is_stored(
+def test_a_client_that_reconnects_and_one_that_starts_over_receive_what_is_stored(
     stack: Stack, moment: str, log: str
 ) -> None:
     token = f"resume-{moment}-{log}"
@@ -84,12 +84,12 @@ def test_a_client_that_comes_back_and_one_that_begins_anew_are_told_what_is_stor
     take(anew, stack.follow(turn).events)
 
     messages, calls = stored(stack, session)
-    for told in (resumed, anew):
-        assert (told.messages, told.statuses) == (messages, calls)
-        assert told.open_text == ""
-        assert told.done is not None
-        assert told.done["reason"] == "stop"
-        assert told.repeats == []
-        assert all("arguments" in call for call in told.calls.values())
+    for transcript in (resumed, anew):
+        assert (transcript.messages, transcript.statuses) == (messages, calls)
+        assert transcript.open_text == ""
+        assert transcript.done is not None
+        assert transcript.done["reason"] == "stop"
+        assert transcript.repeats == []
+        assert all("arguments" in call for call in transcript.calls.values())
     assert list(calls.values()) == ["succeeded"]
     assert len(stack.effects(token)) == 1

@@ -17,6 +17,6 @@ async def model() -> AsyncGenerator[Model]:
 
 @pytest.fixture
 def rare_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the relay is not told of it does not find within a test."""
+    """The relay finds nothing by polling within a test."""
     for module in (publish_queue, relay):
         monkeypatch.setattr(module, "POLL_SECONDS", 60.0)

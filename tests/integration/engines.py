@@ -28,7 +28,7 @@ MINUTE_MS = 60_000
 
 @asynccontextmanager
 async def at_work(*loops: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerator[list[asyncio.Task[None]]]:
-    """Loops that run for ever run for as long as the block; one that fails fails the test."""
+    """Run endless loops for as long as the block; one that fails fails the test."""
     tasks = [asyncio.create_task(run()) for run in loops]
     try:
         yield tasks
@@ -50,7 +50,7 @@ def request(
     subject: str = "somebody",
     engine: str = ENGINE,
 ) -> ToolCallRequested:
-    """A tool call that nobody has seen yet."""
+    """A new tool call."""
     keys = keys or Keys()
     correlation_id = correlation_id or new_id()
     return ToolCallRequested(

@@ -27,7 +27,7 @@ DELETE = tool("files__delete", SCHEMA, title="Delete", approval=ApprovalPolicy.A
 
 
 def publish(redis_url: str, *tools: ToolEntry) -> None:
-    """A worker offers these tools; nobody runs them."""
+    """A worker offers these tools and runs none."""
     with SyncRedis.from_url(redis_url) as redis:
         seconds, microseconds = redis.time()  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
         at: int = seconds * 1000 + microseconds // 1000 + 60_000  # pyright: ignore[reportUnknownVariableType]
@@ -82,8 +82,10 @@ class Waiting:
         """The question as its readers get it."""
         async with engine.stream("GET", f"/v1/turns/{self.turn_id}/events") as stream:
             async for event in stream:
-                told = [each["data"] for each in event.data.get("told", ())] if event.name == "reset" else [event.data]
-                for data in told:
+                updates = (
+                    [each["data"] for each in event.data.get("told", ())] if event.name == "reset" else [event.data]
+                )
+                for data in updates:
                     if data.get("type") == "approval" and data["status"] == "asked":
                         return data
         raise AssertionError("it was not asked")
@@ -188,8 +190,8 @@ async def test_one_of_many_concurrent_decisions_is_committed(engine: Engine, wai
     events = await waiting.run_shielded(engine)
 
     assert sorted(status for status, _ in answers) == [200, *[409] * 7]
-    [told] = [data for data in controls(events, "approval") if data["status"] == "refused"]
-    assert told["reason"] == next(body["reason"] for status, body in answers if status == 200)
+    [refusal] = [data for data in controls(events, "approval") if data["status"] == "refused"]
+    assert refusal["reason"] == next(body["reason"] for status, body in answers if status == 200)
 
 
 Json = dict[str, Any]
@@ -388,8 +390,8 @@ async def test_one_of_concurrent_decisions_at_several_engines_is_committed(
     events = await waiting.run_shielded(there)
 
     assert {status for status, _ in answers} == {200, 409}
-    [told] = [data for data in controls(events, "approval") if data["status"] == "refused"]
-    assert {body["reason"] for status, body in answers if status == 200} == {told["reason"]}
+    [refusal] = [data for data in controls(events, "approval") if data["status"] == "refused"]
+    assert {body["reason"] for status, body in answers if status == 200} == {refusal["reason"]}
 
 
 async def test_a_turn_that_waits_is_adopted_with_its_question(

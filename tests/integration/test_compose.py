@@ -1,13 +1,10 @@
-"""The stack of docker-compose.yml, built and run as a stranger would, under a name and a port of its own."""
+"""The stack of docker-compose.yml as it is without a profile: one engine on a SQLite file."""
 
 import json
-import os
+import re
 import subprocess
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,85 +12,26 @@ import pytest
 from deploy.local.ports import free_port
 from dialog_engine.config import Settings as EngineSettings
 from plugins_mcp.config import Settings as WorkerSettings
+from tests.support.compose import Stack
 from tests.support.processes import ROOT
 from tests.support.servers import docker_missing
 from tests.support.waiting import wait_until_blocking
 
 pytestmark = [
     pytest.mark.docker,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(docker_missing() is not None, reason=str(docker_missing())),
 ]
 
-KEY = "a-key-for-tests-only"
-OURS = ("engine", "worker", "demo-model", "demo-server")
-
-
-@dataclass(frozen=True)
-class Stack:
-    """One compose project. Neither this machine's `.env` nor its settings reach it."""
-
-    project: str
-    port: int
-    api_keys: str | None = f"tester:{KEY}"
-
-    def compose(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-        env = {name: os.environ[name] for name in os.environ if name in ("PATH", "HOME") or name.startswith("DOCKER_")}
-        env |= {"PORT": str(self.port)} | ({"API_KEYS": self.api_keys} if self.api_keys is not None else {})
-        argv = ["docker", "compose", "--env-file", os.devnull, "--project-name", self.project, *args]
-        done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280, check=False)
-        assert not check or done.returncode == 0, f"{argv}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
-        return done
-
-    def config(self) -> dict[str, Any]:
-        return json.loads(self.compose("config", "--format", "json").stdout)
-
-    def containers(self, *services: str) -> list[dict[str, Any]]:
-        ids = self.compose("ps", "--all", "--quiet", *services).stdout.split()
-        done = subprocess.run(["docker", "inspect", *ids], capture_output=True, check=True, timeout=60)
-        return json.loads(done.stdout)
-
-    def ask(self, path: str, body: dict[str, Any] | None = None, *, key: str | None = KEY) -> tuple[int, str]:
-        """The status and the body of one request."""
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}",
-            data=json.dumps(body).encode() if body is not None else None,
-            headers={"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {}),
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
-                return response.status, response.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-
-    def servers(self) -> dict[str, str]:
-        """The MCP servers that the engine knows of, and the state of each."""
-        _, tools = self.ask("/v1/tools")
-        return {server["server"]: server["state"] for server in json.loads(tools)["servers"]}
-
-    def chat(self, message: str) -> list[tuple[str, dict[str, Any]]]:
-        """The events of one turn: each one's type and data."""
-        status, text = self.ask("/v1/chat", {"message": message})
-        assert status == 200, text
-        return [event for block in text.split("\n\n") if (event := _event(block))]
-
-
-def _event(block: str) -> tuple[str, dict[str, Any]] | None:
-    fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
-    return (fields["event"], json.loads(fields["data"])) if "event" in fields else None
+OURS = ("engine", "worker", "proxy", "demo-model", "demo-server")
 
 
 @pytest.fixture(scope="module")
 def stack() -> Generator[Stack]:
-    """A running stack with two workers. What it was made of goes with it: containers, volumes and images."""
+    """A running stack with two workers."""
     stack = Stack(f"callstream-test-{uuid.uuid4().hex[:8]}", free_port())
-    try:
-        stack.compose("up", "--build", "--detach", "--wait", "--scale", "worker=2")
-        wait_until_blocking(lambda: stack.servers() == {"demo": "ready", "time": "ready"}, 60, what="tools")
+    with stack.running("--scale", "worker=2"):
         yield stack
-        print(stack.compose("logs", "--no-color", "--tail", "200", check=False).stdout)
-    finally:
-        stack.compose("--profile", "observe", "down", "--volumes", "--rmi", "local", "--timeout", "5", check=False)
 
 
 @pytest.fixture
@@ -103,7 +41,7 @@ def file() -> Stack:
 
 
 def test_without_keys_it_says_what_to_set() -> None:
-    done = Stack("callstream-test-config", 8000, api_keys=None).compose("config", check=False)
+    done = Stack("callstream-test-config", 8000, env={}).compose("config", check=False)
 
     assert done.returncode != 0
     assert "set API_KEYS=name:key" in done.stderr
@@ -123,10 +61,45 @@ def test_workers_get_longer_to_stop_than_they_need_to_drain(file: Stack) -> None
     assert int(grace.removesuffix("s")) > WorkerSettings.model_fields["drain_seconds"].default
 
 
-def test_workers_can_be_many(file: Stack) -> None:
-    worker = file.config()["services"]["worker"]
+@pytest.mark.parametrize("service", ["engine", "worker"])
+def test_engines_and_workers_can_be_many(file: Stack, service: str) -> None:
+    assert not {"container_name", "ports"} & set(file.config()["services"][service])
 
-    assert not {"container_name", "ports"} & set(worker)
+
+def everything(**env: str) -> dict[str, Any]:
+    """The services of all profiles."""
+    return Stack("callstream-test-config", 8000, env={"API_KEYS": "a:b"} | env, profiles=("*",)).config()["services"]
+
+
+def test_nothing_is_published_beyond_this_machine_unless_a_setting_says_so() -> None:
+    def addresses(services: dict[str, Any]) -> set[str]:
+        return {port["host_ip"] for service in services.values() for port in service.get("ports", [])}
+
+    assert addresses(everything()) == {"127.0.0.1"}
+    assert addresses(everything(PUBLISH_ADDRESS="0.0.0.0")) == {"0.0.0.0"}
+
+
+def test_memory_and_processes_of_every_container_are_limited() -> None:
+    unlimited = {name for name, service in everything().items() if not {"mem_limit", "pids_limit"} <= service.keys()}
+
+    assert unlimited == set()
+
+
+def test_every_image_can_be_pinned_by_its_digest() -> None:
+    pins = {name: f"{name.lower()}@sha256:{'0' * 64}" for name in
+            ("PYTHON_IMAGE", "REDIS_IMAGE", "POSTGRES_IMAGE", "PROMETHEUS_IMAGE", "GRAFANA_IMAGE")}  # fmt: skip
+    for name, service in everything(**pins).items():
+        image = service["build"]["args"]["PYTHON_IMAGE"] if "build" in service else service["image"]
+        assert image in pins.values(), name
+
+
+def test_the_store_is_the_file_until_a_postgresql_is_configured() -> None:
+    def store(**env: str) -> str:
+        return everything(**env)["engine"]["environment"]["DATABASE_URL"]
+
+    assert store() == ""
+    assert store(POSTGRES_PASSWORD="pw") == "postgresql://callstream:pw@postgres/callstream"
+    assert store(POSTGRES_PASSWORD="pw", DATABASE_URL="postgresql://mine/db") == "postgresql://mine/db"
 
 
 def test_a_question_is_answered_with_two_tool_calls(stack: Stack) -> None:
@@ -159,6 +132,10 @@ def test_the_page_says_that_the_model_is_scripted(stack: Stack) -> None:
     assert json.loads(about)["model"]["scripted"] is True
 
 
+def test_the_proxy_shows_no_metrics(stack: Stack) -> None:
+    assert stack.ask("/metrics", key=None)[0] == 404
+
+
 def test_both_workers_report(stack: Stack) -> None:
     def workers() -> int:
         _, readiness = stack.ask("/readyz", key=None)
@@ -179,11 +156,43 @@ def test_our_containers_run_as_nobody_on_a_file_system_they_cannot_write(stack: 
         assert container["HostConfig"]["CapDrop"] == ["ALL"], name
 
 
+REDIS_PROBE = """
+import os, redis
+def allowed(client, *command):
+    try:
+        client.execute_command(*command)
+    except redis.exceptions.NoPermissionError:
+        return False
+    return True
+stranger = redis.Redis(host="redis")
+own = redis.Redis.from_url(open("/run/callstream/redis_url").read().strip())
+commands = [("PING",), ("XLEN", "events.plugins"), ("XLEN", "dialog.turns:x"), ("XLEN", "events.ltm"), ("KEYS", "*")]
+print([allowed(stranger, *each) for each in commands], [allowed(own, *each) for each in commands])
+"""
+
+
+def test_redis_lets_nobody_in_without_a_login_and_a_worker_reads_no_conversation(stack: Stack) -> None:
+    done = subprocess.run(
+        ["docker", "exec", stack.names("worker")[0], "python", "-c", REDIS_PROBE],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.strip() == "[True, False, False, False, False] [True, True, False, False, False]"
+
+
+def test_the_users_of_redis_have_the_rights_of_the_runbook() -> None:
+    script = (ROOT / "deploy" / "compose" / "redis.sh").read_text()
+    runbook = (ROOT / "docs" / "runbook.md").read_text()
+    for service in ("engine", "worker"):
+        [rights] = re.findall(rf"^ACL SETUSER callstream-{service} on >change-me (.*)$", runbook, re.MULTILINE)
+        assert f'user {service} "{rights}"' in script
+
+
 def test_a_conversation_outlives_its_containers(stack: Stack) -> None:
     session: str = stack.chat("hello")[0][1]["sessionId"]
 
     stack.compose("up", "--detach", "--wait", "--no-build", "--force-recreate", "redis", "engine")
 
+    wait_until_blocking(lambda: stack.ask("/readyz", key=None)[0] == 200, what="the new engine behind the proxy")
     _, messages = stack.ask(f"/v1/sessions/{session}/messages")
     assert [message["role"] for message in json.loads(messages)["messages"]] == ["user", "assistant"]
 

@@ -1,13 +1,20 @@
-"""`plugins-mcp dead …` as real processes: what operators and their scripts see."""
+"""`plugins-mcp dead …`: what operators and their scripts see.
+
+Most tests run the command in this process; what only a process shows (a terminal, a closed pipe, several at once) is
+tested with processes.
+"""
 
 import asyncio
+import io
 import json
 import os
 import pty
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import AsyncGenerator, Generator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +27,7 @@ from plugins_contract.dead_letters import OPERATORS
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested, decode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_mcp.main import main
 from tests.support.stack import BIN, Stack, running_stack
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling
@@ -46,34 +54,47 @@ class Answer:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+OURS = ("REDIS_", "MCP_", "OPENAI_", "API_KEYS")
+"""The settings of the services begin with these."""
+
+
 def environment(url: str) -> dict[str, str]:
     """Nothing of ours but where Redis is: no MCP server is configured."""
-    mine = ("REDIS_", "MCP_", "OPENAI_", "API_KEYS")
-    return {name: value for name, value in os.environ.items() if not name.startswith(mine)} | {"REDIS_URL": url}
+    return {name: value for name, value in os.environ.items() if not name.startswith(OURS)} | {"REDIS_URL": url}
+
+
+class Terminal(io.StringIO):
+    """A terminal at which this text is typed."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
 
 
 @dataclass
 class Operator:
-    """Somebody at a shell, in an empty folder."""
+    """A person at a shell, in an empty folder."""
 
     url: str
     folder: Path
 
-    async def dead(self, *words: str, **env: str) -> Answer:
-        """Run `plugins-mcp dead` with no terminal at its standard input."""
+    async def dead(self, *words: str, stdin: io.StringIO | None = None, **env: str) -> Answer:
+        """Run `plugins-mcp dead` in this process, by default with no terminal at its standard input."""
+        return await anyio.to_thread.run_sync(self._main, words, stdin or io.StringIO(), env)
+
+    async def process(self, *words: str) -> Answer:
+        """Run it as a process, with no terminal at its standard input."""
         done = await anyio.run_process(
             [PROGRAM, "dead", *words],
             cwd=self.folder,
-            env=environment(self.url) | env,
+            env=environment(self.url),
             check=False,
             stdin=subprocess.DEVNULL,
         )
-        answer = Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
-        assert "Traceback" not in answer.err
-        return answer
+        return _without_traceback(Answer(done.returncode, done.stdout.decode(), done.stderr.decode()))
 
     def at_a_terminal(self, answer: str, *words: str) -> Answer:
-        """The same at a terminal, with one answer typed."""
+        """Run it as a process at a terminal, with one answer typed."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
             [PROGRAM, "dead", *words],
@@ -89,6 +110,27 @@ class Operator:
         out, err = process.communicate(timeout=30)
         os.close(ours)
         return Answer(process.returncode, out, err)
+
+    def _main(self, words: tuple[str, ...], stdin: io.StringIO, env: dict[str, str]) -> Answer:
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            for name in [name for name in os.environ if name.startswith(OURS)]:
+                patch.delenv(name)
+            for name, value in {"REDIS_URL": self.url, "COLUMNS": "100", **env}.items():
+                patch.setenv(name, value)
+            patch.chdir(self.folder)
+            patch.setattr(sys, "stdin", stdin)
+            patch.setattr(sys, "argv", [PROGRAM, "dead", *words])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return _without_traceback(Answer(code, out.getvalue(), err.getvalue()))
+
+
+def _without_traceback(answer: Answer) -> Answer:
+    assert "Traceback" not in answer.err
+    return answer
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +149,7 @@ async def caller(stack: Stack) -> AsyncGenerator[Caller]:
         await caller.open()
         yield caller
     for worker in stack.workers.values():
-        await anyio.to_thread.run_sync(worker.stop)
+        worker.kill()
     stack.workers.clear()
 
 
@@ -152,13 +194,13 @@ async def test_an_exhausted_call_of_a_real_worker_is_shown_requeued_and_runs_onc
     request = await begun_three_times(caller, "exhausted")
     await start_worker(stack)
     assert (await caller.outcome(request)).state is CallState.DEAD
-    (row,) = (await operator.dead("list", "--json")).rows
+    (row,) = (await operator.process("list", "--json")).rows
     assert (row["reason"], row["starts"], row["tool"]) == (REASON, 3, "increment_counter")
     assert [each["what"] for each in row["history"]] == ["started", "lost"] * 3
     assert row["worker"] not in ("worker-1", "worker-2", "worker-3")
     assert stack.effects("exhausted") == []
 
-    answer = await operator.dead("requeue", row["id"], "--yes", "--wait", "--json")
+    answer = await operator.process("requeue", row["id"], "--yes", "--wait", "--json")
 
     (done,) = answer.rows
     assert (answer.code, done["result"], done["outcome"]["state"]) == (DONE, "requeued", "succeeded")
@@ -168,7 +210,9 @@ async def test_an_exhausted_call_of_a_real_worker_is_shown_requeued_and_runs_onc
     assert (await caller.outcome(request)).state is CallState.DEAD
 
 
-async def test_a_result_that_comes_now_is_told_to_no_engine(stack: Stack, caller: Caller, operator: Operator) -> None:
+async def test_the_result_of_a_requeued_call_is_sent_to_no_engine(
+    stack: Stack, caller: Caller, operator: Operator
+) -> None:
     request = await dead_call(caller, token="silent")
     await caller.command("DEL", request.mailbox)
     await start_worker(stack)
@@ -217,7 +261,7 @@ async def test_of_two_processes_that_requeue_at_once_one_does(caller: Caller, op
     answers: list[Answer] = []
 
     async def requeue() -> None:
-        answers.append(await operator.dead("requeue", "--all", "--yes", "--json"))
+        answers.append(await operator.process("requeue", "--all", "--yes", "--json"))
 
     async with anyio.create_task_group() as group:
         for _ in range(3):
@@ -237,7 +281,7 @@ async def test_at_a_terminal_it_asks_and_only_yes_is_yes(
 ) -> None:
     await dead_call(caller, execution_class="once")
     words = [command, "--all", *(["--may-have-run"] if command == "requeue" else [])]
-    answer = await anyio.to_thread.run_sync(operator.at_a_terminal, typed, *words)
+    answer = await operator.dead(*words, stdin=Terminal(typed))
 
     assert "[y/N]" in answer.err
     assert REASON in answer.err
@@ -247,8 +291,16 @@ async def test_at_a_terminal_it_asks_and_only_yes_is_yes(
     assert await caller.backlog() == (command == "requeue" and done)
 
 
+async def test_a_process_asks_at_its_terminal(caller: Caller, operator: Operator) -> None:
+    await dead_call(caller)
+    answer = await anyio.to_thread.run_sync(operator.at_a_terminal, "y\n", "discard", "--all")
+
+    assert (answer.code, "[y/N]" in answer.err) == (DONE, True)
+    assert await letter_ids(caller) == []
+
+
 @pytest.mark.parametrize("command", ["requeue", "discard"])
-async def test_with_nobody_to_ask_nothing_is_done_without_yes(caller: Caller, operator: Operator, command: str) -> None:
+async def test_without_a_terminal_nothing_is_done_without_yes(caller: Caller, operator: Operator, command: str) -> None:
     await dead_call(caller)
     answer = await operator.dead(command, "--all")
 
@@ -282,20 +334,20 @@ async def test_letters_are_filtered_newest_first(caller: Caller, operator: Opera
     assert await listed("--server", "demo", "--limit", "2") == newest_first[:2]
     assert await listed("--reason", "WORKER WAS LOST") == newest_first
     assert await listed("--subject", "somebody") == newest_first
-    assert await listed("--subject", "nobody") == []
+    assert await listed("--subject", "unknown") == []
     assert await listed("--since", "1h") == ["", *newest_first]
     assert await listed("--since", "2999-01-01") == []
     assert (await operator.dead("list", "--server", "none")).code == NOT_DONE
 
 
-async def test_scripts_are_told_too_that_there_are_more_letters(caller: Caller, operator: Operator) -> None:
+async def test_scripts_are_informed_too_that_there_are_more_letters(caller: Caller, operator: Operator) -> None:
     for _ in range(51):
         await caller.command("XADD", caller.keys.dead, "*", "reason", "x", "event", "{")
     answer = await operator.dead("list", "--json", "--since", "9" * 400 + "d")
     assert (len(answer.rows), "--limit shows more" in answer.err) == (50, True)
 
 
-async def test_the_new_names_of_calls_are_told_though_their_end_cannot_be_waited_for(
+async def test_the_new_ids_of_calls_are_printed_though_their_end_cannot_be_awaited(
     caller: Caller, operator: Operator
 ) -> None:
     for _ in range(2):
@@ -313,9 +365,9 @@ async def test_the_new_names_of_calls_are_told_though_their_end_cannot_be_waited
     await silenced
 
     assert answer.code == UNREACHABLE
-    told = {row["newCorrelationId"] for row in answer.rows}
+    printed = {row["newCorrelationId"] for row in answer.rows}
     requests = [decode_request(fields[b"event"]) for _, fields in await caller.redis.xrange(caller.keys.requests)]
-    assert told == {request.correlation_id for request in requests}
+    assert printed == {request.correlation_id for request in requests}
 
 
 async def test_the_table_fits_100_columns(caller: Caller, operator: Operator) -> None:
@@ -335,7 +387,7 @@ async def test_all_that_is_known_is_shown(caller: Caller, operator: Operator) ->
         assert words in shown
 
 
-async def test_what_is_not_there_is_told(caller: Caller, operator: Operator) -> None:
+async def test_a_missing_letter_is_reported(caller: Caller, operator: Operator) -> None:
     assert (await operator.dead("show", "1-1")).code == NOT_DONE
     assert (await operator.dead("requeue", "1-1", "--yes")).code == NOT_DONE
     assert (await operator.dead("discard", "--all", "--yes")).code == NOT_DONE
@@ -369,12 +421,12 @@ async def test_the_empty_name_of_a_script_is_no_letter_not_that_of_a_call_withou
         (("requeue", "--all", "--timeout", "9" * 400), "is too long: at most 30d"),
     ],
 )
-async def test_wrong_arguments_are_told(operator: Operator, words: tuple[str, ...], said: str) -> None:
+async def test_wrong_arguments_are_reported(operator: Operator, words: tuple[str, ...], said: str) -> None:
     answer = await operator.dead(*words)
     assert (answer.code, said in answer.err) == (WRONG, True)
 
 
-async def test_wrong_settings_are_told_without_their_secrets(operator: Operator) -> None:
+async def test_wrong_settings_are_reported_without_their_secrets(operator: Operator) -> None:
     answer = await operator.dead("list", REDIS_URL="http://:hunter2@redis")
     assert answer.code == WRONG
     assert "REDIS_URL: must begin with redis://" in answer.err
@@ -398,7 +450,7 @@ async def test_without_redis_it_says_so_at_once(operator: Operator) -> None:
     assert "hunter2" not in answer.err
 
 
-async def test_a_database_that_is_not_there_is_told_with_its_setting(operator: Operator) -> None:
+async def test_a_missing_database_is_reported_with_its_setting(operator: Operator) -> None:
     answer = await operator.dead("list", REDIS_URL=operator.url.rpartition("/")[0] + "/99")
     assert answer.code == UNREACHABLE
     assert "check the number of the database in REDIS_URL" in answer.err

@@ -237,8 +237,8 @@ def test_what_is_no_arithmetic_is_refused_with_the_reason(expression: str, reaso
 async def test_the_demo_model_can_use_every_tool_of_the_demo_server(
     in_process: AbstractAsyncContextManager[Client],
 ) -> None:
-    """Each tool is reached by a sentence, accepts the arguments the script makes, and its real result is told."""
-    told: dict[str, str] = {
+    """Each tool is reached by a sentence, accepts the arguments the script makes, and its real result is repeated."""
+    sent: dict[str, str] = {
         "echo hello": "> hello",
         "What is 17 * 23 + 4?": "**395**",
         'call add {"a": 2, "b": 3}': "**5**",
@@ -255,7 +255,7 @@ async def test_the_demo_model_can_use_every_tool_of_the_demo_server(
     async with in_process as client:
         offered = (await client.list_tools()).tools
         tools = tuple(Tool(f"demo__{tool.name}", tool.description or "", tool.input_schema) for tool in offered)
-        for question, words in told.items():
+        for question, words in sent.items():
             [call] = plan(Conversation(question, tools=tools)).calls
             result = await client.call_tool(call.name.removeprefix("demo__"), call.arguments)
             used[call.name] += 1

@@ -1,4 +1,4 @@
-"""A whole engine before a provider with habits of its own: what its users are told."""
+"""A whole engine before a provider with habits of its own: what its users receive."""
 
 import asyncio
 import json
@@ -86,7 +86,7 @@ def ends(events: list[Event]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["interleaved", "index-missing-no-id", "index-all-zero", "message-final"])
-async def test_each_call_is_told_and_answered_however_the_provider_writes_it(
+async def test_each_call_is_shown_and_answered_however_the_provider_writes_it(
     engine: Engine, provider: Provider, name: str
 ) -> None:
     provider.bodies = [trace(name)]
@@ -216,7 +216,7 @@ async def test_what_one_model_refuses_another_is_offered_all_the_same(
 
 
 def publish(redis_url: str, *tools: ToolEntry) -> None:
-    """A worker offers these tools; nobody runs them."""
+    """A worker offers these tools and runs none."""
     with SyncRedis.from_url(redis_url) as redis:
         seconds, _ = redis.time()  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
         at: int = seconds * 1000 + 60_000  # pyright: ignore[reportUnknownVariableType]

@@ -27,8 +27,8 @@ from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import replies
 from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
-from tests.integration.desk import Desk
 from tests.integration.engines import at_work
+from tests.integration.executor_harness import Harness
 from tests.support.ledger import CANCELLED, answered
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
@@ -39,12 +39,12 @@ SOON_MS = 300
 
 
 @pytest.fixture
-async def desk(redis_url: str) -> AsyncGenerator[Desk]:
-    async with aclosing(Desk(redis_url)) as desk:
-        await desk.bench.open()
-        async with at_work(desk.mailbox.run):
-            yield desk
-        assert len(desk.calls) == 0
+async def harness(redis_url: str) -> AsyncGenerator[Harness]:
+    async with aclosing(Harness(redis_url)) as harness:
+        await harness.bench.open()
+        async with at_work(harness.mailbox.run):
+            yield harness
+        assert len(harness.calls) == 0
 
 
 @pytest.fixture
@@ -58,39 +58,39 @@ def truth(outcome: ToolOutcome) -> tuple[CallState, ErrorCode | None]:
     return outcome.state, outcome.error.code if outcome.error else None
 
 
-async def started(desk: Desk) -> tuple[Any, int]:
-    delivery = await desk.bench.deliver()
-    return delivery, await desk.bench.run(delivery)
+async def started(harness: Harness) -> tuple[Any, int]:
+    delivery = await harness.bench.deliver()
+    return delivery, await harness.bench.run(delivery)
 
 
 def test_the_timeouts_of_the_product_are_a_few_seconds() -> None:
     assert (GRACE_SECONDS, CANCEL_SECONDS, ASK_SECONDS) == (2.0, 3.0, 2.0)
 
 
-async def test_a_request_carries_the_tools_own_timeout_or_else_the_engines(desk: Desk) -> None:
+async def test_a_request_carries_the_tools_own_timeout_or_else_the_engines(harness: Harness) -> None:
     turn = Turn("turn", "session", "ann", epoch=2, traceparent="trace")
     call = ToolCall("call_1", "id", "demo__add", "{}")
     entry = ToolEntry(name="demo__add", server="demo", tool="add", input_schema={})
 
-    plain = desk.executor.request(turn, call, entry, {"a": 1})
-    own = desk.executor.request(
+    plain = harness.executor.request(turn, call, entry, {"a": 1})
+    own = harness.executor.request(
         turn, call, ToolEntry(name="demo__add", server="demo", tool="add", input_schema={}, timeout_ms=5000), {}
     )
-    assert abs(plain.deadline - desk.clock.now_ms() - 30_000) < 1000
-    assert abs(own.deadline - desk.clock.now_ms() - 5000) < 1000
-    assert (plain.turn, plain.subject, plain.traceparent, plain.mailbox) == (2, "ann", "trace", desk.mailbox.key)
+    assert abs(plain.deadline - harness.clock.now_ms() - 30_000) < 1000
+    assert abs(own.deadline - harness.clock.now_ms() - 5000) < 1000
+    assert (plain.turn, plain.subject, plain.traceparent, plain.mailbox) == (2, "ann", "trace", harness.mailbox.key)
 
 
 @pytest.mark.every_redis
-async def test_a_call_is_reported_from_the_queue_to_its_answer(desk: Desk) -> None:
-    first, second = desk.request(), desk.request()
-    waiter = desk.run(first, second)
+async def test_a_call_is_reported_from_the_queue_to_its_answer(harness: Harness) -> None:
+    first, second = harness.request(), harness.request()
+    waiter = harness.run(first, second)
     await asyncio.sleep(0)
-    await desk.publish(first, second)
+    await harness.publish(first, second)
     for _ in range(2):
-        delivery, fence = await started(desk)
-        await desk.bench.worker.progress(delivery.request, fence, CallProgress(1, 2, "half"))
-        await desk.bench.worker.complete(delivery, fence, answered(delivery.request.correlation_id))
+        delivery, fence = await started(harness)
+        await harness.bench.worker.progress(delivery.request, fence, CallProgress(1, 2, "half"))
+        await harness.bench.worker.complete(delivery, fence, answered(delivery.request.correlation_id))
     await waiter.outcomes()
 
     for n, each in enumerate((first, second)):
@@ -100,24 +100,24 @@ async def test_a_call_is_reported_from_the_queue_to_its_answer(desk: Desk) -> No
         ]  # fmt: skip
 
 
-async def test_a_blocked_call_is_reported_and_so_is_its_release(desk: Desk) -> None:
+async def test_a_blocked_call_is_reported_and_so_is_its_release(harness: Harness) -> None:
     def look(*, redis: bool, workers: int) -> None:
-        desk.watch.available, desk.staff.there = redis, workers
-        desk.blocked.look()
+        harness.watch.available, harness.workers.there = redis, workers
+        harness.blocked.look()
 
-    desk.long_steady()
-    call = desk.request()
+    harness.long_steady()
+    call = harness.request()
     look(redis=False, workers=1)
-    waiter = desk.run(call)  # who comes while it is away is told at once
+    waiter = harness.run(call)  # a call that begins while it is away is informed at once
     await wait_until(lambda: bool(waiter.updates), 5)
     look(redis=True, workers=0)
     look(redis=True, workers=0)
-    await desk.publish(call)
+    await harness.publish(call)
     look(redis=True, workers=1)
-    delivery, fence = await started(desk)
-    await desk.bench.worker.complete(delivery, fence, answered(call.correlation_id))
+    delivery, fence = await started(harness)
+    await harness.bench.worker.complete(delivery, fence, answered(call.correlation_id))
     await waiter.outcome()
-    look(redis=False, workers=1)  # nobody waits any more
+    look(redis=False, workers=1)  # no call waits any more
 
     i = call.correlation_id
     assert waiter.updates == [
@@ -126,16 +126,16 @@ async def test_a_blocked_call_is_reported_and_so_is_its_release(desk: Desk) -> N
     ]  # fmt: skip
 
 
-async def test_missing_workers_block_a_call_only_after_they_had_time_to_report(desk: Desk) -> None:
-    desk.long_steady(SETTLED_SECONDS - 1)
-    desk.staff.there = 0
-    desk.blocked.look()
-    assert desk.blocked.waits_for("demo") is None
+async def test_missing_workers_block_a_call_only_after_they_had_time_to_report(harness: Harness) -> None:
+    harness.long_steady(SETTLED_SECONDS - 1)
+    harness.workers.there = 0
+    harness.blocked.look()
+    assert harness.blocked.waits_for("demo") is None
 
-    desk.long_steady(SETTLED_SECONDS + 1)
-    desk.blocked.look()
-    assert desk.blocked.waits_for("demo") is WaitsFor.WORKER
-    assert desk.blocked.waits_for("another") is None
+    harness.long_steady(SETTLED_SECONDS + 1)
+    harness.blocked.look()
+    assert harness.blocked.waits_for("demo") is WaitsFor.WORKER
+    assert harness.blocked.waits_for("another") is None
 
 
 @pytest.mark.parametrize(
@@ -148,12 +148,12 @@ async def test_missing_workers_block_a_call_only_after_they_had_time_to_report(d
     ],
 )
 async def test_what_the_ledger_refuses_is_the_answer_at_once(
-    desk: Desk, word: replies.Enqueued | Rejected, state: CallState, code: ErrorCode, words: str
+    harness: Harness, word: replies.Enqueued | Rejected, state: CallState, code: ErrorCode, words: str
 ) -> None:
-    call = desk.request()
-    waiter = desk.run(call)
+    call = harness.request()
+    waiter = harness.run(call)
     await asyncio.sleep(0)
-    desk.calls.enqueued(call.correlation_id, word)
+    harness.calls.enqueued(call.correlation_id, word)
 
     outcome = await waiter.outcome()
     assert truth(outcome) == (state, code)
@@ -161,24 +161,24 @@ async def test_what_the_ledger_refuses_is_the_answer_at_once(
     assert words in outcome.error.message
 
 
-async def test_a_queued_call_is_reported_and_other_calls_are_not(desk: Desk) -> None:
-    call = desk.request()
-    desk.calls.enqueued(call.correlation_id, replies.Overloaded(1))
-    waiter = desk.run(call)
+async def test_a_queued_call_is_reported_and_other_calls_are_not(harness: Harness) -> None:
+    call = harness.request()
+    harness.calls.enqueued(call.correlation_id, replies.Overloaded(1))
+    waiter = harness.run(call)
     await asyncio.sleep(0)
-    desk.calls.enqueued(call.correlation_id, replies.AlreadyQueued("1-1"))
+    harness.calls.enqueued(call.correlation_id, replies.AlreadyQueued("1-1"))
     await wait_until(lambda: waiter.updates == [CallQueued(call.correlation_id)])
     waiter.task.cancel()
     await asyncio.wait([waiter.task])
 
 
-async def test_an_engine_that_comes_back_finds_the_replies_that_came_meanwhile(desk: Desk) -> None:
-    call = desk.request()
-    await desk.ledger.enqueue(call)
-    delivery, fence = await started(desk)
-    await desk.bench.worker.complete(delivery, fence, answered("42"))
+async def test_an_engine_that_comes_back_finds_the_replies_that_came_meanwhile(harness: Harness) -> None:
+    call = harness.request()
+    await harness.ledger.enqueue(call)
+    delivery, fence = await started(harness)
+    await harness.bench.worker.complete(delivery, fence, answered("42"))
 
-    assert await desk.run(call).outcome() == answered("42")
+    assert await harness.run(call).outcome() == answered("42")
 
 
 # --- Deadlines ---
@@ -186,87 +186,89 @@ async def test_an_engine_that_comes_back_finds_the_replies_that_came_meanwhile(d
 
 @pytest.mark.usefixtures("hasty")
 async def test_a_call_that_was_answered_before_it_was_waited_for_is_looked_up_at_once(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mailbox_module, "QUIET_SECONDS", 3600)  # the sweep finds nothing by itself
-    request, other = desk.request(), desk.request()
-    waiter = desk.run(other)
+    request, other = harness.request(), harness.request()
+    waiter = harness.run(other)
     for each in (request, other):
-        await desk.publish(each)
-        delivery, fence = await started(desk)
-        await desk.bench.worker.complete(delivery, fence, answered("42"))
-    await waiter.outcome()  # the mailbox is read in its order: the first doorbell was read, and nobody waited
+        await harness.publish(each)
+        delivery, fence = await started(harness)
+        await harness.bench.worker.complete(delivery, fence, answered("42"))
+    await waiter.outcome()  # the mailbox is read in its order: the first notification was read, and no call waited
 
-    async with asyncio.timeout(2), aclosing(desk.executor.run([request], late=True)) as updates:
+    async with asyncio.timeout(2), aclosing(harness.executor.run([request], late=True)) as updates:
         assert [update async for update in updates] == [CallAnswered(request.correlation_id, answered("42"))]
 
 
-async def test_a_call_that_no_worker_began_expires_and_can_never_run(desk: Desk) -> None:
-    call = desk.request(SOON_MS)
-    await desk.ledger.enqueue(call)
+async def test_a_call_that_no_worker_began_expires_and_can_never_run(harness: Harness) -> None:
+    call = harness.request(SOON_MS)
+    await harness.ledger.enqueue(call)
 
-    assert truth(await desk.run(call).outcome()) == (CallState.EXPIRED, ErrorCode.TIMEOUT)
-    assert await desk.bench.next_delivery("late") is None
-    assert (await desk.bench.ledger(call))["state"] == "expired"
+    assert truth(await harness.run(call).outcome()) == (CallState.EXPIRED, ErrorCode.TIMEOUT)
+    assert await harness.bench.next_delivery("late") is None
+    assert (await harness.bench.ledger(call))["state"] == "expired"
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_call_that_was_never_published_cannot_be_published_after_its_deadline(desk: Desk) -> None:
-    call = desk.request(SOON_MS)
+async def test_a_call_that_was_never_published_cannot_be_published_after_its_deadline(harness: Harness) -> None:
+    call = harness.request(SOON_MS)
 
-    outcome = await desk.run(call).outcome()
+    outcome = await harness.run(call).outcome()
     assert truth(outcome) == (CallState.EXPIRED, ErrorCode.TIMEOUT)
-    assert await desk.ledger.enqueue(call) == replies.AlreadyFinished(outcome)
+    assert await harness.ledger.enqueue(call) == replies.AlreadyFinished(outcome)
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_silent_worker_times_the_call_out_and_its_late_result_is_recorded_but_not_shown(desk: Desk) -> None:
-    call, other = desk.request(SOON_MS), desk.request()
-    waiter = desk.run(call, other)
+async def test_a_silent_worker_times_the_call_out_and_its_late_result_is_recorded_but_not_shown(
+    harness: Harness,
+) -> None:
+    call, other = harness.request(SOON_MS), harness.request()
+    waiter = harness.run(call, other)
     await asyncio.sleep(0)
-    await desk.publish(call)
-    delivery, fence = await started(desk)
+    await harness.publish(call)
+    delivery, fence = await started(harness)
     await wait_until(lambda: any(isinstance(update, CallAnswered) for update in waiter.updates))
-    await desk.bench.worker.complete(delivery, fence, answered("late"))
-    await desk.publish(other)
-    delivery, fence = await started(desk)
-    await desk.bench.worker.complete(delivery, fence, answered("42"))
+    await harness.bench.worker.complete(delivery, fence, answered("late"))
+    await harness.publish(other)
+    delivery, fence = await started(harness)
+    await harness.bench.worker.complete(delivery, fence, answered("42"))
 
     first, second = await waiter.outcomes()
     assert truth(first) == (CallState.UNKNOWN, ErrorCode.TIMEOUT)
     assert second == answered("42")
-    ledger = await desk.bench.ledger(call)
+    ledger = await harness.bench.ledger(call)
     assert (ledger["state"], ledger["cancel"]) == ("succeeded", "1")
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_progress_does_not_extend_a_deadline(desk: Desk) -> None:
-    call = desk.request(SOON_MS)
-    waiter = desk.run(call)
+async def test_progress_does_not_extend_a_deadline(harness: Harness) -> None:
+    call = harness.request(SOON_MS)
+    waiter = harness.run(call)
     await asyncio.sleep(0)
-    await desk.publish(call)
-    delivery, fence = await started(desk)
+    await harness.publish(call)
+    delivery, fence = await started(harness)
 
     async def chat() -> None:
         while True:
-            await desk.bench.worker.progress(delivery.request, fence, CallProgress(1))
+            await harness.bench.worker.progress(delivery.request, fence, CallProgress(1))
 
     async with at_work(chat):
         assert truth(await waiter.outcome()) == (CallState.UNKNOWN, ErrorCode.TIMEOUT)
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_step_of_redis_clock_moves_no_deadline_of_a_call_that_is_waited_for(desk: Desk) -> None:
-    late, early = desk.request(), desk.request(SOON_MS)
-    waiter, other = desk.run(late), desk.run(early)
+async def test_a_step_of_redis_clock_moves_no_deadline_of_a_call_that_is_waited_for(harness: Harness) -> None:
+    late, early = harness.request(), harness.request(SOON_MS)
+    waiter, other = harness.run(late), harness.run(early)
     await asyncio.sleep(0)
     loop = asyncio.get_running_loop()
-    an_hour_ago, in_an_hour = desk.clock.now_ms() // 1000 - 3600, desk.clock.now_ms() // 1000 + 3600
-    desk.clock.sample((an_hour_ago, 0), loop.time(), loop.time())
-    desk.calls.enqueued(early.correlation_id, replies.AlreadyQueued("1-1"))
+    an_hour_ago, in_an_hour = harness.clock.now_ms() // 1000 - 3600, harness.clock.now_ms() // 1000 + 3600
+    harness.clock.sample((an_hour_ago, 0), loop.time(), loop.time())
+    harness.calls.enqueued(early.correlation_id, replies.AlreadyQueued("1-1"))
     assert truth(await other.outcome()) == (CallState.EXPIRED, ErrorCode.TIMEOUT)
-    desk.clock.sample((in_an_hour, 0), loop.time(), loop.time())
-    desk.calls.enqueued(late.correlation_id, replies.AlreadyQueued("1-1"))
+    harness.clock.sample((in_an_hour, 0), loop.time(), loop.time())
+    harness.calls.enqueued(late.correlation_id, replies.AlreadyQueued("1-1"))
     await wait_until(lambda: waiter.updates)
     await asyncio.sleep(0)
     assert not waiter.task.done()
@@ -276,9 +278,9 @@ async def test_a_step_of_redis_clock_moves_no_deadline_of_a_call_that_is_waited_
 
 @pytest.mark.usefixtures("hasty")
 async def test_without_redis_every_call_is_answered_by_its_deadline(own_redis: LocalServer) -> None:
-    async with aclosing(Desk(own_redis.url)) as desk:
-        calls = [desk.request(SOON_MS) for _ in range(20)]
-        waiter = desk.run(*calls)
+    async with aclosing(Harness(own_redis.url)) as harness:
+        calls = [harness.request(SOON_MS) for _ in range(20)]
+        waiter = harness.run(*calls)
         await asyncio.sleep(0)
         own_redis.kill()
         outcomes = await waiter.outcomes()
@@ -287,17 +289,17 @@ async def test_without_redis_every_call_is_answered_by_its_deadline(own_redis: L
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_redis_that_does_not_answer_delays_many_calls_no_longer_than_one(desk: Desk) -> None:
-    calls = [desk.request(SOON_MS) for _ in range(20)]
-    waiter = desk.run(*calls)
-    await desk.redis.execute_command("CLIENT", "PAUSE", 5000, "WRITE")
+async def test_a_redis_that_does_not_answer_delays_many_calls_no_longer_than_one(harness: Harness) -> None:
+    calls = [harness.request(SOON_MS) for _ in range(20)]
+    waiter = harness.run(*calls)
+    await harness.redis.execute_command("CLIENT", "PAUSE", 5000, "WRITE")
     loop = asyncio.get_running_loop()
     begun = loop.time()
     try:
         outcomes = await waiter.outcomes()
         took = loop.time() - begun
     finally:
-        await desk.redis.execute_command("CLIENT", "UNPAUSE")
+        await harness.redis.execute_command("CLIENT", "UNPAUSE")
     assert {truth(outcome) for outcome in outcomes} == {(CallState.UNKNOWN, ErrorCode.TIMEOUT)}
     assert took < 4.0  # one after the other it would be six seconds
 
@@ -305,57 +307,57 @@ async def test_a_redis_that_does_not_answer_delays_many_calls_no_longer_than_one
 # --- Cancelling ---
 
 
-async def test_a_call_that_had_not_begun_is_cancelled_and_can_never_run(desk: Desk) -> None:
-    queued, unpublished = desk.request(), desk.request()
-    await desk.ledger.enqueue(queued)
+async def test_a_call_that_had_not_begun_is_cancelled_and_can_never_run(harness: Harness) -> None:
+    queued, unpublished = harness.request(), harness.request()
+    await harness.ledger.enqueue(queued)
 
-    outcomes = await desk.executor.cancel([queued, unpublished])
+    outcomes = await harness.executor.cancel([queued, unpublished])
 
     assert {truth(outcome) for outcome in outcomes.values()} == {(CallState.CANCELLED, ErrorCode.CANCELLED)}
-    assert await desk.bench.next_delivery("late") is None
-    assert isinstance(await desk.ledger.enqueue(unpublished), replies.AlreadyFinished)
+    assert await harness.bench.next_delivery("late") is None
+    assert isinstance(await harness.ledger.enqueue(unpublished), replies.AlreadyFinished)
 
 
-async def test_a_running_call_ends_as_its_worker_says(desk: Desk) -> None:
-    call = desk.request()
-    await desk.ledger.enqueue(call)
-    delivery, fence = await started(desk)
-    cancelling = asyncio.create_task(desk.executor.cancel([call]))
+async def test_a_running_call_ends_as_its_worker_says(harness: Harness) -> None:
+    call = harness.request()
+    await harness.ledger.enqueue(call)
+    delivery, fence = await started(harness)
+    cancelling = asyncio.create_task(harness.executor.cancel([call]))
 
     async def asked() -> bool:
-        return "cancel" in await desk.bench.ledger(call)
+        return "cancel" in await harness.bench.ledger(call)
 
     await wait_until(asked)
-    await desk.bench.worker.complete(delivery, fence, answered("it was done already"))
+    await harness.bench.worker.complete(delivery, fence, answered("it was done already"))
     assert await cancelling == {call.correlation_id: answered("it was done already")}
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_running_call_whose_worker_is_silent_is_unknown(desk: Desk) -> None:
-    call, idle = desk.request(), desk.request()
-    await desk.ledger.enqueue(call)
-    await started(desk)
+async def test_a_running_call_whose_worker_is_silent_is_unknown(harness: Harness) -> None:
+    call, idle = harness.request(), harness.request()
+    await harness.ledger.enqueue(call)
+    await started(harness)
 
-    outcomes = await desk.executor.cancel([call, idle])
+    outcomes = await harness.executor.cancel([call, idle])
     assert truth(outcomes[call.correlation_id]) == (CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN)
     assert truth(outcomes[idle.correlation_id]) == (CallState.CANCELLED, ErrorCode.CANCELLED)
 
 
-async def test_a_call_that_had_ended_keeps_its_answer(desk: Desk) -> None:
-    call = desk.request()
-    await desk.ledger.enqueue(call)
-    delivery, fence = await started(desk)
-    await desk.bench.worker.complete(delivery, fence, answered("42"))
+async def test_a_call_that_had_ended_keeps_its_answer(harness: Harness) -> None:
+    call = harness.request()
+    await harness.ledger.enqueue(call)
+    delivery, fence = await started(harness)
+    await harness.bench.worker.complete(delivery, fence, answered("42"))
 
-    assert await desk.executor.cancel([call]) == {call.correlation_id: answered("42")}
-    assert await desk.executor.cancel([]) == {}
+    assert await harness.executor.cancel([call]) == {call.correlation_id: answered("42")}
+    assert await harness.executor.cancel([]) == {}
 
 
 async def test_without_redis_the_outcome_of_a_stopped_call_is_unknown(own_redis: LocalServer) -> None:
-    async with aclosing(Desk(own_redis.url)) as desk:
-        call = desk.request()
+    async with aclosing(Harness(own_redis.url)) as harness:
+        call = harness.request()
         own_redis.kill()
-        outcomes = await desk.executor.cancel([call])
+        outcomes = await harness.executor.cancel([call])
     assert truth(outcomes[call.correlation_id]) == (CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN)
 
 
@@ -363,11 +365,11 @@ async def test_without_redis_the_outcome_of_a_stopped_call_is_unknown(own_redis:
 
 
 async def test_a_stop_whose_answer_was_lost_is_repeated_with_the_same_outcome(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = desk.request()
-    await desk.publish(call)
-    ask = desk.ledger.cancel
+    call = harness.request()
+    await harness.publish(call)
+    ask = harness.ledger.cancel
     asked: list[str] = []
 
     async def lose_the_first_answer(*arguments: Any, **options: Any) -> replies.Cancelled:
@@ -377,37 +379,39 @@ async def test_a_stop_whose_answer_was_lost_is_repeated_with_the_same_outcome(
             raise RedisConnectionError("the reply was lost")
         return answer
 
-    monkeypatch.setattr(desk.ledger, "cancel", lose_the_first_answer)
-    outcomes = await desk.executor.cancel([call])
+    monkeypatch.setattr(harness.ledger, "cancel", lose_the_first_answer)
+    outcomes = await harness.executor.cancel([call])
 
     assert truth(outcomes[call.correlation_id]) == (CallState.CANCELLED, ErrorCode.CANCELLED)
     assert len(asked) == 2
 
 
-async def test_a_cancelled_waiter_leaves_nothing_behind(desk: Desk) -> None:
-    calls = [desk.request() for _ in range(10)]
-    waiter = desk.run(*calls)
-    await wait_until(lambda: len(desk.calls) == 10)
+async def test_a_cancelled_waiter_leaves_nothing_behind(harness: Harness) -> None:
+    calls = [harness.request() for _ in range(10)]
+    waiter = harness.run(*calls)
+    await wait_until(lambda: len(harness.calls) == 10)
     waiter.task.cancel()
     await asyncio.wait([waiter.task])
-    assert len(desk.calls) == desk.executor.waiting == 0
+    assert len(harness.calls) == harness.executor.waiting == 0
 
 
-async def test_a_waiter_that_is_slow_to_end_does_not_take_the_messages_of_its_cancellation(desk: Desk) -> None:
-    call = desk.request()
-    await desk.ledger.enqueue(call)
-    delivery, fence = await started(desk)
-    abandoned = desk.executor.run([call])
+async def test_a_waiter_that_is_slow_to_end_does_not_take_the_messages_of_its_cancellation(
+    harness: Harness,
+) -> None:
+    call = harness.request()
+    await harness.ledger.enqueue(call)
+    delivery, fence = await started(harness)
+    abandoned = harness.executor.run([call])
     first = asyncio.ensure_future(anext(abandoned))
     await asyncio.sleep(0)
-    desk.calls.enqueued(call.correlation_id, replies.AlreadyQueued("1-1"))
+    harness.calls.enqueued(call.correlation_id, replies.AlreadyQueued("1-1"))
     assert await first == CallQueued(call.correlation_id)
-    cancelling = asyncio.create_task(desk.executor.cancel([call]))
+    cancelling = asyncio.create_task(harness.executor.cancel([call]))
 
     async def asked() -> bool:
-        return "cancel" in await desk.bench.ledger(call)
+        return "cancel" in await harness.bench.ledger(call)
 
     await wait_until(asked)
     await abandoned.aclose()
-    await desk.bench.worker.complete(delivery, fence, answered("42"))
+    await harness.bench.worker.complete(delivery, fence, answered("42"))
     assert await cancelling == {call.correlation_id: answered("42")}

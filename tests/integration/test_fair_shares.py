@@ -4,6 +4,7 @@ Relays and mailboxes of engines on a real server, and workers that take calls fr
 """
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -35,7 +36,7 @@ SLOTS = 4
 
 
 class Noted(Subscriptions):
-    """Everybody waits for every call; the last that the relay says of each is kept."""
+    """Every call is waited for; the last report of the relay on each is kept."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +48,7 @@ class Noted(Subscriptions):
 
 
 class Engine:
-    """Outbox, relay and mailbox of one engine. It hears the rings of its calls, unless it is `deaf`."""
+    """Outbox, relay and mailbox of one engine. It reads the notifications of its calls, unless it is `deaf`."""
 
     def __init__(self, url: str, *, name: str = ENGINE, window: int = WINDOW, limit: int = 0) -> None:
         self.keys = Keys()
@@ -93,7 +94,7 @@ class Engine:
         await self._blocking.aclose()
 
     def commits(self, subject: str, count: int = 1) -> list[OutboxRow]:
-        """Commit so many calls of a subject; the relay is not told."""
+        """Commit so many calls of a subject; the relay is not notified."""
         calls = [request(2**45, keys=self.keys, subject=subject, engine=self._name) for _ in range(count)]
         return [self.outbox.call(call) for call in calls]
 
@@ -104,7 +105,7 @@ class Engine:
         return rows
 
     async def hear(self) -> None:
-        """Listen to the mailbox, for ever."""
+        """Read the mailbox until cancelled."""
         await self.mailbox.run()
 
     async def settled(self, enqueued: int) -> None:
@@ -134,10 +135,8 @@ class Workers:
 
     async def _work(self, name: str) -> None:
         while True:
-            delivery = await self._caller.next_delivery(name)
-            if delivery is None:
-                await asyncio.sleep(0.005)
-                continue
+            delivery = await wait_until(lambda: self._caller.next_delivery(name), math.inf, every=0.005)
+            assert delivery
             started = await self._caller.start(delivery)
             assert isinstance(started, replies.Run)
             self.begun.append((delivery.request.subject, delivery.request.correlation_id))
@@ -249,9 +248,9 @@ async def test_a_waiting_call_keeps_its_place(engine: Engine) -> None:
         assert len(engine.answers) == WINDOW
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["the relay is told", "the relay is not told"])
+@pytest.mark.parametrize("notified", [True, False], ids=["the relay is notified", "the relay is not notified"])
 async def test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream(
-    engine: Engine, workers: Workers, told: bool
+    engine: Engine, workers: Workers, notified: bool
 ) -> None:
     async with at_work(engine.relay.run, engine.hear):
         rows = engine.asks("a", WINDOW + 3)
@@ -261,14 +260,14 @@ async def test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream(
             await engine.ledger.cancel(decode_request(ended.payload), CANCELLED, b"{}"), replies.CancelRequested
         )
         fact = engine.outbox.answer(ended.event_id)
-        if told:
+        if notified:
             engine.relay.offer([fact])
             assert engine.relay.held == 2
         async with workers.working():
             await wait_until(lambda: len(workers.begun) == WINDOW + 2)
         await wait_until(lambda: engine.relay.held == 0)
     assert ended.event_id not in workers.of("a")
-    # Its ring may look as if a reply had been lost, and then the ledger is asked; it stays off the stream.
+    # Its notification may look as if a reply had been lost, and then the ledger is asked; it stays off the stream.
     assert isinstance(engine.answers.get(ended.event_id), replies.AlreadyFinished | None)
 
 
@@ -327,7 +326,7 @@ async def test_a_request_that_ended_while_redis_was_away_is_not_sent_when_it_is_
         rows = engine.asks("a", 5)
         async with at_work(engine.relay.run):
             await wait_until(lambda: engine.outbox.looks >= 2)
-            # Nobody could tell the ledger: that it never ran is known by the outbox alone.
+            # The ledger could not be written: only the outbox knows that it never ran.
             engine.relay.offer([engine.outbox.answer(rows[1].event_id), engine.outbox.answer(rows[3].event_id)])
             own_redis.start()
             await wait_until(lambda: not engine.outbox.left)

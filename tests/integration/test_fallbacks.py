@@ -1,4 +1,4 @@
-"""A whole engine with a model that cannot answer, and another one behind it: what its users are told."""
+"""A whole engine with a model that cannot answer, and another one behind it: what its users receive."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -67,7 +67,7 @@ def configured(folder: Path, redis_url: str, first: Provider, second: Provider) 
     )
 
 
-def told(events: list[Event]) -> tuple[str, str, str | None]:
+def answer_of(events: list[Event]) -> tuple[str, str, str | None]:
     """The text, why the turn ended, and which model spoke last."""
     text = "".join(event.data["delta"] for event in events if event.name == "text")
     return text, events[-1].data["reason"], events[-1].data.get("model")
@@ -90,24 +90,24 @@ async def test_while_the_first_cannot_answer_the_next_one_does_and_the_first_is_
     first.scripts = [fails]
     events = await engine.chat()
 
-    assert told(events) == ("The second answers.", "stop", "openai:gpt")
+    assert answer_of(events) == ("The second answers.", "stop", "openai:gpt")
     assert not [event for event in events if event.name in ("error", "reset")]
     turn = (await engine.client.get(f"/v1/turns/{events[-1].data['turnId']}")).json()
     assert (turn["status"], turn["model"]) == ("done", "openai:gpt")
-    assert told(await engine.chat()) == ("The second answers.", "stop", "openai:gpt")
+    assert answer_of(await engine.chat()) == ("The second answers.", "stop", "openai:gpt")
     assert (len(first.requests), len(second.requests)) == (1, 2)
 
 
-async def test_after_a_word_was_told_nothing_falls_back(engine: Engine, first: Provider, second: Provider) -> None:
+async def test_after_the_first_word_there_is_no_fallback(engine: Engine, first: Provider, second: Provider) -> None:
     first.scripts = [answer(anthropic("The first", end=False), cut=True)]
     events = await engine.chat()
 
-    assert told(events)[:2] == ("The first", "error")
+    assert answer_of(events)[:2] == ("The first", "error")
     assert [event.data["code"] for event in events if event.name == "error"] == ["MODEL_STREAM_BROKEN"]
     assert (len(first.requests), second.requests) == (1, [])
 
 
-async def test_what_another_model_would_not_help_with_is_told(
+async def test_an_error_that_another_model_would_repeat_is_reported(
     engine: Engine, first: Provider, second: Provider
 ) -> None:
     first.scripts = [refusal(400, {"type": "error", "error": {"type": "invalid_request_error", "message": "no"}})]
@@ -117,7 +117,9 @@ async def test_what_another_model_would_not_help_with_is_told(
     assert second.requests == []
 
 
-async def test_when_none_can_answer_the_failure_is_told_once(engine: Engine, first: Provider, second: Provider) -> None:
+async def test_when_none_can_answer_the_failure_is_reported_once(
+    engine: Engine, first: Provider, second: Provider
+) -> None:
     first.scripts = [refusal(529, OVERLOADED)]
     second.scripts = [refusal(503)]
     events = await engine.chat()
@@ -125,4 +127,4 @@ async def test_when_none_can_answer_the_failure_is_told_once(engine: Engine, fir
     assert len([event for event in events if event.name == "error"]) == 1
     assert events[-1].data["reason"] == "error"
     second.scripts = [answer(OPENAI)]
-    assert told(await engine.chat()) == ("The second answers.", "stop", "openai:gpt")
+    assert answer_of(await engine.chat()) == ("The second answers.", "stop", "openai:gpt")

@@ -234,18 +234,18 @@ async def test_an_ended_turn_without_its_log_is_rebuilt_from_the_database(
         redis.flushall()
     async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
         path = f"/v1/turns/{events[0].data['turnId']}/events"
-        retold = await engine.events("GET", path)
-        assert [event.name for event in retold] == ["control", "message", "done"]
-        assert retold[1].data == events[-2].data
-        assert retold[2].data == events[-1].data
-        # Who has read a part of it is told to forget that, and comes back to nothing more.
+        rebuilt = await engine.events("GET", path)
+        assert [event.name for event in rebuilt] == ["control", "message", "done"]
+        assert rebuilt[1].data == events[-2].data
+        assert rebuilt[2].data == events[-1].data
+        # A client that has read a part of it gets a reset, and nothing more when it reconnects.
         [reset, done] = await engine.events("GET", path, params={"after": events[1].id})
         assert [each["event"] for each in reset.data["told"]] == ["message"]
         assert (reset.name, reset.data["told"][0]["data"]) == ("reset", events[-2].data)
         assert done.data == events[-1].data
         assert Cursor.parse(events[-1].id) < Cursor.parse(reset.id) < Cursor.parse(done.id)
         assert (await engine.events("GET", path, params={"after": events[1].id}))[-1].id == done.id
-        for seen in (retold[-1].id, done.id):
+        for seen in (rebuilt[-1].id, done.id):
             assert (await engine.client.get(path, params={"after": seen})).status_code == 204
 
 
@@ -260,14 +260,14 @@ async def test_a_log_that_lost_its_end_is_completed_from_the_database(
     async with running_engine(settings(tmp_path, redis_url, model.url)) as engine, asyncio.timeout(5):
         path = f"/v1/turns/{turn}/events"
         for after in ({}, {"after": events[2].id}):
-            told = Transcript()
+            transcript = Transcript()
             for event in await engine.events("GET", path, params=after):
-                told.take(event.id, event.name, event.data)
-            assert told.text == "Hello"
-            assert told.done == events[-1].data
-            assert told.resets == 1
-            assert not told.repeats
-            assert (await engine.client.get(path, params={"after": told.last_id})).status_code == 204
+                transcript.take(event.id, event.name, event.data)
+            assert transcript.text == "Hello"
+            assert transcript.done == events[-1].data
+            assert transcript.resets == 1
+            assert not transcript.repeats
+            assert (await engine.client.get(path, params={"after": transcript.last_id})).status_code == 204
 
 
 async def test_a_running_turn_survives_the_loss_of_redis_data(engine: Engine, model: Model, redis_url: str) -> None:
@@ -449,8 +449,8 @@ async def test_with_tools_disabled_every_call_is_refused(tmp_path: Path, redis_u
     model.will_call("demo__draw")
     async with running_engine(settings(tmp_path, redis_url, model.url, enable_mcp=False)) as engine:
         events = await engine.chat()
-        told = (await engine.client.get("/v1/tools")).json()
-        assert (told["mcp"], told["servers"]) == ("disabled", [])
+        catalog = (await engine.client.get("/v1/tools")).json()
+        assert (catalog["mcp"], catalog["servers"]) == ("disabled", [])
         assert (await engine.client.get("/readyz")).json()["status"] == "ready"
     [refused] = [event.data for event in events if event.data.get("status") == "refused"]
     assert refused["error"]["code"] == "DISABLED"

@@ -237,7 +237,7 @@ async def test_a_connection_that_breaks_after_the_finish_reason_does_no_harm(
     assert await said(client) == "Hello"
 
 
-async def test_an_error_inside_the_stream_is_told_after_its_text_and_without_the_key(
+async def test_an_error_inside_the_stream_is_reported_after_its_text_and_without_the_key(
     protocol: Protocol, provider: Provider, client: Model
 ) -> None:
     provider.scripts = [answer(protocol.opening + protocol.hel + protocol.error(f"busy with {KEY}"))]
@@ -260,7 +260,7 @@ async def test_an_answer_of_nothing_is_an_error(protocol: Protocol, provider: Pr
         await said(client)
 
 
-async def test_nobody_at_the_address_is_unavailable(protocol: Protocol) -> None:
+async def test_an_address_without_a_server_is_unavailable(protocol: Protocol) -> None:
     async with serving(Provider()) as gone:
         pass
     with pytest.raises(LLMUnavailableError) as caught:

@@ -77,18 +77,18 @@ async def test_the_end_of_a_response_is_awaited_so_that_its_connection_can_be_re
     provider: Provider, client: OpenAIModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(llm_client, "DRAIN_SECONDS", 10)
-    told = asyncio.Event()
+    shown = asyncio.Event()
 
     async def script(exchange: Exchange) -> None:
         await exchange.start()
         await exchange.send(b"".join(HELLO))
-        await told.wait()
+        await shown.wait()
         await exchange.end()
 
     provider.scripts = [script, answer(*HELLO)]
     async for event in client.stream_chat(REQUEST):
         if isinstance(event, StreamEnd):
-            told.set()
+            shown.set()
     assert await ask(client) == HELLO_EVENTS
     assert provider.connections == 1
 
@@ -133,7 +133,7 @@ async def test_an_attempt_to_connect_has_its_limit_and_is_made_again() -> None:
 
     attempts: list[bytes] = []
     async with await asyncio.start_server(mute, "127.0.0.1", 0) as server:
-        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"  # nobody answers its handshake
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"  # its handshake is not answered
         async with aclosing(OpenAIModel(url, KEY, "model", max_retries=1, timeouts=Timeouts(connect=0.1))) as client:
             with pytest.raises(LLMUnavailableError, match="in time"):
                 await asyncio.wait_for(ask(client), 10)
@@ -372,13 +372,13 @@ async def test_a_long_request_is_not_kept_in_memory_while_its_answer_is_read(
     await asyncio.wait_for(closed.wait(), 5)
 
 
-@pytest.mark.parametrize("base", ["nobody", "stranger", "mumbler"])
+@pytest.mark.parametrize("base", ["absent", "stranger", "mumbler"])
 async def test_no_secret_is_logged_or_shown(provider: Provider, caplog: pytest.LogCaptureFixture, base: str) -> None:
     async def script(exchange: Exchange) -> None:
         await exchange.raw(b"HTTP/1.1 200 OK\r\nset-cookie: a b=c; path\r\nno field\r\n\r\n")
 
     provider.scripts = [script if base == "mumbler" else refusal(401, {"error": {"message": f"no {KEY}"}})]
-    address = "127.0.0.1:1" if base == "nobody" else provider.url.removeprefix("http://")
+    address = "127.0.0.1:1" if base == "absent" else provider.url.removeprefix("http://")
     url = f"http://user:{KEY}@{address}?key={KEY}"
     with caplog.at_level(logging.DEBUG):
         async with aclosing(OpenAIModel(url, KEY, "model", max_retries=0)) as client:

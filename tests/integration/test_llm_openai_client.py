@@ -245,7 +245,7 @@ async def test_a_complaint_about_a_description_is_another_where_none_is_long(
     assert len(provider.requests) == 1
 
 
-async def test_an_image_that_is_refused_is_left_out_of_that_request_and_images_as_such_for_ever(
+async def test_a_refused_image_is_left_out_and_a_refusal_of_images_is_remembered(
     provider: Provider,
 ) -> None:
     call, picture = ToolCall("a", "correlation", "camera", "{}"), MediaBlock("image/png", "iVBORw0KGgo=")

@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 FOUND_WITHIN = 5.0
-"""What is promised of a reply whose ring was lost."""
+"""The bound for a reply whose notification was lost."""
 
 
 class Noted(Subscriptions):
@@ -39,8 +39,8 @@ class Noted(Subscriptions):
         super().replied(correlation_id, reply)
 
 
-class Office:
-    """A mailbox, a ledger to ring it with, and what was delivered."""
+class Harness:
+    """A mailbox, a ledger that writes to it, and what was delivered."""
 
     def __init__(self, url: str) -> None:
         self.keys = Keys()
@@ -79,136 +79,136 @@ class Office:
 
 
 @pytest.fixture
-async def office(redis_url: str) -> AsyncGenerator[Office]:
-    async with aclosing(Office(redis_url)) as office:
-        await office.bench.open()
-        yield office
+async def harness(redis_url: str) -> AsyncGenerator[Harness]:
+    async with aclosing(Harness(redis_url)) as harness:
+        await harness.bench.open()
+        yield harness
 
 
 @pytest.mark.every_redis
 @pytest.mark.parametrize("size", [10, 16_000, 17_000, 500_000])
-async def test_a_reply_of_any_size_is_delivered_with_all_that_came_before_it(office: Office, size: int) -> None:
-    request = await office.bench.request()
+async def test_a_reply_of_any_size_is_delivered_with_all_that_came_before_it(harness: Harness, size: int) -> None:
+    request = await harness.bench.request()
     outcome = answered("x" * size)
-    async with at_work(office.mailbox.run):
-        await office.reading()
-        with office.calls.subscribed([request.correlation_id], office.note):
-            await office.bench.engine.enqueue(request)
-            delivery = await office.bench.deliver()
-            fence = await office.bench.run(delivery)
-            await office.bench.worker.progress(request, fence, CallProgress(1, 2, "half"))
-            await office.bench.worker.complete(delivery, fence, outcome)
-            await wait_until(lambda: len(office.replies.get(request.correlation_id, [])) == 3, 2.0)
-    assert office.replies[request.correlation_id] == [
+    async with at_work(harness.mailbox.run):
+        await harness.reading()
+        with harness.calls.subscribed([request.correlation_id], harness.note):
+            await harness.bench.engine.enqueue(request)
+            delivery = await harness.bench.deliver()
+            fence = await harness.bench.run(delivery)
+            await harness.bench.worker.progress(request, fence, CallProgress(1, 2, "half"))
+            await harness.bench.worker.complete(delivery, fence, outcome)
+            await wait_until(lambda: len(harness.replies.get(request.correlation_id, [])) == 3, 2.0)
+    assert harness.replies[request.correlation_id] == [
         CallStarted(1), CallProgress(1, 2, "half"), CallFinished(outcome),
     ]  # fmt: skip
 
 
-async def test_one_sweep_delivers_all_replies_whatever_their_size(office: Office) -> None:
+async def test_one_sweep_delivers_all_replies_whatever_their_size(harness: Harness) -> None:
     outcome = answered("x" * 600_000)
-    calls = [await office.bench.running() for _ in range(4)]
+    calls = [await harness.bench.running() for _ in range(4)]
     ids = [delivery.request.correlation_id for delivery, _ in calls]
-    with office.calls.subscribed(ids, office.note):
+    with harness.calls.subscribed(ids, harness.note):
         for delivery, fence in calls:
-            await office.bench.worker.complete(delivery, fence, outcome)
-        await office.mailbox.check(ids)
-        assert office.replies == {correlation_id: [CallFinished(outcome)] for correlation_id in ids}
+            await harness.bench.worker.complete(delivery, fence, outcome)
+        await harness.mailbox.check(ids)
+        assert harness.replies == {correlation_id: [CallFinished(outcome)] for correlation_id in ids}
 
 
-async def finished(office: Office, ring: bool = True) -> str:
-    """A call that a worker has finished; without `ring` its doorbell is lost."""
-    request = await office.bench.request()
-    await office.bench.engine.enqueue(request)
-    delivery, fence = await _started(office)
-    await office.bench.worker.complete(delivery, fence, answered("42"))
-    if not ring:
-        await office.redis.delete(office.mailbox.key)
+async def finished(harness: Harness, notify: bool = True) -> str:
+    """A call that a worker has finished; without `notify` its notification is lost."""
+    request = await harness.bench.request()
+    await harness.bench.engine.enqueue(request)
+    delivery, fence = await _started(harness)
+    await harness.bench.worker.complete(delivery, fence, answered("42"))
+    if not notify:
+        await harness.redis.delete(harness.mailbox.key)
     return request.correlation_id
 
 
-async def _started(office: Office) -> Any:
-    delivery = await office.bench.deliver()
-    return delivery, await office.bench.run(delivery)
+async def _started(harness: Harness) -> Any:
+    delivery = await harness.bench.deliver()
+    return delivery, await harness.bench.run(delivery)
 
 
-async def test_a_reply_that_came_before_the_mailbox_was_read_is_found_at_once(office: Office) -> None:
-    call = await finished(office)
-    with office.calls.subscribed([call], office.note):
-        async with at_work(office.mailbox.run):
-            await wait_until(lambda: office.replies.get(call), 1.0)
-    assert office.replies[call] == [CallFinished(answered("42"))]
+async def test_a_reply_that_came_before_the_mailbox_was_read_is_found_at_once(harness: Harness) -> None:
+    call = await finished(harness)
+    with harness.calls.subscribed([call], harness.note):
+        async with at_work(harness.mailbox.run):
+            await wait_until(lambda: harness.replies.get(call), 1.0)
+    assert harness.replies[call] == [CallFinished(answered("42"))]
 
 
-async def test_a_lost_notification_is_recovered_by_the_sweep(office: Office) -> None:
-    async with at_work(office.mailbox.run):
-        await office.reading()
-        call = await finished(office)  # rung, and nobody had subscribed yet
-        await office.reading()
-        with office.calls.subscribed([call], office.note):
-            await wait_until(lambda: office.replies.get(call), FOUND_WITHIN)
-    assert office.replies[call] == [CallFinished(answered("42"))]
+async def test_a_lost_notification_is_recovered_by_the_sweep(harness: Harness) -> None:
+    async with at_work(harness.mailbox.run):
+        await harness.reading()
+        call = await finished(harness)  # notified before there was a subscription
+        await harness.reading()
+        with harness.calls.subscribed([call], harness.note):
+            await wait_until(lambda: harness.replies.get(call), FOUND_WITHIN)
+    assert harness.replies[call] == [CallFinished(answered("42"))]
 
 
 @pytest.mark.parametrize("loss", ["delete", "flush", "nonsense"])
-async def test_a_mailbox_that_was_lost_is_read_again_when_it_is_there_again(office: Office, loss: str) -> None:
-    async with at_work(office.mailbox.run):
-        await office.reading()
+async def test_a_mailbox_that_was_lost_is_read_again_when_it_is_there_again(harness: Harness, loss: str) -> None:
+    async with at_work(harness.mailbox.run):
+        await harness.reading()
         match loss:
             case "delete":
-                await finished(office)
-                await office.redis.delete(office.mailbox.key)
+                await finished(harness)
+                await harness.redis.delete(harness.mailbox.key)
             case "flush":
-                await finished(office)
-                await office.redis.flushall()
-                await office.bench.open()
+                await finished(harness)
+                await harness.redis.flushall()
+                await harness.bench.open()
             case _:
-                await office.redis.xadd(office.mailbox.key, {"of": "somebody else's"})
-                await office.redis.expire(office.mailbox.key, 60)
-        request = await office.bench.request()
-        with office.calls.subscribed([request.correlation_id], office.note):
-            await office.bench.engine.enqueue(request)
-            delivery, fence = await _started(office)
-            await office.bench.worker.complete(delivery, fence, answered("42"))
+                await harness.redis.xadd(harness.mailbox.key, {"of": "somebody else's"})
+                await harness.redis.expire(harness.mailbox.key, 60)
+        request = await harness.bench.request()
+        with harness.calls.subscribed([request.correlation_id], harness.note):
+            await harness.bench.engine.enqueue(request)
+            delivery, fence = await _started(harness)
+            await harness.bench.worker.complete(delivery, fence, answered("42"))
             await wait_until(
-                lambda: CallFinished(answered("42")) in office.replies.get(request.correlation_id, []), 3.0
+                lambda: CallFinished(answered("42")) in harness.replies.get(request.correlation_id, []), 3.0
             )
 
 
-async def test_a_reply_that_cannot_be_read_holds_up_no_other(office: Office) -> None:
-    async with at_work(office.mailbox.run):
-        await office.reading()
-        request = await office.bench.request()
-        with office.calls.subscribed([request.correlation_id, "other"], office.note):
+async def test_a_reply_that_cannot_be_read_holds_up_no_other(harness: Harness) -> None:
+    async with at_work(harness.mailbox.run):
+        await harness.reading()
+        request = await harness.bench.request()
+        with harness.calls.subscribed([request.correlation_id, "other"], harness.note):
             for reply in (b'{"kind":"unheard of"}', b"{]"):
-                await office.redis.xadd(office.mailbox.key, {"id": "other", "reply": reply})
-            await office.bench.engine.enqueue(request)
-            delivery, fence = await _started(office)
-            await office.bench.worker.complete(delivery, fence, answered("42"))
-            await wait_until(lambda: len(office.replies.get(request.correlation_id, [])) == 2, 2.0)
-    assert "other" not in office.replies
+                await harness.redis.xadd(harness.mailbox.key, {"id": "other", "reply": reply})
+            await harness.bench.engine.enqueue(request)
+            delivery, fence = await _started(harness)
+            await harness.bench.worker.complete(delivery, fence, answered("42"))
+            await wait_until(lambda: len(harness.replies.get(request.correlation_id, [])) == 2, 2.0)
+    assert "other" not in harness.replies
 
 
 async def test_redis_may_be_restarted_while_calls_wait(own_redis: LocalServer) -> None:
-    async with aclosing(Office(own_redis.url)) as office:
-        await office.bench.open()
-        request = await office.bench.request()
-        async with at_work(office.mailbox.run):
-            await office.reading()
-            with office.calls.subscribed([request.correlation_id], office.note):
-                await office.bench.engine.enqueue(request)
-                delivery, fence = await _started(office)
+    async with aclosing(Harness(own_redis.url)) as harness:
+        await harness.bench.open()
+        request = await harness.bench.request()
+        async with at_work(harness.mailbox.run):
+            await harness.reading()
+            with harness.calls.subscribed([request.correlation_id], harness.note):
+                await harness.bench.engine.enqueue(request)
+                delivery, fence = await _started(harness)
                 own_redis.kill()
                 own_redis.start()
-                office.thread.close()
-                await wait_until(lambda: _completed(office, delivery, fence))
+                harness.thread.close()
+                await wait_until(lambda: _completed(harness, delivery, fence))
                 await wait_until(
-                    lambda: CallFinished(answered("42")) in office.replies.get(request.correlation_id, []), 8.0
+                    lambda: CallFinished(answered("42")) in harness.replies.get(request.correlation_id, []), 8.0
                 )
 
 
-async def _completed(office: Office, delivery: Any, fence: int) -> bool:
+async def _completed(harness: Harness, delivery: Any, fence: int) -> bool:
     try:
-        await office.bench.worker.complete(delivery, fence, answered("42"))
+        await harness.bench.worker.complete(delivery, fence, answered("42"))
     except (ConnectionError, OSError):
         return False
     except Exception as error:
@@ -221,63 +221,65 @@ async def _completed(office: Office, delivery: Any, fence: int) -> bool:
 async def test_without_redis_attempts_slow_down(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     own_redis.kill()
     pauses: list[float] = []
+    enough = asyncio.Event()
     sleep = asyncio.sleep
 
     async def noted(seconds: float, result: object = None) -> None:
         if seconds == SWEEP_SECONDS:
             await asyncio.Event().wait()
         pauses.append(seconds)
+        if len(pauses) == 7:
+            enough.set()
         await sleep(0)
 
-    async with aclosing(Office(own_redis.url)) as office:
+    async with aclosing(Harness(own_redis.url)) as harness:
         monkeypatch.setattr("dialog_engine.calls.mailbox.asyncio.sleep", noted)
-        async with at_work(office.mailbox.run):
-            while len(pauses) < 7:
-                await sleep(0.001)
+        async with at_work(harness.mailbox.run):
+            await enough.wait()
         monkeypatch.undo()
     assert pauses[:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
 @pytest.mark.every_redis
-async def test_two_thousand_calls_wait_on_the_connections_of_one(office: Office) -> None:
+async def test_two_thousand_calls_wait_on_the_connections_of_one(harness: Harness) -> None:
     async def connections() -> int:
-        return len(await office.redis.client_list())
+        return len(await harness.redis.client_list())
 
-    requests = [await office.bench.request() for _ in range(2000)]
+    requests = [await harness.bench.request() for _ in range(2000)]
     ids = [request.correlation_id for request in requests]
-    async with at_work(office.mailbox.run):
-        await office.reading()
+    async with at_work(harness.mailbox.run):
+        await harness.reading()
         for request in requests[:5]:
-            await office.bench.engine.enqueue(request)
+            await harness.bench.engine.enqueue(request)
         before = await connections()
-        with office.calls.subscribed(ids, office.note):
-            assert len(office.calls) == 2000
-            await office.mailbox.check(ids)
+        with harness.calls.subscribed(ids, harness.note):
+            assert len(harness.calls) == 2000
+            await harness.mailbox.check(ids)
             for _ in range(5):
-                delivery, fence = await _started(office)
-                await office.bench.worker.complete(delivery, fence, answered("42"))
-            await wait_until(lambda: len(office.replies) == 5)
+                delivery, fence = await _started(harness)
+                await harness.bench.worker.complete(delivery, fence, answered("42"))
+            await wait_until(lambda: len(harness.replies) == 5)
             assert await connections() <= before + 3  # the pool of the command client, at most
-            assert len(office.calls) == 1995
-    assert len(office.calls) == 0
+            assert len(harness.calls) == 1995
+    assert len(harness.calls) == 0
 
 
-async def test_a_cancelled_waiter_is_removed_and_a_later_one_stays(office: Office) -> None:
-    def nobody(_: CallMessage) -> None:
+async def test_a_cancelled_waiter_is_removed_and_a_later_one_stays(harness: Harness) -> None:
+    def ignore(_: CallMessage) -> None:
         raise AssertionError("it went")
 
-    first = office.calls.subscribed(["call"], nobody)
-    second = office.calls.subscribed(["call"], office.note)
+    first = harness.calls.subscribed(["call"], ignore)
+    second = harness.calls.subscribed(["call"], harness.note)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    assert len(office.calls) == 1
+    assert len(harness.calls) == 1
     second.__exit__(None, None, None)
-    assert len(office.calls) == 0
+    assert len(harness.calls) == 0
 
 
 async def test_a_call_that_is_abandoned_during_an_audit_is_forgotten(
-    office: Office, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     audit, asked, answers = EngineLedger.audit, asyncio.Event(), asyncio.Event()
 
@@ -288,29 +290,29 @@ async def test_a_call_that_is_abandoned_during_an_audit_is_forgotten(
         return found
 
     monkeypatch.setattr(EngineLedger, "audit", slow_audit)
-    with office.calls.subscribed(["lost"], office.note):
-        looking = asyncio.create_task(office.mailbox.check(["lost"]))
+    with harness.calls.subscribed(["lost"], harness.note):
+        looking = asyncio.create_task(harness.mailbox.check(["lost"]))
         await asked.wait()
     answers.set()
     await looking
-    async with at_work(office.mailbox.run):
-        await wait_until(lambda: office.mailbox.auditor.suspects == 0, FOUND_WITHIN)
+    async with at_work(harness.mailbox.run):
+        await wait_until(lambda: harness.mailbox.auditor.suspects == 0, FOUND_WITHIN)
 
 
-async def test_a_finished_call_gets_no_more_messages(office: Office) -> None:
-    call = await finished(office)
-    with office.calls.subscribed([call], office.note):
-        await office.mailbox.check([call])
-        await office.mailbox.check([call])
-        assert len(office.calls) == 0
-    assert len(office.replies[call]) == 1
+async def test_a_finished_call_gets_no_more_messages(harness: Harness) -> None:
+    call = await finished(harness)
+    with harness.calls.subscribed([call], harness.note):
+        await harness.mailbox.check([call])
+        await harness.mailbox.check([call])
+        assert len(harness.calls) == 0
+    assert len(harness.replies[call]) == 1
 
 
 async def test_the_reader_ends_whenever_it_is_cancelled(redis_url: str) -> None:
     # On Python 3.11 redis-py itself would swallow some of these cancellations.
     for passes in range(60):
-        async with aclosing(Office(redis_url)) as office:
-            reader = asyncio.create_task(office.mailbox.run())
+        async with aclosing(Harness(redis_url)) as harness:
+            reader = asyncio.create_task(harness.mailbox.run())
             for _ in range(passes):
                 await asyncio.sleep(0)
             reader.cancel()

@@ -75,7 +75,7 @@ def not_ready(port: int) -> dict[str, str]:
     except urllib.error.HTTPError as refusal:
         return json.loads(refusal.read())["parts"]["serversNotReady"]
     except OSError:
-        pass  # nobody listens there yet
+        pass  # no server listens there yet
     return {}
 
 

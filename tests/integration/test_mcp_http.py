@@ -379,7 +379,7 @@ async def test_a_refusal_after_the_server_had_begun_is_not_called_unsent() -> No
         assert len(peer.calls("tool")) == 2
 
 
-async def test_a_server_that_asks_for_ever_leaves_the_outcome_open() -> None:
+async def test_a_server_that_asks_without_end_leaves_the_outcome_open() -> None:
     async def more(request: Request) -> None:
         await request.result({"resultType": "input_required", "requestState": "not yet"})
 

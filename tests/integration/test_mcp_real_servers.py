@@ -135,7 +135,7 @@ async def use_everything(server: McpServer) -> None:
     image = await outcome(server, "get-tiny-image")
     assert [block.mime_type for block in image.content if isinstance(block, MediaBlock)] == ["image/png"]
     structured = await outcome(server, "get-structured-content", location="New York")
-    assert "conditions" in json.loads(text(structured))  # the text says it already: it is told once
+    assert "conditions" in json.loads(text(structured))  # the text has it already: it is sent once
     links = await outcome(server, "get-resource-links", count=3)
     assert sum(isinstance(block, LinkBlock) for block in links.content) == 3
     seen: list[CallProgress] = []

@@ -141,7 +141,7 @@ async def test_progress_comes_in_order_and_before_the_answer(trace: Path, protoc
         assert seen == [CallProgress(step, 200, f"step {step}") for step in range(1, 201)]
 
 
-async def test_an_observer_of_progress_that_fails_hurts_nobody(trace: Path) -> None:
+async def test_an_observer_of_progress_that_fails_has_no_effect(trace: Path) -> None:
     def fail(progress: CallProgress) -> None:
         raise RuntimeError(progress)
 
@@ -455,7 +455,7 @@ async def test_a_pinned_protocol_is_not_negotiated() -> None:
         assert server.generation == 1
 
 
-async def test_a_server_that_hangs_when_nobody_waits_for_it_is_started_anew(trace: Path) -> None:
+async def test_a_server_that_hangs_between_calls_is_started_anew(trace: Path) -> None:
     policy = replace(QUICK, relist_every=0.1, list_timeout=0.3)
     async with connected(demo_stdio(trace, protocol="legacy"), policy) as server:
         pid = await pid_of(server)

@@ -155,13 +155,13 @@ async def test_a_finished_call_that_is_asked_for_again_is_answered_again_and_not
     request["mailbox"] = KEYS.mailbox("mine")
     await producer.submit(request)
     first = await producer.answer(request["responseChannel"])
-    rung = await producer.redis.xlen(KEYS.mailbox("mine"))
+    notified = await producer.redis.xlen(KEYS.mailbox("mine"))
     await producer.submit(request)
 
-    async def rung_again() -> bool:
-        return await producer.redis.xlen(KEYS.mailbox("mine")) > rung
+    async def notified_again() -> bool:
+        return await producer.redis.xlen(KEYS.mailbox("mine")) > notified
 
-    await wait_until(rung_again, 10)
+    await wait_until(notified_again, 10)
     assert await producer.entries(request["responseChannel"]) == first
     assert await producer.redis.xlen(KEYS.requests) == 0
 
@@ -195,8 +195,8 @@ async def test_what_is_wrong_is_said_in_the_channel_with_the_field_and_the_fix(p
         if str(request.get("responseChannel", "")).startswith("rpc."):
             request["responseChannel"] = channel
         await producer.submit(request)
-        state, told, message = await producer.error(request | {"responseChannel": channel})
-        assert (state, told) == ("dead", code), message
+        state, reason, message = await producer.error(request | {"responseChannel": channel})
+        assert (state, reason) == ("dead", code), message
         assert words in message
         assert "correct it and send it under a new correlationId" in message
     assert await producer.redis.type("events.plugins") == b"stream"
@@ -348,8 +348,8 @@ async def test_every_example_of_the_document_is_what_was_seen(producer: Producer
     slow = minimal(2, "demo__slow_job", seconds=0.8, steps=2) | {"mailbox": KEYS.mailbox("mine")}
     await producer.submit(slow)
     seen["progress"] = (await producer.answer(slow["responseChannel"]))[1]
-    rung = await producer.redis.xrange(KEYS.mailbox("mine"))
-    seen["a ring"] = {name.decode(): value.decode() for name, value in rung[-1][1].items()}
+    notified = await producer.redis.xrange(KEYS.mailbox("mine"))
+    seen["a ring"] = {name.decode(): value.decode() for name, value in notified[-1][1].items()}
 
     failing = minimal(3, "demo__fail", message="no such luck")
     await producer.submit(failing)

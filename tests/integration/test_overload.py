@@ -1,4 +1,4 @@
-"""More tool calls than may wait: what the user of the API is told, and when."""
+"""More tool calls than may wait: what the user of the API receives, and when."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -31,7 +31,7 @@ async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator
         yield engine
 
 
-async def test_calls_past_the_limit_are_refused_at_once_and_each_is_told_so(engine: Engine, model: Model) -> None:
+async def test_calls_past_the_limit_are_refused_at_once_and_each_is_answered(engine: Engine, model: Model) -> None:
     model.will_call(*[LIST.name] * CALLS)
     began = asyncio.get_running_loop().time()
     refused_after: list[float] = []

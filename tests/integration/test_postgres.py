@@ -138,7 +138,7 @@ async def test_a_refused_login_says_what_was_refused(url: str, old: str, new: st
 
 
 @pytest.mark.parametrize("right", ["CREATE", "USAGE", "CONNECT"])
-async def test_a_user_without_rights_is_told_which_to_grant(url: str, right: str) -> None:
+async def test_the_error_of_a_user_without_rights_names_the_grants(url: str, right: str) -> None:
     if right == "USAGE":
         run(url, "REVOKE USAGE ON SCHEMA public FROM PUBLIC")
     if right == "CONNECT":

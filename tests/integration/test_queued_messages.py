@@ -40,8 +40,8 @@ async def engines(
 
 
 @pytest.fixture
-def told_or_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody asks again by the clock: a message that is not woken waits for ever."""
+def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing polls: a message that is not woken waits without end."""
     monkeypatch.setattr(turns_module, "ASK_AGAIN_SECONDS", 3600)
 
 
@@ -87,7 +87,7 @@ class Line:
 
 
 async def test_they_are_answered_in_the_order_in_which_they_came_wherever_that_was(
-    engines: tuple[Engine, Engine], postgres_url: str, told_or_never: None
+    engines: tuple[Engine, Engine], postgres_url: str, no_polls: None
 ) -> None:
     here, there = engines
     session_id, turn_id = await running(here)
@@ -121,7 +121,7 @@ async def test_a_message_that_does_not_wait_overtakes_none_that_does(
 
 
 async def test_a_message_whose_client_goes_away_is_not_accepted(
-    engines: tuple[Engine, Engine], postgres_url: str, told_or_never: None
+    engines: tuple[Engine, Engine], postgres_url: str, no_polls: None
 ) -> None:
     here, there = engines
     session_id, turn_id = await running(here)
@@ -220,7 +220,7 @@ async def test_the_chat_stream_waits_as_well(engines: tuple[Engine, Engine], pos
     assert "dialog_event_streams 0.0" in (await here.client.get("/metrics")).text
 
 
-async def test_the_order_holds_while_redis_is_away(tmp_path: Path, model: Model, told_or_never: None) -> None:
+async def test_the_order_holds_while_redis_is_away(tmp_path: Path, model: Model, no_polls: None) -> None:
     (tmp_path / "redis").mkdir()
     redis = LocalServer(embedded_binary(), tmp_path / "redis")
     redis.start()

@@ -26,7 +26,6 @@ from tests.support.waiting import wait_until_blocking
 PASSWORD = "s3cr3t-of-mine"
 QUESTION = "Count to 3 with the counter"
 COUNTER = "demo__increment_counter"
-PATIENCE = 30.0
 
 
 @contextmanager
@@ -55,8 +54,8 @@ def sees_redis(stack: Stack) -> bool:
 
 
 def wait_for_both(stack: Stack) -> None:
-    wait_until_blocking(lambda: is_consuming(stack), PATIENCE, what="the worker to consume")
-    wait_until_blocking(lambda: sees_redis(stack), PATIENCE, what="the engine to see Redis")
+    wait_until_blocking(lambda: is_consuming(stack), what="the worker to consume")
+    wait_until_blocking(lambda: sees_redis(stack), what="the engine to see Redis")
     stack.wait_for_tools("demo")
 
 
@@ -68,9 +67,7 @@ def a_call_completes(stack: Stack) -> bool:
 def both_say(stack: Stack, words: str) -> None:
     for process in (worker_of(stack), stack.engine):
         assert process is not None
-        wait_until_blocking(
-            lambda output=process.output: words in output(), PATIENCE, what=f"{words!r} from {process.argv}"
-        )
+        wait_until_blocking(lambda output=process.output: words in output(), what=f"{words!r} from {process.argv}")
 
 
 def show_no_secret(stack: Stack) -> None:
@@ -124,7 +121,7 @@ def test_a_missing_password_is_an_outage_that_names_its_setting(tmp_path: Path) 
 
 
 def start_with_password(redis: LocalServer, password: str) -> None:
-    """A server that answers to nobody without this password."""
+    """A server that answers no client without this password."""
     redis.start()
     with Redis.from_url(redis.url) as admin:
         admin.config_set("requirepass", password)
@@ -201,7 +198,7 @@ def test_a_certificate_must_be_for_the_host_unless_that_is_switched_off(
                 client.ping()
 
 
-def test_without_our_certificate_a_server_that_wants_one_lets_nobody_in(
+def test_a_server_that_wants_our_certificate_refuses_connections_without_it(
     tls_redis: str, certificates: Certificates
 ) -> None:
     port = int(tls_redis.rpartition(":")[2].partition("/")[0])
@@ -211,7 +208,7 @@ def test_without_our_certificate_a_server_that_wants_one_lets_nobody_in(
 
 
 async def said_by(url: str) -> str:
-    """What is told of a client that cannot connect."""
+    """The error of a client that cannot connect."""
     async with command_client(url) as client:
         with pytest.raises(RedisError) as caught:
             await client.ping()
@@ -220,7 +217,7 @@ async def said_by(url: str) -> str:
 
 
 @pytest.mark.anyio
-async def test_a_port_for_tls_is_told_from_one_without(
+async def test_a_port_for_tls_is_distinguished_from_one_without(
     redis_url: str, tls_redis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plugins_contract.connections.CONNECT_TIMEOUT", 0.5)
@@ -298,7 +295,7 @@ def one_is_stopped_while_it_runs(stack: Stack) -> None:
 
 def poison_is_buried(stack: Stack, admin: Any) -> None:
     admin.execute_command("XADD", "events.plugins", "*", "event", "{")
-    wait_until_blocking(lambda: admin.execute_command("XLEN", "events.plugins.dead"), PATIENCE, what="a dead letter")
+    wait_until_blocking(lambda: admin.execute_command("XLEN", "events.plugins.dead"), what="a dead letter")
     assert worker_of(stack).returncode is None
 
 
@@ -334,7 +331,7 @@ class Sentinels:
             "sentinel down-after-milliseconds mymaster 1000\n"
             "sentinel failover-timeout mymaster 3000\n"
         )
-        wait_until_blocking(self.knows_the_replica, PATIENCE, what="the Sentinel to know the replica")
+        wait_until_blocking(self.knows_the_replica, what="the Sentinel to know the replica")
 
     def start_sentinel(self, lines: str = "") -> None:
         self._config.write_text(f"port {self.port}\nbind 127.0.0.1\ndir {self._folder}\n{lines}")
@@ -388,9 +385,9 @@ def test_after_a_failover_both_services_find_the_new_master_and_calls_complete(s
         assert a_call_completes(stack)
 
         sentinels.master.kill()
-        wait_until_blocking(lambda: sentinels.master_port() == sentinels.replica.port, PATIENCE, what="the failover")
+        wait_until_blocking(lambda: sentinels.master_port() == sentinels.replica.port, what="the failover")
         failed_over_at = time.monotonic()
-        wait_until_blocking(lambda: sees_redis(stack) and is_consuming(stack), PATIENCE, what="both to reconnect")
+        wait_until_blocking(lambda: sees_redis(stack) and is_consuming(stack), what="both to reconnect")
         print(f"both were back {time.monotonic() - failed_over_at:.1f} s after the failover")
         assert a_call_completes(stack)
         with Redis.from_url(sentinels.replica.url) as client:

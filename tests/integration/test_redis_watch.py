@@ -42,12 +42,12 @@ async def test_a_user_without_the_right_to_info_can_watch_too(redis: Redis, redi
         await redis.execute_command("ACL", "LOG", "RESET")
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["it says who it is", "it does not"])
+@pytest.mark.parametrize("has_run_id", [True, False], ids=["it says who it is", "it does not"])
 async def test_a_quick_restart_is_noticed_by_the_run_id(
-    own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch, told: bool
+    own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch, has_run_id: bool
 ) -> None:
-    if not told:
-        monkeypatch.setattr(RedisWatch, "_read_run_id", _untold)
+    if not has_run_id:
+        monkeypatch.setattr(RedisWatch, "_read_run_id", _no_run_id)
     async with aclosing(command_client(own_redis.url)) as client:
         eye = RedisWatch(client, Keys(), RedisClock())
         await eye.ask()
@@ -57,8 +57,8 @@ async def test_a_quick_restart_is_noticed_by_the_run_id(
         before = eye.steady_for()
         await eye.ask()
         assert eye.steady_for() > 0
-        assert (eye.steady_for() < before) == told
+        assert (eye.steady_for() < before) == has_run_id
 
 
-def _untold(*_: object) -> None:
+def _no_run_id(*_: object) -> None:
     return None

@@ -10,6 +10,8 @@ import pytest
 from dialog_engine.calls.subscriptions import Rejected, Subscriptions
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED, OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
+from dialog_engine.observe.calls import ObservedCalls
+from dialog_engine.observe.metrics import Metrics
 from dialog_engine.relay import publish_queue
 from dialog_engine.relay.relay import BATCH, Relay, check_routes
 from plugins_contract.connections import command_client
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Noted(Subscriptions):
-    """Everybody waits for every call, or nobody; what the relay says of each is kept."""
+    """All calls are waited for, or none; the reports of the relay on each are kept."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,6 +48,7 @@ class Bench:
         self.redis: Any = command_client(url)
         self.outbox = MemoryOutbox()
         self.calls = Noted()
+        self.metrics = Metrics()
         self.answers = self.calls.answers
         self.ledger = EngineLedger(self.redis, self.keys)
         self.relay = Relay(
@@ -58,6 +61,7 @@ class Bench:
             backlog_limit,
             window,
             look_back_seconds=0.2,
+            observer=ObservedCalls(self.metrics),
         )
 
     async def aclose(self) -> None:
@@ -166,18 +170,20 @@ async def test_without_redis_rows_wait_and_are_published_when_it_is_back(own_red
 async def test_without_redis_attempts_slow_down(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     own_redis.kill()
     pauses: list[float] = []
+    enough = asyncio.Event()
     sleep = asyncio.sleep
 
     async def noted(seconds: float, result: object = None) -> None:
         pauses.append(seconds)
+        if len(pauses) == 7:
+            enough.set()
         await sleep(0)
 
     async with aclosing(Bench(own_redis.url)) as bench:
         bench.outbox.call(request(2**45))
         monkeypatch.setattr("dialog_engine.relay.relay.asyncio.sleep", noted)
         async with at_work(bench.relay.run):
-            while len(pauses) < 7:
-                await sleep(0.001)
+            await enough.wait()
     assert pauses[:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
@@ -194,7 +200,7 @@ async def test_a_row_that_cannot_be_read_is_answered_and_postponed_and_holds_up_
         assert isinstance(rejected, Rejected)
         assert "UnsupportedEventError" in rejected.reason
         assert await bench.backlog() == 3
-        # Nobody has taken that for an answer, so it is tried again, ever more rarely.
+        # That was not an answer, so it is tried again, ever more rarely.
         await wait_until(lambda: len([each for each in bench.outbox.postponed if each[0] == bad.seq]) == 2)
     assert [delay for seq, _, delay in bench.outbox.postponed if seq == bad.seq] == [1000, 2000]
 
@@ -277,6 +283,7 @@ async def test_a_full_backlog_refuses_and_writes_nothing(redis_url: str) -> None
                 overloaded = isinstance(bench.answers[row.event_id][0], replies.Overloaded)
                 assert overloaded == (number == 2)
         assert await bench.backlog() == 2
+        assert bench.metrics.registry.get_sample_value("dialog_calls_refused_total", {"reason": "overloaded"}) == 1
 
 
 async def test_a_refusal_that_no_turn_receives_is_retried(redis_url: str) -> None:

@@ -119,15 +119,15 @@ async def listed(engine: Engine) -> list[dict[str, Any]]:
 
 
 def publish(redis_url: str, offered: ToolEntry) -> None:
-    """A worker offers this tool; nobody runs it."""
+    """A worker offers this tool and does not run it."""
     redis: Any
     with SyncRedis.from_url(redis_url) as redis:
         seconds, _ = redis.time()
         beat = ServerHeartbeat(state=ServerState.READY, at=(seconds + 60) * 1000)
         catalog = ServerCatalog(server="files", tools=(offered,))
         redis.sadd(KEYS.catalog, "files")
-        told = {"catalog": msgspec.json.encode(catalog), "worker:w": msgspec.json.encode(beat)}
-        redis.hset(KEYS.catalog_of("files"), mapping=told)
+        fields = {"catalog": msgspec.json.encode(catalog), "worker:w": msgspec.json.encode(beat)}
+        redis.hset(KEYS.catalog_of("files"), mapping=fields)
         redis.expire(KEYS.catalog_of("files"), 600)
 
 
@@ -190,7 +190,7 @@ async def test_a_session_is_answered_once_at_a_time_whichever_engine_is_asked(
     model.held.set()
     events = await there.events("GET", turn["eventsUrl"])
     assert events[-1].name == "done"
-    # Its end was told: the session is free, wherever the next message goes.
+    # Its end was sent: the session is free, wherever the next message goes.
     await there.chat("Me too", sessionId=turn["sessionId"])
 
 

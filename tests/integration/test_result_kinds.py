@@ -21,7 +21,7 @@ SUCCEEDED: dict[str, tuple[ContentBlock, ...]] = {
     "text": (TextBlock("grün 🌳"),),
     "texts": (TextBlock("one"), TextBlock("two")),
     "structured": (TextBlock('{"städte": ["Köln"]}'),),
-    "structured and told": (TextBlock('{\n  "a": 1\n}'),),
+    "structured and as text": (TextBlock('{\n  "a": 1\n}'),),
     "structured and more": (TextBlock("One row."), TextBlock('{"a": 1}')),
     "image": (PICTURE,),
     "audio": (MediaBlock("audio/wav", "QUJD"),),

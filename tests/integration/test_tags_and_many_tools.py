@@ -60,7 +60,7 @@ def engine(model: ScriptedModel, dialect: str, mode: ExposureMode, *, stop: bool
 
 
 def cut_at(stop: str, reply: str) -> str:
-    """The reply as a provider ends it that is told to stop there."""
+    """The reply as a provider ends it that has a stop sequence there."""
     return reply.partition(stop)[0]
 
 

@@ -53,7 +53,7 @@ async def test_a_tool_of_another_worker_is_known_by_what_that_one_has_published(
     assert (found and found.server, found and found.tool) == ("other", "add")
 
 
-async def test_a_name_that_nobody_knows_is_waited_for_while_servers_are_being_connected(redis: Redis) -> None:
+async def test_an_unknown_name_is_waited_for_while_servers_are_being_connected(redis: Redis) -> None:
     servers = Servers()
     finding = asyncio.create_task(CatalogToolLookup(servers, redis, KEYS).find("demo__add"))
     await servers.asked.wait()
@@ -66,9 +66,7 @@ async def test_a_name_that_nobody_knows_is_waited_for_while_servers_are_being_co
     assert found.tool == "add"
 
 
-async def test_a_name_that_nobody_has_is_not_waited_for_without_end(
-    redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unknown_name_is_not_waited_for_without_end(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plugins_mcp.adoption.CONNECT_SECONDS", 0.05)
 
     assert await CatalogToolLookup(Servers(), redis, KEYS).find("demo__add") is None

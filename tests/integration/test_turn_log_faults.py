@@ -213,8 +213,8 @@ class Reader:
         await asyncio.sleep(PACE_SECONDS)
 
     def _take(self, event_id: str, name: str, data: Any) -> None:
-        retold = Cursor.parse(event_id).epoch >= turn_events.REBUILT_EPOCH
-        if name == "message" and not retold and self.transcript.open_text != data["content"]:
+        rebuilt = Cursor.parse(event_id).epoch >= turn_events.REBUILT_EPOCH
+        if name == "message" and not rebuilt and self.transcript.open_text != data["content"]:
             self.inexact.append(f"{event_id}: {self.transcript.open_text!r} became {data['content']!r}")
         if name == "reset":
             self.resets.append(f"{event_id} {data['reason']}")

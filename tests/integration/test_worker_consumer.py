@@ -5,7 +5,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,8 @@ from plugins_contract.outcomes import CallState
 from plugins_mcp.adoption import RequestAdopter
 from plugins_mcp.consumer import BLOCK_SECONDS, Consumer, Handler
 from plugins_mcp.leases import LeaseTimes
+from plugins_mcp.observe.calls import CallObserver
+from plugins_mcp.observe.metrics import Metrics
 from plugins_mcp.ports import ToolLookup
 from tests.support.ledger import DONE, LEASE_MS
 from tests.support.waiting import wait_until
@@ -35,7 +37,7 @@ OFTEN = LeaseTimes(lease=LEASE_MS / 1000, sweep=0.02)
 
 @dataclass
 class Gate(Handler):
-    """Starts every delivery, and ends it when it is told to. Calls of the server `elsewhere` it leaves to others."""
+    """Starts every delivery, and ends it on demand. Calls of the server `elsewhere` it leaves to others."""
 
     ledger: WorkerLedger
     open: asyncio.Event = field(default_factory=asyncio.Event)
@@ -81,6 +83,7 @@ class Crew:
     seen: float | None = None
     """For how long Redis turns out to have been steady when it is looked at; None: no news."""
     settle: float = 0.0
+    metrics: Metrics = field(default_factory=Metrics)
     checks: int = 0
     """How often consumers have asked for how long Redis has been steady: several times in each sweep and read."""
 
@@ -105,6 +108,7 @@ class Crew:
             check_redis=self._look,
             times=times,
             settle_seconds=self.settle,
+            observer=CallObserver(self.metrics),
         )
         work = asyncio.create_task(consumer.run())
         try:
@@ -125,6 +129,10 @@ class Crew:
         """Wait until consumers have asked that often again."""
         before = self.checks
         await wait_until(lambda: self.checks >= before + times)
+
+    def redelivered(self, how: str) -> float | None:
+        """How many requests were counted as delivered again."""
+        return self.metrics.registry.get_sample_value("plugins_redeliveries_total", {"how": how})
 
     async def _look(self) -> None:
         if self.seen is not None:
@@ -219,6 +227,7 @@ async def test_what_was_dropped_is_taken_over_once_its_lease_has_run_out(crew: C
         gate.open.set()
         assert (await crew.caller.outcome(old.request)).state is CallState.SUCCEEDED
         assert [delivery.entry for delivery in gate.taken] == [old.entry]
+    assert crew.redelivered("takeover") == 1
     assert [row.entry for row in await crew.caller.pending()] == [fresh.entry]
 
 
@@ -344,7 +353,8 @@ async def test_a_consumer_whose_connections_break_all_the_time_still_takes_over(
             await caller.command("CLIENT", "KILL", "TYPE", "normal")
             # The watch, on a connection of its own, has had its answers all the while.
             crew.steady = time.monotonic() - began
-            await asyncio.sleep(0.4)  # shorter than the grace, and long enough for a recovery
+            with suppress(TimeoutError):  # shorter than the grace, and long enough for a recovery
+                await wait_until(lambda: caller.has_ended(old.request), 0.4)
 
 
 async def test_what_a_worker_has_in_hand_is_not_taken_again_when_the_group_is_made_anew(crew: Crew) -> None:
@@ -358,7 +368,7 @@ async def test_what_a_worker_has_in_hand_is_not_taken_again_when_the_group_is_ma
         await wait_until(lambda: _pending_of(caller, "b", 3))
         requests.append(await caller.call())
         await wait_until(lambda: gate.running == 4)
-        # Not looked at later: nobody renews leases here, and a call that ends while it is claimed is taken once more.
+        # Not looked at later: leases are not renewed here, and a call that ends while it is claimed is taken once more.
         assert len(gate.taken) == 4
         gate.open.set()
         for request in requests:
@@ -419,6 +429,7 @@ async def test_a_delivery_whose_reply_was_lost_is_found_in_our_own_pending_list(
     async with crew.consuming("b") as (_, gate):
         gate.open.set()
         assert (await crew.caller.outcome(request)).state is CallState.SUCCEEDED
+    assert crew.redelivered("recovery") == 1
 
 
 async def test_our_own_pending_list_is_taken_in_pages_and_no_faster_than_slots_come_free(crew: Crew) -> None:

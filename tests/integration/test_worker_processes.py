@@ -1,4 +1,4 @@
-"""Workers as real processes that are killed, stopped, woken and told to end, with calls in their hands."""
+"""Workers as real processes that are killed, stopped, continued and terminated while they run calls."""
 
 import json
 import signal
@@ -35,7 +35,7 @@ async def caller(stack: Stack) -> AsyncGenerator[Caller]:
         await caller.command("FLUSHALL")
         yield caller
     for worker in stack.workers.values():
-        await anyio.to_thread.run_sync(worker.stop)
+        worker.kill()
     stack.workers.clear()
 
 
@@ -95,7 +95,7 @@ async def test_a_worker_that_was_stopped_past_its_lease_neither_completes_nor_st
     assert (await caller.outcome(await caller.call())).state is CallState.SUCCEEDED
 
 
-async def test_a_worker_that_is_told_to_end_finishes_what_it_has_and_takes_nothing_new(
+async def test_a_worker_that_is_terminated_finishes_its_calls_and_takes_no_new_one(
     stack: Stack, caller: Caller
 ) -> None:
     worker = await start(stack)
@@ -114,7 +114,7 @@ async def test_a_worker_that_is_told_to_end_finishes_what_it_has_and_takes_nothi
 
 async def test_a_drain_that_is_longer_than_a_lease_keeps_its_leases(stack: Stack, caller: Caller) -> None:
     worker = await start(stack)
-    running = await caller.call("slow_job", seconds=3 * QUICK.lease, steps=3, token="long drain")
+    running = await caller.call("slow_job", seconds=2 * QUICK.lease, steps=3, token="long drain")
     await effects(stack, "long drain")
     await start(stack)
     worker.send(signal.SIGTERM)

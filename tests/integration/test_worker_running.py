@@ -233,7 +233,7 @@ async def test_a_call_past_its_deadline_is_answered_and_not_run(
         await wait_until(lambda: demo.statuses("long") == ["started", "cancelled"])
 
 
-async def test_a_call_for_a_server_that_nobody_has_ends_by_its_deadline(
+async def test_a_call_for_a_server_without_workers_ends_by_its_deadline(
     redis_url: str, config: Path, caller: Caller
 ) -> None:
     async with ready(redis_url, config, caller):

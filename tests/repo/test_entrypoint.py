@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "deploy" / "docker" / "engine-entrypoint.sh"
+SCRIPT = Path(__file__).parents[2] / "services" / "dialog-engine" / "docker-entrypoint.sh"
 DEMO = "http://demo-model:8091/v1"
 
 

@@ -25,25 +25,25 @@ LIBRARIES = {"aiosqlite", "fastapi", "mcp", "prometheus_client", "pydantic_setti
 """Libraries that the product uses instead of own code."""
 MAY_SLEEP = {
     "tests/support/waiting.py": "the pause between two looks at a condition",
-    "tests/chaos/": "faults last as long as a scenario says; scripted models and tools take their time",
-    "tests/integration/servers/": "scripted tools take their time",
+    "tests/support/recorded_backlog.py": "samples are taken once a second",
+    "tests/chaos/effect_server.py": "a tool takes its time",
+    "tests/chaos/model_server.py": "a model takes its time",
+    "tests/chaos/readers.py": "a client waits before it connects again",
+    "tests/chaos/scripted_worker.py": "a worker answers at a steady rate",
+    "tests/chaos/stopping/model.py": "a model takes its time",
+    "tests/chaos/stopping/server.py": "a tool takes its time",
+    "tests/chaos/stopping/users.py": "a turn is stopped at a random moment",
+    "tests/chaos/text_model.py": "a model writes at a steady rate",
+    "tests/chaos/scenarios/black_hole.py": "a fault lasts for a given time",
+    "tests/chaos/scenarios/cut_streams.py": "clients arrive at a steady rate",
+    "tests/chaos/scenarios/disk_full.py": "a fault lasts for a given time",
+    "tests/chaos/scenarios/engine_gone.py": "an engine is killed at a random moment",
+    "tests/chaos/scenarios/engines_stopped.py": "a fault begins at a random moment and lasts for a given time",
+    "tests/chaos/scenarios/frozen_clients.py": "two measurements take equally long",
+    "tests/integration/servers/demo.py": "scripted tools take their time",
+    "tests/integration/test_turn_log_faults.py": "steps and readers have a random pace, from a seed",
     "tests/unit/test_local_stack.py": "signals are sent at a steady pace",
-    **dict.fromkeys(
-        [
-            "tests/contract/ports/conftest.py",
-            "tests/contract/ports/test_log_ports.py",
-            "tests/integration/test_fair_shares.py",
-            "tests/integration/test_lost_calls.py",
-            "tests/integration/test_mailbox.py",
-            "tests/integration/test_relay.py",
-            "tests/integration/test_turn_log_faults.py",
-            "tests/integration/test_worker_consumer.py",
-            "tests/unit/test_auditor.py",
-            "tests/unit/test_worker_handler.py",
-            "tests/unit/test_worker_leases.py",
-        ],
-        "not yet replaced by a condition",
-    ),
+    "tests/unit/test_worker_leases.py": "a blocked event loop is the fault",
 }
 """Where a test may sleep, by the beginning of a path, and why."""
 

@@ -65,9 +65,9 @@ async def test_finished_calls_are_not_repeated_and_running_ones_are_awaited() ->
 
     assert len(worker.executed) == 2
     # The reset contains everything that is committed, so that no client depends on events from before the restart.
-    [told] = [event.events for event in events if isinstance(event, Reset)]
-    assert [type(event) for event in told] == [MessageFinished, ToolStep, ToolStep]
-    assert steps_of(told) == [ToolStatus.SUCCEEDED, ToolStatus.PENDING]
+    [received] = [event.events for event in events if isinstance(event, Reset)]
+    assert [type(event) for event in received] == [MessageFinished, ToolStep, ToolStep]
+    assert steps_of(received) == [ToolStatus.SUCCEEDED, ToolStatus.PENDING]
     assert RoundComplete(1) in events
     assert steps_of(events, "job__quick") == []
     assert steps_of(events, "job__long")[-1] is ToolStatus.SUCCEEDED

@@ -19,7 +19,7 @@ async def test_the_ledger_states_of_one_call(bench: Bench, redis: Redis, keys: K
     assert isinstance(await engine.enqueue(request), Queued)
     delivery = await bench.deliver("a worker")
     started = await worker.start(delivery, max_starts=MAX_STARTS, expired=EXPIRED)
-    assert isinstance(started, Run)  # now the worker may call the MCP server, and nobody else
+    assert isinstance(started, Run)  # now this worker alone may call the MCP server
     assert isinstance(await worker.complete(delivery, started.fence, DONE), Completed)
 
     assert await bench.channel(request) == [CallStarted(1), CallFinished(DONE)]  # one terminal answer

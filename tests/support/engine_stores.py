@@ -47,7 +47,7 @@ def opener(dialect: str, path: Path, request: pytest.FixtureRequest) -> OpenData
 
 
 class EngineStore:
-    """All that one engine keeps in a database. `offered` are the outbox rows that it was told of."""
+    """All that one engine keeps in a database. `offered` are the outbox rows that were offered to its relay."""
 
     def __init__(self, database: Database, engine_id: str = "engine") -> None:
         self.database = database

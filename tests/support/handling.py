@@ -29,7 +29,7 @@ Behaviour = Callable[[Callable[[CallProgress], None]], Awaitable[CallResult]]
 
 @dataclass
 class LedgerTwin(CallLedger):
-    """Answers START as told, and keeps what was written."""
+    """Answers START as configured, and keeps what was written."""
 
     started: Started = field(default_factory=lambda: Run(7, 1))
     completes_as: Completed | Stale | Duplicate = field(default_factory=Completed)
@@ -151,7 +151,7 @@ class Facts(Observer):
     def finished(self, request: ToolCallRequested, outcome: ToolOutcome) -> None:
         self.ended.append(outcome.state)
 
-    def retried(self, request: ToolCallRequested) -> None:
+    def retried(self, request: ToolCallRequested, after_seconds: float, why: str) -> None:
         self.retries += 1
 
     def lease_lost(self, request: ToolCallRequested) -> None:

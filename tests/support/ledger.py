@@ -100,7 +100,7 @@ class Bench:
         await self.command("XGROUP", "CREATE", self.keys.requests, GROUP, "0", "MKSTREAM")
 
     async def request(self, execution_class: str = "once", *, expires_in_ms: int = MINUTE_MS) -> ToolCallRequested:
-        """A new tool call that nobody has seen yet."""
+        """A new tool call."""
         correlation_id = new_id()
         return ToolCallRequested(
             correlation_id=correlation_id,
@@ -120,7 +120,7 @@ class Bench:
         )
 
     async def next_delivery(self, consumer: str) -> Delivery | None:
-        """The next request of the stream that nobody has, in the hands of `consumer`."""
+        """The next undelivered request of the stream, delivered to `consumer`."""
         rows = await self.redis.xreadgroup(GROUP, consumer, {self.keys.requests: ">"}, count=1)
         return _delivery(rows[0][1], consumer) if rows else None
 
@@ -219,7 +219,7 @@ class Bench:
         return await self.worker.adopt(delivery, timeout_ms=timeout_ms)
 
     async def mailbox(self) -> list[tuple[str, bytes]]:
-        """The doorbell of the engine: correlation id and payload."""
+        """The mailbox of the engine: correlation id and payload."""
         rows = await self.redis.xrange(self.keys.mailbox(ENGINE))
         return [(fields[b"id"].decode(), fields[b"reply"]) for _, fields in rows]
 
@@ -238,7 +238,7 @@ class Bench:
         await self.a_moment()
 
     async def a_moment(self) -> None:
-        """Fences and entry ids are told apart by the time: what comes next comes some milliseconds later."""
+        """Fences and entry ids are distinguished by the time: what comes next comes some milliseconds later."""
         now = await self.now_ms()
 
         async def passed() -> bool:

@@ -3,15 +3,16 @@
 import asyncio
 import logging
 
+from plugins_contract.logs import set_up_logging
 from plugins_mcp.config import load_settings
 from plugins_mcp.leases import LeaseTimes
-from plugins_mcp.main import LOG_FORMAT, serve
+from plugins_mcp.main import serve
 
 QUICK = LeaseTimes(
     lease=3.0, renew=0.5, renew_again=0.1, give_up=2.4, loop_alive=1.5, heartbeat=0.1, sweep=0.4, grace=1.5
 )
 
 if __name__ == "__main__":
-    logging.basicConfig(level="INFO", format=LOG_FORMAT)
+    set_up_logging("INFO", "human")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     asyncio.run(serve(load_settings(), QUICK))

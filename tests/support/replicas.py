@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until_blocking
 
 
 class TryAgainError(Exception):
-    """The engine cannot say now: a client asks again, as the answer tells it to."""
+    """The engine cannot answer now: a client asks again after the time in the answer."""
 
 
 @dataclass
@@ -103,7 +103,7 @@ def read(
         if response.status_code == 503 and response.headers.get("Retry-After"):
             raise TryAgainError(response.read().decode())
         assert response.status_code in (200, 204), response.read()
-        # A turn of which nothing is told keeps its connection, with a comment every few seconds.
+        # A turn without events keeps its connection, with a comment every few seconds.
         lines = takewhile(lambda _: time.monotonic() < give_up_at, response.iter_lines())
         events: Iterator[Event] = events_of(lines)
         for event in events:

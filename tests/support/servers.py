@@ -51,7 +51,7 @@ class LocalServer:
         self._process.wait_ready(lambda: answers_ping(self.url))
 
     def write_down(self) -> None:
-        """Wait until all that it was told is in its append-only file; of a busy disk that can be a second behind.
+        """Wait until all writes are in its append-only file; of a busy disk that can be a second behind.
 
         For servers that know WAITAOF: the embedded one does.
         """

@@ -6,6 +6,7 @@ failed. Nothing here needs an event loop.
 """
 
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -161,8 +162,11 @@ class Stack:
         self.wait_for_tools()
 
     def close(self) -> None:
-        """End everything, engine and workers first."""
+        """End everything."""
         self.http.close()
+        for part in self.parts:  # all at once: each takes its time
+            part.send(signal.SIGCONT)
+            part.send(signal.SIGTERM)
         for part in reversed(self.parts):
             part.close()
         self.redis.stop()
@@ -184,10 +188,10 @@ class Stack:
         argv = [sys.executable, "-m", "examples.demo_server", "--port", str(self.demo_port)]
         return self._run(argv, f"http://127.0.0.1:{self.demo_port}/healthz", {"DEMO_EFFECT_LOG": str(self.effect_log)})
 
-    def start_worker(self, *, wait: bool = True) -> int:
-        """A worker; the port of its health endpoints."""
+    def start_worker(self, *, wait: bool = True, program: Sequence[str | Path] = ()) -> int:
+        """A worker, or this program as one; the port of its health endpoints."""
         port = free_port()
-        argv = QUICK_WORKER if self.quick else [str(BIN / "plugins-mcp")]
+        argv = program or (QUICK_WORKER if self.quick else [str(BIN / "plugins-mcp")])
         env = {
             "REDIS_URL": self.redis.url,
             "MCP_CONFIG": str(self.config_path),

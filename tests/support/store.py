@@ -21,7 +21,7 @@ class Store:
 
     def __init__(self, where: Path | str) -> None:
         self.where = where
-        """What an engine is told."""
+        """The settings of an engine."""
         self._lock = threading.Lock()
         self._connection: psycopg.Connection[Any] | None = None
 

@@ -13,7 +13,7 @@ class Transcript:
 
     last_id: str = ""
     messages: dict[int, str] = field(default_factory=dict[int, str])
-    """Finished messages by id, in the order in which they were told."""
+    """Finished messages by id, in the order in which they came."""
     calls: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """The latest step of each call, with its arguments, by correlation id."""
     open_text: str = ""

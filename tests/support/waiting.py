@@ -20,8 +20,9 @@ async def wait_until(
     timeout: float = TEST_SECONDS,
     *,
     what: str = "the condition",
+    every: float = POLL_SECONDS,
 ) -> T:
-    """Ask until the answer is truthy, and return it. `timeout` is in seconds.
+    """Ask until the answer is truthy, and return it. `timeout` is in seconds, and so is `every`, the pause between.
 
     Raises:
         TimeoutError: it was not within `timeout` seconds; the message carries `what` and the last answer.
@@ -34,7 +35,7 @@ async def wait_until(
             return value
         if time.monotonic() > ends_at:
             raise TimeoutError(f"{what} did not hold within {timeout} s; last answer: {value!r}")
-        await anyio.sleep(POLL_SECONDS)
+        await anyio.sleep(every)
 
 
 def wait_until_blocking(condition: Callable[[], T], timeout: float = TEST_SECONDS, *, what: str = "the condition") -> T:

@@ -75,7 +75,7 @@ class Caller(Bench):
         return await self.backlog() == 0
 
     async def nothing_pending(self) -> bool:
-        """Whether nobody holds a request."""
+        """Whether no consumer holds a request."""
         return not await self.pending()
 
     async def raw_dead_letters(self) -> list[dict[bytes, bytes]]:

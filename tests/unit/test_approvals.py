@@ -168,7 +168,7 @@ async def test_a_call_runs_with_edited_arguments_and_the_model_reads_them() -> N
     assert isinstance(said, AssistantMessage)
     assert said.tool_calls[0].arguments == '{"path": "/a"}', "its own words stay"
     assert '{"path":"/b"}' in result.content
-    assert [m.content for m in stored] == [result.content], "and so it is told in later turns"
+    assert [m.content for m in stored] == [result.content], "and so the model sees it in later turns"
 
 
 async def test_invalid_edited_arguments_are_refused_and_the_question_stays_open() -> None:
@@ -245,7 +245,7 @@ async def test_a_stop_during_an_approval_gives_the_call_one_outcome() -> None:
         events = await engine.seen(turn)
         await asyncio.gather(handing_in, return_exceptions=True)
 
-        assert approvals_of(events) == [ApprovalStatus.ASKED, ApprovalStatus.APPROVED], "committed, so it is told"
+        assert approvals_of(events) == [ApprovalStatus.ASKED, ApprovalStatus.APPROVED], "committed, so it is sent"
         assert steps_of(events)[-1] is ToolStatus.CANCELLED
         assert requests(engine) == []
 

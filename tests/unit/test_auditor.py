@@ -1,7 +1,7 @@
-"""The audit of waiting calls: only what is certain is told, and only of calls that were published."""
+"""The audit of waiting calls: only what is certain is reported, and only of calls that were published."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -51,14 +51,24 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "CERTAIN_AFTER_SECONDS", dict.fromkeys(Loss, CERTAIN_SECONDS))
 
 
-async def a_while() -> None:
-    await asyncio.sleep(1.5 * CERTAIN_SECONDS)
+@pytest.fixture
+async def a_while(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Moves the clock of the event loop on, by more than a loss needs to be certain."""
+    loop = asyncio.get_running_loop()
+    real, passed = loop.time, 0.0
+
+    def pass_time() -> None:
+        nonlocal passed
+        passed += 1.5 * CERTAIN_SECONDS
+
+    monkeypatch.setattr(loop, "time", lambda: real() + passed)
+    return pass_time
 
 
-async def test_a_loss_is_reported_once_it_is_certain() -> None:
+async def test_a_loss_is_reported_once_it_is_certain(a_while: Callable[[], None]) -> None:
     auditor = Auditor(Ledger(), MemoryOutbox(), FakePublisher())
     assert await auditor.look(["a", "b"]) == []
-    await a_while()
+    a_while()
     assert await auditor.look(["a", "b"]) == [("a", Loss.MISSING)]
     assert auditor.suspects == 1
     auditor.keep(["b"])
@@ -71,7 +81,7 @@ async def test_a_reply_is_returned_at_once() -> None:
     assert await Auditor(ledger, MemoryOutbox(), FakePublisher()).look(["a"]) == [("a", b"reply")]
 
 
-async def test_after_an_outage_workers_have_the_whole_time_again() -> None:
+async def test_after_an_outage_workers_have_the_whole_time_again(a_while: Callable[[], None]) -> None:
     ledger = Ledger()
     auditor = Auditor(ledger, MemoryOutbox(), FakePublisher())
     await auditor.look(["a"])
@@ -79,28 +89,28 @@ async def test_after_an_outage_workers_have_the_whole_time_again() -> None:
     with pytest.raises(RedisConnectionError):
         await auditor.look(["a"])
     ledger.away = False
-    await a_while()
+    a_while()
     assert await auditor.look(["a"]) == []
-    await a_while()
+    a_while()
     assert await auditor.look(["a"]) == [("a", Loss.MISSING)]
 
 
-async def test_after_its_publication_a_call_has_its_whole_time() -> None:
+async def test_after_its_publication_a_call_has_its_whole_time(a_while: Callable[[], None]) -> None:
     outbox = MemoryOutbox()
     outbox.call(request(0, correlation_id="a"))
     auditor = Auditor(Ledger(), outbox, FakePublisher())
     await auditor.look(["a"])
-    await a_while()
+    a_while()
     assert await auditor.look(["a"]) == []
     await outbox.published(await outbox.calls(["a"]))
     assert await auditor.look(["a"]) == []
-    await a_while()
+    a_while()
     assert await auditor.look(["a"]) == [("a", Loss.MISSING)]
 
 
-async def test_when_the_outbox_cannot_be_read_a_call_may_have_been_published() -> None:
+async def test_when_the_outbox_cannot_be_read_a_call_may_have_been_published(a_while: Callable[[], None]) -> None:
     auditor = Auditor(Ledger(), FullDisk(), FakePublisher())
     assert await auditor.unpublished(["a"]) == frozenset()
     await auditor.look(["a"])
-    await a_while()
+    a_while()
     assert await auditor.look(["a"]) == [("a", Loss.MISSING)]

@@ -48,7 +48,7 @@ def test_names_that_would_collide_do_not() -> None:
     assert len({exposed_name(*pair) for pair in pairs}) == len(pairs)
 
 
-def test_a_name_stays_the_same_for_ever() -> None:
+def test_a_name_never_changes() -> None:
     assert exposed_name("github.com", "search") == "github_com__search_a0ac03fd"
 
 

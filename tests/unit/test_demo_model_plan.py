@@ -197,7 +197,7 @@ def test_the_answer_names_both_times_that_the_results_tell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "result", "told"),
+    ("name", "result", "expected"),
     [
         ("demo__calculate", "395", "**395**"),
         ("demo__calculate", '{"result": 395}', "**395**"),
@@ -213,8 +213,8 @@ def test_the_answer_names_both_times_that_the_results_tell() -> None:
         ("git__git_status", '{"clean": true}', '"clean": true'),
     ],
 )
-def test_a_result_is_told_as_it_is(name: str, result: str, told: str) -> None:
-    assert told in after("Whatever", (name, {"expression": "17 * 23 + 4"}, result)).text
+def test_a_result_is_repeated_unchanged(name: str, result: str, expected: str) -> None:
+    assert expected in after("Whatever", (name, {"expression": "17 * 23 + 4"}, result)).text
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_result_is_told_as_it_is(name: str, result: str, told: str) -> None:
         ('{"isError": true, "text": "no"}', None),
     ],
 )
-def test_a_failure_is_recognised_and_told_truthfully(text: str, code: str | None) -> None:
+def test_a_failure_is_recognised_and_reported(text: str, code: str | None) -> None:
     failed = failure(text)
     assert isinstance(failed, Failure)
     assert failed.code == code

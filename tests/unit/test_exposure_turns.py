@@ -132,9 +132,9 @@ async def test_help_is_answered_by_the_engine() -> None:
 
         assert engine.worker.executed == []
     assert shown(events) == [("pending", "mcp_query", "callstream"), ("succeeded", "mcp_query", "callstream")]
-    [*_, told] = model.requests[1].messages
-    assert isinstance(told, ToolMessage)
-    assert told.content == "files:\n  read(path: string) - Read\n  delete(path: string)"
+    [*_, answer] = model.requests[1].messages
+    assert isinstance(answer, ToolMessage)
+    assert answer.content == "files:\n  read(path: string) - Read\n  delete(path: string)"
 
 
 @pytest.mark.parametrize("edited", [None, {"path": "/b"}])
@@ -162,11 +162,11 @@ async def test_a_call_that_waits_for_approval_is_resumed_after_a_restart() -> No
         turn = await engine.turns.start("ada", None, "Delete!")
         await question(engine, turn)
         await engine.restart()
-        [told] = await wait_until(
+        [answer] = await wait_until(
             lambda: [e.events for e in engine.logs.lives[turn.turn_id][-1].events if isinstance(e, Reset)]
         )
-        assert shown([*told]) == [("pending", "files__delete", "files"), ("asked", "files__delete", "files")]
-        asked = next(e for e in told if isinstance(e, ApprovalStep))
+        assert shown([*answer]) == [("pending", "files__delete", "files"), ("asked", "files__delete", "files")]
+        asked = next(e for e in answer if isinstance(e, ApprovalStep))
 
         await engine.decide(asked.call.correlation_id, Approve(asked.details["hash"]))
 

@@ -89,7 +89,7 @@ def test_an_answer_with_a_status_gets_its_name(status: int, body: object, kind: 
     assert type(ErrorClassifier().from_response(status, body, {})) is kind
 
 
-def test_who_is_rate_limited_is_told_when_to_come_back() -> None:
+def test_a_rate_limited_client_gets_a_retry_after() -> None:
     error = ErrorClassifier().from_response(429, None, {"retry-after": "12"})
     assert isinstance(error, LLMRateLimitedError)
     assert error.retry_after == 12

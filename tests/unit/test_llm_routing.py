@@ -123,7 +123,7 @@ async def test_after_the_first_word_no_other_model_is_asked(said: ChatEvent) -> 
 @pytest.mark.parametrize(
     "error", [LLMRequestError("x"), LLMContextLengthError("x"), LLMAuthenticationError("x"), LLMError("x")]
 )
-async def test_what_is_wrong_with_request_or_settings_is_told_and_no_other_model_is_asked(error: LLMError) -> None:
+async def test_a_wrong_request_or_setting_is_reported_and_no_other_model_is_asked(error: LLMError) -> None:
     world = World("b")
     world.plan["a"] = [error]
     with pytest.raises(type(error)):
@@ -131,7 +131,7 @@ async def test_what_is_wrong_with_request_or_settings_is_told_and_no_other_model
     assert world.asked == ["a"]
 
 
-async def test_when_none_can_the_failure_of_the_last_is_told() -> None:
+async def test_when_none_can_the_failure_of_the_last_is_reported() -> None:
     world = World("b")
     world.plan["a"], world.plan["b"] = [LLMUnavailableError("a is away")], [LLMOverloadedError("b is busy")]
     with pytest.raises(LLMOverloadedError, match="b is busy"):

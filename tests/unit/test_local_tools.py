@@ -62,8 +62,8 @@ async def test_a_local_tool_is_offered_beside_the_others_and_answered_without_a_
             (ToolStatus.SUCCEEDED, "callstream"),
         ]
         assert shown[0].details == {"arguments": {"page": 7}, "title": "Book"}
-        [told, _] = [r for r in await s.store.turn_messages(turn) if r.role == "assistant"]
-        assert told.calls[0].server == "callstream"
+        [stored, _] = [r for r in await s.store.turn_messages(turn) if r.role == "assistant"]
+        assert stored.calls[0].server == "callstream"
 
 
 async def test_arguments_that_break_the_schema_never_reach_it() -> None:

@@ -78,7 +78,7 @@ LOOKS: dict[str, tuple[list[float], float, bool]] = {
     "found so for long enough": ([0.0, 2.5, 4.0, 5.9], 6.0, True),
     "found so once": ([], 6.0, False),
     "not for long enough": ([0.0, 2.5, 5.0], 5.9, False),
-    "nobody looked for a while": ([0.0, 2.9], 2.9 + GAP_SECONDS + 0.1, False),
+    "no audit for a while": ([0.0, 2.9], 2.9 + GAP_SECONDS + 0.1, False),
 }
 
 

@@ -95,7 +95,7 @@ def test_structured_content_that_the_text_repeats_is_left_out(texts: list[str], 
 
 
 @pytest.mark.parametrize(
-    ("texts", "structured", "told"),
+    ("texts", "structured", "expected"),
     cast(
         "list[tuple[list[str], Any, str]]",
         [
@@ -113,10 +113,10 @@ def test_structured_content_that_the_text_repeats_is_left_out(texts: list[str], 
     ),
 )
 def test_structured_content_that_the_text_does_not_repeat_follows_it(
-    texts: list[str], structured: Any, told: str
+    texts: list[str], structured: Any, expected: str
 ) -> None:
     outcome = to_outcome(result(*map(text, texts), structuredContent=structured))
-    assert outcome.content == (*map(TextBlock, texts), TextBlock(told))
+    assert outcome.content == (*map(TextBlock, texts), TextBlock(expected))
 
 
 def test_structured_content_goes_to_the_model_when_the_text_is_for_the_user_only() -> None:

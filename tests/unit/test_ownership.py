@@ -10,10 +10,18 @@ import pytest
 
 from dialog_engine.chat import ownership as ownership_module
 from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.chat.ownership import ADOPT_AT_ONCE, LEASE_SECONDS, MAX_CRASHES, RENEW_SECONDS, Ownership
+from dialog_engine.chat.ownership import (
+    ADOPT_AT_ONCE,
+    LEASE_SECONDS,
+    MAX_CRASHES,
+    RENEW_SECONDS,
+    Ownership,
+)
 from dialog_engine.chat.turns import RunningTurns, SessionQueue
 from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrashesError
 from dialog_engine.model import Turn
+from dialog_engine.observe.metrics import Metrics
+from dialog_engine.observe.ownership import ObservedOwnership
 from tests.support.fakes.engines import MemoryEngines, SharedTurns, StoredOwner
 from tests.support.waiting import wait_until
 
@@ -24,7 +32,7 @@ AWAY = StorageUnavailableError("the database is away")
 
 
 class Turns(RunningTurns):
-    """Remembers what it is told, and runs nothing."""
+    """Remembers its calls, and runs nothing."""
 
     def __init__(self) -> None:
         self.queue = SessionQueue()
@@ -54,6 +62,18 @@ class Turns(RunningTurns):
         self.runs.pop(turn.turn_id)
 
 
+class Noted(ObservedOwnership):
+    """Notes how turns changed their owner, and counts."""
+
+    def __init__(self, notes: list[str], metrics: Metrics) -> None:
+        super().__init__(metrics)
+        self._notes = notes
+
+    def moved(self, turn: Turn, how: str) -> None:
+        super().moved(turn, how)
+        self._notes.append(how)
+
+
 class Engine:
     """One engine, and the clock that it looks by, in seconds."""
 
@@ -63,9 +83,15 @@ class Engine:
         self.engines = MemoryEngines(store, engine_id)
         self.offered: list[OutboxRow] = []
         self.notes: list[str] = []
+        self.metrics = Metrics()
+        observer = Noted(self.notes, self.metrics)
         self.ownership = Ownership(
-            self.turns, self.engines, offer=self.offered.extend, note=self.notes.append, clock=lambda: self.now
+            self.turns, self.engines, offer=self.offered.extend, observer=observer, clock=lambda: self.now
         )
+
+    def counted(self, name: str, **labels: str) -> float | None:
+        """The value of a metric."""
+        return self.metrics.registry.get_sample_value(name, labels)
 
 
 @pytest.fixture
@@ -168,6 +194,19 @@ async def test_an_engine_that_was_shut_down_is_adopted_at_once(store: SharedTurn
     assert set(b.turns.failures.values()) == {None}
     assert "fact" in [row.event_id for row in b.offered]
     assert "a" not in store.leases
+    assert b.counted("dialog_turns_moved_total", how="takeover") == len(turns)
+    assert b.counted("dialog_engines_adopted_total") == 1
+
+
+async def test_renewals_of_the_lease_and_engines_are_counted(a: Engine, b: Engine) -> None:
+    await b.ownership.renew()
+    await b.ownership.look()
+    b.engines.error = AWAY
+    with pytest.raises(StorageUnavailableError):
+        await b.ownership.renew()
+    assert b.counted("dialog_engine_lease_renewals_total", outcome="ok") == 1
+    assert b.counted("dialog_engine_lease_renewals_total", outcome="failed") == 1
+    assert b.counted("dialog_engines") == 2
 
 
 async def test_time_without_the_database_does_not_count(
@@ -176,7 +215,7 @@ async def test_time_without_the_database_does_not_count(
     store.add("a", "t")
     async with at_work(b, monkeypatch):
         await rounds(b)
-        b.engines.error = AWAY  # nobody can renew now
+        b.engines.error = AWAY  # no engine can renew now
         await wait_until(lambda: b.engines.refused > 4)
         b.now += LEASE_SECONDS * 2
         b.engines.error = None

@@ -218,16 +218,16 @@ WHOLE_AND_CUT: list[Line] = [ToolCallEvent("call_2", "a__b", "{}"), *CUT]
 
 
 @pytest.mark.parametrize("finish", [FinishReason.LENGTH, FinishReason.CONTENT_FILTER])
-@pytest.mark.parametrize(("text", "told"), [("", TOO_LONG), ("Let me write it.", "Let me write it.")])
+@pytest.mark.parametrize(("text", "sent"), [("", TOO_LONG), ("Let me write it.", "Let me write it.")])
 async def test_a_call_that_is_cut_off_twice_is_not_tried_a_third_time(
-    finish: FinishReason, text: str, told: str
+    finish: FinishReason, text: str, sent: str
 ) -> None:
     again: list[Line] = [*([TextDelta(text)] if text else ()), CUT_CALL, StreamEnd(finish, SPENT)]
     world = World(max_rounds=9)
     model, events = await world.run(CUT, again, says("never"))
 
     assert len(model.requests) == 2
-    assert [event.text for event in events if isinstance(event, TextDelta)] == [told]
+    assert [event.text for event in events if isinstance(event, TextDelta)] == [sent]
     assert events[-1] == StreamEnd(finish, SPENT + SPENT)
     assert world.worker.executed == []
 

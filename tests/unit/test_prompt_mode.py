@@ -243,7 +243,7 @@ async def test_calls_in_the_reasoning_channel_are_never_run(dialect: Dialect) ->
 
 @dialects
 @pytest.mark.parametrize(
-    ("said", "called", "told"),
+    ("said", "called", "reason"),
     [
         (FinishReason.STOP, True, FinishReason.TOOL_CALLS),
         (FinishReason.STOP, False, FinishReason.STOP),
@@ -253,10 +253,10 @@ async def test_calls_in_the_reasoning_channel_are_never_run(dialect: Dialect) ->
     ],
 )
 async def test_the_finish_reason_is_tool_calls_if_there_are_any(
-    dialect: Dialect, said: FinishReason, called: bool, told: FinishReason
+    dialect: Dialect, said: FinishReason, called: bool, reason: FinishReason
 ) -> None:
     events, _ = await ask(dialect, says(BLOCKS[dialect.name] if called else "Hello", said))
-    assert events[-1] == StreamEnd(told, SPENT)
+    assert events[-1] == StreamEnd(reason, SPENT)
 
 
 @dialects

@@ -1,4 +1,4 @@
-"""What was committed of a turn, told as events."""
+"""What was committed of a turn, as events."""
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord
 from dialog_engine.chat.replay import replay
@@ -34,9 +34,9 @@ def test_every_call_is_replayed_with_its_arguments_and_state() -> None:
 
 def test_rounds_are_numbered_and_complete_ones_are_marked() -> None:
     first, second = CallRecord(CALLS[0], "a", succeeded("x")), CallRecord(CALLS[1], "a", None)
-    told = replay("turn", [asked(2, first), asked(3, second)])
-    assert [event.round for event in told if isinstance(event, ToolStep)] == [1, 2]
-    assert [event for event in told if isinstance(event, RoundComplete)] == [RoundComplete(1)]
+    replayed = replay("turn", [asked(2, first), asked(3, second)])
+    assert [event.round for event in replayed if isinstance(event, ToolStep)] == [1, 2]
+    assert [event for event in replayed if isinstance(event, RoundComplete)] == [RoundComplete(1)]
 
 
 def test_the_messages_of_other_turns_are_left_out() -> None:

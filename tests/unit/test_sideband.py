@@ -229,7 +229,7 @@ async def test_a_failure_after_the_reader_has_gone_is_not_reported_by_asyncio() 
     async def write() -> None:
         band.emit(TextDelta("a"))
         band.emit(TextDelta("b"))
-        raise ValueError("seen by nobody")
+        raise ValueError("not seen")
 
     work = asyncio.create_task(write())
     events = band.carry(work)

@@ -1,4 +1,4 @@
-"""A turn's events where its log has a hole: told from what was stored, and never silently less."""
+"""A turn's events where its log has a hole: rebuilt from what was stored, and never silently less."""
 
 import json
 from collections.abc import AsyncGenerator, Sequence
@@ -84,7 +84,7 @@ class World:
         self.frames, self.archive = frames, Archive(turn)
 
 
-async def told(batches: AsyncGenerator[Batch]) -> tuple[Transcript, list[str]]:
+async def collected(batches: AsyncGenerator[Batch]) -> tuple[Transcript, list[str]]:
     transcript, names = Transcript(), list[str]()
     async for batch in batches:
         for each in batch:
@@ -97,14 +97,14 @@ async def of_running(
     frames: Frames, after: Cursor = START, turn: TurnRecord | None = None
 ) -> tuple[Transcript, list[str]]:
     services = cast("Services", World(frames, turn or record("running")))
-    return await told(turn_events.of_running(services, "ann", "turn", after))
+    return await collected(turn_events.of_running(services, "ann", "turn", after))
 
 
 async def of_ended(
     frames: Frames, after: Cursor = START, failure: TurnFailed | None = None
 ) -> tuple[Transcript, list[str]]:
     turn = record(failure=failure)
-    return await told(turn_events.of_ended(cast("Services", World(frames, turn)), "ann", turn, after))
+    return await collected(turn_events.of_ended(cast("Services", World(frames, turn)), "ann", turn, after))
 
 
 async def test_a_gap_in_the_log_of_a_running_turn_is_filled_with_a_reset() -> None:

@@ -258,7 +258,7 @@ def test_every_update_of_a_call_is_a_step(update: CallUpdate, status: ToolStatus
 def test_each_step_says_what_the_call_waits_for() -> None:
     steps = Steps(Turn("turn", "session", "someone"), 1, {})
     steps.pending(CALL, "Add")
-    told = [
+    updates = [
         CallHeld("id", WaitsFor.REDIS),
         CallHeld("id", WaitsFor.WORKER),
         CallQueued("id", 3),
@@ -268,7 +268,7 @@ def test_each_step_says_what_the_call_waits_for() -> None:
         CallHeld("id", WaitsFor.REDIS),
         CallAnswered("id", ended(S.CANCELLED, E.CANCELLED)),
     ]
-    assert [(step.status, step.details) for step in (steps.update(CALL, update) for update in told)] == [
+    assert [(step.status, step.details) for step in (steps.update(CALL, update) for update in updates)] == [
         (T.PENDING, {"waitsFor": "redis"}),
         (T.PENDING, {"waitsFor": "worker"}),
         (T.QUEUED, {"position": 3, "waitsFor": "worker"}),

@@ -1,16 +1,15 @@
-"""Leases: kept from a thread while the loop is alive, given up in time, and told about at most once."""
+"""Leases: kept from a thread while the loop is alive, given up in time, and reported as lost at most once."""
 
 import asyncio
 import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-import anyio
 import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -22,7 +21,7 @@ from plugins_contract.ledger import Delivery
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_mcp.consumer import SETTLE_SECONDS
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
-from tests.support.waiting import wait_until
+from tests.support.waiting import stays, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -48,6 +47,8 @@ class Scripts:
     marked: bool = False
 
     round_trips: int = 0
+    answered: bool = False
+    """Whether a renewal has its answer."""
 
     def register_script(self, text: str) -> "Registered":
         return Registered()
@@ -94,12 +95,14 @@ class Pipeline:
     def execute(self, raise_on_error: bool = True) -> list[Any]:
         assert not raise_on_error
         self.scripts.round_trips += 1
-        return [self.scripts.renewed(call) for call in self.calls]
+        answers = [self.scripts.renewed(call) for call in self.calls]
+        self.scripts.answered = True
+        return answers
 
 
 @dataclass
-class Told:
-    """What a holder was told."""
+class Reports:
+    """What a holder was informed of."""
 
     cancels: int = 0
     losses: list[float] = field(default_factory=list[float])
@@ -132,9 +135,11 @@ def delivery(execution_class: ExecutionClass = ExecutionClass.REPEATABLE) -> Del
 
 
 @asynccontextmanager
-async def keeping(scripts: Scripts, times: LeaseTimes = TIMES) -> AsyncGenerator[LeaseKeeper]:
+async def keeping(
+    scripts: Scripts, times: LeaseTimes = TIMES, count: Callable[[str], None] = lambda outcome: None
+) -> AsyncGenerator[LeaseKeeper]:
     """A keeper that runs. It is cancelled as the worker does it, once: a cancel scope would not wait for its thread."""
-    keeper = LeaseKeeper(cast("Redis", scripts), Keys(), times)
+    keeper = LeaseKeeper(cast("Redis", scripts), Keys(), times, count=count)
     running = asyncio.create_task(keeper.run())
     try:
         yield keeper
@@ -143,99 +148,110 @@ async def keeping(scripts: Scripts, times: LeaseTimes = TIMES) -> AsyncGenerator
         await asyncio.wait([running])
 
 
-def hold(keeper: LeaseKeeper, told: Told, what: Delivery | None = None) -> Any:
-    return keeper.held(what or delivery(), 1, since=time.monotonic(), on_cancel=told.on_cancel, on_lost=told.on_lost)
+def hold(keeper: LeaseKeeper, reports: Reports, what: Delivery | None = None) -> Any:
+    return keeper.held(
+        what or delivery(), 1, since=time.monotonic(), on_cancel=reports.on_cancel, on_lost=reports.on_lost
+    )
 
 
 async def test_a_lease_is_renewed_from_a_thread_of_its_own_for_as_long_as_it_is_held() -> None:
-    scripts, told = Scripts(), Told()
+    scripts, reports = Scripts(), Reports()
     times = replace(PATIENT, give_up=1.0)
     async with keeping(scripts, times) as keeper:
-        with hold(keeper, told):
+        with hold(keeper, reports):
             begun = time.monotonic()
             await wait_until(lambda: time.monotonic() - begun > 2 * times.give_up)
         (ours,) = scripts.renewals
         asked = scripts.renewals[ours]
         assert asked >= 8
-        with hold(keeper, told):
+        with hold(keeper, reports):
             await wait_until(lambda: scripts.renewals.total() > scripts.renewals[ours] + 3)
         assert scripts.renewals[ours] <= asked + 1
     assert scripts.threads == {"lease renewal"}
-    assert told == Told()
+    assert reports == Reports()
+
+
+@pytest.mark.parametrize(("answer", "outcome"), [([b"OK", 0], "renewed"), ([b"STALE"], "stale")])
+async def test_every_renewal_is_counted_by_its_outcome(answer: list[Any], outcome: str) -> None:
+    scripts, counted = Scripts(answer=answer), list[str]()
+    async with keeping(scripts, PATIENT, counted.append) as keeper:
+        with hold(keeper, Reports()):
+            await wait_until(lambda: counted)
+    assert set(counted) == {outcome}
 
 
 async def test_a_cancel_request_is_reported_once() -> None:
-    scripts, told = Scripts(answer=[b"OK", 1]), Told()
+    scripts, reports = Scripts(answer=[b"OK", 1]), Reports()
     async with keeping(scripts, PATIENT) as keeper:
-        with hold(keeper, told):
+        with hold(keeper, reports):
             await wait_until(lambda: len(scripts.asked_at) > 5)
-    assert told.cancels == 1
-    assert not told.losses
+    assert reports.cancels == 1
+    assert not reports.losses
 
 
 async def test_a_lease_that_another_worker_has_is_lost_once_and_asked_for_no_more() -> None:
-    scripts, told = Scripts(answer=[b"STALE"]), Told()
+    scripts, reports = Scripts(answer=[b"STALE"]), Reports()
     async with keeping(scripts, PATIENT) as keeper:
-        with hold(keeper, told):
-            await wait_until(lambda: told.losses)
+        with hold(keeper, reports):
+            await wait_until(lambda: reports.losses)
             (ours,) = scripts.renewals
             asked = scripts.renewals[ours]
             scripts.answer = [b"OK", 0]
-            with hold(keeper, Told()):
+            with hold(keeper, Reports()):
                 await wait_until(lambda: scripts.renewals.total() > asked + 3)
             assert scripts.renewals[ours] == asked
-    assert len(told.losses) == 1
+    assert len(reports.losses) == 1
 
 
 async def test_a_call_that_ended_while_it_was_renewed_has_not_lost_its_lease(caplog: pytest.LogCaptureFixture) -> None:
-    scripts, told = Scripts(answer=[b"STALE"]), Told()
+    scripts, reports = Scripts(answer=[b"STALE"]), Reports()
     async with keeping(scripts, replace(TIMES, heartbeat=0.5, loop_alive=5.0, give_up=5.0)) as keeper:
-        with hold(keeper, told):
+        with hold(keeper, reports):
             await wait_until(lambda: scripts.asked_at)
-            await anyio.sleep(0.1)  # what the renewal was answered is known by now, and so is the end of the call
-        await anyio.sleep(0.6)
-    assert not told.losses
+            # The keeper knows the answer then, and reports it at the next heartbeat: the call has ended by then.
+            await wait_until(lambda: scripts.answered)
+        await stays(lambda: not reports.losses, 0.6)
     assert not caplog.records
 
 
 async def test_while_redis_is_away_it_is_asked_again_soon_and_the_lease_is_given_up_in_time() -> None:
-    scripts, told = Scripts(away=True), Told()
+    scripts, reports = Scripts(away=True), Reports()
     times = replace(TIMES, renew=0.15, lease=5.0, loop_alive=5.0)
     async with keeping(scripts, times) as keeper:
         begun = time.monotonic()
-        with hold(keeper, told):
-            await wait_until(lambda: told.losses)
-    assert times.give_up <= told.losses[0] - begun < times.lease
+        with hold(keeper, reports):
+            await wait_until(lambda: reports.losses)
+    assert times.give_up <= reports.losses[0] - begun < times.lease
     assert scripts.looks > 4
 
 
 async def test_a_call_that_must_not_run_twice_goes_on_through_any_outage_until_another_worker_has_ended_it() -> None:
-    scripts, told, other = Scripts(away=True), Told(), Told()
+    scripts, reports, other = Scripts(away=True), Reports(), Reports()
     async with keeping(scripts) as keeper:
-        with hold(keeper, told, delivery(ExecutionClass.ONCE)), hold(keeper, other):
+        with hold(keeper, reports, delivery(ExecutionClass.ONCE)), hold(keeper, other):
             await wait_until(lambda: other.losses)
             begun = time.monotonic()
             await wait_until(lambda: time.monotonic() - begun > TIMES.lease)
-            assert not told.losses
+            assert not reports.losses
             scripts.away, scripts.answer = False, [b"STALE"]
-            await wait_until(lambda: told.losses)
+            await wait_until(lambda: reports.losses)
 
 
 async def test_an_outage_shorter_than_that_loses_nothing() -> None:
-    scripts, told = Scripts(away=True), Told()
+    scripts, reports = Scripts(away=True), Reports()
     async with keeping(scripts) as keeper:
-        with hold(keeper, told):
+        with hold(keeper, reports):
             await wait_until(lambda: scripts.looks > 3)
             scripts.away = False
             begun = time.monotonic()
             await wait_until(lambda: time.monotonic() - begun > TIMES.give_up)
-    assert not told.losses
+    assert not reports.losses
 
 
 async def test_an_outage_between_two_renewals_is_noticed_and_leases_are_renewed_as_soon_as_it_is_over() -> None:
-    scripts, told = Scripts(), Told()
+    scripts, reports = Scripts(), Reports()
     async with keeping(scripts, replace(TIMES, renew=60.0, give_up=60.0)) as keeper:
-        with hold(keeper, told):
+        with hold(keeper, reports):
             await wait_until(lambda: scripts.asked_at and scripts.looks > 3)
             assert len(scripts.asked_at) == 1
             scripts.away = True
@@ -248,88 +264,88 @@ async def test_an_outage_between_two_renewals_is_noticed_and_leases_are_renewed_
             looks = scripts.looks
             await wait_until(lambda: scripts.looks > looks + 2)
             assert len(scripts.asked_at) == asked + 1
-    assert not told.losses
+    assert not reports.losses
 
 
 async def test_a_server_that_was_started_anew_unnoticed_gets_all_renewals_at_once() -> None:
-    scripts, told = Scripts(), Told()
+    scripts, reports = Scripts(), Reports()
     async with keeping(scripts, replace(TIMES, renew=60.0, give_up=60.0)) as keeper:
-        with hold(keeper, told), hold(keeper, told):
+        with hold(keeper, reports), hold(keeper, reports):
             await wait_until(lambda: len(scripts.asked_at) == 2 and scripts.looks > 3)
             scripts.marked = False
             await wait_until(lambda: len(scripts.asked_at) == 4)
 
 
 async def test_however_many_leases_there_are_they_are_renewed_in_one_round_trip() -> None:
-    scripts, told = Scripts(), Told()
+    scripts, reports = Scripts(), Reports()
     async with keeping(scripts, PATIENT) as keeper:
         with contextlib.ExitStack() as held:
             for _ in range(500):
-                held.enter_context(hold(keeper, told))
+                held.enter_context(hold(keeper, reports))
             await wait_until(lambda: scripts.round_trips >= 3)
     # The first may have been on its way before all were held.
     assert len(scripts.asked_at) > 500 * (scripts.round_trips - 1)
-    assert told == Told()
+    assert reports == Reports()
 
 
 @pytest.mark.parametrize("error", [ResponseError("WRONGTYPE"), ResponseError("OOM command not allowed")])
 async def test_a_lease_that_cannot_be_renewed_hides_no_other(error: Exception) -> None:
-    scripts, told, other, stuck = Scripts(), Told(), Told(), delivery()
+    scripts, reports, other, stuck = Scripts(), Reports(), Reports(), delivery()
     scripts.refused[Keys().call(stuck.request.correlation_id)] = error
     async with keeping(scripts, replace(PATIENT, give_up=1.0, lease=2.0)) as keeper:
-        with hold(keeper, told, stuck), contextlib.ExitStack() as others:
+        with hold(keeper, reports, stuck), contextlib.ExitStack() as others:
             for _ in range(5):
                 others.enter_context(hold(keeper, other))
-            await wait_until(lambda: told.losses)
+            await wait_until(lambda: reports.losses)
             assert not other.losses
 
 
 async def test_without_leases_redis_is_not_asked() -> None:
     scripts = Scripts()
     async with keeping(scripts):
-        await anyio.sleep(5 * TIMES.renew)
+        await stays(lambda: not scripts.asked_at, 5 * TIMES.renew)
     assert (scripts.asked_at, scripts.looks) == ([], 0)
 
 
 async def test_a_renewal_that_hangs_holds_up_neither_the_end_of_its_lease_nor_that_of_others() -> None:
-    scripts, told, other = Scripts(hangs=threading.Event()), Told(), Told()
+    scripts, reports, other = Scripts(hangs=threading.Event()), Reports(), Reports()
     async with keeping(scripts) as keeper:
         begun = time.monotonic()
-        with hold(keeper, told), hold(keeper, other):
-            await wait_until(lambda: told.losses and other.losses)
-        assert max(*told.losses, *other.losses) - begun < TIMES.lease
+        with hold(keeper, reports), hold(keeper, other):
+            await wait_until(lambda: reports.losses and other.losses)
+        assert max(*reports.losses, *other.losses) - begun < TIMES.lease
         assert scripts.hangs is not None
         scripts.hangs.set()
 
 
 async def test_a_loop_that_stands_still_gets_no_renewals_and_then_loses_its_leases() -> None:
-    scripts, told = Scripts(), Told()
+    scripts, reports = Scripts(), Reports()
     async with keeping(scripts) as keeper:
-        with hold(keeper, told):
+        with hold(keeper, reports):
             await wait_until(lambda: scripts.asked_at)
             still_since = time.monotonic()
             time.sleep(TIMES.loop_alive + TIMES.give_up + 0.1)  # noqa: ASYNC251 -- this is the fault
             woken = time.monotonic()
             assert max(at for at in scripts.asked_at if at < woken) - still_since < TIMES.loop_alive + 2 * TIMES.renew
-            await wait_until(lambda: told.losses)
+            await wait_until(lambda: reports.losses)
 
 
 async def test_a_released_lease_reports_nothing() -> None:
-    scripts, told = Scripts(answer=[b"STALE"], hangs=threading.Event()), Told()
+    scripts, reports = Scripts(answer=[b"STALE"], hangs=threading.Event()), Reports()
     async with keeping(scripts) as keeper:
-        with hold(keeper, told):
+        with hold(keeper, reports):
             await wait_until(lambda: scripts.asked_at)
         assert scripts.hangs is not None
         scripts.hangs.set()
-        await anyio.sleep(2 * TIMES.renew)
-    assert told == Told()
+        await stays(lambda: reports == Reports(), 2 * TIMES.renew)
+    assert reports == Reports()
 
 
 async def test_the_keeper_ends_with_its_thread_whatever_that_waits_for() -> None:
     scripts = Scripts(hangs=threading.Event())
     assert scripts.hangs is not None
     async with keeping(scripts) as keeper:
-        with hold(keeper, Told()):
+        with hold(keeper, Reports()):
             await wait_until(lambda: scripts.asked_at)
         asyncio.get_running_loop().call_later(5 * TIMES.renew, scripts.hangs.set)
     assert scripts.hangs.is_set()

@@ -62,7 +62,7 @@ def test_all_bad_values_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("LOG_LEVEL", "x")
     with pytest.raises(SettingsError) as caught:
         load_settings()
-    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == ["HEALTH_PORT", "LOG_LEVEL"]
+    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == ["LOG_LEVEL", "HEALTH_PORT"]
 
 
 def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:

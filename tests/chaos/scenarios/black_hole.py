@@ -1,7 +1,7 @@
 """Connections to Redis fall silent: nothing is refused, nothing breaks, and nothing comes any more.
 
 Of the engine, of the workers, or of both, in both directions or in one; and of one worker while another is well. While
-it lasts users chat, stop a turn and wait for tools. What was held arrives late, when nobody listens to it any more.
+it lasts users chat, stop a turn and wait for tools. What was held arrives late, when no connection reads it any more.
 """
 
 import time

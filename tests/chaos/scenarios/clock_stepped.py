@@ -76,7 +76,7 @@ def run(size: Size, folder: Path, *, source: str = "") -> Report:
             "steps": len(form.offsets),
             "seconds of each step": STEP_SECONDS,
             "calls that ran then, at least": min(running),
-            "calls taken from living workers": len(under_fire.observer.told.handovers),
+            "calls taken from living workers": len(under_fire.observer.observations.handovers),
         }
         return under_fire.report("clock_stepped")
 

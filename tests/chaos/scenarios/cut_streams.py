@@ -91,12 +91,12 @@ def _report(form: Form, readers: Sequence[Reader], seconds: float, load: float, 
 
 
 def _problems(reader: Reader, essay: Essay) -> list[str]:
-    told = reader.transcript
-    problems = [f"repeated: {told.repeats}"] if told.repeats else []
-    if (text := without_stamps(told.text)) != essay.text:
+    transcript = reader.transcript
+    problems = [f"repeated: {transcript.repeats}"] if transcript.repeats else []
+    if (text := without_stamps(transcript.text)) != essay.text:
         problems.append(f"has {text[-100:]!r} at its end, not {essay.text[-100:]!r}")
-    if told.done is None or told.done["reason"] != "stop":
-        problems.append(f"ended with {told.done}")
-    if told.resets:
-        problems.append(f"{told.resets} resets, and nothing was restarted")
+    if transcript.done is None or transcript.done["reason"] != "stop":
+        problems.append(f"ended with {transcript.done}")
+    if transcript.resets:
+        problems.append(f"{transcript.resets} resets, and nothing was restarted")
     return problems + [f"was answered {refusal}" for refusal in reader.refusals]

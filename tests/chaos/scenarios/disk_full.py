@@ -42,8 +42,8 @@ def run(size: Size, folder: Path) -> Report:
     """The same in a process that may mount disks."""
     argv = mounting([sys.executable, "-m", __name__, size, str(folder)])
     done = subprocess.run(argv, stdout=subprocess.PIPE, cwd=ROOT, check=False)
-    told, _, report = done.stdout.decode().rpartition(REPORT)
-    print(told)
+    output, _, report = done.stdout.decode().rpartition(REPORT)
+    print(output)
     if done.returncode:
         raise RuntimeError(f"{argv} ended with {done.returncode}")
     return Report(**json.loads(report))
@@ -204,7 +204,7 @@ class RedisFull(Part):
         self.expect(effects == 1, f"a call begun {name} has {effects} effects")
 
     def _taken_over(self) -> int:
-        return sum(worker.output().count("taking over entry") for worker in self.stack.workers.values())
+        return sum(worker.output().count("tool call is delivered again") for worker in self.stack.workers.values())
 
     def _redis_state(self) -> str:
         return self.stack.http.get("/readyz").json()["parts"]["redis"]

@@ -1,7 +1,8 @@
-"""Things come twice, or not at all: requests, doorbells, and what an engine was about to do when it was killed.
+"""Requests and notifications come twice or not at all, and so does what an engine was doing when it was killed.
 
-A request that stands in the stream a second time is one call. A doorbell that rings twice is one answer, and one that
-does not ring at all delays it. An engine that dies between publishing a request and marking it publishes it again.
+A request that stands in the stream a second time is one call. A notification that comes twice is one answer, and
+one that does not come at all delays it. An engine that dies between publishing a request and marking it publishes it
+again.
 """
 
 import random
@@ -27,7 +28,7 @@ UNHEARD_SECONDS = 2.0
 """Longer than a call runs."""
 SETTLE_SECONDS = 30.0
 LATE_MS: dict[Kind, float] = {"sqlite": 15_000.0, "postgres": 25_000.0}
-"""A doorbell that was lost costs 5 seconds at most, and an engine that was killed has to start first; on PostgreSQL the
+"""A lost notification costs 5 seconds at most, and an engine that was killed has to start first; on PostgreSQL the
 lease of its earlier life, 10 seconds, has to run out."""
 STORES: Sequence[Kind] = ("postgres", "sqlite")
 WORK = Work(calls_per_turn=10, open_calls=40, longest_ms=600)
@@ -49,8 +50,8 @@ class Copies:
     """What was put into Redis a second time, or taken away."""
 
     requests: set[str] = field(default_factory=set[str])
-    rings: int = 0
-    lost_rings: int = 0
+    notifications: int = 0
+    lost_notifications: int = 0
 
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
@@ -67,7 +68,7 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
         under_fire.findings += _begun_twice(history)
         late = [call for call in history.calls.values() if call.wait_ms > LATE_MS[store]]
         under_fire.findings += (
-            Finding("latency", "an answer whose doorbell was lost came too late", call.correlation_id) for call in late
+            Finding("latency", "an answer without its notification came too late", call.correlation_id) for call in late
         )
         under_fire.figures |= {
             "engine kills": form.kills,
@@ -77,8 +78,8 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
         under_fire.must_have_struck(
             {
                 "requests doubled": len(copies.requests),
-                "doorbells doubled": copies.rings,
-                "doorbells lost that told of an end": copies.lost_rings,
+                "notifications doubled": copies.notifications,
+                "notifications of an end that were lost": copies.lost_notifications,
             }
         )
         return under_fire.report("doubled")
@@ -94,16 +95,16 @@ def _make_trouble(under_fire: Trial, rounds: int, copies: Copies) -> None:
                 copies.requests.add(fields["correlationId"])
             mailboxes = list(redis.scan_iter(KEYS.mailbox("*"), count=1000))
             if number % 4 == 3:
-                copies.lost_rings += _silence(under_fire, redis, mailboxes)
+                copies.lost_notifications += _silence(under_fire, redis, mailboxes)
                 continue
             for mailbox in mailboxes:
                 for _, fields in redis.xrevrange(mailbox, count=5):
                     redis.xadd(mailbox, fields)
-                    copies.rings += 1
+                    copies.notifications += 1
 
 
 def _silence(under_fire: Trial, redis: Any, mailboxes: Sequence[str]) -> int:
-    """Take all doorbells away, some unheard because the engines stand still; how many of these told of an end."""
+    """Delete all notifications, some unread because the engines are stopped; how many of these were of an end."""
     engines = under_fire.cluster.running_engines.values()
     if not under_fire.observer.running():
         return 0  # what has ended was not heard of before: the engine is left to find that out
@@ -114,8 +115,8 @@ def _silence(under_fire: Trial, redis: Any, mailboxes: Sequence[str]) -> int:
 
         def unheard() -> int:
             # A read that was waiting is answered with the first of them.
-            rung = [ring for mailbox, last in heard.items() for ring in redis.xrange(mailbox, f"({last}")[1:]]
-            return sum('"finished"' in fields["reply"] for _, fields in rung)
+            unread = [entry for mailbox, last in heard.items() for entry in redis.xrange(mailbox, f"({last}")[1:]]
+            return sum('"finished"' in fields["reply"] for _, fields in unread)
 
         with suppress(TimeoutError):
             wait_until_blocking(unheard, UNHEARD_SECONDS)

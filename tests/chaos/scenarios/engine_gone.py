@@ -19,7 +19,7 @@ from typing import Any
 import httpx2
 
 from plugins_contract.ids import new_id
-from tests.chaos.invariants import not_struck, told
+from tests.chaos.invariants import as_text, not_struck
 from tests.chaos.report import Report, Size
 from tests.chaos.trial import quantile
 from tests.support.replicas import Replica
@@ -72,7 +72,7 @@ class Talk:
     token: str = field(default_factory=new_id)
     session_id: str = ""
     turn_id: str = ""
-    told: Transcript = field(default_factory=Transcript)
+    received: Transcript = field(default_factory=Transcript)
     took: float | None = None
     """From the kill to the end; None for a turn that had ended before."""
     shown: bool = False
@@ -83,16 +83,16 @@ class Talk:
         message = {"token": self.token, "answer_after_seconds": self.seconds}
         self.session_id, self.turn_id = engine.begin(f"call demo__increment_counter {json.dumps(message)}")
         with suppress(httpx2.TransportError):
-            engine.read(self.turn_id, self.told)
+            engine.read(self.turn_id, self.received)
 
     def go_on(self, engine: Replica, died_at: float) -> None:
         """Follow to the end, then ask again. Raises AssertionError."""
-        over = self.told.done is not None
-        engine.read_to_the_end(self.turn_id, self.told, END_SECONDS)
+        over = self.received.done is not None
+        engine.read_to_the_end(self.turn_id, self.received, END_SECONDS)
         self.took = None if over else time.monotonic() - died_at
-        assert self.told.done
-        assert self.told.done["reason"] == "stop", f"it ended with {self.told.done}"
-        assert list(self.told.statuses.values()) == ["succeeded"], f"its calls: {self.told.statuses}"
+        assert self.received.done
+        assert self.received.done["reason"] == "stop", f"it ended with {self.received.done}"
+        assert list(self.received.statuses.values()) == ["succeeded"], f"its calls: {self.received.statuses}"
 
         history = _as_the_model_sees(engine.messages(self.session_id))
         again = new_id()
@@ -139,7 +139,7 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres") -> Report:
         here.close()
     finally:
         stack.close()
-    findings += told(not_struck({"turns that ran then": sum(talk.took is not None for talk in talks)}))
+    findings += as_text(not_struck({"turns that ran then": sum(talk.took is not None for talk in talks)}))
     findings += (f"turns were adopted only after {took:.1f} s" for took in adoptions if took > TAKEOVER_SECONDS)
     figures = _figures(talks, form)
     if adoptions:

@@ -2,9 +2,9 @@
 
 Several engines share one PostgreSQL; on SQLite each has a file of its own, and can only be started again.
 
-Clients read on over as many connections as it takes, from whichever engine is there. In the end each must have been
-told exactly what is stored, every turn must have its end, and each tool must have run once. When all is over every
-engine must tell the same of every session.
+Clients read on over as many connections as it takes, from whichever engine is there. In the end each must have
+received exactly what is stored, every turn must have its end, and each tool must have run once. In the end every
+engine must return the same for every session.
 """
 
 import random
@@ -113,14 +113,16 @@ def _in_the_end(kills: Sequence[Kill], engines: Sequence[Replica]) -> Iterator[s
         """Look again at the sessions that were not as they should be. Whether all are."""
         known_to = [engines or [kill.victim] for kill, _, _ in unlike]
         found = list(pool.map(disagreement, known_to, [client.session_id for _, client, _ in unlike]))
-        unlike[:] = [(kill, client, told) for (kill, client, _), told in zip(unlike, found, strict=True) if told]
+        unlike[:] = [
+            (kill, client, problem) for (kill, client, _), problem in zip(unlike, found, strict=True) if problem
+        ]
         return not unlike
 
     with ThreadPoolExecutor(LOOKED_AT_ONCE) as pool, suppress(TimeoutError):
         if not look():
             wait_until_blocking(look, SAME_SECONDS)
-    for kill, _, told in unlike:
-        yield f"{kill.recovery}, {kill.transition.name}: in the end the engines tell {told}"
+    for kill, _, problem in unlike:
+        yield f"{kill.recovery}, {kill.transition.name}: in the end the engines return {problem}"
     for kill, client in everyone:
         if (runs := len(kill.victim.stack.effects(client.token))) != 1:
             yield f"{kill.recovery}, {kill.transition.name}: turn {client.turn_id}: the tool ran {runs} times"
@@ -131,7 +133,7 @@ def _figures(kills: Sequence[Kill]) -> dict[str, float | int | str]:
     figures: dict[str, float | int | str] = {
         "kills": len(kills),
         "turns killed": len(turns),
-        "resets told": sum(client.received.resets for client in turns),
+        "resets received": sum(client.received.resets for client in turns),
     }
     for recovery in sorted({kill.recovery for kill in kills}):
         seconds = [

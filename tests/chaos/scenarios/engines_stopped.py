@@ -78,7 +78,7 @@ class Sleeper:
     order: Order
     session_id: str = ""
     turn_id: str = ""
-    told: Transcript = field(default_factory=Transcript)
+    received: Transcript = field(default_factory=Transcript)
     pid: int = 0
     """The engine that stood still with it."""
     epoch: int = 0
@@ -115,7 +115,7 @@ class Lane:
             httpx2.Client(base_url=url, timeout=60, limits=httpx2.Limits(max_connections=2 * form.turns)) as http,
         ):
             # They are followed where they do not run.
-            ends = [pool.submit(read_to_the_end, http, each.turn_id, each.told, END_SECONDS) for each in sleepers]
+            ends = [pool.submit(read_to_the_end, http, each.turn_id, each.received, END_SECONDS) for each in sleepers]
             time.sleep(dice.uniform(0.2, 2.0))  # anywhere in the turns
             self.engine.freeze()
             stopped_at = time.monotonic()
@@ -163,7 +163,7 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
         under_fire.findings += _refused(form, sleepers, notes)
         history = under_fire.judge()
         under_fire.check_agreement()
-        under_fire.findings += _told_wrongly(under_fire.cluster, sleepers)
+        under_fire.findings += _received_wrongly(under_fire.cluster, sleepers)
         adoptions = [seconds for lane in lanes for seconds in lane.adopted_after]
         if adoptions and max(adoptions) > form.lease + LATE_SECONDS:
             under_fire.findings.append(Finding("adoption", f"it came only after {max(adoptions):.1f} s", "-"))
@@ -173,7 +173,7 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
             "stops": form.stops,
             "seconds of each stop": form.seconds,
             "seconds of the lease": form.lease,
-            "turns told of": len(sleepers),
+            "turns followed": len(sleepers),
             "their owner is another one after, p50 s": quantile(adoptions, 0.5),
             "their owner is another one after, max s": max(adoptions, default=0.0),
             "turns of which a write after that was taken": passed,
@@ -241,8 +241,8 @@ def _refused(form: Form, sleepers: Sequence[Sleeper], notes: Path) -> list[Findi
     return findings
 
 
-def _told_wrongly(cluster: Cluster, sleepers: Sequence[Sleeper]) -> list[Finding]:
-    """Turns of which clients, here or elsewhere, were not told exactly what happened, and once."""
+def _received_wrongly(cluster: Cluster, sleepers: Sequence[Sleeper]) -> list[Finding]:
+    """Turns of which clients, here or elsewhere, did not receive exactly what happened, once."""
     with (
         ThreadPoolExecutor(LOOKED_AT_ONCE) as pool,
         closing(httpx2.Client(base_url=cluster.url, timeout=60)) as here,
@@ -255,7 +255,7 @@ def _told_wrongly(cluster: Cluster, sleepers: Sequence[Sleeper]) -> list[Finding
 def _wrong(each: Sleeper, engines: Sequence[httpx2.Client]) -> list[Finding]:
     messages = engines[0].get(f"/v1/sessions/{each.session_id}/messages").json()["messages"]
     said = {message["messageId"]: message["content"] for message in messages if message["role"] == "assistant"}
-    told, findings = each.told, list[Finding]()
+    received, findings = each.received, list[Finding]()
 
     def expect(rule: str, what: str, *, holds: bool) -> None:
         if not holds:
@@ -264,9 +264,13 @@ def _wrong(each: Sleeper, engines: Sequence[httpx2.Client]) -> list[Finding]:
     users = [json.loads(message["content"]) for message in messages if message["role"] == "user"]
     expect("twice", f"the user is said to have said {len(users)} messages", holds=len(users) == 1)
     expect("twice", f"its messages are {said}", holds=[*said.values()] == [*[""] * each.order.rounds, each.order.text])
-    expect("told", f"told {told.messages}, stored {said}", holds=told.messages == said and not told.open_text)
-    expect("told", f"told again: {told.repeats}", holds=not told.repeats)
-    expect("told", f"it ended with {told.done}", holds=told.done is not None and told.done["reason"] == "stop")
+    expect(
+        "told", f"told {received.messages}, stored {said}", holds=received.messages == said and not received.open_text
+    )
+    expect("received", f"received twice: {received.repeats}", holds=not received.repeats)
+    expect(
+        "told", f"it ended with {received.done}", holds=received.done is not None and received.done["reason"] == "stop"
+    )
     for http in engines:
         with http.stream("GET", f"/v1/turns/{each.turn_id}/events") as response:
             names = Counter(event.name for event in events_of(response.iter_lines()))

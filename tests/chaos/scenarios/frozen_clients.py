@@ -9,6 +9,7 @@ read it.
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,10 +29,10 @@ SLOWER = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How much is done in one size. `patience` is the engine's, None its own.
+    """How much is done in one size. `send_timeout` is the engine's, None its own.
 
     The others follow `turns` turns, which say little, so that what the engine's memory grows by is the frozen clients.
-    Below `noise_seconds` nobody can tell one delay from another on a machine that does other things too.
+    Delays below `noise_seconds` are noise on a machine that does other things too.
     """
 
     frozen: int
@@ -39,7 +40,7 @@ class Form:
     turns: int
     window_seconds: float
     noise_seconds: float
-    patience: float | None = None
+    send_timeout: float | None = None
 
     @property
     def loud(self) -> Essay:
@@ -52,7 +53,7 @@ class Form:
 
 
 FORMS = {
-    Size.SHORT: Form(40, 40, 4, window_seconds=5, noise_seconds=0.5, patience=2),
+    Size.SHORT: Form(40, 40, 4, window_seconds=5, noise_seconds=0.5, send_timeout=2),
     Size.FULL: Form(100, 400, 20, window_seconds=22, noise_seconds=0.005),
 }
 
@@ -77,7 +78,7 @@ def run(size: Size, folder: Path) -> Report:
     """Freeze clients, and see what it costs."""
     form = FORMS[size]
     essay = form.quiet(2 * form.window_seconds + 10)
-    with running_stack(folder, behind_nginx=False, patience=form.patience) as (target, port):
+    with running_stack(folder, behind_nginx=False, send_timeout=form.send_timeout) as (target, port):
         others = [Reader("127.0.0.1", port, str(essay)) for _ in range(form.others)]
         reading, frozen = (
             [Reader("127.0.0.1", port, "", receive_buffer=RECEIVE_BUFFER) for _ in range(form.frozen)] for _ in range(2)
@@ -139,14 +140,20 @@ def _dropped_by_its_own_count(target: StreamingStack) -> float:
 
 async def _until_dropped(target: StreamingStack, frozen: Sequence[Reader], times: _Times) -> None:
     waiting = [reader.connection for reader in frozen if reader.connection]
-    while waiting and time.monotonic() - times.frozen_at < 2 * DROPPED_SECONDS:
-        await asyncio.sleep(0.1)
+
+    def look() -> bool:
+        """Count the clients that were dropped since the last look. Whether all are."""
+        nonlocal waiting
         times.bytes_most = max(times.bytes_most, target.engine_bytes())
         # The kernel drops a connection without a word to its client: only the engine's end of it shows that it is gone.
         served = clients_of(target.engine_port)
         gone = [connection for connection in waiting if connection.port not in served]
         times.dropped += [time.monotonic() - times.frozen_at for _ in gone]
         waiting = [connection for connection in waiting if connection not in gone]
+        return not waiting
+
+    with suppress(TimeoutError):
+        await wait_until(look, 2 * DROPPED_SECONDS, every=0.1)
     for reader in frozen:
         if reader.connection:
             reader.connection.leave()  # they wake up, and ask again
@@ -182,5 +189,10 @@ def _report(form: Form, essay: Essay, others: Sequence[Reader], frozen: Sequence
 
 
 def _whole(reader: Reader, essay: Essay) -> bool:
-    told = reader.transcript
-    return without_stamps(told.text) == essay.text and not told.repeats and not told.resets and told.done is not None
+    transcript = reader.transcript
+    return (
+        without_stamps(transcript.text) == essay.text
+        and not transcript.repeats
+        and not transcript.resets
+        and transcript.done is not None
+    )

@@ -194,10 +194,10 @@ async def _run(size: Size, folder: Path) -> Report:
     for row, rounds in seen.items():
         for execution_class in ExecutionClass:
             fates = Counter(fates[execution_class] for fates in rounds)
-            told = "; ".join(f"{fate} ({count} of {len(rounds)})" for fate, count in fates.items())
-            figures[f"{row.name}, {execution_class}"] = told
+            summary = "; ".join(f"{fate} ({count} of {len(rounds)})" for fate, count in fates.items())
+            figures[f"{row.name}, {execution_class}"] = summary
             if set(fates) != {row.expected(execution_class)}:
-                findings.append(f"{row.name}, {execution_class}: {told}, not {row.expected(execution_class)}")
+                findings.append(f"{row.name}, {execution_class}: {summary}, not {row.expected(execution_class)}")
     return Report("mcp_killed", figures, tuple(findings))
 
 

@@ -1,6 +1,6 @@
 """PostgreSQL is killed again and again under two engines; some outages are longer than a lease, in some an engine dies.
 
-What an engine has accepted or told must be there afterwards, what it has refused must not, and no engine may be taken
+What an engine has accepted or sent must be there afterwards, what it has refused must not, and no engine may be taken
 for dead because the store was away.
 """
 
@@ -73,12 +73,12 @@ FORMS = {
 
 @dataclass
 class Followed:
-    """A turn as a client was told of it, at the engine that did not begin it."""
+    """A turn as a client receives it from the engine that did not begin it."""
 
     order: Order
     session_id: str
     turn_id: str
-    told: Transcript = field(default_factory=Transcript)
+    received: Transcript = field(default_factory=Transcript)
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Readers:
         if answer.status_code == ACCEPTED:
             turn = Followed(order, session_id, answer.json()["turnId"])
             self.turns.append(turn)
-            read_to_the_end(there, turn.turn_id, turn.told, END_SECONDS)
+            read_to_the_end(there, turn.turn_id, turn.received, END_SECONDS)
         elif answer.headers.get("retry-after") and NOT_KNOWN not in answer.text:
             self.refused.append(order.tag)
 
@@ -226,7 +226,7 @@ def _judge_adoptions(under_fire: Trial, outages: Sequence[Came]) -> None:
 
 
 def _judge_promises(under_fire: Trial, readers: Readers) -> None:
-    """What was accepted or told is there, and what was refused is not."""
+    """What was accepted or sent is stored, and what was refused is not."""
     store, load = under_fire.cluster.store, under_fire.load
     statuses: dict[str, str] = dict(store.rows("SELECT turn_id, status FROM turns"))
     asked = [json.loads(content) for (content,) in store.rows("SELECT content FROM messages WHERE role = 'user'")]
@@ -244,8 +244,10 @@ def _judge_promises(under_fire: Trial, readers: Readers) -> None:
         Finding("promise", "a question that was refused was begun", tag) for tag in refused if tag in begun
     )
     for turn in readers.turns:
-        under_fire.findings += _told_and_not_stored(under_fire, turn, statuses.get(turn.turn_id, ""))
-    failed = [turn for turn in readers.turns if turn.told.done is not None and turn.told.done["reason"] == "error"]
+        under_fire.findings += _received_and_not_stored(under_fire, turn, statuses.get(turn.turn_id, ""))
+    failed = [
+        turn for turn in readers.turns if turn.received.done is not None and turn.received.done["reason"] == "error"
+    ]
     under_fire.figures |= {
         "questions accepted": len(accepted),
         "of them lost": len(lost),
@@ -253,26 +255,26 @@ def _judge_promises(under_fire: Trial, readers: Readers) -> None:
         "of them ended as failed": len(failed),
     }
     under_fire.must_have_struck({"questions refused with Retry-After": len(refused)})
-    under_fire.figures["resets told"] = sum(turn.told.resets for turn in readers.turns)
+    under_fire.figures["resets received"] = sum(turn.received.resets for turn in readers.turns)
 
 
-def _told_and_not_stored(under_fire: Trial, turn: Followed, status: str) -> list[Finding]:
-    """Every message and every end of a call that a client was told of is committed before."""
+def _received_and_not_stored(under_fire: Trial, turn: Followed, status: str) -> list[Finding]:
+    """Every message and every end of a call that a client received was committed before."""
     url = f"{under_fire.cluster.url}/v1/sessions/{turn.session_id}/messages"
     messages = httpx2.get(url, timeout=60).json()["messages"]
     said = {message["messageId"]: message["content"] for message in messages}
     calls = {call["correlationId"]: call["status"] for message in messages for call in message["toolCalls"]}
-    told = turn.told
-    final = {call: status for call, status in told.statuses.items() if status in FINAL}
+    received = turn.received
+    final = {call: status for call, status in received.statuses.items() if status in FINAL}
     findings: list[Finding] = []
-    if missing := {number for number, text in told.messages.items() if said.get(number) != text}:
-        findings.append(Finding("promise", f"told and not stored: messages {missing}", turn.turn_id))
+    if missing := {number for number, text in received.messages.items() if said.get(number) != text}:
+        findings.append(Finding("promise", f"received and not stored: messages {missing}", turn.turn_id))
     if wrong := {call: status for call, status in final.items() if calls.get(call) != status}:
-        findings.append(Finding("promise", f"told and not stored: {wrong}", turn.turn_id))
-    if told.repeats:
+        findings.append(Finding("promise", f"received and not stored: {wrong}", turn.turn_id))
+    if received.repeats:
         findings.append(Finding("promise", "events came twice", turn.turn_id))
-    if told.done is None or (told.done["reason"] == "stop" and status != "done"):
-        findings.append(Finding("promise", f"a turn is {status}, and was told to end with {told.done}", turn.turn_id))
+    if received.done is None or (received.done["reason"] == "stop" and status != "done"):
+        findings.append(Finding("promise", f"a turn is {status}, its events end with {received.done}", turn.turn_id))
     return findings
 
 
@@ -282,12 +284,14 @@ def _judge_sessions(under_fire: Trial) -> None:
     sessions = cluster.store.rows("SELECT session_id FROM turns ORDER BY created_at DESC")[:TRIED_AGAIN]
     ports = [*cluster.running_engines]
     for number, (session_id,) in enumerate(sessions):
-        told = Transcript()
+        received = Transcript()
         with closing(httpx2.Client(base_url=f"http://127.0.0.1:{ports[number % 2]}", timeout=60)) as http:
             order = Order(new_id(), 1, "once", 1, 1)
             answer = http.post(f"/v1/sessions/{session_id}/turns", json={"message": str(order)})
             if answer.status_code == ACCEPTED:
-                read_to_the_end(http, answer.json()["turnId"], told, END_SECONDS)
-        if told.done is None or told.done["reason"] != "stop":
-            under_fire.findings.append(Finding("sessions", f"one cannot go on: {answer.text} {told.done}", session_id))
+                read_to_the_end(http, answer.json()["turnId"], received, END_SECONDS)
+        if received.done is None or received.done["reason"] != "stop":
+            under_fire.findings.append(
+                Finding("sessions", f"one cannot go on: {answer.text} {received.done}", session_id)
+            )
     under_fire.figures["sessions in which more was asked"] = len(sessions)

@@ -28,7 +28,7 @@ WRITES_BEFORE_REPLIES = ("--appendfsync", "no")
 """Redis hands each command to the operating system before it replies, so a kill of its process loses nothing. With
 `everysec` it postpones the write for up to 2 s while an fsync is running: on a busy disk a kill loses commands."""
 FLOOR_MS = 1_000.0
-"""A wait that nobody calls unusual on a machine that is busy."""
+"""A wait that is usual on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def run(
             "outages longer than a lease": sum(outage.seconds > form.lease for outage in form.outages),
             "calls that ran when Redis went away, at least": fewest,
             "calls answered LOST": lost,
-            "calls taken from living workers": len(under_fire.observer.told.handovers),
+            "calls taken from living workers": len(under_fire.observer.observations.handovers),
         }
         return under_fire.report("redis_killed")
 

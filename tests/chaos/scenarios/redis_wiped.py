@@ -1,6 +1,6 @@
 """Redis loses everything while calls are open in every state: FLUSHALL, and FLUSHALL with the group made anew by hand.
 
-Nobody waits for a call that is gone: each gets an end within seconds, and none has its effect twice. Sessions are not
+No turn waits for a call that is gone: each gets an end within seconds, and none has its effect twice. Sessions are not
 in Redis: afterwards all engines tell all of them alike.
 """
 
@@ -31,7 +31,7 @@ def flush(redis: Any) -> None:
 
 
 def flush_and_recreate(redis: Any) -> None:
-    """Everything is gone, and a helpful hand makes stream and group anew: nobody sees an error."""
+    """Everything is gone, and stream and group are created anew at once: no part sees an error."""
     both = redis.pipeline(transaction=True)  # a worker makes the group anew at its next read
     both.flushall()
     both.xgroup_create(Keys().requests, GROUP, id="$", mkstream=True)

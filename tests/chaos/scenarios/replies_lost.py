@@ -24,7 +24,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import decode_reply
 from plugins_contract.outcomes import CallFinished, CallState
 from tests.chaos.behind_proxies import OF_EVERY_CALL, SCRIPTS, Proxied, behind_proxies
-from tests.chaos.calls_through import Caller, Told, caller
+from tests.chaos.calls_through import AnsweredCall, Caller, caller
 from tests.chaos.faults import Faults
 from tests.chaos.lost_deliveries import LostDeliveries, watched
 from tests.chaos.report import Report, Size
@@ -70,11 +70,11 @@ def run(size: Size, folder: Path, *, store: stores.Kind = "postgres") -> Report:
         _start(proxied)
         with watched(proxied.stack.redis.url, passed_on=RARE) as lost_deliveries:
             begun = time.monotonic()
-            told = asyncio.run(_calls(proxied, OPERATIONS[size]))
+            answered = asyncio.run(_calls(proxied, OPERATIONS[size]))
             seconds = time.monotonic() - begun
             _settle(proxied)
         commands, lost = proxied.counted()
-        findings = [*_judge(proxied, told, lost_deliveries), *_never_lost(lost)]
+        findings = [*_judge(proxied, answered, lost_deliveries), *_never_lost(lost)]
         figures: dict[str, float | int | str] = {
             "operations": sum(commands.values()),
             "replies lost": sum(lost.values()),
@@ -82,11 +82,11 @@ def run(size: Size, folder: Path, *, store: stores.Kind = "postgres") -> Report:
                 f"{s.upper()} {lost[s.upper()]}" for s in SCRIPTS if s.upper() in lost
             ),
             "replies lost of the rest": ", ".join(f"{name} {lost[name]}" for name in sorted(lost) if not _script(name)),
-            "calls": len(told),
-            "calls per second": len(told) / seconds,
-            "outcomes": ", ".join(f"{state} {n}" for state, n in Counter(t.outcome.state for t in told).items()),
+            "calls": len(answered),
+            "calls per second": len(answered) / seconds,
+            "outcomes": ", ".join(f"{state} {n}" for state, n in Counter(t.outcome.state for t in answered).items()),
             "slowest plain call, seconds": max(
-                t.seconds for t in told if t.request.arguments.get("counter") == "plain"
+                t.seconds for t in answered if t.request.arguments.get("counter") == "plain"
             ),
             "oldest lost delivery, seconds": lost_deliveries.oldest_seconds,
             "facts published twice": _facts_twice(proxied),
@@ -107,9 +107,9 @@ def _start(proxied: Proxied) -> None:
         stack.start_worker()
 
 
-async def _calls(proxied: Proxied, operations: int) -> list[Told]:
+async def _calls(proxied: Proxied, operations: int) -> list[AnsweredCall]:
     """Calls, many at once, until that many commands have passed."""
-    told: list[Told] = []
+    answered: list[AnsweredCall] = []
     numbers = itertools.count(1)
     store = proxied.stack.store
     async with contextlib.AsyncExitStack() as stack:
@@ -127,10 +127,10 @@ async def _calls(proxied: Proxied, operations: int) -> list[Told]:
         with proxied.engine.broken(faults), proxied.workers.broken(faults):
             async with asyncio.TaskGroup() as tasks:
                 for each in callers:
-                    tasks.create_task(_keep_calling(each, tools, numbers, enough, told))
+                    tasks.create_task(_keep_calling(each, tools, numbers, enough, answered))
                 await wait_until(lambda: _operations(proxied) - before > operations, LONGEST, what="the operations")
                 enough.set()
-    return told
+    return answered
 
 
 async def _keep_calling(
@@ -138,13 +138,15 @@ async def _keep_calling(
     tools: dict[tuple[str, str], ToolEntry],
     numbers: "itertools.count[int]",
     enough: asyncio.Event,
-    told: list[Told],
+    answered: list[AnsweredCall],
 ) -> None:
     while not enough.is_set():
         number = next(numbers)
         kind = next(kind for kind in KINDS if number % kind.every == 0)
         token = {} if kind.tool == "echo" else {"token": f"call {number}"}
-        told.append(await caller.call(tools[kind.server, kind.tool], {**kind.arguments, **token}, stop_at=kind.stop_at))
+        answered.append(
+            await caller.call(tools[kind.server, kind.tool], {**kind.arguments, **token}, stop_at=kind.stop_at)
+        )
 
 
 def _tools(parts: Parts) -> dict[tuple[str, str], ToolEntry]:
@@ -161,7 +163,7 @@ def _settle(proxied: Proxied) -> None:
         wait_until_blocking(lambda: redis.xlen(Keys().requests) == 0, 20)
 
 
-def _judge(proxied: Proxied, told: Sequence[Told], lost_deliveries: LostDeliveries) -> list[str]:
+def _judge(proxied: Proxied, answered: Sequence[AnsweredCall], lost_deliveries: LostDeliveries) -> list[str]:
     """What does not hold."""
     log = proxied.stack.effect_log.read_text().splitlines()
     effects = Counter(effect["token"] for line in log if (effect := json.loads(line))["effect"] == "increment_counter")
@@ -172,10 +174,10 @@ def _judge(proxied: Proxied, told: Sequence[Told], lost_deliveries: LostDeliveri
         )
     client: Any = Redis.from_url(proxied.stack.redis.url, decode_responses=True)
     with client:
-        findings += [finding for each in told for finding in _judge_call(client, each, effects)]
+        findings += [finding for each in answered for finding in _judge_call(client, each, effects)]
         keys = Keys()
         added = client.xinfo_stream(keys.requests)["entries-added"]
-        entries = sum(bool(client.hget(keys.call(each.request.correlation_id), "entry")) for each in told)
+        entries = sum(bool(client.hget(keys.call(each.request.correlation_id), "entry")) for each in answered)
         if added != entries:
             findings.append(f"{added} requests were put on the stream for {entries} calls")
         if left := client.xlen(keys.requests):
@@ -183,9 +185,9 @@ def _judge(proxied: Proxied, told: Sequence[Told], lost_deliveries: LostDeliveri
     return findings
 
 
-def _judge_call(client: Any, told: Told, effects: Counter[str]) -> list[str]:
+def _judge_call(client: Any, answered: AnsweredCall, effects: Counter[str]) -> list[str]:
     """What does not hold about one call."""
-    request, state, error = told.request, told.outcome.state, told.outcome.error
+    request, state, error = answered.request, answered.outcome.state, answered.outcome.error
     which = f"call {request.correlation_id} ({request.tool} {request.arguments})"
     replies = [decode_reply(fields["reply"].encode()) for _, fields in client.xrange(request.response_channel)]
     ends = [reply.outcome.state for reply in replies if isinstance(reply, CallFinished)]
@@ -194,8 +196,8 @@ def _judge_call(client: Any, told: Told, effects: Counter[str]) -> list[str]:
     if len(ends) != 1:
         findings.append(f"{which} has {len(ends)} terminal replies")
     if {recorded, state} != set(ends):
-        findings.append(f"{which}: replies say {ends}, the ledger {recorded}, and the caller was told {state}: {error}")
-    if not told.stopped and state is not CallState.SUCCEEDED:
+        findings.append(f"{which}: replies say {ends}, the ledger {recorded}, and the caller received {state}: {error}")
+    if not answered.stopped and state is not CallState.SUCCEEDED:
         findings.append(f"{which} is {state}: {error}")
     if request.tool == "increment_counter":
         count = effects[request.arguments["token"]]

@@ -1,7 +1,7 @@
 """Users press Stop at every moment of a turn, also at an engine that does not run it.
 
-What they are told became of each call must fit what its MCP server noted; the model's stream must be closed, what it
-had said kept and marked, and the session must be one that a strict provider takes the next turn of.
+The outcome of each call that they receive must fit what its MCP server noted; the model's stream must be closed, what
+it had said kept and marked, and the session must be one that a strict provider takes the next turn of.
 """
 
 import signal

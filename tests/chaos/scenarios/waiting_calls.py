@@ -1,7 +1,7 @@
-"""Thousands of calls wait at one engine while replies keep coming; some of its bells never ring.
+"""Thousands of calls wait at one engine while replies keep coming; some notifications are lost.
 
 The real path of an engine in this process, real scripts on the other side. Each call that is answered is followed by
-another, so that always as many wait. Latency is from before COMPLETE is sent until the caller is told.
+another, so that always as many wait. Latency is from before COMPLETE is sent until the caller has the outcome.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from dialog_engine.main import tune_gc
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, TextBlock
-from tests.chaos.calls_through import Caller, Told, caller
+from tests.chaos.calls_through import AnsweredCall, Caller, caller
 from tests.chaos.report import Report, Size
 from tests.chaos.scripted_worker import MUTE, WORKER, Pace, replying
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
 
 CONNECTIONS = 8
-LOST_RING_SECONDS = 5.0
+LOST_NOTIFICATION_SECONDS = 5.0
 CALLS_OF_A_SUBJECT = 50
 HARNESS = "harness"
 TOOL = ToolEntry(name="demo__echo", server="demo", tool="echo", input_schema={}, timeout_ms=300_000)
@@ -50,24 +50,26 @@ PLANS = {
 
 @dataclass
 class Seen:
-    """What callers were told. Latencies are seconds."""
+    """The answers that callers received. Latencies are seconds."""
 
-    rung: list[float] = field(default_factory=list[float])
-    unrung: list[float] = field(default_factory=list[float])
+    notified: list[float] = field(default_factory=list[float])
+    unnotified: list[float] = field(default_factory=list[float])
     wrong: list[str] = field(default_factory=list[str])
 
     def __len__(self) -> int:
-        return len(self.rung) + len(self.unrung) + len(self.wrong)
+        return len(self.notified) + len(self.unnotified) + len(self.wrong)
 
-    def take(self, told: Told) -> None:
+    def take(self, answered: AnsweredCall) -> None:
         """Note an answer."""
-        if told.outcome.state is not CallState.SUCCEEDED:
-            self.wrong.append(f"call {told.request.correlation_id} is {told.outcome.state}: {told.outcome.error}")
+        if answered.outcome.state is not CallState.SUCCEEDED:
+            self.wrong.append(
+                f"call {answered.request.correlation_id} is {answered.outcome.state}: {answered.outcome.error}"
+            )
             return
-        (block,) = told.outcome.content
+        (block,) = answered.outcome.content
         assert isinstance(block, TextBlock)
         kind, sent_at = block.text.split()
-        (self.unrung if kind == MUTE else self.rung).append(told.at - float(sent_at))
+        (self.unnotified if kind == MUTE else self.notified).append(answered.at - float(sent_at))
 
 
 def run(size: Size, folder: Path) -> Report:
@@ -113,10 +115,14 @@ async def _measure(plan: Plan, client: Any, seen: Seen, waiting: Any) -> Figures
     began, before = time.monotonic(), len(seen)
     cpu, redis_cpu = _cpu(), _redis_cpu(client)
     connections, fewest = 0, plan.waiting
-    while time.monotonic() - began < plan.pace.seconds - 1:
+
+    def look() -> bool:
+        nonlocal connections, fewest
         connections = max(connections, sum(_is_the_engines(each) for each in client.client_list()))
         fewest = min(fewest, waiting())
-        await asyncio.sleep(0.5)
+        return time.monotonic() - began >= plan.pace.seconds - 1
+
+    await wait_until(look, plan.pace.seconds + 60, every=0.5)
     seconds, answers = time.monotonic() - began, len(seen) - before
     return {
         "calls waiting, at least": fewest,
@@ -129,19 +135,19 @@ async def _measure(plan: Plan, client: Any, seen: Seen, waiting: Any) -> Figures
 
 
 def _judge(plan: Plan, figures: Figures, seen: Seen) -> Report:
-    p50, p99 = statistics.median(seen.rung), statistics.quantiles(seen.rung, n=100)[98]
+    p50, p99 = statistics.median(seen.notified), statistics.quantiles(seen.notified, n=100)[98]
     figures |= {
         "answers": len(seen),
         "latency p50, ms": p50 * 1000,
         "latency p99, ms": p99 * 1000,
-        "bells that never rang": len(seen.unrung),
-        "slowest answer without a bell, seconds": max(seen.unrung),
+        "lost notifications": len(seen.unnotified),
+        "slowest answer without a notification, seconds": max(seen.unnotified),
     }
     findings = list(seen.wrong)
     if p99 * 1000 > plan.p99_ms:
         findings.append(f"the latency p99 is {p99 * 1000:.0f} ms, not {plan.p99_ms:g}")
-    if max(seen.unrung) > LOST_RING_SECONDS:
-        findings.append(f"without its bell an answer came after {max(seen.unrung):.1f} s")
+    if max(seen.unnotified) > LOST_NOTIFICATION_SECONDS:
+        findings.append(f"without its notification an answer came after {max(seen.unnotified):.1f} s")
     if int(figures["connections of the engine, at most"]) > CONNECTIONS:
         findings.append(f"the engine has {figures['connections of the engine, at most']} connections")
     return Report("waiting_calls", figures, tuple(findings))

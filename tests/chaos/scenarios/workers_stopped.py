@@ -23,13 +23,13 @@ from tests.support.waiting import wait_until_blocking
 class Form:
     """How much is done in one size: so many stops of so many seconds, some of them at the same time.
 
-    For up to `patience` seconds more it is waited until another worker runs a call of one that stands still.
+    For up to `takeover_seconds` seconds more it is waited until another worker runs a call of one that stands still.
     """
 
     stops: int
     at_once: int
     seconds: float
-    patience: float
+    takeover_seconds: float
     workers: int
     work: Work
     quick: bool
@@ -59,7 +59,9 @@ def run(size: Size, folder: Path, *, source: str = "") -> Report:
             "stops": len(under_fire.hits),
             "seconds of each stop": form.seconds,
             "started calls hit": len(under_fire.struck),
-            "calls that another worker took over": len({each.call for each in under_fire.observer.told.handovers}),
+            "calls that another worker took over": len(
+                {each.call for each in under_fire.observer.observations.handovers}
+            ),
             "stale completions": sum(
                 0 < call.attempts < call.entry.starts for call in history.calls.values() if call.entry
             ),
@@ -96,7 +98,7 @@ def _stop_and_wake(under_fire: Trial, form: Form) -> int:
         if stops < form.stops and len(stopped) < form.at_once:
             port = _busy_worker(under_fire, stopped)
             hit, now = under_fire.stop_worker(port), time.monotonic()
-            stopped[port] = _Stopped(hit, now + form.seconds, now + form.seconds + form.patience)
+            stopped[port] = _Stopped(hit, now + form.seconds, now + form.seconds + form.takeover_seconds)
             stops += 1
         under_fire.load.wait(gap if len(stopped) < form.at_once else 0.2)
     return busy_elsewhere

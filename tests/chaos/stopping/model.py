@@ -60,7 +60,7 @@ def mistake_in(messages: Sequence[Mapping[str, Any]]) -> str | None:
             return f"a message of {message['role']} says nothing"
     if open_ids:
         return f"calls without a result: {open_ids}"
-    return None if messages[-1]["role"] in ("user", "tool") else "nobody asks anything"
+    return None if messages[-1]["role"] in ("user", "tool") else "there is no question"
 
 
 def _event(delta: dict[str, Any], reason: str | None = None) -> bytes:
@@ -128,7 +128,7 @@ async def _write(
 
 
 async def main(port: int, notes: Notes) -> None:
-    """Serve for ever."""
+    """Serve until the process ends."""
     server = await asyncio.start_server(lambda reader, writer: _serve(reader, writer, notes), "127.0.0.1", port)
     await server.serve_forever()
 

@@ -20,7 +20,7 @@ class What(StrEnum):
     EFFECT = "effect"
     """The tool took effect."""
     CANCELLED = "cancelled"
-    """The MCP server was told that the call is not wanted any more."""
+    """The MCP server was notified that the call was cancelled."""
     ANSWERED = "answered"
     ENDED = "ended"
     """The tool does nothing more, whatever came of it."""

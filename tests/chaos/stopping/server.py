@@ -103,15 +103,13 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
 
 
 async def main(ports: list[int], notes: Notes) -> None:
-    """Serve for ever."""
+    """Serve until the process ends."""
     servers = [StoppableServer(era, notes).http for era in (MODERN, LEGACY)]
     for server, port in zip(servers, ports, strict=True):
         server.port = port
+        server.keep_requests = False
         await server.start()
-    while True:
-        await asyncio.sleep(60)
-        for server in servers:
-            server.requests.clear()
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ class Stopped:
     pressed_at: float = 0.0
     done_at: float = 0.0
     said: dict[int, str] = field(default_factory=dict[int, str])
-    """The pieces of text that each message was told in."""
-    told: Transcript = field(default_factory=Transcript)
+    """The pieces of text in which each message arrived."""
+    received: Transcript = field(default_factory=Transcript)
     answer: dict[str, Any] = field(default_factory=dict[str, Any])
     """Of the request to stop."""
     stored: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -38,7 +38,7 @@ class Stopped:
     @property
     def calls(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Its calls: the token of each, and its last step."""
-        by_id = {step["toolCallId"]: step for step in self.told.calls.values()}
+        by_id = {step["toolCallId"]: step for step in self.received.calls.values()}
         for number, (_, arguments) in enumerate(self.plan.calls):
             yield arguments["token"], by_id.get(f"call_{number}", {})
 
@@ -53,9 +53,9 @@ def stop(one: Replica, two: Replica, phase: Phase, number: int) -> Stopped:
         turn.session_id = response.headers["x-session-id"]
         for event in events_of(response.iter_lines()):
             progress.take(event)
-            turn.told.take(event.id, event.name, event.data)
+            turn.received.take(event.id, event.name, event.data)
             pieces = _heard(turn, event, pieces)
-            if not pressed and turn.told.done is None and phase.reached(progress):
+            if not pressed and turn.received.done is None and phase.reached(progress):
                 pressed = True
                 _press(turn, two if phase.elsewhere else one, response.headers["x-turn-id"])
         turn.done_at = time.monotonic()

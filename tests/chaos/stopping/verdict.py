@@ -1,4 +1,4 @@
-"""Whether what a user was told of a turn that was stopped is what happened. Pure."""
+"""Whether a user received what happened in a turn that was stopped. Pure."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -31,16 +31,16 @@ def missed(turn: Stopped, noted: Noted) -> int:
 
 
 def _of_the_turn(turn: Stopped) -> Iterator[str]:
-    reason = turn.told.done["reason"] if turn.told.done else None
+    reason = turn.received.done["reason"] if turn.received.done else None
     in_time = not turn.phase.late_ms[1]
     if not turn.pressed_at:
         yield f"Stop was never pressed: the turn ended with {reason}"
     elif reason != "cancelled" and (in_time or reason != "stop"):
         yield f"it ended with {reason}"
     elif turn.answer.get("status") != {"cancelled": "cancelled", "stop": "done"}[reason]:
-        yield f"the one who pressed Stop was told {turn.answer}"
-    if turn.told.repeats:
-        yield f"told twice: {turn.told.repeats}"
+        yield f"the stop was answered with {turn.answer}"
+    if turn.received.repeats:
+        yield f"received twice: {turn.received.repeats}"
     if not went_on(turn):
         yield f"the next turn of its session: {turn.next_turn}"
 
@@ -54,14 +54,14 @@ def _of_the_text(turn: Stopped, noted: Noted) -> Iterator[str]:
     if not last["interrupted"]:
         yield "what was said until Stop is not marked as interrupted"
     if not last["content"] or turn.said.get(last["messageId"]) != last["content"]:
-        yield f"told {turn.said.get(last['messageId'])!r}, stored {last['content']!r}"
+        yield f"received {turn.said.get(last['messageId'])!r}, stored {last['content']!r}"
 
 
 def _of_the_store(turn: Stopped) -> Iterator[str]:
     said = {each["messageId"]: each["content"] for each in turn.stored if each["role"] == "assistant"}
     calls = {call["correlationId"]: call["status"] for each in turn.stored for call in each["toolCalls"]}
-    if (turn.told.messages, turn.told.statuses) != (said, calls):
-        yield f"told {turn.told.messages} {turn.told.statuses}, stored {said} {calls}"
+    if (turn.received.messages, turn.received.statuses) != (said, calls):
+        yield f"received {turn.received.messages} {turn.received.statuses}, stored {said} {calls}"
 
 
 def _of_a_call(turn: Stopped, token: str, step: dict[str, Any], noted: Noted) -> Iterator[str]:

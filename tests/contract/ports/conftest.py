@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -227,7 +227,12 @@ class ScriptedWorker:
             if delivery := await self._bench.next_delivery("worker"):
                 self._tasks.add(asyncio.create_task(self._handle(delivery)))
             else:
-                await asyncio.sleep(0.005)
+                await self._ended_within(0.005)
+
+    async def _ended_within(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
 
     async def _handle(self, delivery: Delivery) -> None:
         started = await self._bench.start(delivery)

@@ -146,7 +146,7 @@ async def test_a_turn_that_has_ended_decides_nothing(storage: Storage) -> None:
     assert await enqueued(storage) == []
 
 
-async def test_the_model_is_told_of_edited_arguments_in_later_turns_too(storage: Storage) -> None:
+async def test_the_model_sees_edited_arguments_in_later_turns_too(storage: Storage) -> None:
     turn, [asked] = await waiting(storage)
     edited = Decision(status=ApprovalStatus.EDITED, at=5, arguments={"x": 9})
     wanted = msgspec.structs.replace(request(asked)(turn), arguments={"x": 9})

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import pytest
 
@@ -11,6 +11,7 @@ from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError,
 from dialog_engine.model import Done, DoneReason, ReasoningDelta, TextDelta, Turn, TurnEvent, TurnStarted, Usage
 from plugins_contract.ids import new_id
 from tests.contract.ports.conftest import Logs
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +33,7 @@ def events(turn: Turn) -> list[TurnEvent]:
     ]
 
 
-def told(frames: list[Frame]) -> Story:
+def contents(frames: list[Frame]) -> Story:
     """The names of the events with their text: pieces of one text may come in one frame."""
     story: Story = []
     for frame in frames:
@@ -69,7 +70,7 @@ async def test_a_whole_log_can_be_read_here_and_elsewhere(logs: Logs) -> None:
 
     for frames in (logs.here, logs.elsewhere):
         story = await read(frames, turn)
-        assert told(story) == WHOLE
+        assert contents(story) == WHOLE
         assert ids(story) == sorted(set(ids(story)))
 
 
@@ -101,19 +102,17 @@ async def test_a_reader_elsewhere_gets_the_end_though_it_came_before_it(logs: Lo
     for event in most:
         log.append(event)
 
-    async def read_once_it_is_there() -> list[Frame]:
-        while True:
-            try:
-                return await read(logs.elsewhere, turn)
-            except LogGoneError:
-                await asyncio.sleep(0.01)
+    async def read_if_it_is_there() -> list[Frame]:
+        with suppress(LogGoneError):
+            return await read(logs.elsewhere, turn)
+        return []
 
-    reading = asyncio.create_task(read_once_it_is_there())
+    reading = asyncio.create_task(wait_until(read_if_it_is_there))
     await asyncio.sleep(0)
     log.append(last)
     await log.close()
 
-    assert told(await reading) == WHOLE
+    assert contents(await reading) == WHOLE
 
 
 async def test_here_and_elsewhere_the_ids_are_the_same_and_after_each_comes_exactly_what_was_missed(logs: Logs) -> None:
@@ -136,7 +135,7 @@ async def test_several_readers_have_each_their_own_place(logs: Logs) -> None:
         await asyncio.sleep(0)
     await log.close()
 
-    assert [told(await reader) for reader in readers] == [WHOLE] * 3
+    assert [contents(await reader) for reader in readers] == [WHOLE] * 3
 
 
 async def test_a_later_life_goes_on_with_ids_that_are_higher(logs: Logs) -> None:
@@ -149,8 +148,8 @@ async def test_a_later_life_goes_on_with_ids_that_are_higher(logs: Logs) -> None
     await written(logs, later)
 
     for frames in (logs.here, logs.elsewhere):
-        assert told(await read(frames, turn)) == [("text", "cut"), *WHOLE]
-        assert told(await read(frames, turn, Cursor(1, 1))) == WHOLE
+        assert contents(await read(frames, turn)) == [("text", "cut"), *WHOLE]
+        assert contents(await read(frames, turn, Cursor(1, 1))) == WHOLE
         story = await read(frames, turn)
         assert ids(story) == sorted(set(ids(story)))
         assert [cursor.epoch for cursor in ids(story)] == [1] + [2] * (len(story) - 1)
@@ -164,11 +163,11 @@ async def test_existing_events_are_read_without_waiting(logs: Logs) -> None:
         log.append(event)
 
     async with asyncio.timeout(10):
-        assert told([f async for batch in logs.here.kept(turn.turn_id) for f in batch])[0] == WHOLE[0]
+        assert contents([f async for batch in logs.here.kept(turn.turn_id) for f in batch])[0] == WHOLE[0]
         log.append(last)
         await log.close()
         for frames in (logs.here, logs.elsewhere):
-            assert told([f async for batch in frames.kept(turn.turn_id) for f in batch]) == WHOLE
+            assert contents([f async for batch in frames.kept(turn.turn_id) for f in batch]) == WHOLE
             newest = await frames.newest(turn.turn_id)
             assert newest
             assert newest.name == "done"
@@ -177,5 +176,5 @@ async def test_existing_events_are_read_without_waiting(logs: Logs) -> None:
 
 async def test_an_unknown_turn_has_no_log(logs: Logs) -> None:
     with pytest.raises(LogGoneError):
-        await anext(logs.here.kept("nobody"))
-    assert await logs.here.newest("nobody") is None
+        await anext(logs.here.kept("no-turn"))
+    assert await logs.here.newest("no-turn") is None

@@ -162,8 +162,8 @@ async def test_who_answered_a_call_that_was_never_requested_is_kept(storage: Sto
         turn, AssistantMessage("", (one, two)), [], answers, servers={one.correlation_id: "callstream"}
     )
 
-    [_, told] = await storage.history.turn_messages(turn)
-    assert [each.server for each in told.calls] == ["callstream", ""]
+    [_, stored] = await storage.history.turn_messages(turn)
+    assert [each.server for each in stored.calls] == ["callstream", ""]
 
 
 async def test_the_tool_that_a_call_means_is_kept_beside_the_name_that_the_model_used(storage: Storage) -> None:
@@ -175,8 +175,8 @@ async def test_the_tool_that_a_call_means_is_kept_beside_the_name_that_the_model
     _, said = await storage.history.messages(turn.session_id)
     assert said == AssistantMessage("", (meant,))
     assert [opened.call for opened in await storage.history.open_calls(turn)] == [meant]
-    [_, told] = await storage.history.turn_messages(turn)
-    assert [each.call for each in told.calls] == [meant]
+    [_, stored] = await storage.history.turn_messages(turn)
+    assert [each.call for each in stored.calls] == [meant]
     assert await storage.calls.add_result(turn, meant, succeeded("x"))
     assert [*await storage.history.messages(turn.session_id)][-1] == ToolMessage("call_1", "mcp_query", "x")
 

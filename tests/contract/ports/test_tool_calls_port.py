@@ -208,7 +208,7 @@ async def test_a_call_that_is_cancelled_while_it_runs_says_what_its_worker_says(
     assert (outcome.state, code(outcome)) == (CallState.CANCELLED, ErrorCode.CANCELLED)
 
 
-async def test_of_a_cancelled_call_that_nobody_answers_for_the_outcome_is_unknown(calls: Calls) -> None:
+async def test_a_cancelled_call_without_an_answer_has_an_unknown_outcome(calls: Calls) -> None:
     one = request(calls, tool("a__deaf"))
     watch = await Watch(calls, [one]).commit()
     await calls.staff({"a__deaf": gives(succeeded("x"), NEVER())})
@@ -227,8 +227,8 @@ async def test_cancelling_returns_the_outcome_of_each_call(calls: Calls) -> None
     await wait_until(lambda: len(outcomes(watch.seen)) == 1 and len(calls.executed) == 2)
     await watch.leave()
 
-    told = await calls.port.cancel([ended, running])
+    cancelled = await calls.port.cancel([ended, running])
 
-    assert told[ended.correlation_id] == succeeded("x")
-    assert told[running.correlation_id].state is CallState.CANCELLED
+    assert cancelled[ended.correlation_id] == succeeded("x")
+    assert cancelled[running.correlation_id].state is CallState.CANCELLED
     assert await calls.port.cancel([]) == {}

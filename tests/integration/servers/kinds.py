@@ -12,7 +12,7 @@ RESULTS: dict[str, dict[str, Any]] = {
     "text": {"content": [{"type": "text", "text": "grün 🌳"}]},
     "texts": {"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
     "structured": {"content": [], "structuredContent": {"städte": ["Köln"]}},
-    "structured and told": {
+    "structured and as text": {
         "content": [{"type": "text", "text": '{\n  "a": 1\n}'}],
         "structuredContent": {"a": 1},
     },

@@ -82,13 +82,17 @@ Behaviour = Callable[[Request], Awaitable[None]]
 
 @dataclass
 class ScriptedServer:
-    """The server. `requests` is everything it was asked; `tools` is what it lists, in pages of `page` tools."""
+    """The server. `tools` is what it lists, in pages of `page` tools.
+
+    `requests` is everything it was asked, unless `keep_requests` is False.
+    """
 
     era: str = MODERN
     behaviours: dict[str, Behaviour] = field(default_factory=dict[str, Behaviour])
     tools: list[Any] = field(default_factory=list[Any])
     page: int = 100
     requests: list[Request] = field(default_factory=list[Request])
+    keep_requests: bool = True
     session: int = 1
     port: int = 0
     _connections: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
@@ -125,7 +129,8 @@ class ScriptedServer:
         gone = asyncio.Event()
         try:
             while request := await _read(reader, writer, gone):
-                self.requests.append(request)
+                if self.keep_requests:
+                    self.requests.append(request)
                 async with asyncio.TaskGroup() as group:
                     # The client sends nothing while it waits: what can be read now is the end.
                     watch = group.create_task(_watch(reader, gone))

@@ -1,13 +1,23 @@
 """In-process fakes of the ports: what the core needs from the world, without Redis, SQLite or a provider.
 
-They keep the promises of the ports, which `tests/contract/ports` holds them to, and can be told to be slow or to fail.
+They keep the promises of the ports, which `tests/contract/ports` holds them to, and can be made slow or made to fail.
 """
 
 from tests.support.fakes.engine import FakeEngine, breathe, done_of, is_step, is_text, read_all, steps_of, text_of
 from tests.support.fakes.logs import MemoryLog, MemoryLogs
 from tests.support.fakes.models import SPENT, Line, ScriptedModel, asks, says
 from tests.support.fakes.stores import MemoryOutbox, MemoryStore, NoOthers, StoredTurn
-from tests.support.fakes.worker import Behaviour, Execution, FakeCatalog, FakeWorker, failed, gives, succeeded, tool
+from tests.support.fakes.worker import (
+    Behaviour,
+    Execution,
+    FakeCatalog,
+    FakeWorker,
+    WatchedWorker,
+    failed,
+    gives,
+    succeeded,
+    tool,
+)
 
 __all__ = [
     "SPENT",
@@ -24,6 +34,7 @@ __all__ = [
     "NoOthers",
     "ScriptedModel",
     "StoredTurn",
+    "WatchedWorker",
     "asks",
     "breathe",
     "done_of",

@@ -1,4 +1,4 @@
-"""A chat model that says what it was told to say."""
+"""A chat model with scripted answers."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence

@@ -85,7 +85,7 @@ class _Session:
 
 
 class NoOthers(Control):
-    """For the one engine of a test: there is nobody to wake."""
+    """For the one engine of a test: there is no other to wake."""
 
     def stop(self, turn_id: str) -> None:
         pass

@@ -215,3 +215,13 @@ def _tell(job: _Job, update: CallUpdate) -> None:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+class WatchedWorker(FakeWorker):
+    """Remembers which calls were still awaited when they were cancelled."""
+
+    heard: tuple[str, ...] | None = None
+
+    async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
+        self.heard = tuple(self.listened_to) if self.heard is None else self.heard
+        return await super().cancel(requests)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NoReturn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dialog_engine.errors import ConfigurationError, EngineError
+from plugins_contract.environment import hide_environment
 
 if TYPE_CHECKING:
     from dialog_engine.config import Settings
 
 log = logging.getLogger("dialog_engine")
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 GC_THRESHOLDS = (2_000, 10, 1_000)
 """A full collection begins after 20 million new objects, not after 70 thousand."""
 CANNOT_START = 2
@@ -26,12 +26,15 @@ CANNOT_START = 2
 
 def main() -> None:
     """Serve until SIGTERM or SIGINT. Exits with 2 and the reason on stderr when it cannot start."""
+    hide_environment()  # from MCP servers of the same user
     # Importing the engine makes many objects and hardly any garbage: collections would take a seventh of the start.
     gc.disable()
     from dialog_engine.config import load_settings  # noqa: PLC0415 -- see above
     from dialog_engine.http.app import server_of  # noqa: PLC0415 -- see above
     from dialog_engine.http.connection import ConnectionLimits  # noqa: PLC0415 -- see above
     from dialog_engine.wiring import build_app  # noqa: PLC0415 -- see above
+    from plugins_contract.logs import set_up_logging  # noqa: PLC0415 -- see above
+    from plugins_contract.tracing import TracingError, exported_spans  # noqa: PLC0415 -- see above
 
     os.umask(0o077)  # conversations are readable by the engine's own account only
     tune_gc()
@@ -41,7 +44,7 @@ def main() -> None:
         listener = bind(settings)
     except EngineError as error:
         _give_up(error)
-    logging.basicConfig(level=settings.log_level, format=LOG_FORMAT)
+    set_up_logging(settings.log_level, settings.log_format)
     for library in ("aiohttp", "aiosqlite", "sse_starlette"):
         logging.getLogger(library).setLevel(logging.WARNING)
     closing = asyncio.Event()
@@ -52,7 +55,10 @@ def main() -> None:
         host, port = listener.getsockname()[:2]
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         try:
-            server.run(sockets=[listener])
+            with exported_spans("dialog-engine"):
+                server.run(sockets=[listener])
+        except TracingError as error:
+            _give_up(ConfigurationError(str(error)))
         except SystemExit:
             if start.failure is None:
                 raise

@@ -7,10 +7,11 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from plugins_contract.messages import MAX_TIMEOUT_MS
-from plugins_contract.settings import RedisSettings, problems
+from plugins_contract.settings import RedisSettings, ServiceSettings, problems
 from plugins_mcp.errors import SettingsError
 
-SECRETS_DIR = Path("/run/secrets")
+SECRETS_DIRS = [path for path in (Path("/run/callstream"), Path("/run/secrets")) if path.is_dir()]
+"""Folders with one file per setting: those that deploy/compose creates, and those of the operator, which win."""
 
 
 class OperatorSettings(RedisSettings, BaseSettings):
@@ -20,11 +21,11 @@ class OperatorSettings(RedisSettings, BaseSettings):
         env_file=".env",
         env_ignore_empty=True,
         extra="ignore",
-        secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
+        secrets_dir=SECRETS_DIRS or None,
     )
 
 
-class Settings(OperatorSettings):
+class Settings(ServiceSettings, OperatorSettings):
     """All settings of the worker. Each name is its environment variable in lower case."""
 
     mcp_config: Path | None = Field(None, description="A servers file (mcp.json), in the format of other MCP clients.")
@@ -50,9 +51,6 @@ class Settings(OperatorSettings):
     health_host: str = Field("127.0.0.1", description="Address of /healthz, /readyz and /metrics.")
     health_port: int = Field(8081, ge=0, le=65535, description="Port of /healthz, /readyz and /metrics.")
     drain_seconds: float = Field(30, ge=0, description="How long running calls may continue after SIGTERM.")
-    log_level: str = Field(
-        "INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="The lowest level that is logged."
-    )
 
     @model_validator(mode="after")
     def _have_servers(self) -> Self:

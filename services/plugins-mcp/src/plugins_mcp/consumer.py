@@ -16,12 +16,15 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from plugins_contract.connections import describe_outage, is_outage
+from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
 from plugins_contract.ledger.group import show_consumer, tidy_consumers
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request
-from plugins_mcp.adoption import LEDGER_MARK, return_address
+from plugins_contract.signing import RequestKeys
+from plugins_mcp.adoption import LEDGER_MARK, NOT_SIGNED, SIGNATURE, return_address
 from plugins_mcp.leases import LeaseTimes
+from plugins_mcp.ports import Observer
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +77,10 @@ class Consumer:
         concurrency: int,
         steady_for: Callable[[], float],
         check_redis: Callable[[], Awaitable[None]],
+        request_keys: RequestKeys | None = None,
         times: LeaseTimes | None = None,
         settle_seconds: float = SETTLE_SECONDS,
+        observer: Observer | None = None,
     ) -> None:
         """`steady_for` returns for how many seconds Redis has been steady, as of the last `check_redis`.
 
@@ -91,8 +96,10 @@ class Consumer:
         self._concurrency = concurrency
         self._steady_for = steady_for
         self._check_redis = check_redis
+        self._request_keys = request_keys or RequestKeys()
         self._times = times or LeaseTimes()
         self._settle_seconds = settle_seconds
+        self._observer = observer or Observer()
         self._served_since: float | None = -math.inf
         self._in_progress: dict[str, asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
@@ -159,7 +166,7 @@ class Consumer:
             for entry, fields in entries:
                 if fields and entry not in self._in_progress:
                     await self._free_slots()
-                    await self._take(entry, fields)
+                    await self._take(entry, fields, again="recovery")
             after = entries[-1][0]
 
     def _mark_served(self) -> None:
@@ -228,9 +235,7 @@ class Consumer:
         await self._drop_deleted(answer[2])
         some_for_us = False
         for entry_id, fields in answer[1]:
-            if await self._take(entry_id.decode(), fields):
-                log.warning("taking over entry %s: its lease has expired", entry_id.decode())
-                some_for_us = True
+            some_for_us |= await self._take(entry_id.decode(), fields, again="takeover")
         return len(answer[1]), some_for_us
 
     async def _may_take_over(self) -> bool:
@@ -262,23 +267,34 @@ class Consumer:
             log.warning("%d pending requests were deleted from the stream", len(deleted))
             await self._redis.xack(self._keys.requests, GROUP, *deleted)
 
-    async def _take(self, entry: str, fields: dict[bytes, bytes]) -> bool:
-        """Start processing an entry. Returns whether it is certainly for a worker like this one."""
+    async def _take(self, entry: str, fields: dict[bytes, bytes], *, again: str = "") -> bool:
+        """Start processing an entry. Returns whether it is certainly for a worker like this one.
+
+        `again` says why it is delivered again: see `Observer.redelivered`.
+        """
         # Delivered again while its call runs here, because the group was created again.
         if entry in self._in_progress:
             return True
         if LEDGER_MARK not in fields:
             self._process(entry, lambda: self._adopt(entry, fields))
             return False
+        event = fields.get(b"event", b"")
+        if not self._request_keys.accept(event, fields.get(SIGNATURE, b""), has_ledger=True):
+            log.warning("entry %s becomes a dead letter: %s", entry, NOT_SIGNED)
+            await self._bury(entry, fields, NOT_SIGNED, ErrorCode.PERMISSION_DENIED)
+            return True
         try:
-            request = decode_request(fields.get(b"event", b""))
+            request = decode_request(event)
         except UnsupportedEventError as error:
-            log.warning("entry %s becomes a dead letter: %s", entry, error)
+            self._observer.unreadable(entry, str(error))
             await self._bury(entry, fields, str(error))
             return True
         delivery = Delivery(request, entry, self._name, uuid.uuid4().hex)
+        serves = self._handler.serves(request)
+        if again and serves:  # a call for other workers is returned to the group, and found here again and again
+            self._observer.redelivered(request, again)
         self._process(entry, lambda: self._handler.handle(delivery))
-        return self._handler.serves(request)
+        return serves
 
     async def _adopt(self, entry: str, fields: dict[bytes, bytes]) -> None:
         if delivery := await self._adopter.adopt(entry, self._name, fields):
@@ -296,11 +312,19 @@ class Consumer:
 
         self._in_progress[entry] = asyncio.create_task(process(), name=f"entry {entry}")
 
-    async def _bury(self, entry: str, fields: dict[bytes, bytes], reason: str) -> None:
+    async def _bury(
+        self,
+        entry: str,
+        fields: dict[bytes, bytes],
+        reason: str,
+        code: ErrorCode = ErrorCode.UNKNOWN_ERROR,
+    ) -> None:
         call = return_address(fields, self._keys)
         event = fields.get(b"event", b"")
         try:
-            await self._ledger.bury(entry, reason, event, call.correlation_id, tool_call_id=call.tool_call_id)
+            await self._ledger.bury(
+                entry, reason, event, call.correlation_id, code=code, tool_call_id=call.tool_call_id
+            )
         except Exception as error:
             if is_outage(error):
                 raise

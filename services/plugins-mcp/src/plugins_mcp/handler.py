@@ -88,6 +88,10 @@ class CallHandler:
 
     async def handle(self, delivery: Delivery) -> None:
         """Process one delivery. On return its outcome is written, or the call is left to other workers."""
+        with self._observer.processing(delivery.request):
+            await self._process(delivery)
+
+    async def _process(self, delivery: Delivery) -> None:
         if not self.serves(delivery.request) and await self._left_to_others(delivery):
             return
         asked_at = 0.0
@@ -101,6 +105,8 @@ class CallHandler:
             started = await self._until_written(start)
         match started:
             case Run(fence, starts):
+                queued_ms = max(0, self._clock.now_ms() - int(delivery.entry.partition("-")[0]))
+                self._observer.started(delivery.request, starts, queued_ms)
                 await self._run(delivery, fence, starts, running, since=asked_at)
             case Abandoned(fence, starts):
                 await self._complete(delivery, fence, decisions.unknown("the worker that ran it was lost"), starts)
@@ -113,7 +119,7 @@ class CallHandler:
                 outcome = ToolOutcome.failure(CallState.DEAD, ErrorCode.UNKNOWN_ERROR, message)
                 await self._complete(delivery, fence, outcome, starts, dead_reason=message)
             case NothingToDo(why):
-                log.info("call %s is not run: %s", delivery.request.correlation_id, why)
+                self._observer.not_run(delivery.request, why)
             case NoLedger():
                 message = (
                     "Redis lost the state of this call, so it is not known whether it ran before; it is not run now"
@@ -196,8 +202,7 @@ class CallHandler:
                         case Finish() as finish:
                             return finish
                         case Retry(after) if running.interruption is None:
-                            log.info("call %s is retried in %.1f s: %s", request.correlation_id, after, result)
-                            self._observer.retried(request)
+                            self._observer.retried(request, after, str(result))
                             retries += 1
                             await running.pause(after)
                         case Retry():

@@ -26,6 +26,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import LEASE_MS, Delivery, renew_each
 from plugins_contract.ledger.replies import Renewed, Stale
 from plugins_contract.ledger.scripts import ServerMark
+from plugins_contract.logs import call_ids
 from plugins_contract.messages import ExecutionClass
 
 log = logging.getLogger(__name__)
@@ -78,10 +79,19 @@ class Lease:
 class LeaseKeeper:
     """Renews the leases of this worker. Only its own thread uses `redis`."""
 
-    def __init__(self, redis: Redis, keys: Keys, times: LeaseTimes | None = None) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        keys: Keys,
+        times: LeaseTimes | None = None,
+        *,
+        count: Callable[[str], None] = lambda outcome: None,
+    ) -> None:
+        """`count` is called in the thread for each renewal: "renewed", "stale" (another worker has it) or "failed"."""
         self._redis = redis
         self._keys = keys
         self._times = times or LeaseTimes()
+        self._count = count
         self._leases: set[Lease] = set()
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -163,15 +173,18 @@ class LeaseKeeper:
             match answer:
                 case Renewed(cancel_requested):
                     lease.renewed_at = asked_at
+                    self._count("renewed")
                     if cancel_requested:
                         loop.call_soon_threadsafe(self._report_cancel, lease)
                 case Stale():
+                    self._count("stale")
                     loop.call_soon_threadsafe(self._check_stale, lease)
                 case error if is_outage(error):
+                    self._count("failed")
                     outage = error
                 case error:
-                    call = lease.delivery.request.correlation_id
-                    log.error("the lease of call %s cannot be renewed", call, exc_info=error)
+                    self._count("failed")
+                    log.error("a lease cannot be renewed", exc_info=error, extra=call_ids(lease.delivery.request))
         if outage is not None:
             raise outage
 
@@ -189,5 +202,5 @@ class LeaseKeeper:
     def _lose(self, lease: Lease, why: str) -> None:
         if lease in self._leases and not lease.lost:
             lease.lost = True
-            log.warning("the lease of call %s is lost: %s", lease.delivery.request.correlation_id, why)
+            log.warning("lease lost: %s", why, extra=call_ids(lease.delivery.request))
             lease.on_lost()

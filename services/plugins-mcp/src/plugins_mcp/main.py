@@ -6,6 +6,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from plugins_contract.environment import hide_environment
 from plugins_mcp.config import Settings, load_settings
 from plugins_mcp.errors import PluginsMcpError
 from plugins_mcp.operators.arguments import Work, read_arguments
@@ -13,8 +14,6 @@ from plugins_mcp.operators.commands import run
 
 if TYPE_CHECKING:
     from plugins_mcp.leases import LeaseTimes
-
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def main() -> None:
@@ -28,16 +27,19 @@ def main() -> None:
 
 def work() -> None:
     """Run the worker until SIGTERM or SIGINT, then drain. Exits with 2 when a setting is wrong."""
-    from plugins_mcp.mcp import NOISY_LOGGERS  # noqa: PLC0415 -- takes a second to import, and no command needs it
+    hide_environment()  # from the MCP servers that are started here
+    from plugins_contract.logs import set_up_logging  # noqa: PLC0415 -- these take a second to import, and no command
+    from plugins_contract.tracing import TracingError, exported_spans  # noqa: PLC0415 -- needs them
+    from plugins_mcp.mcp import NOISY_LOGGERS  # noqa: PLC0415
 
     try:
         settings = load_settings()
-        logging.basicConfig(level=settings.log_level, format=LOG_FORMAT)
+        set_up_logging(settings.log_level, settings.log_format)
         for name in NOISY_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with exported_spans("plugins-mcp"), asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(serve(settings))
-    except PluginsMcpError as error:
+    except (PluginsMcpError, TracingError) as error:
         sys.stderr.write(f"plugins-mcp cannot start:\n{error}\n")
         sys.exit(2)
     except OSError as error:

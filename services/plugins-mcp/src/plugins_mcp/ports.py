@@ -1,7 +1,7 @@
 """The ports of the worker's core: what the handler and the adopter need, and what they report to observers."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from plugins_contract.catalog import ToolEntry
@@ -91,17 +91,33 @@ class ToolLookup(Protocol):
         ...
 
 
-class Observer(Protocol):
-    """Counts events. Its methods must not block and must not raise."""
+class Observer:
+    """Takes the facts about tool calls, and does nothing with them. Its methods must not block and must not raise.
+
+    `processing` and what follows are called in the task of the call.
+    """
+
+    def redelivered(self, request: ToolCallRequested, how: str) -> None:
+        """The request was delivered before: "takeover" from another worker, or "recovery" of a read without a reply."""
+
+    def unreadable(self, entry: str, reason: str) -> None:
+        """The entry holds no request that can be read, and becomes a dead letter."""
+
+    def processing(self, request: ToolCallRequested) -> AbstractContextManager[object]:
+        """The request is being processed while the context is open."""
+        return nullcontext()
+
+    def started(self, request: ToolCallRequested, starts: int, queued_ms: int) -> None:
+        """The call is started for the `starts`th time, `queued_ms` after it was put on the stream."""
+
+    def not_run(self, request: ToolCallRequested, why: str) -> None:
+        """Nothing is to be done for the call."""
+
+    def retried(self, request: ToolCallRequested, after_seconds: float, why: str) -> None:
+        """The call is run again here, after a pause."""
 
     def finished(self, request: ToolCallRequested, outcome: ToolOutcome) -> None:
-        """This worker ended a call."""
-        ...
-
-    def retried(self, request: ToolCallRequested) -> None:
-        """A call is retried."""
-        ...
+        """This worker ended the call."""
 
     def lease_lost(self, request: ToolCallRequested) -> None:
         """A running call was given up, because another worker may run it by now."""
-        ...

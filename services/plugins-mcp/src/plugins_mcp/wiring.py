@@ -66,13 +66,14 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
         changed = asyncio.Event()
         servers = McpServers(configured.servers, configured.broken, changed=lambda _: changed.set())
         catalog = CatalogPublisher(redis, keys, servers, clock, worker=name, changed=changed)
-        leases = LeaseKeeper(renewals, keys, times)
+        leases = LeaseKeeper(renewals, keys, times, count=lambda outcome: metrics.lease_renewals.labels(outcome).inc())
+        observer = CallObserver(metrics)
         handler = CallHandler(
             ledger,
             servers,
             leases,
             clock,
-            CallObserver(metrics),
+            observer,
             max_retries=settings.mcp_max_retries,
             result_max_bytes=settings.result_max_bytes,
             lease_ms=times.lease_ms,
@@ -90,12 +91,15 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
                 keys,
                 clock,
                 default_timeout_ms=settings.mcp_request_timeout_ms,
+                request_keys=settings.request_keys,
             ),
             name=name,
             concurrency=settings.worker_concurrency,
             steady_for=watch.steady_for,
             check_redis=watch.ask,
+            request_keys=settings.request_keys,
             times=times,
+            observer=observer,
         )
 
         await stack.enter_async_context(

@@ -11,6 +11,7 @@ import msgspec
 from dialog_engine.calls import losses
 from dialog_engine.calls.blocked_calls import BlockedCalls
 from dialog_engine.calls.mailbox import Mailbox
+from dialog_engine.calls.observer import CallObserver
 from dialog_engine.calls.subscriptions import CallLost, CallMessage, Subscriptions, of_enqueued
 from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
 from dialog_engine.tool_calls.ports import ToolCalls
@@ -45,9 +46,13 @@ ASK_AGAIN_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A call that is waited for until `ends_at`, in seconds on the clock of the event loop."""
+    """A call that is waited for until `ends_at`. Both times are seconds on the clock of the event loop.
+
+    `since` is None for a call that was committed earlier.
+    """
 
     request: ToolCallRequested
+    since: float | None
     ends_at: float
 
 
@@ -64,6 +69,7 @@ class CallExecutor(ToolCalls):
         clock: Clock,
         *,
         default_timeout_ms: int,
+        observer: CallObserver | None = None,
     ) -> None:
         self._ledger = ledger
         self._calls = calls
@@ -72,6 +78,7 @@ class CallExecutor(ToolCalls):
         self._keys = keys
         self._clock = clock
         self._default_timeout_ms = default_timeout_ms
+        self._observer = observer or CallObserver()
 
     @property
     def waiting(self) -> int:
@@ -101,19 +108,23 @@ class CallExecutor(ToolCalls):
         # Messages between the commit of the requests and this subscription are not lost: replies are looked up here or
         # by the sweep of the mailbox, and the relay retries refused requests.
         inbox = asyncio.Queue[CallMessage]()
-        waiting = {request.correlation_id: _Waiting(request, self._ends_at(request)) for request in requests}
+        since = None if late else asyncio.get_running_loop().time()
+        waiting = {request.correlation_id: _Waiting(request, since, self._ends_at(request)) for request in requests}
         with (
             self._blocked.subscribed(requests, inbox.put_nowait),
             self._calls.subscribed(waiting, inbox.put_nowait),
         ):
             if late:
                 self._mailbox.look_up(waiting)
+            else:
+                for request in requests:
+                    self._observer.requested(request)
             while waiting:
                 for update in await self._next(inbox, waiting):
                     if update.correlation_id not in waiting:
                         continue
                     if isinstance(update, CallAnswered):
-                        del waiting[update.correlation_id]
+                        self._answered(waiting.pop(update.correlation_id), update)
                     yield update
 
     async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
@@ -131,7 +142,14 @@ class CallExecutor(ToolCalls):
                             outcomes[update.correlation_id] = update.outcome
             except TimeoutError:
                 pass  # what is missing is unknown, and said to be
-        return {i: outcomes.get(i, losses.unknown_after_stop()) for i in ids}
+        ended = {i: outcomes.get(i, losses.unknown_after_stop()) for i in ids}
+        for request in requests:
+            self._observer.finished(request, ended[request.correlation_id])
+        return ended
+
+    def _answered(self, call: _Waiting, answer: CallAnswered) -> None:
+        waited = None if call.since is None else asyncio.get_running_loop().time() - call.since
+        self._observer.finished(call.request, answer.outcome, waited)
 
     def _ends_at(self, request: ToolCallRequested) -> float:
         """When to give up, in seconds on the clock of the event loop, which no step of Redis' clock moves."""
@@ -161,7 +179,7 @@ class CallExecutor(ToolCalls):
 
     async def _settle(self, request: ToolCallRequested, loss: Loss) -> CallUpdate | None:
         """Settle a lost call. None when its state does not change, or when Redis cannot be asked now."""
-        log.warning("call %s is lost (%s)", request.correlation_id, loss)
+        self._observer.lost(request, loss)
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 match losses.decide(loss, request, self._clock.now_ms()):

@@ -15,6 +15,7 @@ from dialog_engine.chat.outbox import OfferRows
 from dialog_engine.chat.ports import Adopted, Engines, SeenEngine
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import StorageUnavailableError, TurnCrashesError
+from dialog_engine.model import Turn
 from dialog_engine.outage_log import OutageLog
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,22 @@ MAX_CRASHES = 5
 crash affects all turns of that engine. Fewer crashes may have another cause, such as a machine without memory."""
 
 
+class OwnershipObserver:
+    """Takes the facts of ownership, and does nothing with them. Its methods must not block and must not raise."""
+
+    def moved(self, turn: Turn, how: str) -> None:
+        """A turn has changed its owner: "restart", "takeover" (from a dead engine) or "lost" (to another engine)."""
+
+    def renewed(self, *, ok: bool) -> None:
+        """The engine's lease was renewed, or, without `ok`, could not be because the store did not answer."""
+
+    def counted(self, engines: int) -> None:
+        """So many engines share the store, including this one."""
+
+    def adopted(self, engine_id: str) -> None:
+        """The turns of this engine, which is dead or has released its lease, were adopted here."""
+
+
 class Ownership:
     """The lease of one engine, and its view of the leases of others."""
 
@@ -38,15 +55,14 @@ class Ownership:
         engines: Engines,
         *,
         offer: OfferRows,
-        note: Callable[[str], None] = lambda _: None,
+        observer: OwnershipObserver | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`note` is called for each turn that changes its owner, with "restart", "takeover" or "lost". `clock` returns
-        monotonic seconds."""
+        """`clock` returns monotonic seconds."""
         self._turns = turns
         self._engines = engines
         self._offer = offer
-        self._note = note
+        self._observer = observer or OwnershipObserver()
         self._clock = clock
         self._seen: dict[SeenEngine, float] = {}
         """When each lease was first seen with this value, on `clock`."""
@@ -93,14 +109,18 @@ class Ownership:
         async with self._lease:
             if self._released:
                 return
-            rows = await self._engines.renew(_ms(LEASE_SECONDS), self._turns.queue.turn_ids)
+            try:
+                rows = await self._engines.renew(_ms(LEASE_SECONDS), self._turns.queue.turn_ids)
+            except StorageUnavailableError:
+                self._observer.renewed(ok=False)
+                raise
+            self._observer.renewed(ok=True)
         owned = {(row.turn_id, row.epoch) for row in rows}
         doubtful = [turn for turn in running if (turn.turn_id, turn.epoch) not in owned]
         fenced = set(await self._engines.fenced(doubtful))
         for turn in doubtful:
             if turn.turn_id in fenced:
-                log.info("turn %s is owned by another engine", turn.turn_id)
-                self._note("lost")
+                self._observer.moved(turn, "lost")
                 await self._turns.drop(turn)
         # Such as a turn whose begin was committed though the answer was lost.
         left = [row.turn_id for row in rows if not self._turns.knows(row.turn_id)]
@@ -117,7 +137,9 @@ class Ownership:
             self._turns.stop(turn_id)
         if self._retired:
             return
-        for engine in self._dead(await self._engines.others()):
+        others = await self._engines.others()
+        self._observer.counted(len(others) + 1)
+        for engine in self._dead(others):
             await self._adopt_all(engine)
 
     async def _repeat(self, step: Callable[[], Awaitable[None]], seconds: float) -> None:
@@ -143,12 +165,12 @@ class Ownership:
         while adopted := await self._engines.adopt(engine, ADOPT_AT_ONCE):
             self._resume(adopted, "takeover")
         self._offer(await self._engines.remove(engine))
+        self._observer.adopted(engine.engine_id)
 
     def _resume(self, adopted: Sequence[Adopted], how: str) -> None:
         for each in adopted:
             turn = each.turn
-            log.info("turn %s is resumed in epoch %d (%s)", turn.turn_id, turn.epoch, how)
-            self._note(how)
+            self._observer.moved(turn, how)
             failure = None
             if each.crashes >= MAX_CRASHES:
                 failure = TurnCrashesError(

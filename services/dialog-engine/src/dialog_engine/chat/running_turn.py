@@ -13,6 +13,7 @@ from dialog_engine.errors import EngineError, LLMError, StorageUnavailableError,
 from dialog_engine.model import Done, DoneReason, Turn, TurnEvent, TurnFailed
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.tool_calls.shielding import run_shielded
+from plugins_contract.logs import set_log_ids, turn_ids
 
 log = logging.getLogger(__name__)
 
@@ -68,9 +69,15 @@ class RunningTurn:
         self.fenced = True
         self._logs.moved(self.turn)
 
+    @property
+    def tokens(self) -> int:
+        """The tokens that the turn has used so far."""
+        return self._draft.usage.input_tokens + self._draft.usage.output_tokens
+
     async def run(self) -> None:
         """Answer the turn and end it. The log ends with `done` unless the turn is fenced, or this is cancelled because
         the engine shuts down."""
+        set_log_ids(turn_ids(self.turn.turn_id, self.turn.session_id, self.turn.traceparent))
         try:
             try:
                 await self._write(self._service.opening(self.turn))

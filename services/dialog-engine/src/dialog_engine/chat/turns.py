@@ -13,6 +13,8 @@ from dialog_engine.model import Choice, Turn, UserMessage
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.tool_calls.shielding import run_shielded
 from plugins_contract.ids import new_id
+from plugins_contract.logs import set_log_ids, turn_ids
+from plugins_contract.tracing import traceparent_of_turn
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +90,14 @@ class RunningTurns:
         """The turns that run here now."""
         return [running.turn for running in self._running.values()]
 
+    async def ended(self, turn_id: str) -> int:
+        """Wait until the turn has ended, or has left this engine. Returns the tokens that it used here."""
+        running = self._running.get(turn_id)
+        if running is None:
+            return 0
+        await running.finished.wait()
+        return running.tokens
+
     def knows(self, turn_id: str) -> bool:
         """Whether the turn runs here, or is being committed here."""
         return turn_id in self._running or turn_id in self._beginning
@@ -113,7 +123,10 @@ class RunningTurns:
             TurnRunningError: the session has a running turn; with `queue`, still after QUEUE_SECONDS.
             EngineStoppingError: with `queue`: the engine shuts down.
         """
-        turn = Turn(new_id(), session_id or new_id(), subject, traceparent=traceparent, choice=choice)
+        turn_id = new_id()
+        traceparent = traceparent_of_turn(turn_id, traceparent)
+        turn = Turn(turn_id, session_id or new_id(), subject, traceparent=traceparent, choice=choice)
+        set_log_ids(turn_ids(turn.turn_id, turn.session_id, traceparent))
         if session_id is None:
             await run_shielded(self._begin_session(turn, text))
         elif queue:

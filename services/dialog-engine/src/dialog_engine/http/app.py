@@ -22,6 +22,7 @@ from dialog_engine.http.guards import (
     SafeHeaders,
     current_subject,
 )
+from dialog_engine.http.limits import within_limits
 from dialog_engine.http.markdown import markdown_router
 from dialog_engine.http.page import page_router
 from dialog_engine.http.services import Services
@@ -65,6 +66,8 @@ def create_app(
         docs_url=None,  # the documentation pages load scripts from other hosts; /openapi.json is there
         redoc_url=None,
         responses=problems.RESPONSES,
+        # Spans of requests, where spans are exported (`plugins_contract/tracing.py`); nothing else of FastAPI's.
+        telemetry={"auto_configure": False, "metrics": False, "logs": False, "operation_spans": False},
     )
     app.state.authenticator = authenticator
     problems.install(app)
@@ -73,8 +76,8 @@ def create_app(
     if loopback_only:
         app.add_middleware(LoopbackNames)
     app.add_middleware(SafeHeaders)
-    app.include_router(turns.router)
-    app.include_router(sessions.router)
+    app.include_router(turns.router, dependencies=[Depends(within_limits)])
+    app.include_router(sessions.router, dependencies=[Depends(within_limits)])
     app.include_router(sessions.operations)
     app.include_router(page_router())
     app.include_router(markdown_router(), dependencies=[Depends(current_subject)])

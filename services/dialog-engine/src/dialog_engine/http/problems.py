@@ -1,7 +1,7 @@
 """Errors as problem documents (RFC 9457). Each names the field and the fix; none shows the inside of the engine."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -19,6 +19,7 @@ from dialog_engine.errors import (
     ArgumentsRefusedError,
     EngineError,
     EngineStoppingError,
+    LimitExceededError,
     SessionNotFoundError,
     StorageUnavailableError,
     ToolChangedError,
@@ -36,6 +37,7 @@ _STATUS: dict[type[EngineError], HTTPStatus] = {
     SessionNotFoundError: HTTPStatus.NOT_FOUND,
     TurnNotFoundError: HTTPStatus.NOT_FOUND,
     TurnRunningError: HTTPStatus.CONFLICT,
+    LimitExceededError: HTTPStatus.TOO_MANY_REQUESTS,
     StorageUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     EngineStoppingError: HTTPStatus.SERVICE_UNAVAILABLE,
     ApprovalNotFoundError: HTTPStatus.NOT_FOUND,
@@ -98,7 +100,7 @@ def problem(
     detail: str,
     extra: dict[str, Any] | None = None,
     headers: dict[str, str] | None = None,
-) -> JSONResponse:
+) -> "Problem":
     """A problem document as a response."""
     body = {
         "type": f"urn:callstream:problem:{code.lower().replace('_', '-')}",
@@ -107,28 +109,57 @@ def problem(
         "detail": detail,
         "code": code,
     }
-    return JSONResponse(body | (extra or {}), status, headers, media_type=MEDIA_TYPE)
+    return Problem(code, body | (extra or {}), status, headers)
+
+
+class Problem(JSONResponse):
+    """A problem document as a response; `code` is the document's."""
+
+    def __init__(self, code: str, body: dict[str, Any], status: HTTPStatus, headers: dict[str, str] | None) -> None:
+        super().__init__(body, status, headers, media_type=MEDIA_TYPE)
+        self.code = code
+
+
+_Handler = Callable[[Request, Exception], Awaitable[Problem]]
 
 
 def install(app: FastAPI) -> None:
     """Make every error of `app` a problem document."""
-    app.add_exception_handler(ProblemError, _on_problem)
-    app.add_exception_handler(EngineError, _on_engine_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(Exception, _on_anything)
+    app.add_exception_handler(ProblemError, _noted(_on_problem))
+    app.add_exception_handler(EngineError, _noted(_on_engine_error))
+    app.add_exception_handler(RequestValidationError, _noted(_on_invalid))
+    app.add_exception_handler(HTTPException, _noted(_on_http))
+    app.add_exception_handler(Exception, _noted(_on_anything))
 
 
-async def _on_problem(_: Request, error: Exception) -> JSONResponse:
+def _noted(handler: _Handler) -> _Handler:
+    """The handler; what it answers is logged and counted. The path has ids, and no text of a user."""
+
+    async def handle(request: Request, error: Exception) -> Problem:
+        answer = await handler(request, error)
+        fields = {"method": request.method, "path": request.url.path, "status": answer.status_code, "code": answer.code}
+        log.info("request refused", extra=fields)
+        services = getattr(request.state, "services", None)  # not there before the engine has started
+        if services is not None:
+            services.on_refused(answer.code)
+        return answer
+
+    return handle
+
+
+async def _on_problem(_: Request, error: Exception) -> Problem:
     assert isinstance(error, ProblemError)  # noqa: S101 -- narrows the type that Starlette dispatched on
     return problem(error.status, error.code, error.detail, error.extra, error.headers)
 
 
-async def _on_engine_error(_: Request, error: Exception) -> JSONResponse:
+async def _on_engine_error(_: Request, error: Exception) -> Problem:
     assert isinstance(error, EngineError)  # noqa: S101 -- see above
     status = _STATUS.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
     extra = _extra(error)
-    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+    retry_in = RETRY_AFTER_SECONDS if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+    if isinstance(error, LimitExceededError):
+        retry_in = error.retry_in
+    headers = {"Retry-After": str(retry_in)} if retry_in else None
     return problem(status, error.code, str(error), extra, headers)
 
 
@@ -146,7 +177,7 @@ def _extra(error: EngineError) -> dict[str, Any] | None:
             return None
 
 
-async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
+async def _on_invalid(request: Request, error: Exception) -> Problem:
     assert isinstance(error, RequestValidationError)  # noqa: S101 -- see above
     found: Sequence[Any] = error.errors()
     if any(each["type"] == "json_invalid" for each in found):
@@ -161,7 +192,7 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", detail, {"errors": errors})
 
 
-async def _on_http(_: Request, error: Exception) -> JSONResponse:
+async def _on_http(_: Request, error: Exception) -> Problem:
     assert isinstance(error, HTTPException)  # noqa: S101 -- see above
     status = HTTPStatus(error.status_code)
     if status is HTTPStatus.BAD_REQUEST and error.__cause__ is not None:
@@ -171,7 +202,7 @@ async def _on_http(_: Request, error: Exception) -> JSONResponse:
     return problem(status, status.name, str(error.detail), headers=dict(error.headers or {}))
 
 
-async def _on_anything(request: Request, error: Exception) -> JSONResponse:
+async def _on_anything(request: Request, error: Exception) -> Problem:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return problem(
         HTTPStatus.INTERNAL_SERVER_ERROR, "INTERNAL_ERROR", "internal error; the log of the server has the details"
@@ -185,7 +216,7 @@ def _says_json(request: Request) -> bool:
     )
 
 
-def _invalid_json(reason: str) -> JSONResponse:
+def _invalid_json(reason: str) -> Problem:
     detail = f"the body is not valid JSON: {reason}"
     return problem(HTTPStatus.BAD_REQUEST, "INVALID_JSON", detail, {"errors": [{"field": "body", "message": detail}]})
 

@@ -1,8 +1,11 @@
-"""Wrappers of ports that count what passes through them."""
+"""Wrappers of ports that count and log what passes through them: turns, and requests to models."""
 
+import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+
+from opentelemetry.trace import SpanKind, StatusCode
 
 from dialog_engine.chat.ports import TurnLog, TurnLogs
 from dialog_engine.errors import LLMError
@@ -14,47 +17,100 @@ from dialog_engine.model import (
     StreamEnd,
     TextDelta,
     ToolCallEvent,
-    ToolStatus,
     ToolStep,
     Turn,
     TurnEvent,
+    TurnFailed,
+    Usage,
 )
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.tool_calls.ports import StreamChat
+from plugins_contract.logs import turn_ids
+from plugins_contract.tracing import start_span, trace_id
+
+logger = logging.getLogger("dialog_engine.turns")
 
 NOT_RUN = "(not run)"
 """Stands for the tool of calls that were answered without running anything."""
 
 
 def observed_llm(llm: StreamChat, metrics: Metrics, model: str) -> StreamChat:
-    """`llm`, counted as `model`."""
+    """`llm`, observed as `model`."""
 
     async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
-        started = time.monotonic()
-        outcome = "abandoned"  # unless the stream is read to its end
-        first = True
+        seen = _Answer(metrics, model, request.turn)
         try:
             async with aclosing(llm(request)) as events:
                 async for event in events:
-                    if first and isinstance(event, (TextDelta, ReasoningDelta, ToolCallEvent)):
-                        metrics.llm_first_token.labels(model).observe(time.monotonic() - started)
-                        first = False
-                    elif isinstance(event, StreamEnd):
-                        metrics.llm_tokens.labels("input", model).inc(event.usage.input_tokens)
-                        metrics.llm_tokens.labels("output", model).inc(event.usage.output_tokens)
-                        outcome = "ok"
+                    seen.follow(event)
                     yield event
         except LLMError as error:
-            outcome = error.code
+            seen.failed(error)
             raise
         finally:
-            metrics.llm_requests.labels(outcome, model).inc()
+            seen.ended()
 
     return stream_chat
 
 
+class _Answer:
+    """One request to a model, from its start to its end."""
+
+    def __init__(self, metrics: Metrics, model: str, turn: Turn) -> None:
+        self._metrics = metrics
+        self._model = model
+        self._turn = turn
+        self._started = time.monotonic()
+        provider, _, name = model.partition(":")
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": provider, "gen_ai.request.model": name}
+        # Not current: parts of an answer may be read in different tasks.
+        self._span = start_span(f"chat {name}", SpanKind.CLIENT, turn.traceparent, attributes)
+        self._first_token: float | None = None
+        self._outcome = "abandoned"  # unless the stream is read to its end
+        self._usage = Usage()
+
+    def follow(self, event: ChatEvent) -> None:
+        """One event of the answer."""
+        if self._first_token is None and isinstance(event, (TextDelta, ReasoningDelta, ToolCallEvent)):
+            self._first_token = time.monotonic() - self._started
+            self._metrics.llm_first_token.labels(self._model).observe(self._first_token, _exemplar(self._turn))
+        elif isinstance(event, StreamEnd):
+            self._usage = event.usage
+            self._metrics.llm_tokens.labels("input", self._model).inc(event.usage.input_tokens)
+            self._metrics.llm_tokens.labels("output", self._model).inc(event.usage.output_tokens)
+            self._outcome = "ok"
+
+    def failed(self, error: LLMError) -> None:
+        """The request failed."""
+        self._outcome = error.code
+        fields = {"model": self._model, "code": error.code}
+        logger.warning("model request failed: %s", error, extra=_ids(self._turn) | fields)
+
+    def ended(self) -> None:
+        """The answer is complete, has failed, or was abandoned."""
+        self._metrics.llm_requests.labels(self._outcome, self._model).inc()
+        if logger.isEnabledFor(logging.INFO):
+            fields: dict[str, object] = {
+                "model": self._model,
+                "outcome": self._outcome,
+                "totalMs": round((time.monotonic() - self._started) * 1000),
+                "inputTokens": self._usage.input_tokens,
+                "outputTokens": self._usage.output_tokens,
+            }
+            if self._first_token is not None:
+                fields["firstTokenMs"] = round(self._first_token * 1000)
+            logger.info("model request finished", extra=_ids(self._turn) | fields)
+        if self._span is not None:
+            self._span.set_attribute("gen_ai.usage.input_tokens", self._usage.input_tokens)
+            self._span.set_attribute("gen_ai.usage.output_tokens", self._usage.output_tokens)
+            if self._outcome != "ok":
+                self._span.set_attribute("error.type", self._outcome)
+                self._span.set_status(StatusCode.ERROR)
+            self._span.end()
+
+
 class ObservedLogs(TurnLogs):
-    """Logs that count the turns and tool calls written into them."""
+    """Logs of turns that observe the turns and tool calls written into them."""
 
     def __init__(self, logs: TurnLogs, metrics: Metrics) -> None:
         self._logs = logs
@@ -62,30 +118,31 @@ class ObservedLogs(TurnLogs):
 
     def open(self, turn: Turn) -> TurnLog:
         self._metrics.turns_running.inc()
-        return _ObservedLog(self._logs.open(turn), self._metrics)
+        if logger.isEnabledFor(logging.INFO):
+            logger.info("turn started" if turn.epoch == 1 else "turn resumed", extra=_ids(turn) | {"epoch": turn.epoch})
+        return _ObservedLog(self._logs.open(turn), self._metrics, turn)
 
     def moved(self, turn: Turn) -> None:
         self._logs.moved(turn)
 
 
 class _ObservedLog(TurnLog):
-    def __init__(self, log: TurnLog, metrics: Metrics) -> None:
+    def __init__(self, log: TurnLog, metrics: Metrics, turn: Turn) -> None:
         self._log = log
         self._metrics = metrics
-        self._pending: dict[str, float] = {}
+        self._turn = turn
+        self._opened = time.monotonic()
 
     def append(self, event: TurnEvent) -> None:
         match event:
-            case ToolStep(status=ToolStatus.PENDING):
-                self._pending[event.call.correlation_id] = time.monotonic()
             case ToolStep() if event.status.final:
                 # A call that no server was asked for may bear any name that the model made up.
                 tool = self._metrics.tools.of(event.call.tool_name) if event.server else NOT_RUN
                 self._metrics.tool_calls.labels(tool, event.status).inc()
-                if started := self._pending.pop(event.call.correlation_id, None):
-                    self._metrics.tool_call_seconds.labels(tool).observe(time.monotonic() - started)
+            case TurnFailed(code):
+                logger.warning("turn failed", extra=_ids(self._turn) | {"code": code})
             case Done():
-                self._metrics.turns.labels(event.reason).inc()
+                self._done(event)
             case _:
                 pass
         self._log.append(event)
@@ -93,3 +150,29 @@ class _ObservedLog(TurnLog):
     async def close(self) -> None:
         self._metrics.turns_running.dec()
         await self._log.close()
+
+    def _done(self, event: Done) -> None:
+        seconds = time.monotonic() - self._opened
+        exemplar = _exemplar(self._turn)
+        self._metrics.turns.labels(event.reason).inc()
+        self._metrics.turn_seconds.observe(seconds, exemplar)
+        if event.ttft_ms is not None:
+            self._metrics.turn_first_token.observe(event.ttft_ms / 1000, exemplar)
+        if logger.isEnabledFor(logging.INFO):
+            fields = {
+                "reason": event.reason,
+                "model": event.model or "",
+                "totalMs": round(seconds * 1000),
+                "firstTokenMs": event.ttft_ms,
+                "inputTokens": event.usage.input_tokens,
+                "outputTokens": event.usage.output_tokens,
+            }
+            logger.info("turn finished", extra=_ids(self._turn) | fields)
+
+
+def _ids(turn: Turn) -> dict[str, str]:
+    return turn_ids(turn.turn_id, turn.session_id, turn.traceparent)
+
+
+def _exemplar(turn: Turn) -> dict[str, str]:
+    return {"trace_id": trace_id(turn.traceparent, turn.turn_id)}

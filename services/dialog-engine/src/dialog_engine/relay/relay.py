@@ -14,6 +14,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from dialog_engine.calls.mailbox import Publisher
+from dialog_engine.calls.observer import CallObserver
 from dialog_engine.calls.subscriptions import Refusal, Rejected, Subscriptions, reason_of
 from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
@@ -56,6 +57,7 @@ class Relay(Publisher):
         backlog_limit: int = 0,
         subject_window: int = 0,
         look_back_seconds: float = LOOK_BACK_SECONDS,
+        observer: CallObserver | None = None,
     ) -> None:
         """Calls are refused above `backlog_limit` waiting calls, and held back above `subject_window` of one subject; 0
         disables either."""
@@ -67,6 +69,7 @@ class Relay(Publisher):
         self._routes = routes
         self._calls = calls
         self._backlog_limit = backlog_limit
+        self._observer = observer or CallObserver()
         self._queue = PublishQueue(outbox, subject_window, look_back_seconds=look_back_seconds)
         self._refused: list[tuple[OutboxRow, Overloaded]] = []
         self._published: list[OutboxRow] = []
@@ -191,10 +194,13 @@ class Relay(Publisher):
 
     async def _request(self, row: OutboxRow) -> Overloaded | Conflict | None:
         """Enqueue a call and notify the turn that waits for it. Returns a refusal without notifying."""
-        answer = await self._ledger.enqueue(decode_request(row.payload), backlog_limit=self._backlog_limit)
+        request = decode_request(row.payload)
+        with self._observer.publishing(request):
+            answer = await self._ledger.enqueue(request, backlog_limit=self._backlog_limit)
         match answer:
-            case Queued(backlog=backlog):
+            case Queued(entry, backlog):
                 self._backlog, self._backlog_at = backlog + 1, asyncio.get_running_loop().time()
+                self._observer.enqueued(request, entry, backlog)
             case AlreadyQueued():
                 pass
             case AlreadyFinished():
@@ -202,7 +208,6 @@ class Relay(Publisher):
             case Overloaded():
                 return answer
             case Conflict():
-                log.error("correlation id %s belongs to another request", row.event_id)
                 return answer
         self._calls.enqueued(row.event_id, answer)
         return None
@@ -210,6 +215,8 @@ class Relay(Publisher):
     async def _postpone(self, row: OutboxRow, refusal: Refusal) -> None:
         """Postpone the row. A turn that waits for the call gets the refusal now, and its answer deletes the row."""
         delay = min(1000 * 2**row.attempts, MAX_RETRY_MS)
+        if row.event_type == TOOL_CALL_REQUESTED:
+            self._observer.refused(row.event_id, _kind_of(refusal), reason_of(refusal))
         try:
             await self._outbox.postpone(row, reason_of(refusal), delay)
         except StorageUnavailableError as error:
@@ -246,6 +253,17 @@ class Relay(Publisher):
         """How many calls wait, as far as it is known: those held back here, and those in the stream."""
         is_known = asyncio.get_running_loop().time() - self._backlog_at < BACKLOG_KNOWN_SECONDS
         return max(self._queue.not_begun, self.held + (self._backlog if is_known else 0))
+
+
+def _kind_of(refusal: Refusal) -> str:
+    """The kind of a refusal, for metrics."""
+    match refusal:
+        case Overloaded():
+            return "overloaded"
+        case Conflict():
+            return "conflict"
+        case Rejected():
+            return "error"
 
 
 def check_routes(event_types: Collection[str], routes: Mapping[str, str]) -> None:

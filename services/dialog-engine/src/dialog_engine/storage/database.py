@@ -75,7 +75,10 @@ class Database(Protocol):
 
 
 def placeholders(first: int, count: int) -> str:
-    """`$first, $first+1, …` for `IN (…)` with `count` values; PostgreSQL takes no empty list, and `IN (NULL)` is never true."""
+    """`$first, $first+1, …` for `IN (…)` with `count` values.
+
+    PostgreSQL takes no empty list, and `IN (NULL)` is never true.
+    """
     return ", ".join(f"${number}" for number in range(first, first + count)) or "NULL"
 
 

@@ -125,9 +125,13 @@ def approval(options: ServerOptions, tool: str, annotations: sdk.ToolAnnotations
     """Whether a person has to approve the calls of a tool.
 
     A tool counts as destructive unless it is annotated as read-only or not destructive, which is the default of MCP.
-    Annotations count only for a trusted server.
+    Annotations that ask for less count only for a trusted server. Without a policy, the tools of an untrusted server
+    that say themselves that they are destructive need approval.
     """
     policy = options.tool(tool).approval or options.approval
+    if policy is None:
+        declared = annotations is not None and annotations.destructive_hint is True
+        return ApprovalPolicy.DESTRUCTIVE if declared and not options.trust else ApprovalPolicy.NEVER
     if policy is not ApprovalPolicy.DESTRUCTIVE:
         return policy
     harmless = annotations is not None and (annotations.read_only_hint is True or annotations.destructive_hint is False)

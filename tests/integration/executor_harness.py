@@ -1,4 +1,4 @@
-"""An executor with its mailbox on a real Redis, a worker's hands, and somebody who waits for calls."""
+"""An executor with its mailbox on a real Redis, the operations of a worker, and tasks that wait for calls."""
 
 import asyncio
 import time
@@ -28,8 +28,8 @@ from tests.support.ledger import Bench
 from tests.support.publishers import FakePublisher
 
 
-class Staff(DisabledTools):
-    """How many workers there are for the server `demo`."""
+class Workers(DisabledTools):
+    """The number of workers for the server `demo`."""
 
     def __init__(self) -> None:
         self.there = 1
@@ -39,8 +39,8 @@ class Staff(DisabledTools):
         return (ServerView(ServerCatalog(server="demo"), ServerState.READY, None, self.there),)
 
 
-class Desk:
-    """An executor with its mailbox, and a worker's hands."""
+class Harness:
+    """An executor with its mailbox, and the operations of a worker."""
 
     def __init__(self, url: str) -> None:
         self.keys = Keys()
@@ -62,8 +62,8 @@ class Desk:
         )
         self.ledger = EngineLedger(self.redis, self.keys)
         self.watch = RedisWatch(self.redis, self.keys, self.clock)
-        self.staff = Staff()
-        self.blocked = BlockedCalls(self.watch, self.staff)
+        self.workers = Workers()
+        self.blocked = BlockedCalls(self.watch, self.workers)
         self.executor = CallExecutor(
             self.ledger, self.calls, self.mailbox, self.blocked, self.keys, self.clock, default_timeout_ms=30_000
         )
@@ -103,7 +103,7 @@ class Desk:
 
 
 class Waiter:
-    """Somebody who waits for calls."""
+    """A task that waits for calls."""
 
     def __init__(self, executor: CallExecutor, requests: Sequence[ToolCallRequested]) -> None:
         self.updates: list[CallUpdate] = []

@@ -1,0 +1,83 @@
+"""Validates the Kubernetes manifests offline: `python -m deploy.check`.
+
+Each overlay is built with kustomize. Its resources are validated strictly: those of Kubernetes against the schemas of
+the release that `kubernetes-validate` contains, those of KEDA and of the Prometheus operator against typed models.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import kubernetes_validate
+import yaml
+from cloudcoil.models.keda import v1alpha1 as keda
+from cloudcoil.models.prometheus_operator import v1 as prometheus_operator
+from pydantic import BaseModel, ValidationError
+
+OVERLAYS = Path(__file__).parent / "k8s" / "overlays"
+
+Resource = dict[str, Any]
+
+MODELS: dict[tuple[str, str], type[BaseModel]] = {
+    ("keda.sh/v1alpha1", "ScaledObject"): keda.ScaledObject,
+    ("keda.sh/v1alpha1", "TriggerAuthentication"): keda.TriggerAuthentication,
+    ("monitoring.coreos.com/v1", "PrometheusRule"): prometheus_operator.PrometheusRule,
+    ("monitoring.coreos.com/v1", "ServiceMonitor"): prometheus_operator.ServiceMonitor,
+}
+
+
+def built(overlay: Path) -> list[Resource]:
+    """The resources of an overlay.
+
+    Raises:
+        subprocess.CalledProcessError: kustomize cannot build it; the reason was printed.
+    """
+    kubectl = Path(sys.executable).with_name("kubectl")
+    done = subprocess.run([kubectl, "kustomize", overlay], stdout=subprocess.PIPE, check=True)
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def problems(resource: Resource) -> Iterator[str]:
+    """What is wrong with one resource."""
+    model = MODELS.get((resource["apiVersion"], resource["kind"]))
+    try:
+        if model is None:
+            kubernetes_validate.validate(resource, "1.37", strict=True)
+        else:
+            kept = model.model_validate(resource).model_dump(by_alias=True, exclude_unset=True)
+            yield from (f"{field} is not a field of it" for field in _ignored(resource, kept))
+    except (ValidationError, kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
+        yield str(error)
+
+
+def _ignored(given: Any, kept: Any, path: str = "") -> Iterator[str]:
+    """The fields that a model did not keep, because it does not have them."""
+    match given, kept:
+        case dict(), dict():
+            for name, value in cast("Resource", given).items():
+                if name in kept:
+                    yield from _ignored(value, kept[name], f"{path}.{name}")
+                else:
+                    yield f"{path}.{name}"
+        case list(), list():
+            for number, (one, other) in enumerate(zip(cast("list[Any]", given), cast("list[Any]", kept), strict=True)):
+                yield from _ignored(one, other, f"{path}[{number}]")
+        case _:
+            pass
+
+
+def main() -> int:
+    """The exit code: 1 when a manifest is invalid; each problem was printed."""
+    found = 0
+    for overlay in sorted(OVERLAYS.iterdir()):
+        for resource in built(overlay):
+            for problem in problems(resource):
+                found += 1
+                print(f"{overlay.name}: {resource['kind']} {resource['metadata']['name']}: {problem}")
+    return min(found, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

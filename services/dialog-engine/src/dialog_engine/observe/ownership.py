@@ -1,0 +1,32 @@
+"""Counts and logs leases of engines, and turns that change their owner."""
+
+import logging
+
+from dialog_engine.chat.ownership import OwnershipObserver
+from dialog_engine.model import Turn
+from dialog_engine.observe.metrics import Metrics
+from plugins_contract.logs import turn_ids
+
+log = logging.getLogger("dialog_engine.ownership")
+
+
+class ObservedOwnership(OwnershipObserver):
+    """The observer of one engine's leases."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def moved(self, turn: Turn, how: str) -> None:
+        self._metrics.turns_moved.labels(how).inc()
+        fields = {"epoch": turn.epoch, "how": how}
+        log.warning("turn changed its owner", extra=turn_ids(turn.turn_id, turn.session_id, turn.traceparent) | fields)
+
+    def renewed(self, *, ok: bool) -> None:
+        self._metrics.lease_renewals.labels("ok" if ok else "failed").inc()
+
+    def counted(self, engines: int) -> None:
+        self._metrics.engines.set(engines)
+
+    def adopted(self, engine_id: str) -> None:
+        self._metrics.engines_adopted.inc()
+        log.warning("the turns of another engine were adopted", extra={"engineId": engine_id})

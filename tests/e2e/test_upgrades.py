@@ -1,0 +1,136 @@
+"""Services of the previous release and of this one work together: workers and engines are replaced one by one."""
+
+import asyncio
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import pytest
+
+from dialog_engine.storage import schemas
+from dialog_engine.storage.postgres import open_postgres
+from tests.support import previous_release
+from tests.support.previous_release import PreviousRelease
+from tests.support.replicas import Replica
+from tests.support.stack import ENGINE, Stack, running_stack
+from tests.support.transcript import Transcript
+from tests.support.waiting import wait_until_blocking
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(previous_release.missing() is not None, reason=previous_release.missing() or ""),
+]
+
+
+@pytest.fixture(scope="module")
+def previous(tmp_path_factory: pytest.TempPathFactory) -> PreviousRelease:
+    return PreviousRelease(tmp_path_factory.mktemp("previous-release"))
+
+
+@contextmanager
+def parts(*, worker: list[str] | None = None, engine: list[str] | None = None) -> Generator[Stack]:
+    """A stack with one worker and one engine on a PostgreSQL; None is this release."""
+    with running_stack(start=False, database="postgres") as stack:
+        stack.start_store()
+        stack.redis.start()
+        stack.start_demo()
+        stack.start_model()
+        stack.start_worker(program=worker or ())
+        stack.engine = stack.run_engine(stack.engine_port, "engine", engine or ENGINE)
+        stack.wait_for_tools()
+        yield stack
+
+
+@pytest.fixture(params=["worker", "engine"])
+def mixed(request: pytest.FixtureRequest, previous: PreviousRelease) -> Generator[Stack]:
+    """A stack of this release, one part of which is of the previous one."""
+    old = {"worker": {"worker": previous.worker}, "engine": {"engine": previous.engine}}
+    with parts(**old[request.param]) as stack:
+        yield stack
+
+
+def test_an_old_and_a_new_part_run_tools_report_progress_and_failures_and_stop_calls(mixed: Stack) -> None:
+    times = mixed.ask("What time is it in Tokyo and in Paris?")
+    assert times.reason == "stop"
+    assert [each[-1] for each in times.statuses("time__get_current_time")] == ["succeeded"] * 2
+
+    slow = mixed.ask("Run a slow job for 1 second")
+    assert slow.statuses("demo__slow_job") == [["pending", "queued", "running", "progress", "succeeded"]]
+
+    failing = mixed.ask("Call the failing tool")
+    assert failing.statuses("demo__fail")[0][-1] == "failed"
+
+    session = mixed.http.post("/v1/sessions").json()["sessionId"]
+    body = {"message": "Run a slow job for 60 seconds, with token stopped"}
+    turn = mixed.http.post(f"/v1/sessions/{session}/turns", json=body).json()["turnId"]
+    mixed.wait_for_effect("stopped")
+    assert mixed.http.post(f"/v1/turns/{turn}/cancel").status_code == 202
+    wait_until_blocking(lambda: len(mixed.effects("stopped")) == 2, what="the cancelled call")
+    assert [effect["status"] for effect in mixed.effects("stopped")] == ["started", "cancelled"]
+    assert mixed.follow(turn).reason == "cancelled"
+
+
+def test_a_call_that_an_old_worker_runs_ends_and_the_new_worker_has_the_next(previous: PreviousRelease) -> None:
+    with parts(worker=previous.worker) as stack:
+        [old] = stack.workers.values()
+        with stack.asking("Run a slow job for 4 seconds, with token draining") as events:
+            stack.wait_for_effect("draining")
+            new = stack.start_worker()
+            old.send(signal.SIGTERM)
+            last = list(events)[-1]
+        assert last.data["reason"] == "stop"
+        assert [effect["status"] for effect in stack.effects("draining")] == ["started", "finished"]
+        wait_until_blocking(lambda: old.returncode == 0, what="the end of the old worker")
+
+        assert stack.ask("What is 17 * 23?").statuses("demo__calculate")[0][-1] == "succeeded"
+        assert stack.workers[new].returncode is None
+
+
+@pytest.mark.parametrize("old_first", [True, False], ids=["upgrade", "back"])
+def test_the_turn_of_an_engine_that_is_replaced_ends_at_one_of_the_other_release(
+    previous: PreviousRelease, old_first: bool
+) -> None:
+    first, second = (previous.engine, ENGINE) if old_first else (ENGINE, previous.engine)
+    with parts(engine=[*map(str, first)]) as stack:
+        assert stack.engine
+        stack.engine.stop()
+        leaving = Replica(stack, "leaving", program=first)
+        leaving.wait_for_tools()
+        staying = Replica(stack, "staying", program=second)
+        staying.wait_for_tools()
+        session, turn = leaving.begin("Run a slow job for 5 seconds, with token moved")
+        stack.wait_for_effect("moved")
+        leaving.process.send(signal.SIGTERM)
+        transcript = Transcript()
+        staying.read_to_the_end(turn, transcript, 60)
+
+        assert [message["role"] for message in staying.messages(session)][-1] == "assistant"
+        assert [effect["status"] for effect in stack.effects("moved")] == ["started", "finished"]
+        leaving.close()
+        staying.close()
+
+
+def test_a_migration_of_postgresql_goes_forward_while_an_old_engine_runs_a_turn(
+    previous: PreviousRelease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables and columns that are added do not disturb a release that does not know them."""
+    newest = schemas.newest("postgres") + 1
+    adding = "ALTER TABLE turns ADD COLUMN later text; CREATE TABLE later (a text)"
+
+    def migrations(_: str) -> dict[int, str]:
+        return {**dict.fromkeys(range(2, newest), ""), newest: adding}
+
+    async def migrate(url: str) -> object:
+        async with open_postgres(url, 1) as database:
+            return await database.read("SELECT value FROM meta WHERE key = 'schema_version'")
+
+    with parts(engine=previous.engine) as stack:
+        assert stack.postgres
+        with stack.asking("Run a slow job for 3 seconds, with token migrated") as events:
+            stack.wait_for_effect("migrated")
+            monkeypatch.setattr(schemas, "migrations", migrations)
+            assert asyncio.run(migrate(stack.postgres.url_of("callstream"))) == [(str(newest),)]
+            last = list(events)[-1]
+
+        assert last.data["reason"] == "stop"
+        assert stack.ask("hello").reason == "stop"

@@ -1,0 +1,116 @@
+"""The profiles `scale` and `observe` of docker-compose.yml: three engines on a PostgreSQL behind nginx, two workers."""
+
+import json
+import re
+import subprocess
+import urllib.request
+import uuid
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local.ports import free_port
+from tests.support.compose import KEY, Stack
+from tests.support.processes import ROOT
+from tests.support.servers import docker_missing
+from tests.support.waiting import wait_until_blocking
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(docker_missing() is not None, reason=str(docker_missing())),
+]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stack]:
+    stack = Stack(
+        f"callstream-test-{uuid.uuid4().hex[:8]}",
+        free_port(),
+        env={
+            "API_KEYS": f"tester:{KEY}",
+            "POSTGRES_PASSWORD": uuid.uuid4().hex,
+            "PROMETHEUS_PORT": str(free_port()),
+            "MCP_CONFIG": str(servers_file(tmp_path_factory.mktemp("mcp"))),
+        },
+        profiles=("scale", "observe"),
+    )
+    with stack.running("--scale", "engine=3", "--scale", "worker=2"):
+        yield stack
+
+
+def servers_file(folder: Path) -> Path:
+    """The demo's, whose slow job may run again after its worker was lost."""
+    config = json.loads((ROOT / "examples" / "mcp.json").read_text())
+    config["mcpServers"]["demo"]["callstream"]["tools"] = {"slow_job": {"executionClass": "repeatable"}}
+    file = folder / "mcp.json"
+    file.write_text(json.dumps(config))
+    file.chmod(0o644)
+    return file
+
+
+def kill(container: str) -> None:
+    subprocess.run(["docker", "kill", container], capture_output=True, check=True, timeout=60)
+
+
+def calls_run(stack: Stack, worker: str) -> float:
+    text = stack.fetch(worker, "http://127.0.0.1:8081/metrics")
+    return sum(map(float, re.findall(r"^plugins_calls_total\{.*\} (\S+)$", text, re.MULTILINE)))
+
+
+def running_turns(stack: Stack, engine: str) -> float:
+    text = stack.fetch(engine, "http://127.0.0.1:8000/metrics")
+    return float(re.findall(r"^dialog_turns_running (\S+)$", text, re.MULTILINE)[0])
+
+
+def test_prometheus_scrapes_every_engine_and_every_worker(stack: Stack) -> None:
+    def scraped() -> list[str]:
+        url = f"http://127.0.0.1:{stack.env['PROMETHEUS_PORT']}/api/v1/targets?state=active"
+        with urllib.request.urlopen(url, timeout=10) as response:
+            targets: list[dict[str, Any]] = json.load(response)["data"]["activeTargets"]
+        return sorted(target["labels"]["job"] for target in targets if target["health"] == "up")
+
+    wait_until_blocking(lambda: scraped() == ["dialog-engine"] * 3 + ["plugins-mcp"] * 2, 60, what="every target")
+
+
+def test_a_killed_engine_and_a_killed_worker_lose_nothing(stack: Stack) -> None:
+    engines, workers = stack.names("engine"), stack.names("worker")
+    with ThreadPoolExecutor(8) as clients:
+        turns = [clients.submit(stack.chat_through_failures, "Run a slow job for 8 seconds") for _ in range(8)]
+        wait_until_blocking(lambda: sum(running_turns(stack, name) for name in engines) == 8, what="8 running turns")
+        assert sum(running_turns(stack, name) > 0 for name in engines) > 1, "one engine had every turn"
+        kill(max(engines, key=lambda name: running_turns(stack, name)))
+        kill(workers[0])
+        ends = [turn.result(timeout=200) for turn in turns]
+
+    for events in ends:
+        steps = [data["status"] for kind, data in events if kind == "control" and data["type"] == "tool"]
+        assert steps[-1] == "succeeded"
+        assert events[-1][1]["reason"] == "stop"
+
+
+def test_after_that_all_are_started_again_and_the_workers_share_the_load(stack: Stack) -> None:
+    stack.compose("up", "--detach", "--wait", "--no-build", "--scale", "engine=3", "--scale", "worker=2")
+
+    workers = stack.names("worker")
+    before = [calls_run(stack, name) for name in workers]
+    with ThreadPoolExecutor(8) as clients:
+        turns = [clients.submit(stack.chat, "Run a slow job for 1 second") for _ in range(16)]
+        assert {turn.result(timeout=100)[-1][1]["reason"] for turn in turns} == {"stop"}
+    ran = [calls_run(stack, name) - was for name, was in zip(workers, before, strict=True)]
+    assert sum(ran) == 16
+    assert min(ran) > 0
+
+
+def test_without_a_password_the_database_says_what_is_missing(stack: Stack) -> None:
+    postgres = Stack("callstream-test-config", 8000, profiles=("scale",)).config()["services"]["postgres"]
+
+    assert postgres["environment"]["POSTGRES_PASSWORD"] is None
+    done = subprocess.run(
+        ["docker", "run", "--rm", postgres["image"]], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode != 0
+    assert "password" in done.stderr.lower()

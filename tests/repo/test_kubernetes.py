@@ -1,0 +1,144 @@
+"""What the Kubernetes manifests must have beyond being valid, which `make check` sees to."""
+
+import json
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+
+from deploy.check import OVERLAYS, built, problems
+from dialog_engine.config import Settings as EngineSettings
+from plugins_mcp.config import Settings as WorkerSettings
+from tests.support.processes import ROOT
+
+Resource = dict[str, Any]
+K8S = ROOT / "deploy" / "k8s"
+NAMES = sorted(overlay.name for overlay in OVERLAYS.iterdir())
+
+
+@cache
+def overlay(name: str) -> list[Resource]:
+    return built(OVERLAYS / name)
+
+
+def of_kind(name: str, *kinds: str) -> list[Resource]:
+    return [each for each in overlay(name) if each["kind"] in kinds]
+
+
+def workloads(name: str) -> list[Resource]:
+    return of_kind(name, "Deployment", "StatefulSet")
+
+
+def pods(name: str) -> dict[str, Resource]:
+    return {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in workloads(name)}
+
+
+def settings_of(name: str) -> dict[str, str]:
+    """The data of the ConfigMap whose name begins so, in the overlay `scale`."""
+    [found] = [each for each in of_kind("scale", "ConfigMap") if re.fullmatch(rf"{name}-\w+", each["metadata"]["name"])]
+    return found["data"]
+
+
+def test_a_wrong_manifest_is_found() -> None:
+    scaled = next(each for each in overlay("scale") if each["kind"] == "ScaledObject")
+    worker = next(each for each in workloads("scale") if each["metadata"]["name"] == "callstream-worker")
+
+    assert list(problems(scaled)) == []
+    assert list(problems(scaled | {"spec": scaled["spec"] | {"maxReplicas": 3}})) == [
+        ".spec.maxReplicas is not a field of it"
+    ]
+    assert list(problems(worker)) == []
+    assert list(problems(worker | {"spec": worker["spec"] | {"replica": 3}})) != []
+    assert list(problems(worker | {"spec": worker["spec"] | {"replicas": "three"}})) != []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_container_is_restricted_and_bounded(name: str) -> None:
+    for workload, pod in pods(name).items():
+        assert pod["securityContext"]["runAsNonRoot"], workload
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, workload
+        assert pod["automountServiceAccountToken"] is False, workload
+        for container in pod["containers"]:
+            security = container["securityContext"]
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert "memory" in container["resources"]["limits"]
+            assert "cpu" not in container["resources"]["limits"], "a throttled process loses its leases"
+            assert {"readinessProbe", "livenessProbe"} <= container.keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pods_reach_nothing_but_what_a_policy_names(name: str) -> None:
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(name, "NetworkPolicy")}
+
+    assert policies["callstream-default-deny"]["policyTypes"] == ["Ingress", "Egress"]
+    assert not {"ingress", "egress"} & policies["callstream-default-deny"].keys()
+    closed = [
+        policy["podSelector"]["matchLabels"].items()
+        for policy in policies.values()
+        if policy["policyTypes"] == ["Ingress", "Egress"]
+    ]
+    for workload in workloads(name):
+        labels = workload["spec"]["template"]["metadata"]["labels"].items()
+        assert any(selected <= labels for selected in closed), workload["metadata"]["name"]
+    assert "0.0.0.0/0" not in json.dumps(policies["callstream-mcp-egress"]), "workers reach listed servers only"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pod_gets_longer_to_stop_than_its_service_needs(name: str) -> None:
+    worker, engine = settings_of("callstream-worker"), settings_of("callstream-engine")
+    servers = json.loads(settings_of("callstream-mcp")["mcp.json"])["mcpServers"].values()
+    options = [server.get("callstream", {}) for server in servers]
+    timeouts = [each["timeoutMs"] for each in options if "timeoutMs" in each]
+    timeouts += [
+        tool["timeoutMs"] for each in options for tool in each.get("tools", {}).values() if "timeoutMs" in tool
+    ]
+    longest = max([int(worker["MCP_REQUEST_TIMEOUT_MS"]), *timeouts]) / 1000
+
+    assert longest < float(worker["DRAIN_SECONDS"])
+    assert float(worker["DRAIN_SECONDS"]) < pods(name)["callstream-worker"]["terminationGracePeriodSeconds"]
+    pod = pods(name)["callstream-engine"]
+    pause = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pause + float(engine["SHUTDOWN_GRACE_SECONDS"]) + 5 < pod["terminationGracePeriodSeconds"]
+
+
+def test_one_engine_has_a_volume_and_is_never_two() -> None:
+    [engine] = [each for each in workloads("small") if each["metadata"]["name"] == "callstream-engine"]
+
+    assert engine["spec"]["replicas"] == 1
+    assert engine["spec"]["strategy"] == {"type": "Recreate"}
+    volumes = {volume["name"]: volume for volume in engine["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["data"]["persistentVolumeClaim"] == {"claimName": "callstream-engine"}
+
+
+def test_several_engines_are_spread_and_keep_a_majority_during_an_eviction() -> None:
+    [engine] = [each for each in workloads("scale") if each["metadata"]["name"] == "callstream-engine"]
+    budgets = {
+        each["metadata"]["name"]: each["spec"]["maxUnavailable"] for each in of_kind("scale", "PodDisruptionBudget")
+    }
+
+    assert engine["spec"]["replicas"] >= 2
+    assert engine["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    spread = engine["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert {each["topologyKey"] for each in spread} == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
+    assert budgets == {"callstream-engine": 1, "callstream-worker": 1}
+
+
+def test_the_number_of_workers_is_left_to_the_autoscaler() -> None:
+    [worker] = [each for each in workloads("scale") if each["metadata"]["name"] == "callstream-worker"]
+
+    assert "replicas" not in worker["spec"]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("callstream-engine", EngineSettings), ("callstream-worker", WorkerSettings)]
+)
+def test_what_is_configured_is_a_setting(name: str, settings: Any) -> None:
+    assert {setting.lower() for setting in settings_of(name)} <= settings.model_fields.keys()
+
+
+def test_there_is_no_secret_in_the_manifests() -> None:
+    assert of_kind("small", "Secret") == []
+    assert of_kind("scale", "Secret") == []

@@ -1,0 +1,136 @@
+"""A project of docker-compose.yml, built and run as a stranger would, under a name and a port of its own."""
+
+import http.client
+import json
+import os
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.processes import ROOT
+from tests.support.waiting import wait_until_blocking
+
+KEY = "a-key-for-tests"
+Event = tuple[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One compose project. Neither this machine's `.env` nor its settings reach it."""
+
+    project: str
+    port: int
+    env: dict[str, str] = field(default_factory=lambda: {"API_KEYS": f"tester:{KEY}"})
+    profiles: tuple[str, ...] = ()
+
+    def compose(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+        env = {name: os.environ[name] for name in os.environ if name in ("PATH", "HOME") or name.startswith("DOCKER_")}
+        profiles = [f"--profile={name}" for name in self.profiles]
+        argv = ["docker", "compose", "--env-file", os.devnull, "--project-name", self.project, *profiles, *args]
+        done = subprocess.run(
+            argv,
+            cwd=ROOT,
+            env=env | {"PORT": str(self.port)} | self.env,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+        assert not check or done.returncode == 0, f"{argv}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
+        return done
+
+    @contextmanager
+    def running(self, *options: str) -> Generator[None]:
+        """What it was made of goes with it: containers, volumes and images."""
+        try:
+            self.compose("up", "--build", "--detach", "--wait", *options)
+            wait_until_blocking(lambda: self.servers() == {"demo": "ready", "time": "ready"}, 60, what="tools")
+            yield
+            print(self.compose("logs", "--no-color", "--tail", "200", check=False).stdout)
+        finally:
+            self.compose("--profile=*", "down", "--volumes", "--rmi", "local", "--timeout", "5", check=False)
+
+    def config(self) -> dict[str, Any]:
+        return json.loads(self.compose("config", "--format", "json").stdout)
+
+    def containers(self, *services: str) -> list[dict[str, Any]]:
+        ids = self.compose("ps", "--all", "--quiet", *services).stdout.split()
+        done = subprocess.run(["docker", "inspect", *ids], capture_output=True, check=True, timeout=60)
+        return json.loads(done.stdout)
+
+    def names(self, service: str) -> list[str]:
+        return sorted(container["Name"].lstrip("/") for container in self.containers(service))
+
+    def fetch(self, container: str, url: str) -> str:
+        """What a container is answered by an HTTP server beside it."""
+        get = f"import urllib.request as r; print(r.urlopen({url!r}, timeout=10).read().decode())"
+        argv = ["docker", "exec", container, "python", "-c", get]
+        return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    def request(
+        self, path: str, body: dict[str, Any] | None = None, *, key: str | None = KEY, **headers: str
+    ) -> urllib.request.Request:
+        return urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}",
+            data=json.dumps(body).encode() if body is not None else None,
+            headers={"content-type": "application/json"}
+            | ({"authorization": f"Bearer {key}"} if key else {})
+            | {name.replace("_", "-"): value for name, value in headers.items() if value},
+        )
+
+    def ask(self, path: str, body: dict[str, Any] | None = None, *, key: str | None = KEY) -> tuple[int, str]:
+        """The status and the body of one request."""
+        try:
+            with urllib.request.urlopen(self.request(path, body, key=key), timeout=60) as response:  # noqa: S310
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def servers(self) -> dict[str, str]:
+        """The MCP servers that the engine knows of, and the state of each."""
+        status, tools = self.ask("/v1/tools")
+        return {server["server"]: server["state"] for server in json.loads(tools)["servers"]} if status == 200 else {}
+
+    def chat(self, message: str) -> list[Event]:
+        """The events of one turn: each one's type and data."""
+        status, text = self.ask("/v1/chat", {"message": message})
+        assert status == 200, text
+        return [event for _, event in _events(text.split("\n"))]
+
+    def chat_through_failures(self, message: str) -> list[Event]:
+        """The events of one turn for a client that reconnects, as the chat page does, until the turn is done."""
+        seen: list[Event] = []
+        turn, last = "", ""
+        while not seen or seen[-1][0] != "done":
+            if turn:
+                request = self.request(f"/v1/turns/{turn}/events", last_event_id=last)
+            else:
+                request = self.request("/v1/chat", {"message": message})
+            try:
+                with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
+                    turn = response.headers["x-turn-id"] or turn
+                    for last, event in _events(line.decode().rstrip("\n") for line in response):  # noqa: B007
+                        seen.append(event)
+            except urllib.error.HTTPError as error:
+                if error.code not in {502, 503, 504}:
+                    raise
+            except (http.client.HTTPException, OSError):
+                if not turn:  # the message may have been accepted: a repetition would be a second turn
+                    raise
+        return seen
+
+
+def _events(lines: "Iterator[str] | list[str]") -> Iterator[tuple[str, Event]]:
+    """The id of each event, its type and its data."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line and not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        elif not line and "event" in fields:
+            yield fields.get("id", ""), (fields["event"], json.loads(fields["data"]))
+            fields = {}

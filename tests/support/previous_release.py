@@ -1,0 +1,41 @@
+"""The services of the previous release, run from its source code in the history of this repository.
+
+They run with the packages that are installed now. A clone without history cannot run them.
+"""
+
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from tests.support.processes import ROOT
+
+RELEASE = "c20588f7ccd6858512b40416d0f53055db47809b"
+"""The commit of the previous release. Set it to the tag of each release, when the next one is begun."""
+SOURCES = [f"services/{name}/src" for name in ("plugins-contract", "dialog-engine", "plugins-mcp")]
+
+
+def missing() -> str | None:
+    """Why the previous release cannot be run; None when it can."""
+    found = subprocess.run(
+        ["git", "cat-file", "-e", f"{RELEASE}^{{commit}}"], cwd=ROOT, capture_output=True, check=False
+    )
+    return None if found.returncode == 0 else f"the history of this clone does not have {RELEASE}"
+
+
+class PreviousRelease:
+    """Its programs, from the source code in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        archive = subprocess.run(
+            ["git", "archive", RELEASE, *SOURCES], cwd=ROOT, capture_output=True, check=True
+        ).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(folder, filter="data")
+        self._path = ":".join(str(folder / source) for source in SOURCES)
+        self.engine = self._program("dialog_engine")
+        self.worker = self._program("plugins_mcp")
+
+    def _program(self, package: str) -> list[str]:
+        return ["env", f"PYTHONPATH={self._path}", sys.executable, "-c", f"from {package}.main import main; main()"]

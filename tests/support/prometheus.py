@@ -1,0 +1,83 @@
+"""A real Prometheus that scrapes processes of a test."""
+
+import json
+import shutil
+import urllib.parse
+import urllib.request
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deploy.local.ports import free_port
+from deploy.prometheus_rule import ALERTS
+from tests.support.processes import Process, answers
+
+
+def missing() -> str | None:
+    """Why there is no Prometheus here; None when there is one."""
+    return None if shutil.which("prometheus") else "no prometheus on the path"
+
+
+class Prometheus:
+    """Asks a running server."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def query(self, expr: str) -> list[dict[str, Any]]:
+        """The samples of an instant query."""
+        return self._get("query", query=expr)["result"]
+
+    def firing(self) -> set[str]:
+        """The names of the alerts that fire."""
+        return {alert["labels"]["alertname"] for alert in self._get("alerts")["alerts"] if alert["state"] == "firing"}
+
+    def rule_errors(self) -> list[str]:
+        """What went wrong when rules were evaluated."""
+        return [
+            f"{rule['name']}: {rule['lastError']}"
+            for group in self._get("rules")["groups"]
+            for rule in group["rules"]
+            if rule["health"] == "err"
+        ]
+
+    def _get(self, path: str, **parameters: str) -> dict[str, Any]:
+        url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310
+            return json.load(response)["data"]
+
+
+@contextmanager
+def running_prometheus(folder: Path, jobs: Mapping[str, Sequence[int]]) -> Generator[Prometheus]:
+    """One that scrapes these ports every second, by job, and evaluates the rules of deploy/."""
+    scrapes = [
+        {"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports]}]}
+        for job, ports in jobs.items()
+    ]
+    file = folder / "prometheus.yml"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+                "rule_files": [str(ALERTS / "*.yml")],
+                "scrape_configs": scrapes,
+            }
+        )
+    )
+    url = f"http://127.0.0.1:{free_port()}"
+    argv = [
+        "prometheus",
+        f"--config.file={file}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={url.removeprefix('http://')}",
+        "--enable-feature=exemplar-storage",
+    ]
+    process = Process(argv)
+    try:
+        process.wait_ready(lambda: answers(f"{url}/-/ready"), 60)
+        yield Prometheus(url)
+    finally:
+        process.close()

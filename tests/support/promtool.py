@@ -1,0 +1,43 @@
+"""The alert rules under promtool: which of them fire for given time series."""
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deploy.prometheus_rule import ALERTS
+
+
+def missing() -> str | None:
+    """Why rules cannot be tested here; None when they can."""
+    return None if shutil.which("promtool") else "no promtool on the path"
+
+
+def wrong_alerts(folder: Path, scenarios: Mapping[str, tuple[dict[str, str], set[str]]], at: str) -> str:
+    """Run all rules over the series of each scenario; what promtool prints when others fire `at` that time.
+
+    A scenario is its series, as promtool writes them, and the names of the alerts that must fire: these and no others.
+    """
+    tests: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "interval": "1m",
+            "input_series": [{"series": each, "values": values} for each, values in series.items()],
+            "promql_expr_test": [
+                {
+                    "expr": 'count by (alertname) (ALERTS{alertstate="firing"}) > bool 0',
+                    "eval_time": at,
+                    "exp_samples": [{"labels": f'{{alertname="{alert}"}}', "value": 1} for alert in sorted(alerts)],
+                }
+            ],
+        }
+        for name, (series, alerts) in scenarios.items()
+    ]
+    file = folder / "scenarios.yml"
+    rules = [str(rules) for rules in sorted(ALERTS.glob("*.yml"))]
+    file.write_text(yaml.safe_dump({"rule_files": rules, "evaluation_interval": "1m", "tests": tests}))
+    done = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False, timeout=280)
+    return "" if done.returncode == 0 else done.stdout + done.stderr

@@ -1,0 +1,197 @@
+"""Every alert fires when it should and stays silent just short of it, and has an entry in the runbook.
+
+The scenarios run in promtool. Each begins with an installation in which all is well, and changes some of its series.
+`0+6x60` is a counter that rises by 6 every minute for an hour.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from deploy.prometheus_rule import RULE, groups, prometheus_rule
+from tests.support import promtool
+from tests.support.processes import ROOT
+
+STREAM = '{stream="events.plugins",group="plugins-workers",instance="e1"}'
+WELL = {
+    'up{job="dialog-engine",instance="e1"}': "1x60",
+    'up{job="dialog-engine",instance="e2"}': "1x60",
+    'up{job="plugins-mcp",instance="w1"}': "1x60",
+    'dialog_redis_up{instance="e1"}': "1x60",
+    'plugins_redis_up{instance="w1"}': "1x60",
+    'dialog_store_up{instance="e1"}': "1x60",
+    'dialog_workers{instance="e1"}': "2x60",
+    'dialog_workers{instance="e2"}': "2x60",
+    'dialog_outbox_oldest_seconds{instance="e1"}': "0x60",
+    'dialog_calls_held{instance="e1"}': "0x60",
+    'dialog_turns_total{reason="stop"}': "0+6x60",
+    'dialog_tool_calls_total{tool="demo__echo",status="succeeded"}': "0+6x60",
+    'dialog_llm_requests_total{outcome="ok",model="m"}': "0+6x60",
+    'dialog_turn_first_token_seconds_bucket{le="5.12"}': "0+6x60",
+    'dialog_turn_first_token_seconds_bucket{le="20.48"}': "0+6x60",
+    'dialog_turn_first_token_seconds_bucket{le="+Inf"}': "0+6x60",
+    "dialog_turn_first_token_seconds_count": "0+6x60",
+    "dialog_event_streams": "100x60",
+    "dialog_clients_dropped_total": "0x60",
+    "dialog_engines_adopted_total": "0x60",
+    f"callstream_stream_lag{STREAM}": "0x60",
+    f"callstream_stream_oldest_waiting_seconds{STREAM}": "0x60",
+    f"callstream_stream_oldest_pending_seconds{STREAM}": "2x60",
+    "callstream_dead_letters": "0x60",
+    "plugins_calls_running": "4x60",
+    "plugins_call_slots": "16x60",
+    'plugins_consuming{instance="w1"}': "1x60",
+    'plugins_mcp_server_up{server="demo",instance="w1"}': "1x60",
+    'plugins_mcp_server_up{server="demo",instance="w2"}': "1x60",
+    'plugins_mcp_server_breaker{server="demo",state="open",instance="w1"}': "0x60",
+    'process_resident_memory_bytes{job="plugins-mcp",instance="w1"}': "200000000x60",
+}
+
+ERRORS = 'dialog_turns_total{reason="error"}'
+FAILED = 'dialog_tool_calls_total{tool="demo__fail",status="failed"}'
+TIMEOUT = 'dialog_tool_calls_total{tool="demo__slow",status="timeout"}'
+MODEL = 'dialog_llm_requests_total{outcome="MODEL_OVERLOADED",model="m"}'
+GONE = "1x45 _x15"
+
+FIRES: dict[str, tuple[dict[str, str], set[str]]] = {
+    "TurnErrors": ({ERRORS: "0+2x60"}, {"TurnErrors", "TurnErrorsSlow"}),
+    "TurnErrorsSlow": ({ERRORS: "0+0.6x60"}, {"TurnErrorsSlow"}),
+    "ToolFailures": ({FAILED: "0+3x60"}, {"ToolFailures", "ToolFailuresSlow"}),
+    "ToolFailuresSlow": ({FAILED: "0+1.5x60"}, {"ToolFailuresSlow"}),
+    "ToolTimeouts": ({TIMEOUT: "0+1.2x60"}, {"ToolTimeouts", "ToolTimeoutsSlow"}),
+    "ToolTimeoutsSlow": ({TIMEOUT: "0+0.6x60"}, {"ToolTimeoutsSlow"}),
+    "SlowFirstToken": ({'dialog_turn_first_token_seconds_bucket{le="5.12"}': "0+3x60"}, {"SlowFirstToken"}),
+    "ModelErrors": ({MODEL: "0+3x60"}, {"ModelErrors"}),
+    "ClientsDropped": ({"dialog_clients_dropped_total": "0+4x60"}, {"ClientsDropped"}),
+    "NoWorker": (
+        {'dialog_workers{instance="e1"}': "2x57 0x3", 'dialog_workers{instance="e2"}': "2x57 0x3"},
+        {"NoWorker"},
+    ),
+    "RequestsWait": ({f"callstream_stream_oldest_waiting_seconds{STREAM}": "0x54 5+60x6"}, {"RequestsWait"}),
+    "BacklogGrows": ({f"callstream_stream_lag{STREAM}": "0+20x60"}, {"BacklogGrows"}),
+    "CallsNotTakenOver": (
+        {f"callstream_stream_oldest_pending_seconds{STREAM}": "2x54 5+60x6"},
+        {"CallsNotTakenOver"},
+    ),
+    "OutboxNotPublished": ({'dialog_outbox_oldest_seconds{instance="e1"}': "0x54 5+60x6"}, {"OutboxNotPublished"}),
+    "CallsRefused": ({'dialog_calls_refused_total{reason="overloaded"}': "0x54 0+1x6"}, {"CallsRefused"}),
+    "SlotsFull": ({"plugins_calls_running": "4x50 16x10"}, {"SlotsFull"}),
+    "DeadLetters": ({"callstream_dead_letters": "0x59 1"}, {"DeadLetters"}),
+    "CallsTakenOver": ({'plugins_redeliveries_total{how="takeover"}': "0x50 0+1x10"}, {"CallsTakenOver"}),
+    "LeasesLost": ({'plugins_leases_lost_total{server="demo"}': "_x58 1x2"}, {"LeasesLost"}),
+    "CallsLost": ({'dialog_calls_lost_total{loss="VANISHED"}': "_x58 1x2"}, {"CallsLost"}),
+    "NoEngine": (
+        {'up{job="dialog-engine",instance="e1"}': GONE, 'up{job="dialog-engine",instance="e2"}': GONE},
+        {"NoEngine"},
+    ),
+    "EngineDown": ({'up{job="dialog-engine",instance="e1"}': "1x54 0x6"}, {"EngineDown"}),
+    "WorkerDown": ({'up{job="plugins-mcp",instance="w1"}': "1x54 0x6"}, {"WorkerDown"}),
+    "WorkerNotConsuming": ({'plugins_consuming{instance="w1"}': "1x54 0x6"}, {"WorkerNotConsuming"}),
+    "RedisDown": ({'plugins_redis_up{instance="w1"}': "1x57 0x3"}, {"RedisDown"}),
+    "StoreDown": ({'dialog_store_up{instance="e1"}': "1x57 0x3"}, {"StoreDown"}),
+    "McpServerDown": (
+        {f'plugins_mcp_server_up{{server="demo",instance="{worker}"}}': "1x54 0x6" for worker in ("w1", "w2")},
+        {"McpServerDown"},
+    ),
+    "McpServerBreakerOpen": (
+        {'plugins_mcp_server_breaker{server="demo",state="open",instance="w1"}': "0x54 1x6"},
+        {"McpServerBreakerOpen"},
+    ),
+    "EnginesAdopted": ({"dialog_engines_adopted_total": "0x50 0+1x10"}, {"EnginesAdopted"}),
+    "TurnsLost": ({'dialog_turns_moved_total{how="lost"}': "_x58 1x2"}, {"TurnsLost"}),
+    "EngineLeaseNotRenewed": (
+        {'dialog_engine_lease_renewals_total{outcome="failed",instance="e1"}': "0x54 0+6x6"},
+        {"EngineLeaseNotRenewed"},
+    ),
+    "MemoryHigh": (
+        {'process_resident_memory_bytes{job="plugins-mcp",instance="w1"}': "900000000x60"},
+        {"MemoryHigh"},
+    ),
+}
+"""For each alert: the series that differ, and which alerts fire after an hour."""
+
+SILENT: dict[str, dict[str, str]] = {
+    "TurnErrors": {ERRORS: "0+0.3x60"},
+    "TurnErrorsSlow": {ERRORS: "0x50 0+0.6x10"},
+    "ToolFailures": {FAILED: "0+1x60"},
+    "ToolFailuresSlow": {FAILED: "0+1x60"},
+    "ToolTimeouts": {TIMEOUT: "0+0.3x60"},
+    "ToolTimeoutsSlow": {TIMEOUT: "0x57 0+3x3"},
+    "SlowFirstToken": {'dialog_turn_first_token_seconds_bucket{le="5.12"}': "0+5.8x60"},
+    "ModelErrors": {MODEL: "0+1x60"},
+    "ClientsDropped": {"dialog_clients_dropped_total": "0+1.5x60"},
+    "NoWorker": {'dialog_workers{instance="e1"}': "0x60"},
+    "RequestsWait": {f"callstream_stream_oldest_waiting_seconds{STREAM}": "14x60"},
+    "BacklogGrows": {f"callstream_stream_lag{STREAM}": "5000-5x60"},
+    "CallsNotTakenOver": {f"callstream_stream_oldest_pending_seconds{STREAM}": "14x60"},
+    "OutboxNotPublished": {
+        'dialog_outbox_oldest_seconds{instance="e1"}': "60x60",
+        'dialog_calls_held{instance="e1"}': "3x60",
+    },
+    "CallsRefused": {'dialog_calls_refused_total{reason="overloaded"}': "5x60"},
+    "SlotsFull": {"plugins_calls_running": "16x56 4x4"},
+    "DeadLetters": {"callstream_dead_letters": "3x59 0"},
+    "CallsTakenOver": {'plugins_redeliveries_total{how="takeover"}': "0x50 0+1x3 3x7"},
+    "LeasesLost": {'plugins_leases_lost_total{server="demo"}': "1x60"},
+    "CallsLost": {'dialog_calls_lost_total{loss="MISSING"}': "0+1x60"},
+    "NoEngine": {'up{job="dialog-engine",instance="e2"}': "1x50 _x10"},
+    "EngineDown": {'up{job="dialog-engine",instance="e1"}': "1x59 0"},
+    "WorkerDown": {'up{job="plugins-mcp",instance="w1"}': "1x59 0"},
+    "WorkerNotConsuming": {'plugins_consuming{instance="w1"}': "1x59 0"},
+    "RedisDown": {'dialog_redis_up{instance="e1"}': "1x59 0"},
+    "StoreDown": {'dialog_store_up{instance="e1"}': "1x59 0"},
+    "McpServerDown": {'plugins_mcp_server_up{server="demo",instance="w1"}': "0x60"},
+    "McpServerBreakerOpen": {'plugins_mcp_server_breaker{server="demo",state="half-open",instance="w1"}': "1x60"},
+    "EnginesAdopted": {"dialog_engines_adopted_total": "0x50 0+1x3 3x7"},
+    "TurnsLost": {'dialog_turns_moved_total{how="takeover"}': "0+1x60"},
+    "EngineLeaseNotRenewed": {'dialog_engine_lease_renewals_total{outcome="ok",instance="e1"}': "0+6x60"},
+    "MemoryHigh": {'process_resident_memory_bytes{job="plugins-mcp",instance="w1"}': "900000000x10 300000000x50"},
+}
+"""For each alert: series that come close to it, and for which nothing fires."""
+
+ALERTS = {rule["alert"]: rule for group in groups() for rule in group["rules"] if "alert" in rule}
+
+
+def test_every_alert_has_a_scenario_that_fires_it_and_one_that_does_not() -> None:
+    assert FIRES.keys() == ALERTS.keys()
+    assert SILENT.keys() == ALERTS.keys()
+    assert all(name in alerts for name, (_, alerts) in FIRES.items())
+
+
+def merged(silent: dict[str, dict[str, str]]) -> list[dict[str, str]]:
+    """Scenarios that change different series are one: it takes promtool a fraction of the time."""
+    merged: list[dict[str, str]] = []
+    for series in silent.values():
+        free = next((each for each in merged if not each.keys() & series.keys()), None)
+        if free is None:
+            merged.append(free := {})
+        free |= series
+    return merged
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(promtool.missing() is not None, reason=promtool.missing() or "")
+def test_each_scenario_fires_these_alerts_and_no_others(tmp_path: Path) -> None:
+    fires = {f"{name} fires": (WELL | series, alerts) for name, (series, alerts) in FIRES.items()}
+    silent = {f"silent {number}": (WELL | series, set[str]()) for number, series in enumerate(merged(SILENT))}
+
+    well = {"all is well": (WELL, set[str]())}
+    assert promtool.wrong_alerts(tmp_path, well | fires | silent, "60m") == ""
+
+
+@pytest.mark.skipif(promtool.missing() is not None, reason=promtool.missing() or "")
+def test_a_scenario_whose_alert_does_not_fire_is_reported(tmp_path: Path) -> None:
+    assert "NoWorker" in promtool.wrong_alerts(tmp_path, {"all is well": (WELL, {"NoWorker"})}, "60m")
+
+
+def test_every_alert_links_to_its_entry_in_the_runbook() -> None:
+    entries = re.findall(r"^### (\w+)$", (ROOT / "docs" / "runbook.md").read_text(), re.MULTILINE)
+
+    links = {name: rule["annotations"]["runbook_url"] for name, rule in ALERTS.items()}
+    assert links == {name: f"docs/runbook.md#{name.lower()}" for name in ALERTS}
+    assert set(entries) >= ALERTS.keys()
+
+
+def test_kubernetes_has_the_same_rules_as_compose() -> None:
+    assert RULE.read_text() == prometheus_rule(), "run: python -m deploy.prometheus_rule"

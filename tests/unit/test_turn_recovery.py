@@ -1,0 +1,156 @@
+"""RunningTurns: a turn that is resumed after a restart or an adoption."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from dialog_engine.chat import running_turn
+from dialog_engine.errors import (
+    TurnCrashesError,
+)
+from dialog_engine.model import (
+    DoneReason,
+    FinishReason,
+    MessageFinished,
+    StreamEnd,
+    TextDelta,
+    ToolCallEvent,
+    ToolStatus,
+    TurnFailed,
+)
+from tests.support.fakes import (
+    SPENT,
+    FakeCatalog,
+    FakeEngine,
+    FakeWorker,
+    Line,
+    MemoryStore,
+    ScriptedModel,
+    asks,
+    breathe,
+    done_of,
+    gives,
+    is_step,
+    is_text,
+    says,
+    steps_of,
+    succeeded,
+    tool,
+)
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+SHELF = FakeCatalog(tool("a__b"), tool("a__c"))
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running_turn, "FINISH_RETRY_SECONDS", 0.01)
+
+
+async def test_a_restart_without_open_calls_asks_for_none_and_says_reset_once() -> None:
+    async with FakeEngine(ScriptedModel([asyncio.Event()], says("x"))) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.restart()
+        events = await engine.seen(turn)
+
+    assert "open_calls" not in engine.store.begun
+    assert [type(event).__name__ for event in events[:2]] == ["TurnStarted", "Reset"]
+
+
+async def test_a_turn_that_another_engine_owns_is_dropped_and_shows_nothing_more() -> None:
+    store = MemoryStore()
+    hold = store.hold["finish"] = asyncio.Event()
+    async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await wait_until(lambda: "finish" in store.begun)
+        dropping = asyncio.create_task(engine.turns.drop(turn))
+        await breathe()
+        hold.set()
+        await dropping
+        events = await engine.seen(turn)
+
+    assert [type(event).__name__ for event in events] == ["TurnStarted", "TextDelta"]
+
+
+async def test_a_stop_during_an_adoption_waits_for_the_end_at_the_new_owner() -> None:
+    async with FakeEngine(ScriptedModel([TextDelta("a"), asyncio.Event()])) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_text("a"))
+        stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))
+        await asyncio.sleep(0)
+        await engine.turns.drop(turn)
+        [left] = await engine.store.adopt_own()
+        engine.turns.run(left.turn, stopped=left.stopped)
+        assert await stopping
+        assert done_of(await engine.seen(turn)).reason is DoneReason.CANCELLED
+
+
+async def test_a_turn_that_was_stopped_between_two_lives_shows_what_was_committed_before_it_ends() -> None:
+    async with FakeEngine(ScriptedModel([TextDelta("a"), asyncio.Event()])) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_text("a"))
+        await engine.turns.close(0)
+        await engine.store.request_stop(turn.turn_id)
+        [left] = await engine.store.adopt_own()
+        engine.turns.run(left.turn, stopped=left.stopped)
+        events = await engine.seen(turn)
+
+    assert [type(event).__name__ for event in events] == ["TurnStarted", "Reset", "Done"]
+    assert done_of(events).reason is DoneReason.CANCELLED
+
+
+async def test_a_turn_with_a_failure_ends_with_it_and_asks_no_model() -> None:
+    worker = FakeWorker({"a__b": gives(succeeded("x"), asyncio.Event())})
+    model = ScriptedModel(asks(("a__b", "")))
+    async with FakeEngine(model, tools=SHELF, worker=worker) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_step(ToolStatus.RUNNING, "a__b"))
+        await engine.turns.close(0)
+        [left] = await engine.store.adopt_own()
+        engine.turns.run(left.turn, failure=TurnCrashesError("why"))
+        events = await engine.seen(turn)
+
+    assert [type(event).__name__ for event in events] == ["TurnStarted", "Reset", "ToolStep", "TurnFailed", "Done"]
+    assert TurnFailed("TURN_CRASHES", "why") in events
+    assert (done_of(events).reason, done_of(events).usage) == (DoneReason.ERROR, SPENT)
+    assert engine.store.left_open(turn) == []
+
+
+async def test_the_usage_of_earlier_lives_is_in_done() -> None:
+    finish = asyncio.Event()
+    worker = FakeWorker({"a__b": gives(succeeded("x"), finish)})
+    model = ScriptedModel(asks(("a__b", "")), says("x"))
+    async with FakeEngine(model, tools=SHELF, worker=worker) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_step(ToolStatus.RUNNING, "a__b"))
+        await engine.restart()
+        finish.set()
+        events = await engine.seen(turn)
+
+    assert done_of(events).usage == SPENT + SPENT
+
+
+async def test_a_turn_that_was_adopted_does_not_end_twice() -> None:
+    model = ScriptedModel(says("x"))
+    store = MemoryStore()
+    async with FakeEngine(model, store=store) as engine:
+        hold = store.hold["finish"] = asyncio.Event()
+        turn = await engine.turns.start("ada", None, "?")
+        await wait_until(lambda: "finish" in store.begun)
+        store.turns[turn.turn_id].turn = replace(turn, epoch=2)
+        hold.set()
+        events = await engine.seen(turn)
+
+    assert store.turns[turn.turn_id].status == "running"
+    assert not any(isinstance(event, MessageFinished) for event in events)
+
+
+async def test_a_finish_reason_of_tool_calls_with_calls_makes_a_round_whatever_it_says() -> None:
+    odd: list[Line] = [ToolCallEvent("call_1", "a__b", ""), StreamEnd(FinishReason.STOP, SPENT)]
+    async with FakeEngine(ScriptedModel(odd, says("x")), tools=SHELF) as engine:
+        events = await engine.turn("?")
+
+    assert steps_of(events)[-1] is ToolStatus.SUCCEEDED
