@@ -73,8 +73,8 @@ def main() -> None:
         lines = log.read_text().count("\n")
     print(f"{'':10}{'WARNING':>12}{'INFO':>12}{'added':>12}   microseconds per call, medians of {BLOCKS} blocks")
     for service in ("engine", "worker"):
-        quiet, told = (statistics.median(found[level][service]) for level in ("WARNING", "INFO"))
-        print(f"{service:10}{quiet:>12.0f}{told:>12.0f}{told - quiet:>12.0f}")
+        quiet, logged = (statistics.median(found[level][service]) for level in ("WARNING", "INFO"))
+        print(f"{service:10}{quiet:>12.0f}{logged:>12.0f}{logged - quiet:>12.0f}")
     print(f"{options.calls} calls of {len(TEXT)} characters, {IN_FLIGHT} in flight; {lines} lines of the engine")
 
 
