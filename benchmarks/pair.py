@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,8 @@ from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.catalog import CatalogReader
 from dialog_engine.chat.outbox import DEFAULT_ROUTES
 from dialog_engine.model import AssistantMessage, CallAnswered, ToolCall, Turn
+from dialog_engine.observe.calls import ObservedCalls
+from dialog_engine.observe.metrics import Metrics
 from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.outbox import SqlOutbox
@@ -52,8 +54,10 @@ class Processes:
 
 
 @contextmanager
-def processes(folder: Path, *, workers: int, concurrency: int, quiet: bool = True) -> Generator[Processes]:
-    """Run the processes for the duration of the block. Their data is in `folder`."""
+def processes(
+    folder: Path, *, workers: int, concurrency: int, log: Mapping[str, str] = {"LOG_LEVEL": "WARNING"}
+) -> Generator[Processes]:
+    """Run the processes for the duration of the block. Their data is in `folder`. `log`: settings of the workers."""
     with ExitStack() as stack:
         redis = LocalServer(embedded_binary(), folder)
         redis.start()
@@ -80,7 +84,7 @@ def processes(folder: Path, *, workers: int, concurrency: int, quiet: bool = Tru
                     "MCP_CONFIG": str(folder / "mcp.json"),
                     "HEALTH_PORT": str(port),
                     "WORKER_CONCURRENCY": str(concurrency),
-                    "LOG_LEVEL": "WARNING" if quiet else "INFO",
+                    **log,
                 },
                 cwd=folder,
             )
@@ -152,6 +156,7 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
         watch = RedisWatch(redis, keys, clock)
         catalog = CatalogReader(redis, announcements, keys, clock)
         blocked = BlockedCalls(watch, catalog)
+        observer = ObservedCalls(Metrics())
         relay = Relay(
             outbox,
             redis,
@@ -161,6 +166,7 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
             waiting,
             backlog_limit=MAX_BACKLOG,
             subject_window=SUBJECT_WINDOW,
+            observer=observer,
         )
         mailbox = Mailbox(
             mail,
@@ -171,7 +177,9 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
             waiting,
             publisher=relay,
         )
-        executor = CallExecutor(ledger, waiting, mailbox, blocked, keys, clock, default_timeout_ms=TIMEOUT_MS)
+        executor = CallExecutor(
+            ledger, waiting, mailbox, blocked, keys, clock, default_timeout_ms=TIMEOUT_MS, observer=observer
+        )
         await watch.ask()
         async with _running(watch.run, mailbox.run, relay.run, catalog.run, blocked.run):
             calls, turns = SqlCalls(database, this_engine, relay.offer), SqlTurns(database, this_engine, relay.offer)

@@ -736,6 +736,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "contract/ports/test_approval_store.py::test_a_decision_is_for_the_turn_whoever_runs_it",
     ),
     "a frozen client is dropped and affects no other": (
+        "integration/test_unread_streams.py::test_it_is_dropped_and_counted_and_its_turn_ends_completely",
         "chaos/test_scenarios.py::test_frozen_clients_are_dropped_and_can_resume",
     ),
     "several tabs watch one turn": (

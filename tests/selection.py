@@ -60,7 +60,6 @@ SMOKE = {
 """Tests of those files that `make test` runs all the same; one case of a test is named with its parameters."""
 
 PROVED_BY_TEST_ALL = {
-    "chaos/test_scenarios.py::test_frozen_clients_are_dropped_and_can_resume": "80 clients and what they cost",
     "chaos/test_scenarios.py::test_rolling_restarts_leave_nothing_behind": "only long use shows what is left behind",
     "contract/test_ledger_guards.py::test_without_the_guard_its_test_fails": "runs tests once for each guard",
     "e2e/test_nginx.py::test_events_are_not_buffered_by_nginx": "needs nginx",

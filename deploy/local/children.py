@@ -19,14 +19,16 @@ class Child:
     """One program of the plan as a process, its output at the end of a file.
 
     The child leads its own session: Ctrl-C in the terminal reaches only the supervisor, which stops the programs in
-    order. On Linux the kernel terminates the child when the supervisor is killed; elsewhere the user has to.
-    `kept_open` is a file descriptor that the child inherits and keeps open for as long as it lives.
+    order. It gets those variables of `environment` that its program inherits. On Linux the kernel terminates the child
+    when the supervisor is killed; elsewhere the user has to. `kept_open` is a file descriptor that the child inherits
+    and keeps open for as long as it lives.
     """
 
     def __init__(self, program: Program, environment: dict[str, str], log: Path, *, kept_open: int) -> None:
         self.program = program
         self.log = log
         supervisor = os.getpid()
+        inherited = {name: value for name, value in environment.items() if program.inherits(name)}
 
         def die_with_supervisor() -> None:
             if _libc is not None:
@@ -37,7 +39,7 @@ class Child:
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 program.argv,
-                env={**environment, **program.env, "PYTHONUNBUFFERED": "1"},
+                env={**inherited, **program.env, "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

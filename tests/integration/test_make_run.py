@@ -158,6 +158,7 @@ async def test_a_taken_port_is_named(folder: Path) -> None:
 
 async def test_a_program_that_ends_is_named_and_started_again(folder: Path) -> None:
     port = free_port()
+    (folder / ".data").mkdir(0o755)
     async with stack(folder, port) as process:
         lines: list[str] = []
         for name in ("valkey", "plugins-mcp", "dialog-engine"):
@@ -169,6 +170,9 @@ async def test_a_program_that_ends_is_named_and_started_again(folder: Path) -> N
         events = await ask(port)
         assert events[-1]["reason"] == "stop"
         assert [event["status"] for event in events if event.get("type") == "tool"].count("succeeded") == 2
+        files = [folder / ".data", *(folder / ".data").rglob("*")]
+        assert {file.name for file in files} >= {"dialog-engine.sqlite3", "dialog-engine.log", "appendonlydir"}
+        assert not [file for file in files if file.stat().st_mode & 0o077], "files that other users can read"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only the Linux kernel ends the children of a killed process")

@@ -344,18 +344,22 @@ async def test_a_server_can_be_stopped_during_its_handshake() -> None:
         await wait_until(lambda: server.state is ServerState.CONNECTING)
 
 
-async def test_the_last_lines_of_a_dying_server_are_in_the_error_without_secrets() -> None:
-    source = "import os, sys; sys.exit('bad key ' + os.environ['KEY'])"
+async def test_the_last_lines_of_a_dying_server_are_for_operators_only_and_without_secrets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = "import os, sys; sys.exit('bad key ' + os.environ['KEY'] + '\\x1b[2J, Bearer abc, token=def')"
     child = Stdio(sys.executable, ("-c", source), env={"KEY": "very-secret"})
     policy = replace(QUICK, call_wait=0.0)
     async with owned(ServerSpec("script", child, secrets=frozenset({"very-secret"})), policy) as server:
         await server.attempted.wait()
-        assert (
-            server.last_error
-            == "the server process exited with code 1 during the handshake; standard error: bad key ***"
-        )
+        assert server.last_error == "the server process exited with code 1 during the handshake"
         result = await server.call("x", {}, timeout_s=5)
         assert isinstance(result, NotSent)
+        assert "bad key" not in result.reason
+        [record, *_] = caplog.records
+        assert record.getMessage().endswith(
+            "during the handshake; standard error: bad key ***\\x1b[2J, Bearer *** token=***"
+        )
 
 
 DIES_AFTER_INITIALIZE = """

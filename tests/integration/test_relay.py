@@ -10,6 +10,8 @@ import pytest
 from dialog_engine.calls.subscriptions import Rejected, Subscriptions
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED, OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
+from dialog_engine.observe.calls import ObservedCalls
+from dialog_engine.observe.metrics import Metrics
 from dialog_engine.relay import publish_queue
 from dialog_engine.relay.relay import BATCH, Relay, check_routes
 from plugins_contract.connections import command_client
@@ -46,6 +48,7 @@ class Bench:
         self.redis: Any = command_client(url)
         self.outbox = MemoryOutbox()
         self.calls = Noted()
+        self.metrics = Metrics()
         self.answers = self.calls.answers
         self.ledger = EngineLedger(self.redis, self.keys)
         self.relay = Relay(
@@ -58,6 +61,7 @@ class Bench:
             backlog_limit,
             window,
             look_back_seconds=0.2,
+            observer=ObservedCalls(self.metrics),
         )
 
     async def aclose(self) -> None:
@@ -279,6 +283,7 @@ async def test_a_full_backlog_refuses_and_writes_nothing(redis_url: str) -> None
                 overloaded = isinstance(bench.answers[row.event_id][0], replies.Overloaded)
                 assert overloaded == (number == 2)
         assert await bench.backlog() == 2
+        assert bench.metrics.registry.get_sample_value("dialog_calls_refused_total", {"reason": "overloaded"}) == 1
 
 
 async def test_a_refusal_that_no_turn_receives_is_retried(redis_url: str) -> None:

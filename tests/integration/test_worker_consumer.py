@@ -23,6 +23,8 @@ from plugins_contract.outcomes import CallState
 from plugins_mcp.adoption import RequestAdopter
 from plugins_mcp.consumer import BLOCK_SECONDS, Consumer, Handler
 from plugins_mcp.leases import LeaseTimes
+from plugins_mcp.observe.calls import CallObserver
+from plugins_mcp.observe.metrics import Metrics
 from plugins_mcp.ports import ToolLookup
 from tests.support.ledger import DONE, LEASE_MS
 from tests.support.waiting import wait_until
@@ -81,6 +83,7 @@ class Crew:
     seen: float | None = None
     """For how long Redis turns out to have been steady when it is looked at; None: no news."""
     settle: float = 0.0
+    metrics: Metrics = field(default_factory=Metrics)
     checks: int = 0
     """How often consumers have asked for how long Redis has been steady: several times in each sweep and read."""
 
@@ -105,6 +108,7 @@ class Crew:
             check_redis=self._look,
             times=times,
             settle_seconds=self.settle,
+            observer=CallObserver(self.metrics),
         )
         work = asyncio.create_task(consumer.run())
         try:
@@ -125,6 +129,10 @@ class Crew:
         """Wait until consumers have asked that often again."""
         before = self.checks
         await wait_until(lambda: self.checks >= before + times)
+
+    def redelivered(self, how: str) -> float | None:
+        """How many requests were counted as delivered again."""
+        return self.metrics.registry.get_sample_value("plugins_redeliveries_total", {"how": how})
 
     async def _look(self) -> None:
         if self.seen is not None:
@@ -219,6 +227,7 @@ async def test_what_was_dropped_is_taken_over_once_its_lease_has_run_out(crew: C
         gate.open.set()
         assert (await crew.caller.outcome(old.request)).state is CallState.SUCCEEDED
         assert [delivery.entry for delivery in gate.taken] == [old.entry]
+    assert crew.redelivered("takeover") == 1
     assert [row.entry for row in await crew.caller.pending()] == [fresh.entry]
 
 
@@ -420,6 +429,7 @@ async def test_a_delivery_whose_reply_was_lost_is_found_in_our_own_pending_list(
     async with crew.consuming("b") as (_, gate):
         gate.open.set()
         assert (await crew.caller.outcome(request)).state is CallState.SUCCEEDED
+    assert crew.redelivered("recovery") == 1
 
 
 async def test_our_own_pending_list_is_taken_in_pages_and_no_faster_than_slots_come_free(crew: Crew) -> None:

@@ -15,4 +15,5 @@ def leaked_keys(url: str) -> list[str]:
     client: Any = Redis.from_url(url, socket_timeout=5, decode_responses=True)
     with client:
         names: list[str] = list(client.scan_iter(count=1000))
-        return sorted(name for name in names if not name.endswith(permanent) and client.ttl(name) == NO_TTL)
+        names = [name for name in names if not name.endswith(permanent) and Keys().pins_of("") not in name]
+        return sorted(name for name in names if client.ttl(name) == NO_TTL)

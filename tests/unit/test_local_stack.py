@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.plan import Plan, PlanError, make_plan
+from deploy.local.plan import LONGEST_SOCKET_PATH, Plan, PlanError, make_plan
 from deploy.local.stack import Stack, summary
+from plugins_contract.settings import parse_redis_url
 
 VALKEY = Path("/somewhere/valkey-server")
 
@@ -46,12 +47,53 @@ def test_with_nothing_set_everything_is_embedded() -> None:
     assert plan.url == "http://127.0.0.1:8000"
 
 
-def test_engine_and_worker_share_the_embedded_server() -> None:
+def test_engine_and_worker_share_the_embedded_server_which_has_no_port() -> None:
     plan = planned()
     url = settings_of(plan, "dialog-engine")["REDIS_URL"]
 
     assert url == settings_of(plan, "plugins-mcp")["REDIS_URL"]
-    assert f"--port {url.rsplit(':')[-1].removesuffix('/0')} --bind 127.0.0.1" in words_of(plan, "valkey")
+    socket = parse_redis_url(url).socket_path
+    assert f"--port 0 --unixsocket {socket} --unixsocketperm 700" in words_of(plan, "valkey")
+
+
+def test_a_folder_with_a_long_path_gets_a_short_path_for_the_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    monkeypatch.chdir(deep)
+    socket = Path(parse_redis_url(settings_of(planned(), "plugins-mcp")["REDIS_URL"]).socket_path)
+    assert len(bytes(socket)) <= LONGEST_SOCKET_PATH
+    assert socket.parent.stat().st_mode & 0o077 == 0
+    socket.parent.rmdir()
+
+
+def test_only_the_embedded_server_gets_a_key_by_itself() -> None:
+    """With a Redis of the user's there may be producers without the key."""
+    for name in ("dialog-engine", "plugins-mcp"):
+        assert settings_of(planned(), name)["REQUEST_KEYS_FILE"] == ".data/request.keys"
+        assert settings_of(planned(REQUEST_KEYS_FILE="/mine"), name)["REQUEST_KEYS_FILE"] == "/mine"
+        assert "REQUEST_KEYS_FILE" not in settings_of(planned(REDIS_URL="redis://elsewhere/0"), name)
+
+
+def test_each_program_inherits_its_own_variables_and_no_other(tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text('{"mcpServers": {"a": {"url": "https://x/${GIT_TOKEN}", "headers": {"k": "${env:OTHER:-x}"}}}}')
+    programs = {program.name: program for program in planned(MCP_CONFIG=str(config)).programs}
+    inherit = {
+        "PATH": {"valkey", "demo-model", "plugins-mcp", "dialog-engine"},
+        "https_proxy": {"plugins-mcp", "dialog-engine"},
+        "REDIS_PASSWORD": {"plugins-mcp", "dialog-engine"},
+        "OPENAI_API_KEY": {"dialog-engine"},
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI": {"dialog-engine"},
+        "DATABASE_URL": {"dialog-engine"},
+        "API_KEYS": {"dialog-engine"},
+        "MCP_API_KEY": {"plugins-mcp"},
+        "GIT_TOKEN": {"plugins-mcp"},
+        "OTHER": {"plugins-mcp"},
+        "UNKNOWN_TOKEN": set[str](),
+    }
+    assert {name: {each for each, program in programs.items() if program.inherits(name)} for name in inherit} == inherit
 
 
 def test_the_embedded_server_keeps_what_it_is_given() -> None:

@@ -89,7 +89,11 @@ SILENT = sdk.ToolAnnotations(title="says nothing")
 @pytest.mark.parametrize(
     ("options", "annotations", "expected"),
     [
-        ({}, WRITES, NEVER),
+        ({}, WRITES, DESTRUCTIVE),
+        ({}, SILENT, NEVER),
+        ({}, None, NEVER),
+        ({"trust": True}, WRITES, NEVER),
+        ({"approval": NEVER}, WRITES, NEVER),
         ({"approval": ALWAYS, "trust": True}, READ_ONLY, ALWAYS),
         ({"approval": DESTRUCTIVE, "trust": True}, WRITES, DESTRUCTIVE),
         ({"approval": DESTRUCTIVE, "trust": True}, HARMLESS, NEVER),
@@ -106,7 +110,7 @@ SILENT = sdk.ToolAnnotations(title="says nothing")
         ({"approval": ALWAYS, "tools": {"t": ToolOptions(approval=NEVER)}}, WRITES, NEVER),
         ({"tools": {"t": ToolOptions(approval=ALWAYS)}}, READ_ONLY, ALWAYS),
         ({"trust": True, "tools": {"t": ToolOptions(approval=DESTRUCTIVE)}}, READ_ONLY, NEVER),
-        ({"tools": {"other": ToolOptions(approval=ALWAYS)}}, WRITES, NEVER),
+        ({"tools": {"other": ToolOptions(approval=ALWAYS)}}, SILENT, NEVER),
     ],
 )
 def test_which_tools_need_approval(

@@ -80,7 +80,14 @@ async def test_requests_outside_of_a_call_are_not_marked() -> None:
 
 @pytest.mark.parametrize(
     ("written", "kept"),
-    [(b"", ""), (b"one\n\ntwo\n", "one | two"), (b"x" * 30 + b"\nthe end \xff\n", "the end \ufffd")],
+    [
+        (b"", ""),
+        (b"one\n\ntwo\n", "one | two"),
+        (b"x" * 30 + b"\nthe end \xff\n", "the end \ufffd"),
+        (b"\x1b]0;title\a\r", r"\x1b]0;title\x07"),
+        (b"ghp_abcdefghijkl", "***"),
+        ("\u202egnol".encode(), r"\u202egnol"),
+    ],
 )
 async def test_the_end_of_standard_error_is_kept(written: bytes, kept: str) -> None:
     child = ChildDiagnostics(limit=20)

@@ -1,13 +1,38 @@
 """The metrics of both services: their names, the bounds on their labels, and the formats of a scrape."""
 
+import re
+
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from dialog_engine.observe.calls import ObservedCalls
 from dialog_engine.observe.metrics import Metrics as EngineMetrics
 from plugins_contract.ledger.group import Backlog
 from plugins_contract.metrics import MAX_TOOLS, OTHER, StreamMetrics, ToolLabels
+from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.metrics import Metrics as WorkerMetrics
+from tests.support.handling import delivery
+from tests.support.processes import ROOT
+
+DOCUMENT = ROOT / "docs" / "observability.md"
+OF_PROCESSES = "process_"
+SUCCEEDED = ToolOutcome(CallState.SUCCEEDED)
+SUFFIXES = {"counter": "_total", "info": "_info"}
+
+
+def exported(metrics: EngineMetrics | WorkerMetrics) -> set[str]:
+    """The names under which a service's own metrics are queried."""
+    metrics.stream.backlog = Backlog(0, 0, 0, 0.0, 0, 0)
+    found = metrics.registry.collect()
+    return {each.name + SUFFIXES.get(each.type, "") for each in found if not each.name.startswith(OF_PROCESSES)}
+
+
+def test_the_documented_metrics_are_the_declared_ones() -> None:
+    documented = re.findall(r"^\| `(\w+)` \| (?:counter|gauge|histogram) ", DOCUMENT.read_text(), re.MULTILINE)
+    assert sorted(documented) == sorted(exported(EngineMetrics()) | exported(WorkerMetrics()))
 
 
 def families(registry: CollectorRegistry) -> dict[str, str]:
@@ -29,6 +54,26 @@ def test_a_server_with_very_many_tools_does_not_make_as_many_series() -> None:
     assert len(values) == MAX_TOOLS + 1
     assert OTHER in values
     assert labels.of("tool_0", "big") == "tool_0"
+
+
+def test_neither_service_makes_a_series_for_each_of_very_many_tools() -> None:
+    engine, worker = EngineMetrics(), WorkerMetrics()
+    calls, runs = ObservedCalls(engine), CallObserver(worker)
+    for n in range(10 * MAX_TOOLS):
+        request = msgspec.structs.replace(delivery().request, tool=f"tool_{n}", tool_name=f"demo__tool_{n}")
+        calls.finished(request, SUCCEEDED, 0.1)
+        runs.finished(request, SUCCEEDED)
+        runs.retried(request, 0.1, "away")
+        engine.tool_refused(request.tool_name, "openai:x")
+    for metrics, name in (
+        (engine, "dialog_tool_call_seconds"),
+        (engine, "dialog_tools_refused"),
+        (worker, "plugins_calls"),
+        (worker, "plugins_call_seconds"),
+        (worker, "plugins_call_retries"),
+    ):
+        [family] = [each for each in metrics.registry.collect() if each.name == name]
+        assert len({sample.labels["tool"] for sample in family.samples}) == MAX_TOOLS + 1
 
 
 def test_the_stream_is_left_out_while_redis_does_not_answer() -> None:

@@ -16,11 +16,12 @@ from dialog_engine.chat.ownership import (
     MAX_CRASHES,
     RENEW_SECONDS,
     Ownership,
-    OwnershipObserver,
 )
 from dialog_engine.chat.turns import RunningTurns, SessionQueue
 from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrashesError
 from dialog_engine.model import Turn
+from dialog_engine.observe.metrics import Metrics
+from dialog_engine.observe.ownership import ObservedOwnership
 from tests.support.fakes.engines import MemoryEngines, SharedTurns, StoredOwner
 from tests.support.waiting import wait_until
 
@@ -61,13 +62,15 @@ class Turns(RunningTurns):
         self.runs.pop(turn.turn_id)
 
 
-class Noted(OwnershipObserver):
-    """Notes how turns changed their owner."""
+class Noted(ObservedOwnership):
+    """Notes how turns changed their owner, and counts."""
 
-    def __init__(self, notes: list[str]) -> None:
+    def __init__(self, notes: list[str], metrics: Metrics) -> None:
+        super().__init__(metrics)
         self._notes = notes
 
     def moved(self, turn: Turn, how: str) -> None:
+        super().moved(turn, how)
         self._notes.append(how)
 
 
@@ -80,9 +83,15 @@ class Engine:
         self.engines = MemoryEngines(store, engine_id)
         self.offered: list[OutboxRow] = []
         self.notes: list[str] = []
+        self.metrics = Metrics()
+        observer = Noted(self.notes, self.metrics)
         self.ownership = Ownership(
-            self.turns, self.engines, offer=self.offered.extend, observer=Noted(self.notes), clock=lambda: self.now
+            self.turns, self.engines, offer=self.offered.extend, observer=observer, clock=lambda: self.now
         )
+
+    def counted(self, name: str, **labels: str) -> float | None:
+        """The value of a metric."""
+        return self.metrics.registry.get_sample_value(name, labels)
 
 
 @pytest.fixture
@@ -185,6 +194,19 @@ async def test_an_engine_that_was_shut_down_is_adopted_at_once(store: SharedTurn
     assert set(b.turns.failures.values()) == {None}
     assert "fact" in [row.event_id for row in b.offered]
     assert "a" not in store.leases
+    assert b.counted("dialog_turns_moved_total", how="takeover") == len(turns)
+    assert b.counted("dialog_engines_adopted_total") == 1
+
+
+async def test_renewals_of_the_lease_and_engines_are_counted(a: Engine, b: Engine) -> None:
+    await b.ownership.renew()
+    await b.ownership.look()
+    b.engines.error = AWAY
+    with pytest.raises(StorageUnavailableError):
+        await b.ownership.renew()
+    assert b.counted("dialog_engine_lease_renewals_total", outcome="ok") == 1
+    assert b.counted("dialog_engine_lease_renewals_total", outcome="failed") == 1
+    assert b.counted("dialog_engines") == 2
 
 
 async def test_time_without_the_database_does_not_count(

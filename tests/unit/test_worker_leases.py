@@ -5,7 +5,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -135,9 +135,11 @@ def delivery(execution_class: ExecutionClass = ExecutionClass.REPEATABLE) -> Del
 
 
 @asynccontextmanager
-async def keeping(scripts: Scripts, times: LeaseTimes = TIMES) -> AsyncGenerator[LeaseKeeper]:
+async def keeping(
+    scripts: Scripts, times: LeaseTimes = TIMES, count: Callable[[str], None] = lambda outcome: None
+) -> AsyncGenerator[LeaseKeeper]:
     """A keeper that runs. It is cancelled as the worker does it, once: a cancel scope would not wait for its thread."""
-    keeper = LeaseKeeper(cast("Redis", scripts), Keys(), times)
+    keeper = LeaseKeeper(cast("Redis", scripts), Keys(), times, count=count)
     running = asyncio.create_task(keeper.run())
     try:
         yield keeper
@@ -167,6 +169,15 @@ async def test_a_lease_is_renewed_from_a_thread_of_its_own_for_as_long_as_it_is_
         assert scripts.renewals[ours] <= asked + 1
     assert scripts.threads == {"lease renewal"}
     assert reports == Reports()
+
+
+@pytest.mark.parametrize(("answer", "outcome"), [([b"OK", 0], "renewed"), ([b"STALE"], "stale")])
+async def test_every_renewal_is_counted_by_its_outcome(answer: list[Any], outcome: str) -> None:
+    scripts, counted = Scripts(answer=answer), list[str]()
+    async with keeping(scripts, PATIENT, counted.append) as keeper:
+        with hold(keeper, Reports()):
+            await wait_until(lambda: counted)
+    assert set(counted) == {outcome}
 
 
 async def test_a_cancel_request_is_reported_once() -> None:

@@ -14,7 +14,8 @@ from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import MAX_TIMEOUT_MS
 from plugins_contract.settings import ServiceSettings, problems
 
-SECRETS_DIR = Path("/run/secrets")
+SECRETS_DIRS = [path for path in (Path("/run/callstream"), Path("/run/secrets")) if path.is_dir()]
+"""Folders with one file per setting: those that deploy/compose creates, and those of the operator, which win."""
 
 DEFAULT_PROMPT = (
     "You are a helpful assistant. Use the tools you are given when they help, say so when one failed, and never claim"
@@ -101,7 +102,7 @@ class Settings(ServiceSettings, BaseSettings):
         env_file=".env",
         env_ignore_empty=True,
         extra="ignore",
-        secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
+        secrets_dir=SECRETS_DIRS or None,
     )
 
     host: str = Field("127.0.0.1", description="Address to listen on. Any other than loopback needs API_KEYS.")
@@ -123,6 +124,9 @@ class Settings(ServiceSettings, BaseSettings):
     )
     outbox_routes: dict[str, str] = Field(
         default_factory=dict, description="JSON object of event types and streams, added to the built-in routes."
+    )
+    facts_with_text: bool = Field(
+        False, description="Whether TurnFinished contains the texts of the turn. They then outlive a deleted session."
     )
 
     openai_api_key: SecretStr | None = Field(None, description="API key of the model's provider.")
@@ -226,6 +230,15 @@ class Settings(ServiceSettings, BaseSettings):
     tool_stop_sequence: bool = Field(
         True, description="With tags: stop the model after its first block of calls, so that it cannot invent results."
     )
+    max_calls_per_reply: int = Field(64, ge=1, description="Tool calls of one reply of the model that are run.")
+    max_calls_per_turn: int = Field(256, ge=1, description="Tool calls of one answer; then the model must answer.")
+    max_reply_bytes: int = Field(4_000_000, ge=1000, description="Bytes of one reply of the model that are kept.")
+    subject_max_turns: int = Field(50, ge=0, description="Running turns of one subject of API_KEYS; 0: no limit.")
+    subject_max_streams: int = Field(200, ge=0, description="Open event streams of one subject; 0: no limit.")
+    subject_requests_per_minute: int = Field(1200, ge=0, description="Requests of one subject; 0: no limit.")
+    subject_tokens_per_day: int = Field(
+        0, ge=0, description="Tokens of the models that one subject may use in a day (UTC); 0: no limit."
+    )
     mcp_max_tool_rounds: int = Field(
         5, ge=1, le=100, description="Largest number of rounds of tool calls before the last answer."
     )
@@ -244,6 +257,12 @@ class Settings(ServiceSettings, BaseSettings):
     )
     approval_timeout_seconds: float = Field(
         3600, gt=0, description="How long a tool call waits for its approval before it is refused."
+    )
+    max_connections: int = Field(10_000, ge=1, description="Largest number of open connections to this engine.")
+    max_connections_per_address: int = Field(
+        1_000,
+        ge=1,
+        description="Largest number of open connections from one address, such as that of a proxy.",
     )
     max_backlog: int = Field(
         10_000, ge=0, description="Number of waiting tool calls above which new ones are refused; 0: never."

@@ -79,6 +79,16 @@ class LLMStreamBrokenError(LLMUnavailableError):
     code = "MODEL_STREAM_BROKEN"
 
 
+class LimitExceededError(EngineError):
+    """The subject consumes more than it may. `retry_in` is in seconds."""
+
+    code = "LIMIT_EXCEEDED"
+
+    def __init__(self, message: str, retry_in: int) -> None:
+        super().__init__(message)
+        self.retry_in = retry_in
+
+
 class SessionNotFoundError(EngineError):
     """There is no such session for this subject."""
 

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import socket
 import sys
 from typing import TYPE_CHECKING, NoReturn
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dialog_engine.errors import ConfigurationError, EngineError
+from plugins_contract.environment import hide_environment
 
 if TYPE_CHECKING:
     from dialog_engine.config import Settings
@@ -24,14 +26,17 @@ CANNOT_START = 2
 
 def main() -> None:
     """Serve until SIGTERM or SIGINT. Exits with 2 and the reason on stderr when it cannot start."""
+    hide_environment()  # from MCP servers of the same user
     # Importing the engine makes many objects and hardly any garbage: collections would take a seventh of the start.
     gc.disable()
     from dialog_engine.config import load_settings  # noqa: PLC0415 -- see above
     from dialog_engine.http.app import server_of  # noqa: PLC0415 -- see above
+    from dialog_engine.http.connection import ConnectionLimits  # noqa: PLC0415 -- see above
     from dialog_engine.wiring import build_app  # noqa: PLC0415 -- see above
     from plugins_contract.logs import set_up_logging  # noqa: PLC0415 -- see above
     from plugins_contract.tracing import TracingError, exported_spans  # noqa: PLC0415 -- see above
 
+    os.umask(0o077)  # conversations are readable by the engine's own account only
     tune_gc()
     try:
         settings = load_settings()
@@ -45,7 +50,8 @@ def main() -> None:
     closing = asyncio.Event()
     start = PlainStart(build_app(settings, closing))
     with listener:
-        server = server_of(start, closing, grace_seconds=settings.shutdown_grace_seconds)
+        limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_address)
+        server = server_of(start, closing, grace_seconds=settings.shutdown_grace_seconds, limits=limits)
         host, port = listener.getsockname()[:2]
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         try:

@@ -153,6 +153,8 @@ class FinishReason(StrEnum):
     """Only from a client that is enhanced with tools: the limit of rounds was reached, and this answer has no calls."""
     REPEATED_CALLS = "repeated_calls"
     """Likewise, because the model kept repeating a call that had the same result every time."""
+    MAX_CALLS = "max_calls"
+    """Likewise, because the turn has made as many calls as it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +253,7 @@ class DoneReason(StrEnum):
     CONTENT_FILTER = "content_filter"
     MAX_ROUNDS = "max_rounds"
     REPEATED_CALLS = "repeated_calls"
+    MAX_CALLS = "max_calls"
     CANCELLED = "cancelled"
     ERROR = "error"
 

@@ -5,6 +5,7 @@ It is the only reader of the model's stream. Text goes to the user as it comes, 
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -67,8 +68,10 @@ class SideBand:
         self._events.append(event)
         self._grown.set()
 
-    async def fork(self, stream: AsyncGenerator[ChatEvent]) -> Reply:
+    async def fork(self, stream: AsyncGenerator[ChatEvent], max_bytes: float = math.inf) -> Reply:
         """Read the model's stream to its end, and emit what the user may see as it comes.
+
+        A reply that grows beyond `max_bytes` is cut there, as by the model's own length limit: its stream is closed.
 
         Raises:
             LLMError: the stream raised it.
@@ -77,8 +80,13 @@ class SideBand:
         text, reasoning = TextBuffer(), TextBuffer()
         calls: list[ToolCallEvent] = []
         end: StreamEnd | None = None
+        size = 0
         async with aclosing(stream) as events:
             async for event in events:
+                size += _size(event)
+                if size > max_bytes:
+                    end = StreamEnd(FinishReason.LENGTH, Usage())
+                    break
                 match event:
                     case TextDelta(piece):
                         text.add(piece)
@@ -126,6 +134,17 @@ class SideBand:
         """Remove and return the events that wait to be read."""
         taken, self._events = self._events, []
         return taken
+
+
+def _size(event: ChatEvent) -> int:
+    """The bytes that a reply keeps of this event."""
+    match event:
+        case TextDelta(text) | ReasoningDelta(text):
+            return len(text.encode())
+        case ToolCallEvent():
+            return len(event.arguments.encode())
+        case _:
+            return 0
 
 
 async def _ended(work: asyncio.Task[Any]) -> None:

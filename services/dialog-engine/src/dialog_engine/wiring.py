@@ -15,8 +15,9 @@ from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.catalog import CatalogReader, DisabledTools
 from dialog_engine.chat.approvals import Approvals
-from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES
+from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TURN_FINISHED
 from dialog_engine.chat.ownership import Ownership
+from dialog_engine.chat.personal_data import PersonalData
 from dialog_engine.chat.service import ChatService, Memory
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
@@ -26,6 +27,7 @@ from dialog_engine.http.app import State, create_app
 from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator
 from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
+from dialog_engine.limits import Consumption, SubjectLimits
 from dialog_engine.llm.providers import Wrap, open_llm
 from dialog_engine.observe.calls import ObservedCalls
 from dialog_engine.observe.metrics import Metrics
@@ -42,6 +44,7 @@ from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
+from dialog_engine.tool_calls.call_limits import CallLimits
 from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.exposure.quarantine import OfferedTools, Quarantine
@@ -50,6 +53,7 @@ from dialog_engine.tool_calls.ports import StreamChat, ToolDirectory
 from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.prompt_mode.modes import TOOL_MODES, in_tool_modes
 from dialog_engine.tool_calls.results.read_result import ReadResult
+from dialog_engine.traces import RedisTraces
 from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
@@ -120,6 +124,7 @@ class _Chat:
     logs: RedisTurnLogs
     control: ControlPublisher
     exposure: Exposure
+    consumption: Consumption
 
 
 @contextlib.asynccontextmanager
@@ -136,7 +141,13 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         turns, pending = chat.turns, chat.pending
         listener = ControlListener(base.connections.control, base.keys, turns.stop, pending.wake, turns.queue.wake)
         loops = [calls.watch.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
-        loops += [chat.logs.run, pending.run, listener.run, *([calls.catalog.run] if settings.enable_mcp else [])]
+        loops += [
+            chat.consumption.run,
+            chat.logs.run,
+            pending.run,
+            listener.run,
+            *([calls.catalog.run] if settings.enable_mcp else []),
+        ]
         await stack.enter_async_context(kept_running(*loops))
         await calls.watch.ask()
         if calls.watch.available and settings.enable_mcp:
@@ -161,7 +172,7 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
 
 def _calls(base: _Base) -> _Calls:
     settings, keys, outbox, redis = base.settings, base.keys, base.outbox, base.connections.commands
-    ledger = EngineLedger(redis, keys)
+    ledger = EngineLedger(redis, keys, settings.request_keys)
     watch = RedisWatch(redis, keys, base.clock)
     catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock)
     waiting = Subscriptions()
@@ -202,7 +213,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     offer, mailbox_of = calls.relay.offer, base.keys.mailbox
     control = ControlPublisher(base.connections.commands, base.keys)
     call_store = SqlCalls(database, engine_id, offer)
-    turn_store = SqlTurns(database, engine_id, offer, control.free)
+    turn_store = SqlTurns(database, engine_id, offer, control.free, facts_with_text=settings.facts_with_text)
     approval_store = SqlApprovals(database, engine_id, offer, mailbox_of)
     archive = SqlArchive(database, call_store)
     pending = PendingApprovals(
@@ -229,7 +240,8 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics), control)
     engines = SqlEngines(database, engine_id, mailbox_of)
     ownership = Ownership(turns, engines, offer=offer, observer=ObservedOwnership(metrics))
-    return _Chat(turns, ownership, pending, archive, logs, control, exposure)
+    consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings))
+    return _Chat(turns, ownership, pending, archive, logs, control, exposure, consumption)
 
 
 def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
@@ -250,12 +262,16 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         has_workers=settings.enable_mcp,
         gate=StartGate(settings.tools_wait_seconds),
     )
+    sessions = SqlSessions(base.database, facts_with_text=settings.facts_with_text)
+    traces = RedisTraces(base.connections.commands, base.keys, (DEFAULT_ROUTES | settings.outbox_routes)[TURN_FINISHED])
     return Services(
         about=_about(settings),
         choices=_choices(settings),
         turns=chat.turns,
-        sessions=SqlSessions(base.database),
+        sessions=sessions,
         archive=chat.archive,
+        consumption=chat.consumption,
+        personal_data=PersonalData(sessions, chat.archive, traces),
         approvals=Approvals(chat.archive, chat.pending, chat.control),
         frames=chat.logs,
         streams=streams,
@@ -265,6 +281,18 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         metrics=status.scrape,
         max_message_chars=settings.max_message_chars,
         on_refused=lambda code: metrics.requests_refused.labels(code).inc(),
+    )
+
+
+def _subject_limits(settings: Settings) -> SubjectLimits:
+    """Without API keys there is one subject, the user of this machine, who is not limited."""
+    if not settings.api_keys:
+        return SubjectLimits()
+    return SubjectLimits(
+        turns=settings.subject_max_turns,
+        streams=settings.subject_max_streams,
+        requests=settings.subject_requests_per_minute,
+        tokens=settings.subject_tokens_per_day,
     )
 
 
@@ -323,6 +351,7 @@ def _llm_with_tools(
         system_prompt=settings.system_prompt,
         max_rounds=settings.mcp_max_tool_rounds,
         reader=reader,
+        limits=CallLimits(settings.max_calls_per_reply, settings.max_calls_per_turn, settings.max_reply_bytes),
     )
     return enhance(llm, pipeline)
 

@@ -22,6 +22,7 @@ from plugins_contract.messages import (
     encode_request,
 )
 from plugins_contract.outcomes import CallFinished, ToolOutcome
+from plugins_contract.signing import RequestKeys
 
 PAGE = 100
 OPERATORS = "operators"
@@ -91,10 +92,11 @@ class Requeued:
 class DeadLetters:
     """Reads, requeues and discards dead letters. Raises what redis raises."""
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
+    def __init__(self, redis: Redis, keys: Keys, request_keys: RequestKeys | None = None) -> None:
         self._redis = redis
         self._scripts = Scripts(redis)
         self._keys = keys
+        self._request_keys = request_keys or RequestKeys()
 
     async def now_ms(self) -> int:
         """Unix milliseconds on the clock of Redis."""
@@ -129,6 +131,7 @@ class DeadLetters:
         It may be repeated with the same `new` when its answer was lost.
         """
         original = letter.request or new
+        event = encode_request(new)
         answer = await self._scripts.run(
             "requeue",
             [
@@ -142,12 +145,13 @@ class DeadLetters:
                 letter.event,
                 new.correlation_id,
                 GROUP,
-                encode_request(new),
+                event,
                 arguments_hash(new.tool_name, new.arguments),
                 new.execution_class,
                 new.deadline,
                 new.mailbox,
                 original.correlation_id,
+                self._request_keys.sign(event, has_ledger=True),
             ],
         )
         return Requeued(new.correlation_id, new.deadline) if answer[0] == b"QUEUED" else None

@@ -10,7 +10,9 @@
 | `plugins.control` | pub/sub channel | engine, workers | nothing stored |
 | `plugins.catalog` | set of server names | workers | permanent |
 | `plugins.catalog:<server>` | hash | workers | 7 days after the last heartbeat |
+| `plugins.catalog.pins:<server>` | hash | workers, operators | permanent |
 | `dialog.turns:<turnId>` | stream | the engine that runs the turn | 24 h after its last entry |
+| `dialog.limits:<kind>:<subject>` | sorted set or counter | engines | a minute; counters two windows |
 | `dialog.control` | pub/sub channel | engines | nothing stored |
 | `events.ltm`, `events.analytics` | streams, about 100,000 entries | engine (relay) | permanent |
 """
@@ -69,9 +71,17 @@ class Keys:
         """What one MCP server offers, with a heartbeat field per worker."""
         return f"{self.prefix}plugins.catalog:{server}"
 
+    def pins_of(self, server: str) -> str:
+        """The tools of a trusted server that are accepted, and those that are held back."""
+        return f"{self.prefix}plugins.catalog.pins:{server}"
+
     def turn(self, turn_id: str) -> str:
         """The user-visible log of one turn."""
         return f"{self.prefix}dialog.turns:{turn_id}"
+
+    def limit(self, kind: str, subject: str) -> str:
+        """What one subject consumes of a kind: `turns`, `streams`, `requests`, `tokens`."""
+        return f"{self.prefix}dialog.limits:{kind}:{subject}"
 
     @property
     def engines(self) -> str:
@@ -85,6 +95,6 @@ class Keys:
 
     @property
     def permanent(self) -> frozenset[str]:
-        """The keys without a TTL. Every other key has one."""
+        """The keys without a TTL, beside those of `pins_of`. Every other key has one."""
         routes = (self.route(stream) for stream in ROUTED)
         return frozenset({self.requests, self.dead, self.catalog, *routes})

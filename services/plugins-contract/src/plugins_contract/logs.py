@@ -6,6 +6,7 @@ Arguments, results and texts of conversations are never logged at INFO or above.
 import logging
 from collections.abc import Mapping
 from contextvars import ContextVar
+from typing import TextIO
 
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.msgspec import MsgspecFormatter
@@ -35,9 +36,9 @@ def set_log_ids(ids: Mapping[str, str]) -> None:
     _ids.set(ids)
 
 
-def set_up_logging(level: str, form: LogFormat) -> None:
-    """Log to standard error from `level` on."""
-    handler = logging.StreamHandler()
+def set_up_logging(level: str, form: LogFormat, stream: TextIO | None = None) -> None:
+    """Log to `stream`, by default standard error, from `level` on."""
+    handler = logging.StreamHandler(stream)
     handler.addFilter(_add_ids)
     handler.setFormatter(_json() if form == "json" else _HumanFormatter())
     logging.basicConfig(level=level, handlers=[handler])

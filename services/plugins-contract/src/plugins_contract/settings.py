@@ -9,6 +9,8 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError, model_validator
 
+from plugins_contract.signing import RequestKeys, read_request_keys
+
 SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
 """`rediss` is TLS. With `+sentinel` the hosts are Sentinels."""
 REDIS_PORT = 6379
@@ -157,6 +159,14 @@ class RedisSettings(BaseModel):
         True, description="Whether the server's certificate must be for the host in REDIS_URL."
     )
     redis_key_prefix: str = Field("", description="Put before every key; with a hash tag for Redis Cluster.")
+    request_keys_file: Path | None = Field(
+        None, description="File of keys that sign requests, one in each line: the first signs, all are accepted."
+    )
+
+    @property
+    def request_keys(self) -> RequestKeys:
+        """The keys of `request_keys_file`. Raises ValueError when the file was made unusable after the start."""
+        return read_request_keys(self.request_keys_file)
 
     @property
     def redis_address(self) -> RedisAddress:
@@ -198,6 +208,10 @@ class RedisSettings(BaseModel):
         if self.redis_sentinel_username and not self.redis_sentinel_password:
             raise ValueError("REDIS_SENTINEL_USERNAME: a user needs a password: set REDIS_SENTINEL_PASSWORD")
         self._check_tls(url.tls is not None)
+        try:
+            read_request_keys(self.request_keys_file)
+        except ValueError as error:
+            raise ValueError(f"REQUEST_KEYS_FILE: {error}") from None
         return self
 
     def _check_tls(self, tls: bool) -> None:

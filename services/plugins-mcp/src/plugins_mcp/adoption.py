@@ -30,6 +30,7 @@ from plugins_contract.messages import (
     UnsupportedEventError,
     decode_submitted,
 )
+from plugins_contract.signing import LONGEST_ADOPTED_MS, RequestKeys
 from plugins_mcp.mcp import McpServers
 from plugins_mcp.ports import ToolLookup
 
@@ -37,6 +38,12 @@ log = logging.getLogger(__name__)
 
 LEDGER_MARK = b"ledger"
 """The field that ENQUEUE adds to its entries."""
+SIGNATURE = b"signature"
+"""The field with the signature of `event`."""
+NOT_SIGNED = (
+    "it has no valid signature: this worker runs only requests that are signed with a key of its REQUEST_KEYS_FILE"
+    " (docs/wire.md)"
+)
 MAX_ID_CHARS = 128
 """The longest correlation id."""
 CONNECT_SECONDS = 5.0
@@ -66,13 +73,21 @@ class RequestAdopter:
     """Gives requests of other producers their ledger, or refuses them."""
 
     def __init__(
-        self, ledger: WorkerLedger, tools: ToolLookup, keys: Keys, clock: Clock, *, default_timeout_ms: int
+        self,
+        ledger: WorkerLedger,
+        tools: ToolLookup,
+        keys: Keys,
+        clock: Clock,
+        *,
+        default_timeout_ms: int,
+        request_keys: RequestKeys | None = None,
     ) -> None:
         self._ledger = ledger
         self._tools = tools
         self._keys = keys
         self._clock = clock
         self._default_timeout_ms = default_timeout_ms
+        self._request_keys = request_keys or RequestKeys()
 
     async def adopt(self, entry: str, consumer: str, fields: dict[bytes, bytes]) -> Delivery | None:
         """The delivery of such an entry; None when it was refused, or another worker has it.
@@ -103,13 +118,22 @@ class RequestAdopter:
     def _read(self, fields: dict[bytes, bytes]) -> SubmittedRequest:
         if b"event" not in fields:
             raise RefusedError(f"the entry has no field `event`: put the request there, as JSON; {SEND_AGAIN}")
+        if not self._signed(fields):
+            raise RefusedError(NOT_SIGNED, ErrorCode.PERMISSION_DENIED)
         try:
             request = decode_submitted(fields[b"event"])
         except UnsupportedEventError as error:
             raise RefusedError(f"{error}; {SEND_AGAIN}") from error
-        if wrong := problem(request, self._keys, self._clock.now_ms()):
+        now_ms = self._clock.now_ms()
+        wrong = problem(request, self._keys, now_ms)
+        if self._request_keys and not (request.deadline and request.deadline <= now_ms + LONGEST_ADOPTED_MS):
+            wrong = "deadline must be within 24 hours in a signed request, so that a copy of it cannot run later"
+        if wrong:
             raise RefusedError(f"{wrong}; {SEND_AGAIN}")
         return request
+
+    def _signed(self, fields: dict[bytes, bytes]) -> bool:
+        return self._request_keys.accept(fields.get(b"event", b""), fields.get(SIGNATURE, b""), has_ledger=False)
 
     async def _completed(self, request: SubmittedRequest) -> tuple[ToolCallRequested, int]:
         """The complete request, and its timeout in milliseconds, used when it has no deadline."""
@@ -158,8 +182,9 @@ class RequestAdopter:
             code=refusal.code,
             tool_call_id=address.tool_call_id,
             enqueued=False,
-            channel=address.channel,
-            mailbox=address.mailbox,
+            # A forged request must not write into the channel of another call, nor into a mailbox.
+            channel=address.channel if self._signed(fields) else "",
+            mailbox=address.mailbox if self._signed(fields) else "",
         )
 
 

@@ -20,6 +20,7 @@ from plugins_contract.clock import Clock
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 from plugins_mcp.mcp import McpServers, ServerHealth
+from plugins_mcp.pins import PinKeeper
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class CatalogPublisher:
         self._field = f"worker:{worker}"
         self._changed = changed
         self._published: dict[str, View] = {}
+        self._pins = PinKeeper(redis, keys, servers)
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -66,6 +68,7 @@ class CatalogPublisher:
         One transaction: a reader that sees this worker sees all of its configured servers, including those that were
         not listed yet, and no server is ready before its tools can be read.
         """
+        await self._pins.review_all()
         catalogs = self._servers.catalogs()
         health = self._servers.health()
         read = self._redis.pipeline(transaction=False)

@@ -10,7 +10,8 @@ from plugins_contract.messages import MAX_TIMEOUT_MS
 from plugins_contract.settings import RedisSettings, ServiceSettings, problems
 from plugins_mcp.errors import SettingsError
 
-SECRETS_DIR = Path("/run/secrets")
+SECRETS_DIRS = [path for path in (Path("/run/callstream"), Path("/run/secrets")) if path.is_dir()]
+"""Folders with one file per setting: those that deploy/compose creates, and those of the operator, which win."""
 
 
 class OperatorSettings(RedisSettings, BaseSettings):
@@ -20,7 +21,7 @@ class OperatorSettings(RedisSettings, BaseSettings):
         env_file=".env",
         env_ignore_empty=True,
         extra="ignore",
-        secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
+        secrets_dir=SECRETS_DIRS or None,
     )
 
 

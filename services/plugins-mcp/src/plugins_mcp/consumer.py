@@ -16,11 +16,13 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from plugins_contract.connections import describe_outage, is_outage
+from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
 from plugins_contract.ledger.group import show_consumer, tidy_consumers
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request
-from plugins_mcp.adoption import LEDGER_MARK, return_address
+from plugins_contract.signing import RequestKeys
+from plugins_mcp.adoption import LEDGER_MARK, NOT_SIGNED, SIGNATURE, return_address
 from plugins_mcp.leases import LeaseTimes
 from plugins_mcp.ports import Observer
 
@@ -75,6 +77,7 @@ class Consumer:
         concurrency: int,
         steady_for: Callable[[], float],
         check_redis: Callable[[], Awaitable[None]],
+        request_keys: RequestKeys | None = None,
         times: LeaseTimes | None = None,
         settle_seconds: float = SETTLE_SECONDS,
         observer: Observer | None = None,
@@ -93,6 +96,7 @@ class Consumer:
         self._concurrency = concurrency
         self._steady_for = steady_for
         self._check_redis = check_redis
+        self._request_keys = request_keys or RequestKeys()
         self._times = times or LeaseTimes()
         self._settle_seconds = settle_seconds
         self._observer = observer or Observer()
@@ -274,8 +278,13 @@ class Consumer:
         if LEDGER_MARK not in fields:
             self._process(entry, lambda: self._adopt(entry, fields))
             return False
+        event = fields.get(b"event", b"")
+        if not self._request_keys.accept(event, fields.get(SIGNATURE, b""), has_ledger=True):
+            log.warning("entry %s becomes a dead letter: %s", entry, NOT_SIGNED)
+            await self._bury(entry, fields, NOT_SIGNED, ErrorCode.PERMISSION_DENIED)
+            return True
         try:
-            request = decode_request(fields.get(b"event", b""))
+            request = decode_request(event)
         except UnsupportedEventError as error:
             self._observer.unreadable(entry, str(error))
             await self._bury(entry, fields, str(error))
@@ -303,11 +312,19 @@ class Consumer:
 
         self._in_progress[entry] = asyncio.create_task(process(), name=f"entry {entry}")
 
-    async def _bury(self, entry: str, fields: dict[bytes, bytes], reason: str) -> None:
+    async def _bury(
+        self,
+        entry: str,
+        fields: dict[bytes, bytes],
+        reason: str,
+        code: ErrorCode = ErrorCode.UNKNOWN_ERROR,
+    ) -> None:
         call = return_address(fields, self._keys)
         event = fields.get(b"event", b"")
         try:
-            await self._ledger.bury(entry, reason, event, call.correlation_id, tool_call_id=call.tool_call_id)
+            await self._ledger.bury(
+                entry, reason, event, call.correlation_id, code=code, tool_call_id=call.tool_call_id
+            )
         except Exception as error:
             if is_outage(error):
                 raise

@@ -6,6 +6,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from plugins_contract.environment import hide_environment
 from plugins_mcp.config import Settings, load_settings
 from plugins_mcp.errors import PluginsMcpError
 from plugins_mcp.operators.arguments import Work, read_arguments
@@ -26,6 +27,7 @@ def main() -> None:
 
 def work() -> None:
     """Run the worker until SIGTERM or SIGINT, then drain. Exits with 2 when a setting is wrong."""
+    hide_environment()  # from the MCP servers that are started here
     from plugins_contract.logs import set_up_logging  # noqa: PLC0415 -- these take a second to import, and no command
     from plugins_contract.tracing import TracingError, exported_spans  # noqa: PLC0415 -- needs them
     from plugins_mcp.mcp import NOISY_LOGGERS  # noqa: PLC0415

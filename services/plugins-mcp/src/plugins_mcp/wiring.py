@@ -91,11 +91,13 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
                 keys,
                 clock,
                 default_timeout_ms=settings.mcp_request_timeout_ms,
+                request_keys=settings.request_keys,
             ),
             name=name,
             concurrency=settings.worker_concurrency,
             steady_for=watch.steady_for,
             check_redis=watch.ask,
+            request_keys=settings.request_keys,
             times=times,
             observer=observer,
         )

@@ -61,6 +61,16 @@ class TurnRecord:
     model: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DeletedSession:
+    """What a deleted session consisted of. `correlation_ids` are its finished calls. Times are Unix milliseconds."""
+
+    session_id: str
+    created_at: int
+    turn_ids: frozenset[str] = frozenset()
+    correlation_ids: frozenset[str] = frozenset()
+
+
 class Sessions(Protocol):
     """The sessions of a subject. Raises SessionNotFoundError for those of another subject."""
 
@@ -72,8 +82,8 @@ class Sessions(Protocol):
         """The newest first; with `before`, those last changed before that time in Unix milliseconds."""
         ...
 
-    async def delete(self, subject: str, session_id: str) -> None:
-        """Delete the session with its messages. Raises TurnRunningError while a turn runs."""
+    async def delete(self, subject: str, session_id: str) -> DeletedSession:
+        """Delete the session with its messages from the store. Raises TurnRunningError while a turn runs."""
         ...
 
 

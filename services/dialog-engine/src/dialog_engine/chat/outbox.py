@@ -51,7 +51,7 @@ class Outbox(Protocol):
 
 
 TURN_FINISHED = "TurnFinished"
-"""A turn ended: its messages, its reason, its cost. For long-term memory."""
+"""A turn ended: its ids, its reason, its cost, and its messages where they are asked for. For long-term memory."""
 TOOL_CALL_FINISHED = "ToolCallFinished"
 """A tool call has its outcome: tool, duration, state; no arguments and no results. For analytics."""
 
@@ -73,7 +73,7 @@ class TurnUsage(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TurnFinished(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The payload of `TurnFinished`. `at` is Unix milliseconds."""
+    """The payload of `TurnFinished`. `at` is Unix milliseconds. The texts are left out unless they are asked for."""
 
     event_type: str = TURN_FINISHED
     event_version: int = 1
@@ -82,8 +82,8 @@ class TurnFinished(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     subject: str
     reason: str
     usage: TurnUsage
-    user_message: str
-    assistant_message: str
+    user_message: str | None = None
+    assistant_message: str | None = None
     at: int
 
 

@@ -69,6 +69,11 @@ class RunningTurn:
         self.fenced = True
         self._logs.moved(self.turn)
 
+    @property
+    def tokens(self) -> int:
+        """The tokens that the turn has used so far."""
+        return self._draft.usage.input_tokens + self._draft.usage.output_tokens
+
     async def run(self) -> None:
         """Answer the turn and end it. The log ends with `done` unless the turn is fenced, or this is cancelled because
         the engine shuts down."""

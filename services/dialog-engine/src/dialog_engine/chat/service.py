@@ -264,6 +264,8 @@ def _done_reason(finish: FinishReason) -> DoneReason:
             return DoneReason.MAX_ROUNDS
         case FinishReason.REPEATED_CALLS:
             return DoneReason.REPEATED_CALLS
+        case FinishReason.MAX_CALLS:
+            return DoneReason.MAX_CALLS
         case FinishReason.STOP | FinishReason.TOOL_CALLS:
             return DoneReason.STOP
 

@@ -90,6 +90,14 @@ class RunningTurns:
         """The turns that run here now."""
         return [running.turn for running in self._running.values()]
 
+    async def ended(self, turn_id: str) -> int:
+        """Wait until the turn has ended, or has left this engine. Returns the tokens that it used here."""
+        running = self._running.get(turn_id)
+        if running is None:
+            return 0
+        await running.finished.wait()
+        return running.tokens
+
     def knows(self, turn_id: str) -> bool:
         """Whether the turn runs here, or is being committed here."""
         return turn_id in self._running or turn_id in self._beginning

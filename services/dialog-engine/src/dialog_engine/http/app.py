@@ -4,26 +4,22 @@ import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TypedDict
+from typing import TypedDict, cast
 
 import uvicorn
 from fastapi import Depends, FastAPI
 from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dialog_engine.http import problems, sessions, turns
-from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator, BodyLimit, LoopbackNames, current_subject
+from dialog_engine.http.connection import UNSENT_BYTES, ConnectionLimits, connections_within
+from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator, BodyLimit, KeyFirst, LoopbackNames, current_subject
+from dialog_engine.http.limits import within_limits
 from dialog_engine.http.markdown import markdown_router
 from dialog_engine.http.page import page_router
 from dialog_engine.http.services import Services
 from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
 
-UNSENT_BYTES = 8_192
-"""How much may wait for one client, in the server and once more in the kernel, before its stream has to wait.
-
-The defaults are 64 KiB and, as Linux sizes its buffers, megabytes.
-"""
 UNREAD_SECONDS = SEND_TIMEOUT_SECONDS + 5.0
 """After how long the kernel drops a connection whose client reads nothing, with all that waits for it (on Linux).
 
@@ -68,23 +64,15 @@ def create_app(
     app.state.authenticator = authenticator
     problems.install(app)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
+    app.add_middleware(KeyFirst, authenticator=authenticator)
     if loopback_only:
         app.add_middleware(LoopbackNames)
-    app.include_router(turns.router)
-    app.include_router(sessions.router)
+    app.include_router(turns.router, dependencies=[Depends(within_limits)])
+    app.include_router(sessions.router, dependencies=[Depends(within_limits)])
     app.include_router(sessions.operations)
     app.include_router(page_router())
     app.include_router(markdown_router(), dependencies=[Depends(current_subject)])
     return app
-
-
-class Connection(HttpToolsProtocol):
-    """A client's connection with a small write buffer, which Uvicorn has no setting for."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Bound what waits for this client."""
-        super().connection_made(transport)
-        transport.set_write_buffer_limits(high=UNSENT_BYTES)
 
 
 class Server(uvicorn.Server):
@@ -112,13 +100,15 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def server_of(app: ASGIApp, closing: asyncio.Event, *, grace_seconds: float) -> Server:
+def server_of(
+    app: ASGIApp, closing: asyncio.Event, *, grace_seconds: float, limits: ConnectionLimits | None = None
+) -> Server:
     """A server for `app`. When it shuts down turns may run for `grace_seconds`, and their streams a little longer."""
     # sse-starlette would end every stream at SIGTERM. Here a stream ends when its turn does, or the log of the turn.
     AppStatus.disable_automatic_graceful_drain()
     config = uvicorn.Config(
         app,
-        http=Connection,
+        http=cast("type[asyncio.Protocol]", connections_within(limits or ConnectionLimits())),
         ws="none",
         access_log=False,
         log_config=None,

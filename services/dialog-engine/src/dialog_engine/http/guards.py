@@ -20,6 +20,10 @@ LOCAL = "local"
 """The subject of all requests when no keys are configured; the engine listens on loopback only then."""
 
 
+BEHIND_KEYS = ("/v1/", "/ui/")
+"""The paths that need a key, where there are keys."""
+
+
 class Authenticator:
     """Maps the API key of a request to its subject. Keys are compared by hash, each in constant time."""
 
@@ -56,6 +60,28 @@ async def current_subject(request: Request) -> str:
 
 
 Subject = Annotated[str, Depends(current_subject)]
+
+
+class KeyFirst:
+    """ASGI middleware: answers 401 to a request without a valid key before anything of its body is read.
+
+    The routes check the key again: they need the subject.
+    """
+
+    def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:
+        self._app = app
+        self._authenticator = authenticator
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "http" and scope["path"].startswith(BEHIND_KEYS):
+            try:
+                self._authenticator.subject(_header(scope, b"authorization").decode("latin-1"))
+            except ProblemError as refusal:
+                answer = problem(refusal.status, refusal.code, refusal.detail, refusal.extra, refusal.headers)
+                await answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class BodyLimit:

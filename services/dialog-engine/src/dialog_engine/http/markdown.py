@@ -21,6 +21,7 @@ import nh3
 from fastapi import APIRouter
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererProtocol
+from markdown_it.ruler import RuleOptionsType
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_block.table import table
 from markdown_it.rules_core import StateCore
@@ -132,7 +133,7 @@ class _Budget:
             raise _BudgetSpentError
 
 
-_ALWAYS = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+_ALWAYS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
 """A rule of blocks that is also tried where another block may end."""
 
 

@@ -19,6 +19,7 @@ from dialog_engine.errors import (
     ArgumentsRefusedError,
     EngineError,
     EngineStoppingError,
+    LimitExceededError,
     SessionNotFoundError,
     StorageUnavailableError,
     ToolChangedError,
@@ -36,6 +37,7 @@ _STATUS: dict[type[EngineError], HTTPStatus] = {
     SessionNotFoundError: HTTPStatus.NOT_FOUND,
     TurnNotFoundError: HTTPStatus.NOT_FOUND,
     TurnRunningError: HTTPStatus.CONFLICT,
+    LimitExceededError: HTTPStatus.TOO_MANY_REQUESTS,
     StorageUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     EngineStoppingError: HTTPStatus.SERVICE_UNAVAILABLE,
     ApprovalNotFoundError: HTTPStatus.NOT_FOUND,
@@ -154,7 +156,10 @@ async def _on_engine_error(_: Request, error: Exception) -> Problem:
     assert isinstance(error, EngineError)  # noqa: S101 -- see above
     status = _STATUS.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
     extra = _extra(error)
-    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+    retry_in = RETRY_AFTER_SECONDS if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+    if isinstance(error, LimitExceededError):
+        retry_in = error.retry_in
+    headers = {"Retry-After": str(retry_in)} if retry_in else None
     return problem(status, error.code, str(error), extra, headers)
 
 

@@ -10,9 +10,11 @@ from fastapi import Depends, Request
 from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.events import TurnFrames
+from dialog_engine.chat.personal_data import PersonalData
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.sse import Streams
+from dialog_engine.limits import Consumption
 from dialog_engine.model import Choice
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ToolDirectory
@@ -85,6 +87,8 @@ class Services:
     turns: RunningTurns
     sessions: Sessions
     archive: Archive
+    personal_data: PersonalData
+    consumption: Consumption
     approvals: Approvals
     frames: TurnFrames
     streams: Streams

@@ -1,10 +1,12 @@
 """All routes but those of turns: sessions, what the engine offers, and what its operators watch."""
 
+from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Header, Query
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import AwareDatetime
 
 from dialog_engine.http import views
@@ -43,9 +45,28 @@ async def messages(session_id: str, engine: Engine, subject: Subject) -> dict[st
 
 @router.delete("/sessions/{session_id}")
 async def delete(session_id: str, engine: Engine, subject: Subject) -> Response:
-    """Delete a session with all its messages."""
-    await engine.sessions.delete(subject, session_id)
+    """Delete a session with all its messages, and what it left in Redis. Backups keep what they have."""
+    await engine.personal_data.delete(subject, session_id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+@router.get("/me/data")
+async def export(engine: Engine, subject: Subject) -> StreamingResponse:
+    """Everything that is stored of the subject: one session with its messages and turns per line, as JSON."""
+
+    async def lines() -> AsyncGenerator[bytes, None]:
+        async for session, messages, turns in engine.personal_data.export(subject):
+            yield msgspec.json.encode(views.transcript(session, messages, turns)) + b"\n"
+
+    name = {"Content-Disposition": 'attachment; filename="callstream.jsonl"'}
+    return StreamingResponse(lines(), media_type="application/jsonl", headers=name)
+
+
+@router.delete("/me/data")
+async def erase(engine: Engine, subject: Subject) -> dict[str, Any]:
+    """Delete all sessions of the subject. Those with a running turn stay, and are named in `running`."""
+    erased = await engine.personal_data.erase(subject)
+    return {"deleted": erased.deleted, "running": erased.running}
 
 
 @router.get("/tools")

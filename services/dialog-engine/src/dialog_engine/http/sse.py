@@ -2,14 +2,16 @@
 
 import logging
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
+from typing import Any
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
 from dialog_engine.chat.events import DONE, Batch
+from dialog_engine.tool_calls.shielding import run_shielded
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +40,12 @@ class EventStream(EventSourceResponse):
     """Sends batches of frames until there are no more, the client disconnects, or it does not read for too long."""
 
     def __init__(
-        self, streams: Streams, batches: AsyncGenerator[Batch], headers: Mapping[str, str] | None = None
+        self,
+        streams: Streams,
+        batches: AsyncGenerator[Batch],
+        headers: Mapping[str, str] | None = None,
+        *,
+        on_end: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         super().__init__(
             _events(batches),
@@ -49,6 +56,7 @@ class EventStream(EventSourceResponse):
             send_timeout=SEND_TIMEOUT_SECONDS,
         )
         self._streams = streams
+        self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream. The server closes the connection when it is not complete; the turn runs on in any case."""
@@ -63,6 +71,7 @@ class EventStream(EventSourceResponse):
             log.exception("an event stream failed")
         finally:
             self._streams.open -= 1
+            await run_shielded(self._on_end())
 
 
 async def _events(batches: AsyncGenerator[Batch]) -> AsyncGenerator[ServerSentEvent]:

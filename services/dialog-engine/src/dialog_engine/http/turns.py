@@ -16,6 +16,7 @@ from dialog_engine.chat.events import START, Batch, Cursor
 from dialog_engine.errors import ArgumentsRefusedError
 from dialog_engine.http import turn_events, views
 from dialog_engine.http.guards import Subject
+from dialog_engine.http.limits import counted_turn
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, Services
 from dialog_engine.http.sse import EventStream
@@ -104,9 +105,15 @@ class DecisionRequest(Body):
 @router.post("/chat")
 async def chat(body: ChatRequest, engine: Engine, subject: Subject, request: Request) -> Response:
     """Start a turn and stream its events."""
-    turn = await _started(body, body.session_id, engine, subject, request)
+    slot = await engine.consumption.stream(subject)
+    try:
+        turn = await _started(body, body.session_id, engine, subject, request)
+    except BaseException:
+        await slot.release()
+        raise
     headers = {"X-Session-Id": turn.session_id, "X-Turn-Id": turn.turn_id}
-    return EventStream(engine.streams, turn_events.of_running(engine, subject, turn.turn_id, START), headers)
+    events = turn_events.of_running(engine, subject, turn.turn_id, START)
+    return EventStream(engine.streams, events, headers, on_end=slot.release)
 
 
 @router.post("/sessions/{session_id}/turns", status_code=HTTPStatus.ACCEPTED)
@@ -132,6 +139,20 @@ async def events(
 ) -> Response:
     """The turn's events, from the start or after the given event; live while the turn runs."""
     cursor = _cursor("Last-Event-ID", last_event_id) or _cursor("after", after) or START
+    slot = await engine.consumption.stream(subject)
+    try:
+        batches = await _batches(turn_id, engine, subject, cursor)
+    except BaseException:
+        await slot.release()
+        raise
+    if batches is None:
+        await slot.release()
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+    return EventStream(engine.streams, batches, on_end=slot.release)
+
+
+async def _batches(turn_id: str, engine: Services, subject: str, cursor: Cursor) -> AsyncGenerator[Batch] | None:
+    """The events after the cursor; None when the turn has ended and there are none. Raises TurnNotFoundError."""
     running = engine.frames.running(turn_id)
     # The database is not asked about a turn that runs on this engine.
     if running is None or running.subject != subject:
@@ -139,10 +160,8 @@ async def events(
         if record.status != "running":
             rest = turn_events.of_ended(engine, subject, record, cursor)
             first = await anext(rest, None)
-            if first is None:
-                return Response(status_code=HTTPStatus.NO_CONTENT)
-            return EventStream(engine.streams, _with_first(first, rest))
-    return EventStream(engine.streams, turn_events.of_running(engine, subject, turn_id, cursor))
+            return None if first is None else _with_first(first, rest)
+    return turn_events.of_running(engine, subject, turn_id, cursor)
 
 
 @router.get("/turns/{turn_id}")
@@ -194,6 +213,13 @@ async def text(turn_id: str, correlation_id: str, engine: Engine, subject: Subje
 
 
 async def _started(body: TurnRequest, session_id: str | None, engine: Services, subject: str, request: Request) -> Turn:
+    """Start the turn, and count it. Raises LimitExceededError, and what `_accepted` raises."""
+    return await counted_turn(engine, subject, lambda: _accepted(body, session_id, engine, subject, request))
+
+
+async def _accepted(
+    body: TurnRequest, session_id: str | None, engine: Services, subject: str, request: Request
+) -> Turn:
     """Start the turn. A queued message is withdrawn when its client disconnects.
 
     Raises:

@@ -37,6 +37,9 @@ NO_KEY = "no-key"
 DRAIN_SECONDS = 0.1
 """How long the end of the response is waited for after a complete answer, so that its connection can be reused."""
 
+MAX_ANSWER_BYTES = 64_000_000
+"""The bytes of one answer that are read, with everything that the protocol adds to its text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
@@ -151,11 +154,13 @@ class ChatClient(ABC):
             if kind == "application/json":
                 with deadline.translated(), self._translated():
                     async with deadline.next_piece():
-                        body = await response.aread()
+                        body = await _whole(response)
                 for event in decoder.feed_whole(body):
                     yield event
+            size = 0
             async with aclosing(response.aiter_bytes()) as reads:
                 while not decoder.done and (read := await _next(reads, decoder, deadline)):
+                    size = _checked_size(size + len(read))
                     for event in decoder.feed(read):
                         yield event
                     deadline.extend(decoder.pieces)
@@ -212,6 +217,21 @@ class ChatClient(ABC):
             raise LLMAuthenticationError(self._provider.credential_help) from None
         except (self._provider.error, httpx2.HTTPError, ClientError) as error:
             raise _connection_error(error) from None
+
+
+def _checked_size(size: int) -> int:
+    """`size`. Raises LLMRequestError when an answer has more bytes than are read."""
+    if size > MAX_ANSWER_BYTES:
+        raise LLMRequestError(f"the model's provider sent more than {MAX_ANSWER_BYTES // 1_000_000} MB in one answer")
+    return size
+
+
+async def _whole(response: httpx2.Response) -> bytes:
+    body = bytearray()
+    async for read in response.aiter_bytes():
+        body += read
+        _checked_size(len(body))
+    return bytes(body)
 
 
 class _StatusError(Protocol):

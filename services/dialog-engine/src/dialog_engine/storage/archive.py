@@ -6,7 +6,16 @@ from typing import Any
 
 import msgspec
 
-from dialog_engine.chat.archive import Archive, CallRecord, MessageRecord, SessionRecord, Sessions, TurnRecord
+from dialog_engine.chat.archive import (
+    Archive,
+    CallRecord,
+    DeletedSession,
+    MessageRecord,
+    SessionRecord,
+    Sessions,
+    TurnRecord,
+)
+from dialog_engine.chat.outbox import TURN_FINISHED
 from dialog_engine.chat.ports import History
 from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError, TurnRunningError
 from dialog_engine.model import (
@@ -54,8 +63,10 @@ _MESSAGES_OF_TURN = _MESSAGES.format("turn_id")
 class SqlSessions(Sessions):
     """The sessions of all subjects."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, facts_with_text: bool = False) -> None:
+        """With `facts_with_text`, facts that are not published yet are deleted with their session."""
         self._database = database
+        self._erased_events = (TOOL_CALL_REQUESTED, *([TURN_FINISHED] if facts_with_text else []))
 
     async def create(self, subject: str) -> str:
         session_id = new_id()
@@ -71,11 +82,12 @@ class SqlSessions(Sessions):
         )
         return [_session_record(*row) for row in rows]
 
-    async def delete(self, subject: str, session_id: str) -> None:
-        def unit(tx: Transaction) -> None:
+    async def delete(self, subject: str, session_id: str) -> DeletedSession:
+        def unit(tx: Transaction) -> DeletedSession:
             # The session's lock first, as a turn that begins takes it.
             found = tx.execute(
-                "UPDATE sessions SET updated_at = updated_at WHERE session_id = $1 AND subject = $2 RETURNING 1",
+                "UPDATE sessions SET updated_at = updated_at WHERE session_id = $1 AND subject = $2"
+                " RETURNING created_at",
                 session_id,
                 subject,
             )
@@ -85,15 +97,24 @@ class SqlSessions(Sessions):
             if running:
                 raise TurnRunningError(running[0][0])
             # A failed turn may have left calls without an answer, which no turn waits for.
-            tx.execute(
-                "DELETE FROM outbox WHERE event_type = $1"
-                " AND turn_id IN (SELECT turn_id FROM turns WHERE session_id = $2)",
-                TOOL_CALL_REQUESTED,
+            for event_type in self._erased_events:
+                tx.execute(
+                    "DELETE FROM outbox WHERE event_type = $1"
+                    " AND turn_id IN (SELECT turn_id FROM turns WHERE session_id = $2)",
+                    event_type,
+                    session_id,
+                )
+            turns = tx.execute("SELECT turn_id FROM turns WHERE session_id = $1", session_id)
+            calls = tx.execute(
+                "SELECT correlation_id FROM tool_calls JOIN turns USING (turn_id)"
+                " WHERE session_id = $1 AND outcome IS NOT NULL",
                 session_id,
             )
             tx.execute("DELETE FROM sessions WHERE session_id = $1", session_id)
+            turn_ids, call_ids = frozenset(row[0] for row in turns), frozenset(row[0] for row in calls)
+            return DeletedSession(session_id, found[0][0], turn_ids, call_ids)
 
-        await self._database.write(unit)
+        return await self._database.write(unit)
 
 
 class SqlArchive(Archive, History):

@@ -260,6 +260,7 @@ def _prepare(writer: sqlite3.Connection) -> None:
     writer.execute("PRAGMA busy_timeout=1000")
     writer.execute("PRAGMA journal_mode=WAL")
     writer.execute("PRAGMA synchronous=FULL")
+    writer.execute("PRAGMA secure_delete=ON")  # what is deleted is overwritten in the file
     _migrate(writer)
     writer.execute("PRAGMA foreign_keys=ON")
 

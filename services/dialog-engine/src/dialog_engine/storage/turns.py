@@ -42,11 +42,20 @@ _FINISH = (
 class SqlTurns(TurnStore):
     """The turns that this engine runs."""
 
-    def __init__(self, database: Database, engine_id: str, offer: OfferRows, on_free: OnFree = lambda _: None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        engine_id: str,
+        offer: OfferRows,
+        on_free: OnFree = lambda _: None,
+        *,
+        facts_with_text: bool = False,
+    ) -> None:
         self._database = database
         self._engine_id = engine_id
         self._offer = offer
         self._on_free = on_free
+        self._facts_with_text = facts_with_text
 
     async def begin(self, turn: Turn, text: str, *, new_session: bool = False, queue: bool = False) -> None:
         def unit(tx: Transaction) -> str | None:
@@ -109,7 +118,7 @@ class SqlTurns(TurnStore):
                 return None, [], False
             number = insert_message(tx, turn, "assistant", message)[1] if message else None
             tx.execute("UPDATE sessions SET updated_at = now_ms() WHERE session_id = $1", turn.session_id)
-            payload = msgspec.json.encode(_fact(tx, turn, message, done))
+            payload = msgspec.json.encode(self._fact(tx, turn, message, done))
             fact = add_event(tx, self._engine_id, turn.turn_id, TURN_FINISHED, turn.turn_id, payload)
             return number, [fact], self._others_wait(tx, turn.session_id)
 
@@ -130,6 +139,23 @@ class SqlTurns(TurnStore):
 
     async def is_running(self, turn_id: str) -> bool:
         return bool(await self._database.read("SELECT 1 FROM turns WHERE turn_id = $1 AND status = 'running'", turn_id))
+
+    def _fact(self, tx: Transaction, turn: Turn, message: AssistantMessage | None, done: Done) -> TurnFinished:
+        [(user_message, at)] = tx.execute(
+            "SELECT content, now_ms() FROM messages WHERE turn_id = $1 AND role = 'user' ORDER BY number LIMIT 1",
+            turn.turn_id,
+        )
+        assistant_message = message.content if message else ""
+        return TurnFinished(
+            turn_id=turn.turn_id,
+            session_id=turn.session_id,
+            subject=turn.subject,
+            reason=done.reason,
+            usage=TurnUsage(done.usage.input_tokens, done.usage.output_tokens),
+            user_message=user_message if self._facts_with_text else None,
+            assistant_message=assistant_message if self._facts_with_text else None,
+            at=at,
+        )
 
     def _others_wait(self, tx: Transaction, session_id: str) -> bool:
         """Whether the next message of the session waits at another engine."""
@@ -169,23 +195,6 @@ def _touch_session(tx: Transaction, session_id: str, subject: str, text: str) ->
     )
     if not found:
         raise SessionNotFoundError(f"there is no session {session_id}")
-
-
-def _fact(tx: Transaction, turn: Turn, message: AssistantMessage | None, done: Done) -> TurnFinished:
-    [(user_message, at)] = tx.execute(
-        "SELECT content, now_ms() FROM messages WHERE turn_id = $1 AND role = 'user' ORDER BY number LIMIT 1",
-        turn.turn_id,
-    )
-    return TurnFinished(
-        turn_id=turn.turn_id,
-        session_id=turn.session_id,
-        subject=turn.subject,
-        reason=done.reason,
-        usage=TurnUsage(done.usage.input_tokens, done.usage.output_tokens),
-        user_message=user_message,
-        assistant_message=message.content if message else "",
-        at=at,
-    )
 
 
 def _status(reason: DoneReason) -> str:

@@ -107,15 +107,15 @@ def read_errors(schema: Mapping[str, Any], value: object, read: Callable[[Iterat
 
 @dataclass(slots=True)
 class _Known:
-    validator: Validator
+    validator: Any
     too_slow: bool = False
 
 
 @lru_cache(maxsize=1024)
 def _known(schema: bytes) -> _Known:
-    text = _without_dialects(msgspec.json.decode(schema))
+    dialect = _WITH_PATTERNS if b'"patternProperties"' in schema else _DIALECT
     # An empty registry: a schema must never make the engine fetch something.
-    return _Known((_PATTERNS if b'"patternProperties"' in schema else _PLAIN)(text, registry=Registry()))
+    return _Known(dialect(_without_dialects(msgspec.json.decode(schema)), registry=Registry[Any]()))
 
 
 def _without_dialects(node: Any) -> Any:
@@ -175,6 +175,10 @@ def _unique_items(validator: Validator, wanted: bool, instance: Any, schema: Any
             yield ValidationError(f"{instance!r} has non-unique elements")
 
 
+def _ignored(validator: Validator, value: Any, instance: Any, schema: Any) -> None:
+    pass
+
+
 def _matches(pattern: str, text: str) -> bool | None:
     """Whether the pattern is found in the text; None for a pattern that is not supported."""
     _limit.get().check(text)
@@ -208,7 +212,7 @@ _OURS = {
     "uniqueItems": _unique_items,
 }
 _KEYWORDS: Mapping[str, Any] = {name: _bounded(check) for name, check in (_STANDARD | _OURS).items()}
-_PLAIN = validators.extend(Draft202012Validator, _KEYWORDS)
-_PATTERNS = validators.extend(Draft202012Validator, _KEYWORDS | {"unevaluatedProperties": _bounded(lambda *_: None)})
-"""Of unevaluated properties jsonschema matches patterns itself, with Python's regular expressions. They are left to the
-server where the schema has patterns for names of properties."""
+_DIALECT: Any = validators.extend(Draft202012Validator, _KEYWORDS)
+_WITH_PATTERNS: Any = validators.extend(_DIALECT, {"unevaluatedProperties": _ignored})
+"""For schemas with patterns for names of properties: of unevaluated properties jsonschema matches these itself, with
+Python's regular expressions. They are left to the server."""

@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dialog_engine.model import AssistantMessage, CallAnswered, ChatEvent, MessageFinished, ToolCall, Turn
 from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals
 from dialog_engine.tool_calls.approvals.rules import Asked
 from dialog_engine.tool_calls.bounded_validation import validating
+from dialog_engine.tool_calls.call_limits import DEFAULT_LIMITS, CallLimits, calls_of_turn
 from dialog_engine.tool_calls.local_tools import LocalTools
 from dialog_engine.tool_calls.pipeline import CallResult, TurnContext
 from dialog_engine.tool_calls.planning import Runnable, Unrunnable, invalid, plan
@@ -45,9 +47,10 @@ class ToolExecution:
     A call that needs approval is committed without a request, so that there is nothing to relay.
     """
 
-    def __init__(self, tools: LocalTools, rounds: "Rounds") -> None:
+    def __init__(self, tools: LocalTools, rounds: "Rounds", limits: CallLimits = DEFAULT_LIMITS) -> None:
         self._tools = tools
         self._rounds = rounds
+        self._limits = limits
 
     async def process(self, ctx: TurnContext) -> TurnContext:
         """Adds one result per call, in their order. A call of the gateway now names the tool that it resolves to."""
@@ -69,7 +72,9 @@ class ToolExecution:
         return replace(ctx, calls=calls, results=tuple(results[call.correlation_id] for call in calls))
 
     async def _planned(self, ctx: TurnContext) -> _Plan:
-        plans = await asyncio.gather(*(self._plan(ctx, call) for call in ctx.calls))
+        before = calls_of_turn(ctx.messages)
+        refusals = [self._limits.refusal(number, before) for number in range(len(ctx.calls))]
+        plans = await asyncio.gather(*map(partial(self._plan, ctx), ctx.calls, refusals))
         open_calls: list[OpenCall] = []
         asked: list[Asked] = []
         for each in plans:
@@ -82,7 +87,9 @@ class ToolExecution:
                 open_calls.append(OpenCall(each.call, request))
         return _Plan(plans, open_calls, asked)
 
-    async def _plan(self, ctx: TurnContext, call: ToolCall) -> Runnable | Unrunnable:
+    async def _plan(self, ctx: TurnContext, call: ToolCall, over: ToolOutcome | None) -> Runnable | Unrunnable:
+        if over:
+            return Unrunnable(call, over)
         planned = await validating(plan, call, self._tools)
         if refusal := ctx.repeats.refusal(call):
             return Unrunnable(planned.call, refusal)

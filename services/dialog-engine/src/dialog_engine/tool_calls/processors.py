@@ -18,6 +18,7 @@ from dialog_engine.model import (
     ToolCall,
 )
 from dialog_engine.sideband import Reply
+from dialog_engine.tool_calls.call_limits import DEFAULT_LIMITS, CallLimits, calls_of_turn
 from dialog_engine.tool_calls.execution import Rounds, ToolExecution
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.exposure.search import ToolSearch
@@ -40,6 +41,7 @@ def standard_pipeline(
     local: Sequence[LocalTool] = (),
     exposure: Exposure | None = None,
     reader: LocalTool | None = None,
+    limits: CallLimits = DEFAULT_LIMITS,
 ) -> Pipeline:
     """The pipeline of the product: at most `max_rounds` rounds of tool calls, then a last answer without tools.
 
@@ -52,9 +54,9 @@ def standard_pipeline(
         prepare=(ConversationEntry(system_prompt),),
         rounds=(
             ToolPreparation(source, exposure or Exposure(), own, reader_entry),
-            StartSideBand(max_rounds),
+            StartSideBand(max_rounds, limits),
             ToolCallExtractor(),
-            ToolExecution(tools, rounds),
+            ToolExecution(tools, rounds, limits),
             ResultFormatting(),
             Recursive(),
         ),
@@ -109,13 +111,16 @@ class StartSideBand:
     If it calls one all the same and writes no text, it is asked again without tools.
     """
 
-    def __init__(self, max_rounds: int) -> None:
+    def __init__(self, max_rounds: int, limits: CallLimits = DEFAULT_LIMITS) -> None:
         self._max_rounds = max_rounds
+        self._limits = limits
 
     async def process(self, ctx: TurnContext) -> TurnContext:
         """Adds the reply, its usage, and what the turn has repeated up to this round."""
         repeats, messages = find_repeats(normalise(ctx.messages))
         last = repeats.last_answer(ctx.depth, self._max_rounds)
+        if last is None and calls_of_turn(ctx.messages) >= self._limits.per_turn:
+            last = FinishReason.MAX_CALLS
         if last is not None:
             messages = with_last_note(messages)
         request = ChatRequest(within_sight(messages), ctx.turn, ctx.tools, answer_only=last is not None)
@@ -125,7 +130,7 @@ class StartSideBand:
         return replace(ctx, reply=reply, last=last, repeats=repeats)
 
     async def _ask(self, ctx: TurnContext, request: ChatRequest) -> tuple[TurnContext, Reply]:
-        reply = await ctx.band.fork(ctx.llm(request))
+        reply = await ctx.band.fork(ctx.llm(request), self._limits.reply_bytes)
         usage = ctx.usage + reply.usage
         ctx.band.emit(TokensSpent(usage))
         return replace(ctx, usage=usage), reply

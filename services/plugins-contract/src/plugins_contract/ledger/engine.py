@@ -9,6 +9,7 @@ from plugins_contract.ledger import replies
 from plugins_contract.ledger.scripts import LOST_REPLY, Scripts, encode_reply, finished, unexpected
 from plugins_contract.messages import ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, ToolOutcome
+from plugins_contract.signing import RequestKeys
 
 SILENT_MS = 8_000
 """A worker that has not renewed a call for longer has given it up."""
@@ -21,24 +22,27 @@ AUDIT_BYTES = 1024 * 1024
 class EngineLedger:
     """The ledger's side of one engine."""
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
+    def __init__(self, redis: Redis, keys: Keys, request_keys: RequestKeys | None = None) -> None:
         self._scripts = Scripts(redis)
         self._keys = keys
+        self._request_keys = request_keys or RequestKeys()
 
     async def enqueue(self, request: ToolCallRequested, *, backlog_limit: int = 0) -> replies.Enqueued:
         """Put the request on the stream, once. With `backlog_limit` set, refuse when the stream holds that many."""
+        event = encode_request(request)
         answer = await self._scripts.run(
             "enqueue",
             [self._keys.call(request.correlation_id), self._keys.requests, request.response_channel],
             [
                 request.correlation_id,
                 arguments_hash(request.tool_name, request.arguments),
-                encode_request(request),
+                event,
                 request.deadline,
                 request.execution_class,
                 backlog_limit,
                 request.mailbox,
                 GROUP,
+                self._request_keys.sign(event, has_ledger=True),
             ],
         )
         match answer:

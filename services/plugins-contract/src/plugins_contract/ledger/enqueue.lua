@@ -1,6 +1,7 @@
 -- ENQUEUE: create the ledger entry and put the request on the stream, once.
 -- KEYS call, requests, channel
--- ARGV id, argumentsHash, event, deadline, executionClass, backlogLimit (0: none), mailbox, group
+-- ARGV id, argumentsHash, event, deadline, executionClass, backlogLimit (0: none), mailbox, group,
+-- signature ('': none)
 -- -> {'QUEUED', entry, backlog} | {'EXISTS', entry} | {'FINISHED', reply ('': it is lost)} | {'CONFLICT'} | {'OVERLOADED', backlog}
 local call, requests = KEYS[1], KEYS[2]
 local id, hash, event, deadline, class, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
@@ -23,7 +24,7 @@ if limit > 0 and backlog >= limit then return {'OVERLOADED', backlog} end
 
 -- `ledger` marks a request that has a ledger entry: one without it comes from a producer that does not use the ledger.
 local entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested', 'correlationId', id, 'ledger', 1,
-  'event', event)
+  'event', event, 'signature', ARGV[9])
 redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class, 'mailbox', ARGV[7],
   'deadline', deadline, 'fence', next_fence(), 'starts', 0, 'publishedAt', now_ms())
 keep_while_open(call, deadline)

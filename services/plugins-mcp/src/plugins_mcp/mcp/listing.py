@@ -111,9 +111,13 @@ def approval(options: ServerOptions, tool: str, annotations: sdk.ToolAnnotations
     """Whether a person has to approve the calls of a tool.
 
     A tool counts as destructive unless it is annotated as read-only or not destructive, which is the default of MCP.
-    Annotations count only for a trusted server.
+    Annotations that ask for less count only for a trusted server. Without a policy, the tools of an untrusted server
+    that say themselves that they are destructive need approval.
     """
     policy = options.tool(tool).approval or options.approval
+    if policy is None:
+        declared = annotations is not None and annotations.destructive_hint is True
+        return ApprovalPolicy.DESTRUCTIVE if declared and not options.trust else ApprovalPolicy.NEVER
     if policy is not ApprovalPolicy.DESTRUCTIVE:
         return policy
     harmless = annotations is not None and (annotations.read_only_hint is True or annotations.destructive_hint is False)
@@ -212,10 +216,11 @@ def _subschemas(schema: dict[str, Any]) -> float:
     def count(node: Any) -> float:
         if not isinstance(node, dict):
             return 0
-        if id(node) not in counts:
-            counts[id(node)] = math.inf  # for as long as it is counted: another visit is a reference to itself
-            counts[id(node)] = 1 + sum(map(count, _applied(schema, cast("dict[str, Any]", node))))
-        return counts[id(node)]
+        fields = cast("dict[str, Any]", node)
+        if id(fields) not in counts:
+            counts[id(fields)] = math.inf  # for as long as it is counted: another visit is a reference to itself
+            counts[id(fields)] = 1 + sum(map(count, _applied(schema, fields)))
+        return counts[id(fields)]
 
     return max(count(schema), *(count(node) for _, _, node in _members(schema)), 0)
 

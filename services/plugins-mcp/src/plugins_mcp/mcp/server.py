@@ -29,8 +29,9 @@ log = logging.getLogger(__name__)
 class McpServer:
     """A server that is kept connected. `run` is the owner: the only task that opens and closes its sessions.
 
-    `catalog` is what the server last offered, also while it is unreachable. `generation` counts its sessions.
-    `attempted` is set once the server was connected or has failed for the first time.
+    `catalog` is what the server last offered, also while it is unreachable. A trusted server offers nothing, and its
+    calls are not sent, until `review` was given what of its listing is accepted. `generation` counts its sessions.
+    `attempted` is set once what the server offers is known, or it has failed for the first time.
     """
 
     def __init__(
@@ -43,9 +44,13 @@ class McpServer:
         """`changed` is called with the server's name after its state or its catalog changed; it must not block."""
         self.spec = spec
         self.generation = 0
-        self.catalog: ServerCatalog | None = None
+        self.listed: ServerCatalog | None = None
+        """Everything in its last listing."""
+        self._reviewed: tuple[ServerCatalog, ServerCatalog] | None = None
+        """A listing, and what of it is accepted."""
         self.attempted = asyncio.Event()
         self._policy = policy or ConnectionPolicy()
+        self._changed = changed
         self._connection = ServerConnection(spec, self._policy, on_change=lambda: changed(spec.name))
         self._stopping = asyncio.Event()
         self._stale = asyncio.Event()
@@ -56,6 +61,8 @@ class McpServer:
     @property
     def state(self) -> ServerState:
         """The state that heartbeats and health show."""
+        if self.spec.options.trust and self._reviewed is None and self._connection.state is ServerState.READY:
+            return ServerState.CONNECTING  # nothing can be offered yet
         return self._connection.state
 
     @property
@@ -67,6 +74,20 @@ class McpServer:
     def breaker(self) -> CircuitBreaker:
         """The server's circuit breaker, for reading."""
         return self._connection.breaker
+
+    @property
+    def catalog(self) -> ServerCatalog | None:
+        """What may be offered and called; None before it is known."""
+        if not self.spec.options.trust:
+            return self.listed
+        return self._reviewed[1] if self._reviewed else None
+
+    def review(self, listed: ServerCatalog, accepted: ServerCatalog) -> None:
+        """Offer and run only `accepted`, the part of the listing `listed` that may be trusted."""
+        if self._reviewed != (listed, accepted):
+            self._reviewed = (listed, accepted)
+            self.attempted.set()
+            self._changed(self.spec.name)
 
     async def run(self) -> None:
         """Own the connection until `stop`: connect, keep the listing up to date, reconnect. Runs in a TaskGroup."""
@@ -103,6 +124,8 @@ class McpServer:
             return Rejected(ErrorCode.DISABLED, f"the tool {tool!r} is disabled in the configuration")
         if self._stopping.is_set():
             return NotSent("this worker is shutting down")
+        if refused := self._held_back(tool):
+            return _redacted(refused, self.spec.redact)
         result = await self._connection.call(
             tool,
             arguments,
@@ -120,6 +143,18 @@ class McpServer:
                 pass
         return _redacted(result, self.spec.redact)
 
+    def _held_back(self, tool: str) -> CallResult | None:
+        """Why a call of a trusted server is not sent: the tool is not accepted as it is now."""
+        if not self.spec.options.trust or self.listed is None:
+            return None
+        if self._reviewed is None or self._reviewed[0] is not self.listed:
+            return NotSent("its tools have changed and were not compared with the accepted ones yet")
+        accepted = self._reviewed[1]
+        if any(entry.tool == tool for entry in accepted.tools):
+            return None
+        held = next((each.reason for each in accepted.quarantined if each.tool == tool), None)
+        return Rejected(ErrorCode.DISABLED, f"the tool {tool!r} is held back: it is {held}") if held else None
+
     def _lists(self, tool: str) -> bool:
         return self._listing is not None and any(listed.name == tool for listed in self._listing.tools)
 
@@ -136,8 +171,7 @@ class McpServer:
                     log.exception("MCP server %r: internal error in its connection", self.spec.name)
             if self._stopping.is_set():
                 return  # a transport that fails while it is being closed can swallow the cancellation of this task
-            stderr = child.stderr()
-            self._connection.failed(f"{reason}; standard error: {stderr}" if stderr else reason)
+            self._connection.failed(reason, standard_error=child.stderr())
             self.attempted.set()
             await asyncio.sleep(self.breaker.retry_in())
 
@@ -211,7 +245,8 @@ class McpServer:
         self._stale.clear()
         self._connection.session_opened(session)
         await self._publish(listing)
-        self.attempted.set()
+        if self.catalog is not None:
+            self.attempted.set()
         log.info("MCP server %r: connected, protocol %s", self.spec.name, session.client.protocol_version)
 
     def _note_failed_handshake(self, error: Exception) -> None:
@@ -227,7 +262,7 @@ class McpServer:
         changed = listing != self._listing
         if changed:
             # Checking a thousand schemas takes seconds. In the event loop that would cost the worker its leases.
-            self.catalog = await asyncio.to_thread(to_catalog, self.spec, listing)
+            self.listed = await asyncio.to_thread(to_catalog, self.spec, listing)
             self._listing = listing
         self._connection.listed(changed=changed)
 
@@ -305,6 +340,10 @@ class McpServers:
     def get(self, server: str) -> McpServer | None:
         """The server with that name, or None when it is not configured or not usable."""
         return self._servers.get(server)
+
+    def trusted(self) -> Iterable[McpServer]:
+        """The servers whose annotations are believed."""
+        return [server for server in self._servers.values() if server.spec.options.trust]
 
     def catalogs(self) -> Mapping[str, ServerCatalog]:
         """The catalog of each server that was ever connected, by server name."""

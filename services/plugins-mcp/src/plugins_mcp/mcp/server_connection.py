@@ -24,7 +24,7 @@ from plugins_mcp.mcp.circuit_breaker import (
     health_signal,
 )
 from plugins_mcp.mcp.session import Session
-from plugins_mcp.mcp.spec import ServerSpec
+from plugins_mcp.mcp.spec import ServerSpec, visible
 
 log = logging.getLogger(__name__)
 
@@ -88,14 +88,18 @@ class ServerConnection:
         self._set_state(ServerState.READY, None, notify=changed)
         self._breaker_changed()
 
-    def failed(self, reason: str) -> None:
-        """The server could not be connected or listed, or its connection was lost."""
+    def failed(self, reason: str, *, standard_error: str = "") -> None:
+        """The server could not be connected or listed, or its connection was lost.
+
+        What it wrote to its standard error is for operators: it is logged, and shown nowhere else.
+        """
         self.breaker.unreachable(reason)
         before = self._error
         self._set_state(ServerState.FAILED, reason)
         # A server that stays away is tried twice a minute: only a new reason is logged as a warning.
         level = logging.DEBUG if self._error == before else logging.WARNING
-        log.log(level, "MCP server %r is not reachable: %s", self._spec.name, self._error)
+        said = f"; standard error: {self._spec.redact(standard_error)}" if standard_error else ""
+        log.log(level, "MCP server %r is not reachable: %s%s", self._spec.name, self._error, said)
         self._breaker_changed()
 
     # Called for calls.
@@ -208,7 +212,7 @@ class ServerConnection:
     # State changes.
 
     def _set_state(self, state: ServerState, error: str | None, *, notify: bool = False) -> None:
-        error = self._spec.redact(error) if error is not None else None
+        error = visible(self._spec.redact(error)) if error is not None else None
         if notify or (state, error) != (self._owner_state, self._error):
             self._owner_state, self._error = state, error
             self._on_change()

@@ -64,13 +64,14 @@ class ServerOptions:
     """The operator's options for one server. Times are milliseconds.
 
     `trust`: the server's annotations (read-only, idempotent, destructive) are believed. `approval`: which calls a
-    person has to approve. `protocol`: "auto", "legacy" or a version. `timeout_ms`: the total time of a call; None means
-    the engine's setting. `idle_timeout_ms`: how long a call may run without reporting progress; None means no limit,
-    because most tools never report any. Progress extends the idle timeout, never the total.
+    person has to approve; None means those of tools that declare themselves destructive, unless the server is trusted.
+    `protocol`: "auto", "legacy" or a version. `timeout_ms`: the total time of a call; None means the engine's setting.
+    `idle_timeout_ms`: how long a call may run without reporting progress; None means no limit, because most tools never
+    report any. Progress extends the idle timeout, never the total.
     """
 
     trust: bool = False
-    approval: ApprovalPolicy = ApprovalPolicy.NEVER
+    approval: ApprovalPolicy | None = None
     timeout_ms: int | None = None
     idle_timeout_ms: int | None = None
     connect_timeout_ms: int = 30_000
@@ -102,6 +103,11 @@ class ServerSpec:
         for secret in sorted(self.secrets, key=len, reverse=True):
             text = text.replace(secret, "***")
         return text
+
+
+def visible(text: str) -> str:
+    """`text` with escapes for control characters and other invisible ones, which could forge lines of a log."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -21,7 +22,7 @@ from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adap
 
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE
-from plugins_mcp.mcp.spec import ServerSpec, Stdio
+from plugins_mcp.mcp.spec import ServerSpec, Stdio, visible
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,15 @@ TERMINATE_SECONDS = 2.0
 """How long a child may take to exit after its input was closed, and again after SIGTERM."""
 _POLL_SECONDS = 0.01
 _CHUNK_BYTES = 64 * 1024
+
+# What looks like a key: the server may have it from elsewhere than its configuration.
+_CREDENTIALS = re.compile(
+    r"\b(?:sk|pk|gsk|key|xai|ghp|gho|ghs|github_pat|glpat|xox[abp])[-_][\w*.-]{8,}"
+    r"|\bAKIA[0-9A-Z]{16}\b"
+    r"|(?<=://)[^/\s@]+(?=@)"
+    r"|(?i:(?<=bearer )|(?<=basic ))\S+"
+    r"|(?i:(?<=password=)|(?<=password: )|(?<=token=)|(?<=token: )|(?<=secret=)|(?<=secret: )|(?<=key=)|(?<=key: ))\S+"
+)
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
@@ -50,11 +60,12 @@ class ChildDiagnostics:
         self._tail = b""
 
     def stderr(self) -> str:
-        """The end of standard error, in one line; empty when there was none."""
+        """The end of standard error, in one printable line without credentials; empty when there was none."""
         lines = self._tail.decode("utf-8", "replace").split("\n")
         if len(self._tail) == self._limit:
             del lines[0]  # its beginning is missing
-        return " | ".join(line.strip() for line in lines[-6:] if line.strip())
+        text = " | ".join(visible(line.strip()) for line in lines[-6:] if line.strip())
+        return _CREDENTIALS.sub("***", text)
 
     @contextmanager
     def stderr_file(self) -> Generator[TextIO]:

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from plugins_contract.messages import MAX_TIMEOUT_MS
 
@@ -82,6 +83,23 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
+class DiffTools:
+    """Show the tools of trusted servers that are held back, and what changed. An empty server means all."""
+
+    server: str
+    json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptTools:
+    """Accept held tools of a server as they are now; without names, all of them."""
+
+    server: str
+    tools: tuple[str, ...]
+    yes: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """Show the history of a tool call, or of the calls of a turn."""
 
@@ -89,7 +107,7 @@ class Trace:
     logs: tuple[Path, ...]
 
 
-Command = Work | List | Show | Requeue | Discard | Trace
+Command = Work | List | Show | Requeue | Discard | Trace | DiffTools | AcceptTools
 
 
 def read_arguments(argv: list[str]) -> Command:
@@ -101,6 +119,10 @@ def read_arguments(argv: list[str]) -> Command:
     if found.group == "trace":
         return Trace(found.id, tuple(found.log))
     command: str = found.command
+    if found.group == "tools":
+        if command == "diff":
+            return DiffTools(found.server, found.json)
+        return AcceptTools(found.server, tuple(found.tool), found.yes)
     match command:
         case "list":
             return List(_filters(found), found.json)
@@ -121,7 +143,8 @@ def read_arguments(argv: list[str]) -> Command:
 def _parser() -> argparse.ArgumentParser:
     # No abbreviations: `--a` must not be taken for `--all`.
     parser = argparse.ArgumentParser(prog="plugins-mcp", description=DESCRIPTION, allow_abbrev=False)
-    groups = parser.add_subparsers(title="commands", dest="group", metavar="dead|trace")
+    groups = parser.add_subparsers(title="commands", dest="group", metavar="dead|tools|trace")
+    _add_tools(groups)
     _add_trace(groups)
     dead = groups.add_parser(
         "dead",
@@ -170,7 +193,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_trace(groups: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_tools(groups: Any) -> None:  # argparse has no public name for its type
+    text = "The tools of trusted servers that are held back, because they are new or changed."
+    tools = groups.add_parser("tools", help=text, description=text, allow_abbrev=False)
+    commands = tools.add_subparsers(title="commands", dest="command", metavar="diff|accept", required=True)
+    diff = commands.add_parser("diff", help="Show what is held back, and what changed.", allow_abbrev=False)
+    diff.add_argument("server", nargs="?", default="", metavar="SERVER", help="one server (default: all)")
+    diff.add_argument("--json", action="store_true", help="one JSON object per line, for scripts")
+    accept = commands.add_parser("accept", help="Accept held tools as they are shown.", allow_abbrev=False)
+    accept.add_argument("server", metavar="SERVER")
+    accept.add_argument("tool", nargs="*", metavar="TOOL", help="names on the server (default: all that are held)")
+    accept.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+
+
+def _add_trace(groups: Any) -> None:
     trace = groups.add_parser(
         "trace",
         help="the history of a tool call or of a turn",

@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -15,11 +15,24 @@ from plugins_contract.connections import command_client, describe_outage, is_out
 from plugins_contract.dead_letters import DeadLetter, DeadLetters, Requeued
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_contract.pins import PinStore
 from plugins_mcp.config import OperatorSettings, load_operator_settings
 from plugins_mcp.errors import SettingsError
-from plugins_mcp.operators import display
-from plugins_mcp.operators.arguments import Discard, Filters, List, Requeue, Selection, Show, Trace
+from plugins_mcp.operators import display, tools
+from plugins_mcp.operators.arguments import (
+    AcceptTools,
+    DiffTools,
+    Discard,
+    Filters,
+    List,
+    Requeue,
+    Selection,
+    Show,
+    Trace,
+)
 from plugins_mcp.operators.trace import show_trace
+
+OperatorCommand: TypeAlias = List | Show | Requeue | Discard | DiffTools | AcceptTools | Trace
 
 DONE, NOT_DONE, WRONG, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 REDIS_TIMEOUT_SECONDS = 2.0
@@ -34,16 +47,22 @@ class NotATerminalError(Exception):
     """A confirmation is needed, and standard input is not a terminal."""
 
 
-def run(command: List | Show | Requeue | Discard | Trace) -> int:
+def run(command: OperatorCommand) -> int:
     """Run one command; returns its exit code. An error is one line on standard error, without a traceback."""
-    group = "trace" if isinstance(command, Trace) else "dead"
+    match command:
+        case Trace():
+            group = "trace"
+        case DiffTools() | AcceptTools():
+            group = "tools"
+        case _:
+            group = "dead"
     try:
         settings = load_operator_settings()
     except SettingsError as error:
         return _fail(group, f"cannot start:\n{error}", WRONG)
     try:
         return asyncio.run(_connect_and_run(settings, command))
-    except NotATerminalError:
+    except (NotATerminalError, EOFError):
         return _fail(
             group,
             "a confirmation is needed and standard input is not a terminal: add --yes, or check with --dry-run",
@@ -61,13 +80,19 @@ def run(command: List | Show | Requeue | Discard | Trace) -> int:
         return _fail(group, f"Redis at {settings.redis_address}: {describe_outage(error)} (REDIS_URL)", UNREACHABLE)
 
 
-async def _connect_and_run(settings: OperatorSettings, command: List | Show | Requeue | Discard | Trace) -> int:
+async def _connect_and_run(settings: OperatorSettings, command: OperatorCommand) -> int:
     redis = command_client(settings.redis_address, connections=1, timeout=REDIS_TIMEOUT_SECONDS)
     keys = Keys(settings.redis_key_prefix)
     try:
-        if isinstance(command, Trace):
-            return await show_trace(redis, keys, command)
-        return await carry_out(DeadLetters(redis, keys), command)
+        match command:
+            case DiffTools():
+                return await tools.diff(PinStore(redis, keys), command)
+            case AcceptTools():
+                return await tools.accept(PinStore(redis, keys), command)
+            case Trace():
+                return await show_trace(redis, keys, command)
+            case _:
+                return await carry_out(DeadLetters(redis, keys, settings.request_keys), command)
     finally:
         await redis.aclose()
 

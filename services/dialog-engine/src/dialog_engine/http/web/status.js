@@ -51,6 +51,7 @@ export const NOTES = {
   length: "The answer was cut at the model's length limit.",
   content_filter: "The provider's content filter ended this answer.",
   repeated_calls: "The model kept repeating a tool call with the same result, so it answered with what it had.",
+  max_calls: "The limit of tool calls was reached, so the model answered with what it had.",
   max_rounds: "The limit of tool rounds was reached, so the model answered with what it had.",
 };
 

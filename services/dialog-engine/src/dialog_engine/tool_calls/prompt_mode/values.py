@@ -69,9 +69,9 @@ def _allowed(entry: object, root: Schema) -> Iterator[str]:
     waiting, seen = [entry], set[int]()
     while waiting:
         node = waiting.pop()
-        if not isinstance(node, Mapping) or id(node) in seen:
+        if not isinstance(node, Mapping) or id(cast("object", node)) in seen:
             continue
-        seen.add(id(node))
+        seen.add(id(cast("object", node)))
         match cast("Schema", node):
             case {"type": str(kind)}:
                 yield kind

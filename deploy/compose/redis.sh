@@ -1,0 +1,36 @@
+#!/bin/sh
+# Starts Redis with one ACL user for the engines and one for the workers. At the first start it creates their passwords, and
+# the key with which engines sign requests. Each service reads its own volume; Redis keeps hashes of the passwords.
+# The rights are those of docs/runbook.md; REDIS_KEY_PREFIX is put in front of each name.
+set -eu
+umask 077
+cd /credentials
+
+random() { od -An -N32 -tx1 /dev/urandom | tr -d ' \n'; }
+
+create() { # file, text
+    [ -s "$1" ] || { printf '%s\n' "$2" > "$1.new"; mv "$1.new" "$1"; }
+}
+
+user() { # name, rights; the password is in the URL that its service reads
+    password=$(sed 's/.*:\([0-9a-f]*\)@.*/\1/' "$1/redis_url")
+    rights=$(printf '%s' "$2" | sed "s/\([~&]\)/\1${REDIS_KEY_PREFIX:-}/g")
+    echo "user callstream-$1 on #$(printf '%s' "$password" | sha256sum | cut -d ' ' -f 1) $rights"
+}
+
+create redis/request_keys "$(random)"
+for service in engine worker; do
+    create "$service/redis_url" "redis://callstream-$service:$(random)@redis:6379/0"
+    cp redis/request_keys "$service/request_keys"
+    chown -R 10001:10001 "$service"
+done
+
+# Without a login only PING is allowed, which the health check sends.
+{
+    echo "user default on nopass resetkeys resetchannels -@all +ping"
+    user engine "resetkeys resetchannels -@all +@stream +@hash +@set +@sortedset +evalsha +script|load +exists +expire +pexpireat +del +time +info +ping +multi +exec +discard +publish +subscribe +unsubscribe ~events.* ~plugins.calls:* %R~plugins.catalog* ~rpc.plugins.* ~dialog.* &plugins.control &dialog.control"
+    user worker "resetkeys resetchannels -@all +@stream +@hash +@set +evalsha +script|load +script|exists +exists +expire +pexpireat +time +info +ping +multi +exec +discard +publish +subscribe +unsubscribe ~events.plugins ~events.plugins.dead ~plugins.calls:* ~plugins.catalog* ~rpc.plugins.* &plugins.control"
+} > redis/users.acl
+chown -R redis:redis redis
+
+exec docker-entrypoint.sh "$@"

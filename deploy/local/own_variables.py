@@ -1,0 +1,45 @@
+"""Which variables of the environment each program of `make run` inherits: its own, and none of the others' secrets."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from dialog_engine.config import Settings as EngineSettings
+from plugins_mcp.config import Settings as WorkerSettings
+
+Inherits: TypeAlias = Callable[[str], bool]
+"""Whether a program inherits the variable of this name."""
+
+_SYSTEM = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|TERM|TMPDIR|TZ|LANG|LANGUAGE|LC_\w+|PYTHON\w*|VIRTUAL_ENV|LOCAL_PORTS|LD_LIBRARY_PATH"
+    r"|DYLD_\w+|XDG_\w+"
+)
+_NETWORK = re.compile(r"(?i:https?|all|no)_proxy|SSL_CERT_FILE|SSL_CERT_DIR|SSLKEYLOGFILE|REQUESTS_CA_BUNDLE|OTEL_\w+")
+"""Proxies, certificates and the export of traces."""
+_PROVIDERS = re.compile(r"(AWS|AZURE|GOOGLE|CLOUDSDK|OPENAI|ANTHROPIC|PG)\w+")
+"""What the SDKs of the model providers and libpq read themselves."""
+_REFERENCE = re.compile(r"\$\{(?:env:)?(\w+)")
+
+
+def system(name: str) -> bool:
+    """What every program inherits. Holds no secret."""
+    return _SYSTEM.fullmatch(name) is not None
+
+
+def engine(name: str) -> bool:
+    """What the engine inherits."""
+    return _service(name, EngineSettings.model_fields) or _PROVIDERS.fullmatch(name) is not None
+
+
+def worker(config: Path | None) -> Inherits:
+    """What the worker inherits; it includes the variables that the servers file `config` names."""
+    try:
+        references = frozenset(_REFERENCE.findall(config.read_text())) if config else frozenset[str]()
+    except (OSError, UnicodeDecodeError):
+        references = frozenset[str]()  # the worker reports what is wrong with the file
+    return lambda name: name in references or _service(name, WorkerSettings.model_fields)
+
+
+def _service(name: str, settings: Mapping[str, object]) -> bool:
+    return system(name) or _NETWORK.fullmatch(name) is not None or name.lower() in settings

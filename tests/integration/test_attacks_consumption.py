@@ -1,0 +1,169 @@
+"""One model, and one subject, that want everything: what they get is bounded, at all engines together."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from dialog_engine.errors import LimitExceededError
+from dialog_engine.limits import Consumption, Slot, SubjectLimits
+from plugins_contract.connections import command_client
+from plugins_contract.keys import Keys
+from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.integration.test_attacks_deletion import publish_tool
+from tests.support.ledger import Bench
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+KEYS = "ann:" + "a" * 40 + ",bob:" + "b" * 40
+
+
+def acts_as(engine: Engine, letter: str) -> Engine:
+    engine.client.headers["authorization"] = f"Bearer {letter * 40}"
+    return engine
+
+
+@pytest.fixture
+async def other(redis_url: str) -> AsyncGenerator[Redis]:
+    """The connection of another engine."""
+    client = command_client(redis_url)
+    yield client
+    await client.aclose()
+
+
+# --- A reply of the model ---
+
+
+async def test_of_a_thousand_calls_in_one_reply_only_the_first_are_run_and_the_turn_ends(
+    tmp_path: Path, redis: Any, redis_url: str, model: Model
+) -> None:
+    bench = Bench(redis, None)  # pyright: ignore[reportArgumentType]  # it renews nothing
+    await bench.open()
+    await publish_tool(bench)
+    model.will_call(*["demo__find"] * 1000)
+    configured = settings(tmp_path, redis_url, model.url, mcp_request_timeout_ms=500, max_calls_per_reply=5)
+    async with running_engine(configured) as engine:
+        events = await engine.chat("Find everything.")
+    steps = [event.data for event in events if event.data.get("type") == "tool"]
+    pending = {step["correlationId"] for step in steps}
+    refused = {step["correlationId"] for step in steps if "OVERLOADED" in str(step)}
+    assert (len(pending), len(pending - refused)) == (1000, 5)
+    assert events[-1].data["reason"] == "max_calls"
+
+
+async def test_a_reply_without_end_is_cut_and_its_stream_closed(tmp_path: Path, redis_url: str, model: Model) -> None:
+    model.replies.append([{"content": "a"}, *[{"content": "x" * 10_000}] * 500])
+    configured = settings(tmp_path, redis_url, model.url, max_reply_bytes=50_000)
+    async with running_engine(configured) as engine:
+        events = await engine.chat()
+        assert events[-1].data["reason"] == "length"
+        assert len(events[-2].data["content"]) == 40_001
+        await wait_until(lambda: model.open == 0, 10, what="the end of the model's stream")
+
+
+# --- A subject ---
+
+
+async def test_requests_beyond_the_limit_get_429_with_retry_after_at_every_engine_and_other_subjects_do_not(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+    here, there = (
+        settings(folder, redis_url, model.url, api_keys=KEYS, subject_requests_per_minute=10) for folder in folders
+    )
+    async with running_engine(here) as first, running_engine(there) as second:
+        answers = [await acts_as(engine, "a").client.get("/v1/models") for _ in range(15) for engine in (first, second)]
+        codes = [answer.status_code for answer in answers]
+        # The window may have changed once meanwhile.
+        assert 10 <= codes.count(200) <= 20
+        last = answers[-1]
+        assert (last.status_code, last.json()["code"]) == (429, "LIMIT_EXCEEDED")
+        assert 1 <= int(last.headers["retry-after"]) <= 60
+        assert (await acts_as(second, "b").client.get("/v1/models")).status_code == 200
+        assert (await second.client.get("/healthz")).status_code == 200
+
+
+async def test_turns_and_streams_of_one_subject_are_bounded_and_free_again_when_they_end(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    configured = settings(tmp_path, redis_url, model.url, api_keys=KEYS, subject_max_turns=2, subject_max_streams=1)
+    model.held.clear()
+    async with running_engine(configured) as engine:
+        acts_as(engine, "a")
+        async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
+            await stream.until("text")
+            turn = stream.response.headers["x-turn-id"]
+            for refused in (
+                await engine.client.post("/v1/chat", json={"message": "Hi"}),
+                await engine.client.get(f"/v1/turns/{turn}/events"),
+            ):
+                assert (refused.status_code, refused.json()["code"]) == (429, "LIMIT_EXCEEDED")
+                assert refused.headers["retry-after"] == "5"
+            sessions = [(await engine.client.post("/v1/sessions")).json()["sessionId"] for _ in range(3)]
+            begun = await asyncio.gather(
+                *(engine.client.post(f"/v1/sessions/{each}/turns", json={"message": "Hi"}) for each in sessions)
+            )
+            assert sorted(answer.status_code for answer in begun) == [202, 429, 429]
+            assert len((await engine.client.get("/v1/sessions")).json()["sessions"]) == 4
+        model.held.set()
+
+        async def free() -> bool:
+            answer = await engine.client.post("/v1/chat", json={"message": "Hi"})
+            return answer.status_code == 200
+
+        await wait_until(free, 20, what="a free turn and a free stream")
+
+
+async def test_tokens_are_counted_and_used_up(tmp_path: Path, redis_url: str, model: Model) -> None:
+    configured = settings(tmp_path, redis_url, model.url, api_keys=KEYS, subject_tokens_per_day=15)
+    async with running_engine(configured) as engine:
+        acts_as(engine, "a")
+        for _ in range(2):  # 10 tokens each
+            assert (await engine.chat())[-1].name == "done"
+
+        async def used_up() -> bool:
+            answer = await engine.client.post("/v1/chat", json={"message": "Hi"})
+            return answer.status_code == 429 and int(answer.headers["retry-after"]) > 0
+
+        await wait_until(used_up, 10, what="the end of the tokens")
+        acts_as(engine, "b")
+        assert (await engine.chat())[-1].name == "done"
+
+
+async def test_slots_are_shared_and_those_of_a_killed_engine_expire(redis: Any, other: Any) -> None:
+    limits = SubjectLimits(turns=3)
+    here, killed = Consumption(redis, Keys(), limits), Consumption(other, Keys(), limits)
+    slots = [await here.turn("ann"), await killed.turn("ann"), await killed.turn("ann")]
+    with pytest.raises(LimitExceededError):
+        await here.turn("ann")
+    await slots[0].release()
+    await slots[0].release()
+    await (await here.turn("ann")).release()
+
+    key = Keys().limit("turns", "ann")
+    for entry in await redis.zrange(key, 0, -1):
+        await redis.zadd(key, {entry: 1})  # as if nobody had renewed them
+    assert isinstance(await here.turn("ann"), Slot)
+    assert await redis.zcard(key) == 1
+
+
+async def test_without_redis_turns_are_bounded_by_each_engine_and_nothing_waits() -> None:
+    silent = socket.create_server(("127.0.0.1", 0))  # it accepts connections, and answers nothing
+    client = command_client(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
+    consumption = Consumption(client, Keys(), SubjectLimits(turns=2, requests=1, tokens=1))
+    async with asyncio.timeout(5):
+        for _ in range(50):
+            await consumption.request("ann")
+        for _ in range(2):
+            await consumption.turn("ann")
+        with pytest.raises(LimitExceededError, match="2 turns may run"):
+            await consumption.turn("ann")
+    await client.aclose()
+    silent.close()

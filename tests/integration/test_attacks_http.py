@@ -1,0 +1,226 @@
+"""Attacks on the HTTP port by clients that nothing is known about: what they can cost, and that others are answered."""
+
+import asyncio
+import resource
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Route
+
+from dialog_engine.http.app import server_of
+from dialog_engine.http.connection import ConnectionLimits
+from tests.integration.engines import Model, running_engine, settings
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+LIMITS = ConnectionLimits(
+    connections=20, connections_per_address=5, head_bytes=65_536, head_seconds=0.3, body_seconds=0.3
+)
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+class Served:
+    """A server with short limits, and what its application has read of bodies."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.bodies: list[bytes] = []
+        self.release = asyncio.Event()
+
+    async def app(self, request: Request) -> PlainTextResponse:
+        self.bodies.append(await request.body())
+        return PlainTextResponse("served")
+
+    async def stream(self, _: Request) -> StreamingResponse:
+        async def parts() -> AsyncGenerator[bytes]:
+            yield b"first"
+            await self.release.wait()
+            yield b"last"
+
+        return StreamingResponse(parts())
+
+    async def connect(self, host: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port, local_addr=(host, 0))
+
+    async def ask(self, request: bytes = GET, host: str = "127.0.0.1") -> bytes:
+        """What a client gets that sends this and then nothing, to the end of the connection."""
+        reader, writer = await self.connect(host)
+        try:
+            writer.write(request)
+            async with asyncio.timeout(10):
+                return await reader.read()
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def serving(limits: ConnectionLimits = LIMITS) -> AsyncGenerator[Served]:
+    served = Served()
+    app = Starlette(
+        routes=[Route("/", served.app, methods=["GET", "POST"]), Route("/stream", served.stream, methods=["GET"])]
+    )
+    server = server_of(app, asyncio.Event(), grace_seconds=0, limits=limits)
+    server.config.port, server.config.timeout_keep_alive = 0, 1
+    task = asyncio.create_task(server.serve())
+    try:
+        await wait_until(lambda: server.started)
+        served.port = server.servers[0].sockets[0].getsockname()[1]
+        yield served
+    finally:
+        served.release.set()
+        server.should_exit = True
+        await task
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\nx: " + b"a" * 70_000 + b"\r\n\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 40_000 + b"\r\n",
+        b"GET / HTTP/1.1\r\n" + b"a" * 200_000,
+    ],
+    ids=["a long header", "a long address", "many headers", "one that has no end"],
+)
+async def test_a_large_head_is_answered_with_431(head: bytes) -> None:
+    async with serving() as served:
+        answer = await served.ask(head)
+        assert status(answer) == 431
+        assert b"application/problem+json" in answer
+        assert b"HEAD_TOO_LARGE" in answer
+        assert status(await served.ask()) == 200
+
+
+async def test_a_head_of_ordinary_size_is_served() -> None:
+    async with serving() as served:
+        assert status(await served.ask(b"GET / HTTP/1.1\r\nx: " + b"a" * 60_000 + b"\r\n\r\n")) == 200
+
+
+async def test_heads_without_end_cost_neither_memory_nor_time() -> None:
+    """Seventy megabytes of headers."""
+    async with serving() as served:
+        _, writer = await served.connect()
+        before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+        writer.write(b"GET / HTTP/1.1\r\n")
+        try:
+            for _ in range(70):
+                writer.write(b"x: " + b"a" * 1_000_000)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        assert time.process_time() - began < 2
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
+        writer.close()
+        assert status(await served.ask()) == 200
+
+
+async def test_trailers_without_end_are_refused() -> None:
+    request = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+    async with serving() as served:
+        assert status(await served.ask(request + b"x: y\r\n" * 40_000)) == 431
+
+
+@pytest.mark.parametrize(
+    ("request_", "part"),
+    [
+        (b"", b"head"),
+        (b"GET / HTTP/1.1\r\nhos", b"head"),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n12345", b"body"),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n", b"body"),
+    ],
+)
+async def test_a_slow_request_is_answered_with_408(request_: bytes, part: bytes) -> None:
+    async with serving() as served:
+        answer = await served.ask(request_)
+        assert status(answer) == 408
+        assert b"the %s of the request was not complete after 0.3 seconds" % part in answer
+
+
+async def test_one_byte_at_a_time_does_not_extend_the_deadline() -> None:
+    async with serving() as served:
+        reader, writer = await served.connect()
+        began, answer = time.monotonic(), asyncio.create_task(reader.read())
+        for byte in GET * 100:
+            writer.write(bytes([byte]))
+            done, _ = await asyncio.wait({answer}, timeout=0.02)
+            if done:
+                break
+        assert time.monotonic() - began < 5
+        assert status(await answer) == 408
+        writer.close()
+
+
+async def test_a_stream_that_has_begun_has_no_deadline() -> None:
+    async with serving() as served:
+        reader, writer = await served.connect()
+        writer.write(GET.replace(b"/ ", b"/stream ", 1))
+        await reader.readuntil(b"first")
+        # Longer than every deadline: those of connections that began later have passed.
+        assert status(await served.ask(b"")) == 408
+        served.release.set()
+        await reader.readuntil(b"last")
+        writer.close()
+
+
+async def test_connections_are_limited_by_address_and_in_all() -> None:
+    limits = ConnectionLimits(connections=7, connections_per_address=5)
+    async with serving(limits) as served:
+        kept = [await served.connect() for _ in range(5)]
+        answer = await served.ask()
+        assert status(answer) == 503
+        assert b"too many connections from 127.0.0.1" in answer
+        assert b"retry-after" in answer.lower()
+        other = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        assert status(await served.ask(other, "127.0.0.2")) == 200
+        kept += [await served.connect(f"127.0.0.{n}") for n in (3, 4)]
+        assert b"too many connections in all" in await served.ask(other, "127.0.0.5")
+
+        for _, writer in kept:
+            writer.close()
+
+        async def served_again() -> bool:
+            return status(await served.ask(other)) == 200
+
+        await wait_until(served_again)
+
+
+async def test_a_pipelined_request_behind_a_stream_does_not_end_it() -> None:
+    async with serving() as served:
+        reader, writer = await served.connect()
+        writer.write(GET.replace(b"/ ", b"/stream ", 1) + b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc")
+        await reader.readuntil(b"first")
+        assert status(await served.ask(b"")) == 408
+        served.release.set()
+        await reader.readuntil(b"served")
+        assert served.bodies == [b"abc"]
+        writer.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/chat", "/ui/markdown", "/v1/sessions/x/turns"])
+async def test_the_key_is_checked_before_the_body_is_read(
+    tmp_path: Path, redis_url: str, model: Model, path: str
+) -> None:
+    keys = {"ann": "a-key-of-sixteen-characters"}
+    async with running_engine(settings(tmp_path, redis_url, model.url, api_keys=keys)) as engine:
+        # A body is asked for with 100.
+        for key, expected in (("wrong", b"401"), (keys["ann"], b"100")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(engine.url.rpartition(":")[2]))
+            try:
+                head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n"
+                writer.write(f"{head}content-length: 5\r\nexpect: 100-continue\r\n\r\n".encode())
+                async with asyncio.timeout(10):
+                    assert (await reader.readline()).split(b" ")[1] == expected
+            finally:
+                writer.close()
+                await writer.wait_closed()

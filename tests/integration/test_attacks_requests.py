@@ -1,0 +1,182 @@
+"""Attacks by somebody who can write to Redis and has no key: no forged, changed or copied request runs a tool."""
+
+import json
+import sys
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from deploy.local.ports import free_port
+from plugins_contract.dead_letters import DeadLetters
+from plugins_contract.ids import new_id
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import EngineLedger
+from plugins_contract.messages import ToolCallRequested, encode_request
+from plugins_contract.outcomes import CallState
+from plugins_contract.signing import RequestKeys
+from tests.support.processes import Process, answers
+from tests.support.waiting import wait_until
+from tests.support.working import Caller, calling, working
+
+pytestmark = pytest.mark.anyio
+
+OLD, NEW, FOREIGN = "o" * 32, "n" * 32, "f" * 32
+KEYS = Keys()
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo") / "effects.log"
+
+
+@pytest.fixture(scope="module")
+def demo(log: Path) -> Generator[str]:
+    port = free_port()
+    argv = [sys.executable, "-m", "examples.demo_server", "--port", str(port)]
+    process = Process(argv, env={"DEMO_EFFECT_LOG": str(log)})
+    process.wait_ready(lambda: answers(f"http://127.0.0.1:{port}/healthz"))
+    yield f"http://127.0.0.1:{port}/mcp"
+    process.close()
+
+
+@pytest.fixture
+async def caller(redis: Redis, redis_url: str, files: tuple[Path, Path]) -> AsyncGenerator[Caller]:
+    """The producer's side of a worker that accepts two keys."""
+    config, keys = files
+    async with calling(redis_url) as caller, working(redis_url, config, request_keys_file=keys):
+        yield caller
+
+
+@pytest.fixture
+def files(demo: str, log: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """The servers file and the keys of the worker. No tool has done anything yet."""
+    log.unlink(missing_ok=True)
+    config, keys = tmp_path / "mcp.json", tmp_path / "keys"
+    config.write_text(json.dumps({"mcpServers": {"demo": {"url": demo}}}))
+    keys.write_text(f"# the first one signs\n{NEW}\n\n{OLD}\n")
+    return config, keys
+
+
+def effects(log: Path) -> str:
+    """What the tools did in this test."""
+    return log.read_text() if log.exists() else ""
+
+
+async def request_of(caller: Caller, **changes: Any) -> ToolCallRequested:
+    add = {"server": "demo", "tool": "add_note", "tool_name": "demo__add_note", "arguments": {"note": "x"}}
+    return msgspec.structs.replace(await caller.request(), **(add | changes))
+
+
+async def put(caller: Caller, event: bytes, **fields: bytes | str) -> None:
+    await caller.redis.xadd(KEYS.requests, {"event": event, **fields})
+
+
+def signed_by(secret: str) -> RequestKeys:
+    return RequestKeys([secret])
+
+
+@pytest.mark.parametrize("secret", [NEW, OLD])
+async def test_a_request_that_is_signed_with_any_of_the_keys_is_run(caller: Caller, secret: str) -> None:
+    request = await request_of(caller)
+    await EngineLedger(caller.redis, KEYS, signed_by(secret)).enqueue(request)
+    assert (await caller.outcome(request)).state is CallState.SUCCEEDED
+
+
+async def test_unsigned_forged_and_foreign_requests_are_answered_and_not_run(caller: Caller, log: Path) -> None:
+    forged: list[ToolCallRequested] = []
+    for keys in (RequestKeys(), signed_by(FOREIGN)):
+        request = await request_of(caller)
+        forged.append(request)
+        await EngineLedger(caller.redis, KEYS, keys).enqueue(request)
+    for mark in ({}, {"ledger": "1"}):
+        for signature in ("", "0" * 64, "ä"):
+            request = await request_of(caller)
+            forged.append(request)
+            await put(caller, encode_request(request), signature=signature, **mark)
+
+    async def buried() -> bool:
+        return await caller.redis.xlen(KEYS.dead) == len(forged)
+
+    await wait_until(buried, 20, what="a dead letter for each")
+    for request in forged[:5]:
+        outcome = await caller.outcome(request)
+        assert (outcome.state, outcome.error.code if outcome.error else "") == (CallState.DEAD, "PERMISSION_DENIED")
+        assert "REQUEST_KEYS_FILE" in (outcome.error.message if outcome.error else "")
+    assert effects(log) == ""
+    assert await caller.redis.xlen(KEYS.requests) == 0
+
+
+CHANGES: dict[str, Any] = {
+    "tool": "increment_counter",
+    "server": "other",
+    "arguments": {"note": "y"},
+    "execution_class": "repeatable",
+    "deadline": 2_000_000_000_000,
+    "subject": "somebody else",
+    "session_id": "another",
+    "correlation_id": new_id(),
+}
+
+
+async def test_a_signed_request_with_any_field_changed_is_not_run(caller: Caller, log: Path) -> None:
+    keys = signed_by(NEW)
+    for field, value in CHANGES.items():
+        request = await request_of(caller)
+        signature = keys.sign(encode_request(request), has_ledger=False)
+        changed = msgspec.structs.replace(request, **{field: value})
+        changed = msgspec.structs.replace(changed, response_channel=KEYS.response(changed.correlation_id))
+        await put(caller, encode_request(changed), signature=signature)
+        assert (await caller.outcome(changed)).state is CallState.DEAD, field
+    assert effects(log) == ""
+
+
+async def test_a_copy_of_an_engines_request_does_not_run_again_without_its_ledger(caller: Caller, log: Path) -> None:
+    """Without the mark `ledger` a worker creates a ledger for a request: an engine's signature does not allow that."""
+    request, keys = await request_of(caller), signed_by(NEW)
+    await EngineLedger(caller.redis, KEYS, keys).enqueue(request)
+    assert (await caller.outcome(request)).state is CallState.SUCCEEDED
+    await caller.redis.delete(KEYS.call(request.correlation_id), KEYS.response(request.correlation_id))
+
+    event = encode_request(request)
+    await put(caller, event, signature=keys.sign(event, has_ledger=True))
+    assert (await caller.outcome(request)).state is CallState.DEAD
+    assert len(effects(log).splitlines()) == 1
+
+
+async def test_other_producers_sign_requests_that_have_a_deadline_within_a_day(caller: Caller) -> None:
+    keys, day = signed_by(OLD), 24 * 3_600_000
+    for deadline, state in ((60_000, "succeeded"), (day + 60_000, "dead"), (None, "dead")):
+        request = await request_of(caller, deadline=await caller.now_ms() + (deadline or 0))
+        event = encode_request(request)
+        if deadline is None:
+            event = json.dumps(json.loads(event) | {"deadline": None}).encode()
+        await put(caller, event, signature=keys.sign(event, has_ledger=False))
+        assert (await caller.outcome(request)).state == state
+
+
+async def test_a_refused_request_does_not_write_into_the_channel_of_another_call(caller: Caller) -> None:
+    request = await request_of(caller, response_channel=KEYS.response("victim"), mailbox=KEYS.mailbox("victim"))
+    await put(caller, encode_request(request))
+
+    async def refused() -> bool:
+        return await caller.redis.xlen(KEYS.dead) == 1
+
+    await wait_until(refused, 20, what="the dead letter")
+    assert await caller.redis.exists(KEYS.response("victim"), KEYS.mailbox("victim")) == 0
+
+
+async def test_an_operator_with_a_key_signs_what_is_requeued(caller: Caller) -> None:
+    await put(caller, encode_request(await request_of(caller)))
+    letters = DeadLetters(caller.redis, KEYS, signed_by(NEW))
+
+    async def found() -> list[Any]:
+        return [letter async for letter in letters.newest_first()]
+
+    [letter] = await wait_until(found, 20, what="the dead letter")
+    new = letters.again(letter.request, deadline=await caller.now_ms() + 60_000)
+    assert await letters.requeue(letter, new)
+    assert (await caller.outcome(new)).state is CallState.SUCCEEDED

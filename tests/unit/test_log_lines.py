@@ -1,0 +1,116 @@
+"""Log lines: the ids of the turn or the call, as JSON and for people; and traces while tracing is off."""
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Callable, Generator
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind
+
+from plugins_contract import tracing
+from plugins_contract.logs import set_log_ids, set_up_logging, turn_ids
+from plugins_contract.settings import LogFormat
+
+log = logging.getLogger("tests.lines")
+TURN = "0199aa00-0000-7000-8000-00000000abcd"
+SetUp = Callable[[LogFormat], io.StringIO]
+
+
+@pytest.fixture
+def set_up() -> Generator[SetUp]:
+    """Logging as a service sets it up, into a text; undone at the end."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+
+    def start(form: LogFormat) -> io.StringIO:
+        for handler in handlers:
+            root.removeHandler(handler)
+        text = io.StringIO()
+        set_up_logging("INFO", form, text)
+        return text
+
+    yield start
+    for handler in root.handlers[:]:
+        root.removeHandler(handler)
+    for handler in handlers:
+        root.addHandler(handler)
+    root.setLevel(level)
+
+
+def test_a_line_of_json_has_its_fields_and_the_ids_of_its_task(set_up: SetUp) -> None:
+    text = set_up("json")
+
+    async def turn() -> None:
+        set_log_ids(turn_ids(TURN, "session", None))
+        await asyncio.create_task(call())
+
+    async def call() -> None:
+        log.info("tool call %s", "finished", extra={"state": "succeeded", "turnId": "its own"})
+
+    async def main() -> None:
+        await asyncio.create_task(turn())
+        log.info("outside")
+
+    asyncio.run(main())
+    inside, outside = map(json.loads, text.getvalue().splitlines())
+    assert inside.pop("timestamp")
+    assert inside == {
+        "level": "INFO",
+        "logger": "tests.lines",
+        "message": "tool call finished",
+        "state": "succeeded",
+        "turnId": "its own",
+        "sessionId": "session",
+        "traceId": TURN.replace("-", ""),
+    }
+    assert "turnId" not in outside
+
+
+def test_a_line_for_people_ends_with_its_fields(set_up: SetUp) -> None:
+    text = set_up("human")
+    log.warning("turn failed", extra={"code": "X", "turnId": TURN})
+    assert text.getvalue().endswith(f" WARNING tests.lines: turn failed code=X turnId={TURN}\n")
+
+
+def test_an_exception_is_one_line_of_json(set_up: SetUp) -> None:
+    text = set_up("json")
+    try:
+        raise ValueError("it is broken")
+    except ValueError:
+        log.exception("failed")
+    [line] = map(json.loads, text.getvalue().splitlines())
+    assert "ValueError: it is broken" in line["exc_info"]
+
+
+def test_without_an_environment_there_are_no_spans() -> None:
+    with tracing.exported_spans("a-service"), tracing.span("a", SpanKind.CLIENT, None, {}) as span:
+        assert span is None
+        assert tracing.start_span("b", SpanKind.CLIENT, None, {}) is None
+        assert not trace.get_current_span().get_span_context().is_valid
+
+
+@pytest.mark.parametrize(
+    ("environment", "wanted"),
+    [
+        ({}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318/v1/traces"}, True),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "OTEL_TRACES_EXPORTER": "none"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "OTEL_SDK_DISABLED": "true"}, False),
+    ],
+)
+def test_the_environment_decides_by_the_rules_of_opentelemetry(environment: dict[str, str], wanted: bool) -> None:
+    assert tracing.wanted(environment) is wanted
+
+
+def test_a_turn_has_the_trace_of_its_client_or_one_named_by_its_id() -> None:
+    sent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    assert tracing.traceparent_of_turn(TURN, sent) == sent
+    own = tracing.traceparent_of_turn(TURN, None)
+    # Not sampled: nobody asked for this trace.
+    assert own == "00-0199aa000000700080000000 0000abcd-800000000000abcd-00".replace(" ", "")
+    assert tracing.trace_id(own, TURN) == tracing.trace_id(None, TURN) == TURN.replace("-", "")
