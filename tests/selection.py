@@ -16,6 +16,7 @@ EXHAUSTIVE = {
     "e2e/test_chat_page.py": "needs a browser",
     "e2e/test_nginx.py": "needs nginx",
     "e2e/test_page_approvals.py": "needs a browser",
+    "e2e/test_page_attacks.py": "needs a browser",
     "e2e/test_page_comfort.py": "needs a browser",
     "e2e/test_page_connections.py": "needs a browser",
     "e2e/test_page_modules.py": "needs a browser",

@@ -224,3 +224,25 @@ async def test_the_key_is_checked_before_the_body_is_read(
             finally:
                 writer.close()
                 await writer.wait_closed()
+
+
+async def test_responses_are_not_guessed_shared_or_kept(tmp_path: Path, redis_url: str, model: Model) -> None:
+    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+        for path in ("/v1/sessions", "/v1/no/such/path", "/v1/tools", "/metrics", "/openapi.json", "/"):
+            headers = (await engine.client.get(path)).headers
+            assert headers["x-content-type-options"] == "nosniff", path
+            assert headers["cross-origin-resource-policy"] == "same-origin", path
+            assert headers["cache-control"] == ("no-cache" if path == "/" else "no-store"), path
+
+
+async def test_a_page_of_another_program_on_this_machine_is_refused(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+        for origin, code in (
+            (engine.url, 201),
+            ("http://127.0.0.1:9", 403),
+            ("http://localhost:9", 403),
+            ("null", 403),
+        ):
+            assert (await engine.client.post("/v1/sessions", headers={"origin": origin})).status_code == code

@@ -324,8 +324,9 @@ async def test_without_keys_only_this_machines_own_names_are_served(engine: Engi
 
 
 async def test_without_keys_pages_from_elsewhere_are_not_served(engine: Engine) -> None:
-    for origin in ("http://localhost:3000", "http://127.0.0.1:8000", "https://[::1]"):
-        assert (await engine.client.post("/v1/sessions", headers={"origin": origin})).status_code == 201
+    for host in ("localhost:3000", "127.0.0.1:8000", "[::1]"):
+        headers = {"host": host, "origin": f"http://{host}"}
+        assert (await engine.client.post("/v1/sessions", headers=headers)).status_code == 201
     for origin in (
         "https://evil.example",
         "http://localhost.evil.example",

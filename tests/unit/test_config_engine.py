@@ -39,8 +39,13 @@ def test_the_dot_env_file_is_read_and_the_environment_goes_first(
 
 
 def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = load(monkeypatch, API_KEYS=" ann:a:b , bob:c,", HOST="0.0.0.0")
-    assert {name: key.get_secret_value() for name, key in settings.api_keys.items()} == {"ann": "a:b", "bob": "c"}
+    settings = load(
+        monkeypatch, API_KEYS=" ann:a:key-of-sixteen-characters , bob:key-of-sixteen-characters,", HOST="0.0.0.0"
+    )
+    assert {name: key.get_secret_value() for name, key in settings.api_keys.items()} == {
+        "ann": "a:key-of-sixteen-characters",
+        "bob": "key-of-sixteen-characters",
+    }
 
 
 @pytest.mark.parametrize(
@@ -62,8 +67,9 @@ def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> 
         ({"OUTBOX_ROUTES": '{"PluginToolCallRequested": "x"}'}, "OUTBOX_ROUTES cannot move"),
         ({"API_KEYS": "hunter2"}, "API_KEYS must be name:key"),
         ({"API_KEYS": ":hunter2"}, "API_KEYS must be name:key"),
-        ({"API_KEYS": "ann:hunter2,ann:b"}, "API_KEYS has the same name twice"),
-        ({"API_KEYS": "ann:hunter2,bob:hunter2"}, "API_KEYS has the same key for two names"),
+        ({"API_KEYS": "ann:a-key-that-is-long,ann:another-key-that-is"}, "API_KEYS has the same name twice"),
+        ({"API_KEYS": "ann:a-key-that-is-long,bob:a-key-that-is-long"}, "API_KEYS has the same key for two names"),
+        ({"API_KEYS": "ann:fifteen-letters"}, "API_KEYS: the key of ann is shorter than 16 characters"),
         ({"HOST": "0.0.0.0"}, "HOST 0.0.0.0 .* API_KEYS"),
         ({"HOST": "::"}, "HOST :: .* API_KEYS"),
         ({"HOST": "example.org"}, "HOST example.org .* API_KEYS"),

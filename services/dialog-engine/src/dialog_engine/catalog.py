@@ -118,7 +118,7 @@ class CatalogReader(ToolDirectory):
             members, *hashes = await pipeline.execute(raise_on_error=False)
             if isinstance(members, Exception):
                 raise members
-            read, names = names, sorted(name.decode() for name in members)
+            read, names = names, sorted(name for member in members if (name := _name(member)) is not None)
             if read == names:
                 self._names = names
                 return dict(zip(names, hashes, strict=True))
@@ -172,6 +172,15 @@ class DisabledTools(ToolDirectory):
 
 def _unreported(catalog: ServerCatalog) -> ServerView:
     return ServerView(catalog, ServerState.FAILED, "no worker reports", 0)
+
+
+def _name(member: bytes) -> str | None:
+    """The name of a server; None, which is logged, when it is not UTF-8: no worker of ours wrote it."""
+    try:
+        return member.decode()
+    except UnicodeDecodeError:
+        log.error("the server %r in the catalog is left out: its name is not UTF-8", member)  # noqa: TRY400 -- said it all
+        return None
 
 
 def _heartbeat(data: bytes) -> ServerHeartbeat:

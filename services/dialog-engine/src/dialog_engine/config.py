@@ -17,6 +17,9 @@ from plugins_contract.settings import ServiceSettings, problems
 SECRETS_DIRS = [path for path in (Path("/run/callstream"), Path("/run/secrets")) if path.is_dir()]
 """Folders with one file per setting: those that deploy/compose creates, and those of the operator, which win."""
 
+SHORTEST_KEY = 16
+"""Characters of an API key: shorter ones can be guessed."""
+
 DEFAULT_PROMPT = (
     "You are a helpful assistant. Use the tools you are given when they help, say so when one failed, and never claim"
     " a result that no tool gave you."
@@ -285,6 +288,9 @@ class Settings(ServiceSettings, BaseSettings):
         pairs = [pair.strip().partition(":") for pair in keys.split(",") if pair.strip()]
         if any(not name or not key for name, _, key in pairs):
             raise ValueError("API_KEYS must be name:key,name:key")
+        for name, _, key in pairs:
+            if len(key) < SHORTEST_KEY:
+                raise ValueError(f"API_KEYS: the key of {name} is shorter than {SHORTEST_KEY} characters")
         if len({name for name, _, _ in pairs}) != len(pairs):
             raise ValueError("API_KEYS has the same name twice")
         if len({key for _, _, key in pairs}) != len(pairs):

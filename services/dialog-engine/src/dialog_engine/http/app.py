@@ -13,7 +13,15 @@ from starlette.types import ASGIApp
 
 from dialog_engine.http import problems, sessions, turns
 from dialog_engine.http.connection import UNSENT_BYTES, ConnectionLimits, connections_within
-from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator, BodyLimit, KeyFirst, LoopbackNames, current_subject
+from dialog_engine.http.guards import (
+    MAX_BODY_BYTES,
+    Authenticator,
+    BodyLimit,
+    KeyFirst,
+    LoopbackNames,
+    SafeHeaders,
+    current_subject,
+)
 from dialog_engine.http.limits import within_limits
 from dialog_engine.http.markdown import markdown_router
 from dialog_engine.http.page import page_router
@@ -67,6 +75,7 @@ def create_app(
     app.add_middleware(KeyFirst, authenticator=authenticator)
     if loopback_only:
         app.add_middleware(LoopbackNames)
+    app.add_middleware(SafeHeaders)
     app.include_router(turns.router, dependencies=[Depends(within_limits)])
     app.include_router(sessions.router, dependencies=[Depends(within_limits)])
     app.include_router(sessions.operations)

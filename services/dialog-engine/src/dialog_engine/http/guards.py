@@ -9,6 +9,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from pydantic import SecretStr
+from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -132,8 +133,28 @@ class BodyLimit:
         await response(scope, receive, send)
 
 
+class SafeHeaders:
+    """ASGI middleware: browsers must not guess a response's type, share it with other sites, or keep data."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.setdefault("X-Content-Type-Options", "nosniff")
+                headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
 class LoopbackNames:
-    """ASGI middleware: serves only requests to a loopback name of this machine, and from no foreign page.
+    """ASGI middleware: serves only requests to a loopback name of this machine, and from no page but the engine's own.
 
     Without API keys a foreign page must not reach the engine, neither under a name that it controls (DNS rebinding)
     nor blindly (cross-site request forgery): browsers send the page's origin with every POST and DELETE.
@@ -153,10 +174,9 @@ class LoopbackNames:
             errors = {"errors": [{"field": "Host", "message": detail}]}
             return problem(HTTPStatus.MISDIRECTED_REQUEST, "HOST_NOT_ALLOWED", detail, errors)
         origin = _header(scope, b"origin").decode("latin-1")
-        if origin and not is_own_name(origin.partition("://")[2]):
-            detail = (
-                "without API_KEYS requests of pages are served if they come from localhost, 127.0.0.1 or [::1] only"
-            )
+        if origin and origin.partition("://")[2].lower() != _header(scope, b"host").decode("latin-1").lower():
+            # Other programs of this machine have loopback names too, on other ports.
+            detail = "without API_KEYS requests of pages are served if the page has the address of the engine only"
             errors = {"errors": [{"field": "Origin", "message": detail}]}
             return problem(HTTPStatus.FORBIDDEN, "ORIGIN_NOT_ALLOWED", detail, errors)
         return None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import unquote
 
+import msgspec
 from jsonschema import Draft202012Validator, SchemaError
 from mcp import types as sdk
 from pydantic import ValidationError
@@ -29,6 +30,13 @@ MAX_SCHEMA_DEPTH = 64
 MAX_SUBSCHEMAS = 10_000
 """The most subschemas that may apply to one value. References to references double them at each level."""
 MAX_DESCRIPTION_CHARS = 4096
+MAX_INSTRUCTIONS_CHARS = 32_768
+MAX_CATALOG_BYTES = 16 * 1024 * 1024
+"""The most bytes of all tools of one server: engines keep them in memory, and Redis as one value."""
+MAX_NAME_CHARS = 200
+"""Characters of the name of a tool in quarantine."""
+MAX_OTHERS = 1_000
+"""The most resources, prompts, and tools in quarantine of one server that are listed."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,7 @@ def remove_malformed_tools(result: dict[str, Any]) -> list[Quarantined]:
 def to_catalog(spec: ServerSpec, listing: Listing) -> ServerCatalog:
     """The server's catalog; equal listings give equal catalogs."""
     entries: list[ToolEntry] = []
+    size = 0
     quarantined = list(listing.malformed)
     times = Counter(tool.name for tool in listing.tools)
     for tool in listing.tools:
@@ -77,23 +86,28 @@ def to_catalog(spec: ServerSpec, listing: Listing) -> ServerCatalog:
             continue
         if reason := "listed more than once" if times[tool.name] > 1 else _unusable(tool):
             quarantined.append(Quarantined(tool=tool.name, reason=reason))
+            continue
+        entry = _entry(spec, tool)
+        size += len(msgspec.json.encode(entry))
+        if size > MAX_CATALOG_BYTES:
+            quarantined.append(Quarantined(tool=tool.name, reason=f"the tools exceed {MAX_CATALOG_BYTES} bytes in all"))
         else:
-            entries.append(_entry(spec, tool))
+            entries.append(entry)
     return ServerCatalog(
         server=spec.name,
         title=(listing.info.title or listing.info.name) if listing.info else None,
         version=listing.info.version if listing.info else None,
-        instructions=listing.instructions,
+        instructions=listing.instructions and _trimmed(listing.instructions, MAX_INSTRUCTIONS_CHARS),
         tools=tuple(sorted(entries, key=lambda entry: entry.name)),
-        quarantined=tuple(dict.fromkeys(quarantined)),
-        resources=_resources(listing),
+        quarantined=tuple(dict.fromkeys(map(_short, quarantined)))[:MAX_OTHERS],
+        resources=_resources(listing)[:MAX_OTHERS],
         prompts=tuple(
             PromptEntry(
                 name=prompt.name,
-                description=prompt.description or "",
+                description=_trimmed(prompt.description or ""),
                 arguments=tuple(argument.name for argument in prompt.arguments or ()),
             )
-            for prompt in listing.prompts
+            for prompt in listing.prompts[:MAX_OTHERS]
         ),
     )
 
@@ -142,14 +156,16 @@ def _entry(spec: ServerSpec, tool: sdk.Tool) -> ToolEntry:
 
 def _resources(listing: Listing) -> tuple[ResourceEntry, ...]:
     plain = (
-        ResourceEntry(uri=item.uri, name=item.name, description=item.description or "", mime_type=item.mime_type)
+        ResourceEntry(
+            uri=item.uri, name=item.name, description=_trimmed(item.description or ""), mime_type=item.mime_type
+        )
         for item in listing.resources
     )
     templates = (
         ResourceEntry(
             uri=item.uri_template,
             name=item.name,
-            description=item.description or "",
+            description=_trimmed(item.description or ""),
             mime_type=item.mime_type,
             template=True,
         )
@@ -158,8 +174,12 @@ def _resources(listing: Listing) -> tuple[ResourceEntry, ...]:
     return (*plain, *templates)
 
 
-def _trimmed(text: str) -> str:
-    return text if len(text) <= MAX_DESCRIPTION_CHARS else text[: MAX_DESCRIPTION_CHARS - 1] + "…"
+def _short(found: Quarantined) -> Quarantined:
+    return msgspec.structs.replace(found, tool=found.tool[:MAX_NAME_CHARS])
+
+
+def _trimmed(text: str, limit: int = MAX_DESCRIPTION_CHARS) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _malformed(tool: Any) -> str | None:

@@ -2,9 +2,13 @@
 /** The state in words: the status line, and announcements for screen readers. Pure functions. */
 
 import { ENDED, needsApproval } from "./state.js";
+import { visible } from "./visible.js";
 
-/** @param {Pick<Call, "title" | "toolName">} call */
-export const toolLabel = ({ title, toolName = "" }) => title || toolName.split("__").at(-1) || "tool";
+/**
+ * The tool's real name. Its title is what its server says about it, and is never shown in place of the name.
+ * @param {Pick<Call, "toolName">} call
+ */
+export const toolLabel = ({ toolName = "" }) => visible(toolName.split("__").at(-1) || "tool");
 
 /** @type {Record<string, string>} */
 export const TOOL_STATUS = {

@@ -5,6 +5,7 @@ import { ApiError } from "./api.js";
 import { h } from "./dom.js";
 import { needsApproval } from "./state.js";
 import { toolLabel, until } from "./status.js";
+import { visible } from "./visible.js";
 
 /** @type {Record<string, string>} */
 const WHY = {
@@ -18,6 +19,9 @@ const DECIDED = {
   refused: "Refused.",
   expired: "There was no decision in time, so it was not run.",
 };
+
+/** About as many characters as a line of the field has. */
+const LINE = 60;
 
 let created = 0;
 
@@ -34,6 +38,7 @@ export class ApprovalView {
   #busy = false;
   #clock = 0;
   #id = nextId();
+  #tool = h("p", { class: "approval-why", "data-testid": "approval-tool" });
   #why = h("p", { class: "approval-why" });
   #arguments = h("textarea", {
     id: `${this.#id}-arguments`,
@@ -59,6 +64,7 @@ export class ApprovalView {
   #form = h(
     "form",
     { class: "approval", "data-testid": "approval" },
+    this.#tool,
     this.#why,
     h("label", { for: `${this.#id}-arguments` }, "Arguments, as JSON; you may change them"),
     this.#arguments,
@@ -113,10 +119,14 @@ export class ApprovalView {
 
   /** @param {Call} call @param {Approval} approval */
   #ask(call, approval) {
-    const text = JSON.stringify(call.arguments ?? {}, null, 2);
+    const text = visible(JSON.stringify(call.arguments ?? {}, null, 2));
     if (this.#arguments.value === this.#asked) this.#arguments.value = text; // what the user wrote stays
     this.#asked = text;
-    this.#arguments.rows = Math.min(12, Math.max(2, text.split("\n").length));
+    const rows = text.split("\n").reduce((sum, line) => sum + Math.ceil((line.length + 1) / LINE), 0);
+    this.#arguments.rows = Math.min(12, Math.max(2, rows));
+    const name = h("bdi", {}, `${visible(call.server ?? "")} / ${toolLabel(call)}`);
+    const title = call.title ? h("bdi", {}, ` (its server calls it “${visible(call.title)}”)`) : "";
+    this.#tool.replaceChildren(name, title);
     this.#why.textContent = WHY[approval.policy ?? "always"] ?? WHY.always;
     this.#form.setAttribute("aria-label", `Approval of ${toolLabel(call)}`);
     this.#check();

@@ -6,6 +6,7 @@ import { ENDED, needsApproval } from "./state.js";
 import { delayReason, duration, TOOL_STATUS, toolLabel } from "./status.js";
 import { ApprovalView } from "./view-approval.js";
 import { links, shortenedHint } from "./view-result.js";
+import { visible } from "./visible.js";
 
 const IMAGE = /^image\/(png|jpeg|gif|webp|avif|svg\+xml)$/;
 
@@ -21,6 +22,7 @@ export class ToolView {
   #mark = h("span", { class: "mark" });
   #name = h("bdi", { class: "tool-name", "data-testid": "tool-name" });
   #server = h("bdi", { class: "tool-server" });
+  #title = h("bdi", { class: "tool-server", "data-testid": "tool-quoted-title" });
   #status = h("span", { class: "tool-status", "data-testid": "tool-status" });
   #duration = h("span", { class: "tool-duration", "data-testid": "tool-duration" });
   #bar = h("progress", { "data-testid": "tool-progress" });
@@ -46,7 +48,7 @@ export class ToolView {
         "summary",
         {},
         this.#mark,
-        h("span", { class: "tool-title" }, this.#name, this.#server),
+        h("span", { class: "tool-title" }, this.#name, this.#server, this.#title),
         h("span", { class: "tool-state" }, this.#status, this.#duration),
         icon("chevron"),
       ),
@@ -77,7 +79,7 @@ export class ToolView {
       this.#asked.after(this.#approval.element);
     }
     this.#approval?.update(call, /** @type {HTMLElement} */ (this.element.querySelector("summary")));
-    if (before?.arguments !== call.arguments) this.#arguments.textContent = pretty(call.arguments ?? {});
+    if (before?.arguments !== call.arguments) this.#arguments.textContent = visible(pretty(call.arguments ?? {}));
     if (before?.status !== call.status && ENDED.has(call.status)) this.#outcome.replaceChildren(...this.#ended(call));
   }
 
@@ -88,7 +90,8 @@ export class ToolView {
     this.#mark.replaceChildren(icon(waits ? "alert" : (ICONS[call.status] ?? "busy")));
     this.#name.textContent = toolLabel(call);
     this.#name.title = call.toolName ?? "";
-    this.#server.textContent = call.server ?? "";
+    this.#server.textContent = visible(call.server ?? "");
+    this.#title.textContent = call.title ? `“${visible(call.title)}”` : "";
     this.#status.textContent = waits ? "Needs approval" : (TOOL_STATUS[call.status] ?? call.status) + attempt;
     this.#duration.textContent = call.durationMs === undefined ? "" : duration(call.durationMs);
   }
