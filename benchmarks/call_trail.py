@@ -14,6 +14,7 @@ import tempfile
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import psutil
 import uvloop
@@ -33,7 +34,7 @@ async def measure(calls: int, folder: Path) -> dict[str, dict[str, list[float]]]
     """Microseconds of processor time per call, of each block, by level and service."""
     found: dict[str, dict[str, list[float]]] = {}
     async with AsyncExitStack() as stack:
-        pairs = {}
+        pairs: dict[str, tuple[Any, psutil.Process]] = {}
         for level in ("WARNING", "INFO"):
             own = folder / level
             own.mkdir()
