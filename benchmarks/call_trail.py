@@ -20,7 +20,7 @@ import uvloop
 
 from benchmarks.arguments import at_least
 from benchmarks.machine import describe
-from benchmarks.pair import engine, processes
+from benchmarks.pair import Engine, engine, processes
 from benchmarks.round_trip import TEXT, block
 from plugins_contract.logs import set_up_logging
 
@@ -33,7 +33,7 @@ async def measure(calls: int, folder: Path) -> dict[str, dict[str, list[float]]]
     """Microseconds of processor time per call, of each block, by level and service."""
     found: dict[str, dict[str, list[float]]] = {}
     async with AsyncExitStack() as stack:
-        pairs = {}
+        pairs: dict[str, tuple[Engine, psutil.Process]] = {}
         for level in ("WARNING", "INFO"):
             own = folder / level
             own.mkdir()
