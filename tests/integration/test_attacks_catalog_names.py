@@ -1,5 +1,7 @@
 """A catalog in Redis that no worker of ours wrote."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from redis.asyncio import Redis
@@ -18,7 +20,7 @@ async def test_a_name_that_is_not_text_leaves_the_other_servers_in_use(
     clock = RedisClock()
     tools = (ToolEntry(name="good__t", server="good", tool="t", input_schema={}),)
     beat = ServerHeartbeat(state=ServerState.READY, at=clock.now_ms())
-    fields = {
+    fields: dict[Any, Any] = {
         "catalog": msgspec.json.encode(ServerCatalog(server="good", tools=tools)),
         "worker:w": msgspec.json.encode(beat),
     }

@@ -14,7 +14,7 @@ from typing import Any
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_until_blocking
 
-KEY = "a-key-for-tests"
+KEY = "a-key-for-tests-only"
 Event = tuple[str, dict[str, Any]]
 
 

@@ -212,7 +212,7 @@ _OURS = {
     "uniqueItems": _unique_items,
 }
 _KEYWORDS: Mapping[str, Any] = {name: _bounded(check) for name, check in (_STANDARD | _OURS).items()}
-_DIALECT: Any = validators.extend(Draft202012Validator, _KEYWORDS)
-_WITH_PATTERNS: Any = validators.extend(_DIALECT, {"unevaluatedProperties": _ignored})
+_DIALECT: Any = cast("Any", validators).extend(Draft202012Validator, _KEYWORDS)
+_WITH_PATTERNS: Any = cast("Any", validators).extend(_DIALECT, {"unevaluatedProperties": _ignored})
 """For schemas with patterns for names of properties: of unevaluated properties jsonschema matches these itself, with
 Python's regular expressions. They are left to the server."""
