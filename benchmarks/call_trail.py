@@ -14,14 +14,13 @@ import tempfile
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import psutil
 import uvloop
 
 from benchmarks.arguments import at_least
 from benchmarks.machine import describe
-from benchmarks.pair import engine, processes
+from benchmarks.pair import Engine, engine, processes
 from benchmarks.round_trip import TEXT, block
 from plugins_contract.logs import set_up_logging
 
@@ -34,7 +33,7 @@ async def measure(calls: int, folder: Path) -> dict[str, dict[str, list[float]]]
     """Microseconds of processor time per call, of each block, by level and service."""
     found: dict[str, dict[str, list[float]]] = {}
     async with AsyncExitStack() as stack:
-        pairs: dict[str, tuple[Any, psutil.Process]] = {}
+        pairs: dict[str, tuple[Engine, psutil.Process]] = {}
         for level in ("WARNING", "INFO"):
             own = folder / level
             own.mkdir()
