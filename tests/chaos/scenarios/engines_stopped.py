@@ -20,7 +20,7 @@ from signal import SIGCONT
 
 import httpx2
 
-from plugins_contract.ids import new_id
+from plugins_contract.messages import new_id
 from tests.chaos.cluster import Cluster
 from tests.chaos.invariants import Finding
 from tests.chaos.load import Work
