@@ -1,5 +1,4 @@
-"""Decides, before anything is sent, what is done with the tool calls of a reply: how many run, on which tool, with which
-arguments."""
+"""Decides, before anything is sent, what is done with the calls of a reply: how many run, which tool, which arguments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
