@@ -1,4 +1,4 @@
-"""Decides, before anything is sent, what is done with the calls of a reply: how many run, which tool, which arguments."""
+"""Decides, before anything is sent, what is done with the calls of a reply: how many run, and with what."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
