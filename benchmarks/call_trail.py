@@ -14,14 +14,13 @@ import tempfile
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import psutil
 import uvloop
 
 from benchmarks.arguments import at_least
 from benchmarks.machine import describe
-from benchmarks.pair import engine, processes
+from benchmarks.pair import Engine, engine, processes
 from benchmarks.round_trip import TEXT, block
 from plugins_contract.logs import set_up_logging
 
@@ -34,7 +33,7 @@ async def measure(calls: int, folder: Path) -> dict[str, dict[str, list[float]]]
     """Microseconds of processor time per call, of each block, by level and service."""
     found: dict[str, dict[str, list[float]]] = {}
     async with AsyncExitStack() as stack:
-        pairs: dict[str, tuple[Any, psutil.Process]] = {}
+        pairs: dict[str, tuple[Engine, psutil.Process]] = {}
         for level in ("WARNING", "INFO"):
             own = folder / level
             own.mkdir()
@@ -73,8 +72,8 @@ def main() -> None:
         lines = log.read_text().count("\n")
     print(f"{'':10}{'WARNING':>12}{'INFO':>12}{'added':>12}   microseconds per call, medians of {BLOCKS} blocks")
     for service in ("engine", "worker"):
-        quiet, told = (statistics.median(found[level][service]) for level in ("WARNING", "INFO"))
-        print(f"{service:10}{quiet:>12.0f}{told:>12.0f}{told - quiet:>12.0f}")
+        quiet, logged = (statistics.median(found[level][service]) for level in ("WARNING", "INFO"))
+        print(f"{service:10}{quiet:>12.0f}{logged:>12.0f}{logged - quiet:>12.0f}")
     print(f"{options.calls} calls of {len(TEXT)} characters, {IN_FLIGHT} in flight; {lines} lines of the engine")
 
 

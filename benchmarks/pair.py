@@ -17,8 +17,8 @@ from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.catalog import CatalogReader
 from dialog_engine.chat.outbox import DEFAULT_ROUTES
 from dialog_engine.model import AssistantMessage, CallAnswered, ToolCall, Turn
-from dialog_engine.observe.calls import ObservedCalls
 from dialog_engine.observe.metrics import Metrics
+from dialog_engine.observe.observed import ObservedCalls
 from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.outbox import SqlOutbox
@@ -28,10 +28,10 @@ from dialog_engine.storage.turns import SqlTurns
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client
-from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.loops import LISTEN_SECONDS
+from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from tests.support.beginnings import begin
 from tests.support.processes import ROOT, Process, answers

@@ -42,6 +42,8 @@ EXHAUSTIVE = {
 """Files and tests that only `make test-all` runs, and why."""
 
 SMOKE = {
+    "contract/test_ledger_guards.py::test_each_guard_is_in_its_script_once",
+    "chaos/test_guard_mutations.py::test_every_guard_is_where_its_mutation_expects_it",
     "chaos/test_scenarios.py::test_calls_survive_killed_workers",
     "e2e/test_chat_page.py::test_a_tool_card_goes_from_pending_over_running_with_progress_to_succeeded",
     "e2e/test_chat_page.py::test_after_a_stop_each_card_says_what_became_of_its_call",

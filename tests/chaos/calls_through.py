@@ -9,8 +9,7 @@ from typing import Any
 from benchmarks.pair import Parts
 from dialog_engine.model import AssistantMessage, CallAnswered, CallUpdate, ToolCall, Turn
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.ids import new_id
-from plugins_contract.messages import ToolCallRequested
+from plugins_contract.messages import ToolCallRequested, new_id
 from plugins_contract.outcomes import ToolOutcome
 from tests.support.beginnings import begin
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 
-from plugins_contract.ids import new_id
+from plugins_contract.messages import new_id
 from tests.chaos.transitions import Tool, Transition
 from tests.support.replicas import Replica
 from tests.support.stack import Event

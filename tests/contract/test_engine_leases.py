@@ -12,8 +12,7 @@ from dialog_engine.errors import TurnFencedError, TurnRunningError
 from dialog_engine.model import ApprovalStatus, Turn
 from dialog_engine.storage.engines import LONG_MS
 from dialog_engine.tool_calls.approvals.rules import Decision
-from plugins_contract.ids import new_id
-from plugins_contract.messages import EVENT_TYPE, decode_request
+from plugins_contract.messages import EVENT_TYPE, decode_request, new_id
 from tests.support.beginnings import begin
 from tests.support.engine_stores import (
     DIALECTS,

@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from plugins_contract.errors import ErrorCode
-from plugins_contract.ids import new_id
 from plugins_contract.ledger import Delivery, replies
-from plugins_contract.messages import ExecutionClass, encode_request
+from plugins_contract.messages import ExecutionClass, encode_request, new_id
 from plugins_contract.outcomes import CallFinished, CallStarted, CallState
 from tests.support.ledger import DONE, EXPIRED, LEASE_MS, MINUTE_MS, Bench, above
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from plugins_contract.ids import new_id
 from plugins_contract.ledger import Delivery, replies
-from plugins_contract.messages import ExecutionClass, ToolCallRequested, encode_request
+from plugins_contract.messages import ExecutionClass, ToolCallRequested, encode_request, new_id
 from plugins_contract.outcomes import CallFinished, CallStarted
 from tests.support.ledger import CANCELLED, DONE, ENGINE, EXPIRED, MINUTE_MS, Bench, above
 

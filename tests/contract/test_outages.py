@@ -11,9 +11,9 @@ from redis.exceptions import RedisError, ResponseError
 
 from deploy.local.ports import free_port
 from plugins_contract.connections import command_client, describe_outage, is_outage
-from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger, replies
+from plugins_contract.messages import new_id
 from tests.support.ledger import Bench
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until

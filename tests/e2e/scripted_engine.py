@@ -285,9 +285,9 @@ def _rebuilt(session: Session, reset: Say) -> Say:
         each | {"data": each["data"] | {"messageId": ids[each["data"]["content"]]}}
         if each["event"] == "message"
         else each
-        for each in reset.data["told"]
+        for each in reset.data["events"]
     ]
-    return Say("reset", {**reset.data, "told": events})
+    return Say("reset", {**reset.data, "events": events})
 
 
 def _started(turn: Turn) -> Say:

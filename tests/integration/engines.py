@@ -17,9 +17,8 @@ from dialog_engine.config import Settings
 from dialog_engine.http.app import server_of
 from dialog_engine.main import bind
 from dialog_engine.wiring import build_app
-from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
-from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested, encode_request
+from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested, encode_request, new_id
 from tests.support.waiting import wait_until
 
 ENGINE = "engine-1"

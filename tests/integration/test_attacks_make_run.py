@@ -11,8 +11,8 @@ import pytest
 
 from deploy.local.ports import free_port
 from plugins_contract.connections import command_client
-from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
+from plugins_contract.messages import new_id
 from tests.support.processes import ROOT, running
 from tests.support.waiting import wait_until
 

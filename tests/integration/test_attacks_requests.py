@@ -12,10 +12,9 @@ from redis.asyncio import Redis
 
 from deploy.local.ports import free_port
 from plugins_contract.dead_letters import DeadLetters
-from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
-from plugins_contract.messages import ToolCallRequested, encode_request
+from plugins_contract.messages import ToolCallRequested, encode_request, new_id
 from plugins_contract.outcomes import CallState
 from plugins_contract.signing import RequestKeys
 from tests.support.processes import Process, answers

@@ -20,6 +20,7 @@ from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from plugins_mcp.catalog import CatalogPublisher
 from plugins_mcp.mcp import McpServers, ServerHealth
+from plugins_mcp.mcp.server import McpServer
 from tests.integration.engines import Model
 from tests.support.processes import ROOT, Process, running
 from tests.support.servers import LocalServer
@@ -117,7 +118,7 @@ async def test_a_server_that_does_not_start_is_named_and_holds_nothing_up(pair: 
     await pair.becomes(200, "ready", {"never": "failed"})
     assert await pair.offered() == {"demo"}
     [never] = [each for each in (await pair.http.get("/v1/tools")).json()["servers"] if each["server"] == "never"]
-    assert "no licence" in never["error"]
+    assert never["error"] == "the server process exited with code 1 during the handshake"
 
 
 async def test_a_server_that_takes_too_long_is_named_and_waited_for_no_longer(pair: Pair) -> None:
@@ -158,6 +159,9 @@ class Servers:
 
     def __init__(self, names: list[str]) -> None:
         self._names = names
+
+    def trusted(self) -> list[McpServer]:
+        return []
 
     def health(self) -> dict[str, ServerHealth]:
         return dict.fromkeys(self._names, ServerHealth(ServerState.READY))

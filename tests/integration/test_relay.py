@@ -10,8 +10,8 @@ import pytest
 from dialog_engine.calls.subscriptions import Rejected, Subscriptions
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED, OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
-from dialog_engine.observe.calls import ObservedCalls
 from dialog_engine.observe.metrics import Metrics
+from dialog_engine.observe.observed import ObservedCalls
 from dialog_engine.relay import publish_queue
 from dialog_engine.relay.relay import BATCH, Relay, check_routes
 from plugins_contract.connections import command_client

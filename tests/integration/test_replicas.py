@@ -21,8 +21,8 @@ from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
 from dialog_engine.storage.turns import SqlTurns
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
-from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
+from plugins_contract.messages import new_id
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support.fakes import FakeWorker, tool
 from tests.support.postgres import PostgresServer

@@ -26,7 +26,7 @@ from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.sqlite import MAX_GROUP, open_sqlite
 from dialog_engine.storage.turns import TITLE_LENGTH
 from plugins_contract.errors import ErrorCode
-from plugins_contract.ids import new_id
+from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, OUTCOME, EngineStore, OpenDatabase, opener, tool_call

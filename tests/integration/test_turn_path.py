@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.turn_path import MOST_FILES, as_markdown, count_lines, documented, profiled, turn_path
-from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
+from plugins_contract.messages import new_id
 
 pytestmark = pytest.mark.anyio
 

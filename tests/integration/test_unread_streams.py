@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
-PIECES, PIECE = 200, "x" * 50_000
+PIECES, PIECE = 70, "x" * 50_000
 """More than the kernel keeps for a client."""
 
 

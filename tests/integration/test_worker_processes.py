@@ -85,7 +85,7 @@ async def test_a_worker_that_was_stopped_past_its_lease_neither_completes_nor_st
     assert (await caller.outcome(once)).state is CallState.UNKNOWN
     await wait_until(lambda: caller.starts_again(job), 20)
     stopped.send(signal.SIGCONT)
-    await wait_until(lambda: "is lost" in stopped.output(), what="the loss to be noticed")
+    await wait_until(lambda: "lease lost" in stopped.output(), what="the loss to be noticed")
     assert (await caller.outcome(job)).state is CallState.SUCCEEDED
     assert (await caller.consumers())[old] == 0
     assert [reply.__class__.__name__ for reply in await caller.channel(once)].count("CallFinished") == 1

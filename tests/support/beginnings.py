@@ -2,7 +2,7 @@
 
 from dialog_engine.chat.ports import TurnStore
 from dialog_engine.model import Turn
-from plugins_contract.ids import new_id
+from plugins_contract.messages import new_id
 
 
 async def begin(

@@ -21,8 +21,7 @@ from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.approvals.rules import Question
 from plugins_contract.catalog import ApprovalPolicy
-from plugins_contract.ids import new_id
-from plugins_contract.messages import ExecutionClass, ToolCallRequested
+from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 
 DIALECTS = ("sqlite", "postgres")

@@ -13,10 +13,9 @@ from mcp.types import CallToolResult, TextContent
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from plugins_contract.clock import Clock
-from plugins_contract.ids import new_id
 from plugins_contract.ledger import Delivery
 from plugins_contract.ledger.replies import Completed, Duplicate, Run, Stale, Started
-from plugins_contract.messages import ExecutionClass, ToolCallRequested
+from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
 from plugins_mcp.handler import CallHandler
 from plugins_mcp.mcp import Answered, CallResult, SendState

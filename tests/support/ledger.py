@@ -6,7 +6,6 @@ from typing import Any
 from redis import Redis as SyncRedis
 
 from plugins_contract.errors import ErrorCode
-from plugins_contract.ids import new_id
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import (
     LEASE_MS,
@@ -18,7 +17,7 @@ from plugins_contract.ledger import (
     renew_each,
     replies,
 )
-from plugins_contract.messages import ExecutionClass, ToolCallRequested, decode_request, encode_request
+from plugins_contract.messages import ExecutionClass, ToolCallRequested, decode_request, encode_request, new_id
 from plugins_contract.outcomes import CallReply, CallState, TextBlock, ToolOutcome
 from tests.support.waiting import wait_until
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins_contract.catalog import MAX_NAME_LENGTH, exposed_name
-from plugins_contract.ids import new_id
+from plugins_contract.messages import new_id
 
 ACCEPTED = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 

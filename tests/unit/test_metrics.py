@@ -7,8 +7,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from dialog_engine.observe.calls import ObservedCalls
 from dialog_engine.observe.metrics import Metrics as EngineMetrics
+from dialog_engine.observe.observed import ObservedCalls
 from plugins_contract.ledger.group import Backlog
 from plugins_contract.metrics import MAX_TOOLS, OTHER, StreamMetrics, ToolLabels
 from plugins_contract.outcomes import CallState, ToolOutcome

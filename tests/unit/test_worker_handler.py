@@ -11,7 +11,6 @@ import anyio
 import pytest
 
 from plugins_contract.errors import ErrorCode
-from plugins_contract.ids import new_id
 from plugins_contract.ledger.replies import (
     Abandoned,
     CancelledBefore,
@@ -23,7 +22,7 @@ from plugins_contract.ledger.replies import (
     Stale,
     Started,
 )
-from plugins_contract.messages import ExecutionClass
+from plugins_contract.messages import ExecutionClass, new_id
 from plugins_contract.outcomes import CallProgress, CallState, TextBlock
 from plugins_mcp.handler import SHUTDOWN_WRITE_SECONDS
 from plugins_mcp.mcp import Ambiguous, CallResult, NotSent, RetryLater, TimedOut

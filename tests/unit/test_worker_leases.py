@@ -15,10 +15,9 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery
-from plugins_contract.messages import ExecutionClass, ToolCallRequested
+from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_mcp.consumer import SETTLE_SECONDS
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from tests.support.waiting import stays, wait_until

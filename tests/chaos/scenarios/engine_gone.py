@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx2
 
-from plugins_contract.ids import new_id
+from plugins_contract.messages import new_id
 from tests.chaos.invariants import as_text, not_struck
 from tests.chaos.report import Report, Size
 from tests.chaos.trial import quantile

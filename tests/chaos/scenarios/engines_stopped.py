@@ -20,7 +20,7 @@ from signal import SIGCONT
 
 import httpx2
 
-from plugins_contract.ids import new_id
+from plugins_contract.messages import new_id
 from tests.chaos.cluster import Cluster
 from tests.chaos.invariants import Finding
 from tests.chaos.load import Work
@@ -265,11 +265,13 @@ def _wrong(each: Sleeper, engines: Sequence[httpx2.Client]) -> list[Finding]:
     expect("twice", f"the user is said to have said {len(users)} messages", holds=len(users) == 1)
     expect("twice", f"its messages are {said}", holds=[*said.values()] == [*[""] * each.order.rounds, each.order.text])
     expect(
-        "told", f"told {received.messages}, stored {said}", holds=received.messages == said and not received.open_text
+        "text",
+        f"received {received.messages}, stored {said}",
+        holds=received.messages == said and not received.open_text,
     )
     expect("received", f"received twice: {received.repeats}", holds=not received.repeats)
     expect(
-        "told", f"it ended with {received.done}", holds=received.done is not None and received.done["reason"] == "stop"
+        "end", f"it ended with {received.done}", holds=received.done is not None and received.done["reason"] == "stop"
     )
     for http in engines:
         with http.stream("GET", f"/v1/turns/{each.turn_id}/events") as response:

@@ -17,7 +17,7 @@ from threading import Event
 import httpx2
 
 from dialog_engine.chat.ownership import LEASE_SECONDS
-from plugins_contract.ids import new_id
+from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState
 from tests.chaos.invariants import Finding
 from tests.chaos.load import NOT_KNOWN, Work

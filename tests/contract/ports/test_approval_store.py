@@ -10,8 +10,7 @@ from dialog_engine.model import ApprovalStatus, AssistantMessage, Done, DoneReas
 from dialog_engine.tool_calls.approvals.rules import ApprovalState, Asked, Decision, Question, question_for, stopped
 from dialog_engine.tool_calls.ports import MakeRequest
 from plugins_contract.catalog import ApprovalPolicy
-from plugins_contract.ids import new_id
-from plugins_contract.messages import EVENT_TYPE
+from plugins_contract.messages import EVENT_TYPE, new_id
 from tests.contract.ports.conftest import Storage
 from tests.support.beginnings import begin
 from tests.support.fakes import FakeWorker, failed, tool

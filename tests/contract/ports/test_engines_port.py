@@ -8,7 +8,7 @@ import pytest
 
 from dialog_engine.chat.ports import Engines, SeenEngine
 from dialog_engine.model import Turn
-from plugins_contract.ids import new_id
+from plugins_contract.messages import new_id
 from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, LEASE_MS, EngineStore, opener
 from tests.support.fakes.engines import MemoryEngines, SharedTurns

@@ -9,7 +9,7 @@ import pytest
 
 from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.model import Done, DoneReason, ReasoningDelta, TextDelta, Turn, TurnEvent, TurnStarted, Usage
-from plugins_contract.ids import new_id
+from plugins_contract.messages import new_id
 from tests.contract.ports.conftest import Logs
 from tests.support.waiting import wait_until
 

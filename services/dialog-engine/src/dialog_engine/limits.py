@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 from redis.asyncio import Redis
 
 from dialog_engine.errors import LimitExceededError
+from dialog_engine.model import Turn
 from dialog_engine.outage_log import OutageLog
 from plugins_contract.connections import describe_outage, is_outage
-from plugins_contract.ids import new_id
 from plugins_contract.keys import Keys
+from plugins_contract.messages import new_id
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ class Consumption:
         self._keys = keys
         self._limits = limits
         self._held: dict[str, set[Slot]] = defaultdict(set)
+        self._watches = set[asyncio.Task[None]]()  # the loop itself keeps only weak references
         self._ask_again_at = 0.0
         self._outages = OutageLog(log, "Redis for the limits of subjects")
         self._take: Any = self._redis.register_script(_TAKE)
@@ -110,6 +112,28 @@ class Consumption:
             if count is not None and count >= limit:
                 raise LimitExceededError(f"{limit} tokens per day are allowed, and are used up", _left(DAY))
         return await self._slot("turns", subject, self._limits.turns, "turns may run at the same time")
+
+    async def counted_turn(
+        self, subject: str, start: Callable[[], Awaitable[Turn]], ended: Callable[[str], Awaitable[int]]
+    ) -> Turn:
+        """Start a turn, and count it until `ended` returns its tokens. Raises also what `start` raises."""
+        slot = await self.turn(subject)
+        try:
+            turn = await start()
+        except BaseException:
+            await slot.release()
+            raise
+
+        async def count() -> None:
+            try:
+                await self.spent(subject, await ended(turn.turn_id))
+            finally:
+                await slot.release()
+
+        watch = asyncio.create_task(count(), name=f"limits of turn {turn.turn_id}")
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+        return turn
 
     async def stream(self, subject: str) -> Slot:
         """Count an open event stream."""

@@ -29,9 +29,8 @@ from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
 from dialog_engine.limits import Consumption, SubjectLimits
 from dialog_engine.llm.providers import Wrap, open_llm
-from dialog_engine.observe.calls import ObservedCalls
 from dialog_engine.observe.metrics import Metrics
-from dialog_engine.observe.observed import ObservedLogs, observed_llm
+from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, observed_llm
 from dialog_engine.observe.ownership import ObservedOwnership
 from dialog_engine.relay.relay import Relay, check_routes
 from dialog_engine.status import EngineStatus, StartGate
@@ -44,11 +43,11 @@ from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
-from dialog_engine.tool_calls.call_limits import CallLimits
 from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.exposure.quarantine import OfferedTools, Quarantine
 from dialog_engine.tool_calls.pipeline import enhance
+from dialog_engine.tool_calls.planning import CallLimits
 from dialog_engine.tool_calls.ports import StreamChat, ToolDirectory
 from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.prompt_mode.modes import TOOL_MODES, in_tool_modes

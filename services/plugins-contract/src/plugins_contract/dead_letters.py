@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from plugins_contract.ids import new_id
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import decode_reply
 from plugins_contract.ledger.scripts import Scripts, finished
@@ -20,6 +19,7 @@ from plugins_contract.messages import (
     arguments_hash,
     decode_request,
     encode_request,
+    new_id,
 )
 from plugins_contract.outcomes import CallFinished, ToolOutcome
 from plugins_contract.signing import RequestKeys

@@ -1,6 +1,9 @@
-"""The request that travels on `events.plugins`."""
+"""The request that travels on `events.plugins`, and ids, which sort by their time of creation."""
 
 import hashlib
+import os
+import time
+import uuid
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -122,3 +125,11 @@ def arguments_hash(tool_name: str, arguments: dict[str, Any]) -> str:
     """Distinguishes a repeated request from a different one with the same correlation id."""
     canonical = msgspec.json.encode([tool_name, arguments], order="deterministic")
     return hashlib.sha256(canonical).hexdigest()
+
+
+def new_id() -> str:
+    """A new UUIDv7 as text: 48 bits of Unix milliseconds, then random bits (RFC 9562, section 5.7)."""
+    stamp = time.time_ns() // 1_000_000
+    tail = int.from_bytes(os.urandom(10))
+    value = (stamp & (2**48 - 1)) << 80 | 0x7 << 76 | (tail >> 68 & 0xFFF) << 64 | 0b10 << 62 | tail & (2**62 - 1)
+    return str(uuid.UUID(int=value))

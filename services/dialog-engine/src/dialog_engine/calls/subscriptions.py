@@ -50,6 +50,7 @@ Deliver = Callable[[CallMessage], None]
 class _Subscription:
     deliver: Deliver
     last_message_at: float
+    replied: bool = False
 
 
 class Subscriptions:
@@ -80,17 +81,20 @@ class Subscriptions:
 
     def enqueued(self, correlation_id: str, answer: Enqueued | Rejected) -> bool:
         """Deliver the result of publishing a request. Returns whether the call is waited for."""
-        subscription = self._calls.get(correlation_id)
-        if subscription is not None:
-            subscription.deliver(of_enqueued(correlation_id, answer))
-        return subscription is not None
+        if (subscription := self._calls.get(correlation_id)) is None:
+            return False
+        update = of_enqueued(correlation_id, answer)
+        # A fast worker replies before the relay has read the answer of ENQUEUE: a running call is not shown as queued.
+        if not (subscription.replied and isinstance(update, CallQueued)):
+            subscription.deliver(update)
+        return True
 
     def replied(self, correlation_id: str, reply: CallReply) -> None:
         """Deliver a reply. After the terminal one the call is not waited for any more."""
         subscription = self._calls.get(correlation_id)
         if subscription is None:
             return
-        subscription.last_message_at = asyncio.get_running_loop().time()
+        subscription.last_message_at, subscription.replied = asyncio.get_running_loop().time(), True
         subscription.deliver(of_reply(correlation_id, reply))
         if isinstance(reply, CallFinished):
             self._calls.pop(correlation_id, None)

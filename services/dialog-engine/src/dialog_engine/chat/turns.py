@@ -12,8 +12,8 @@ from dialog_engine.errors import EngineError, EngineStoppingError, StorageUnavai
 from dialog_engine.model import Choice, Turn, UserMessage
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.tool_calls.shielding import run_shielded
-from plugins_contract.ids import new_id
 from plugins_contract.logs import set_log_ids, turn_ids
+from plugins_contract.messages import new_id
 from plugins_contract.tracing import traceparent_of_turn
 
 log = logging.getLogger(__name__)

@@ -20,12 +20,12 @@ from dialog_engine.http.guards import (
     KeyFirst,
     LoopbackNames,
     SafeHeaders,
+    Subject,
     current_subject,
 )
-from dialog_engine.http.limits import within_limits
 from dialog_engine.http.markdown import markdown_router
 from dialog_engine.http.page import page_router
-from dialog_engine.http.services import Services
+from dialog_engine.http.services import Engine, Services
 from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
 
 UNREAD_SECONDS = SEND_TIMEOUT_SECONDS + 5.0
@@ -45,6 +45,11 @@ class State(TypedDict):
 
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[State]]
+
+
+async def within_limits(engine: Engine, subject: Subject) -> None:
+    """Dependency of every route of the API: counts the request. Raises LimitExceededError."""
+    await engine.consumption.request(subject)
 
 
 def create_app(

@@ -16,7 +16,6 @@ from dialog_engine.chat.events import START, Batch, Cursor
 from dialog_engine.errors import ArgumentsRefusedError
 from dialog_engine.http import turn_events, views
 from dialog_engine.http.guards import Subject
-from dialog_engine.http.limits import counted_turn
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, Services
 from dialog_engine.http.sse import EventStream
@@ -214,7 +213,11 @@ async def text(turn_id: str, correlation_id: str, engine: Engine, subject: Subje
 
 async def _started(body: TurnRequest, session_id: str | None, engine: Services, subject: str, request: Request) -> Turn:
     """Start the turn, and count it. Raises LimitExceededError, and what `_accepted` raises."""
-    return await counted_turn(engine, subject, lambda: _accepted(body, session_id, engine, subject, request))
+
+    async def start() -> Turn:
+        return await _accepted(body, session_id, engine, subject, request)
+
+    return await engine.consumption.counted_turn(subject, start, engine.turns.ended)
 
 
 async def _accepted(

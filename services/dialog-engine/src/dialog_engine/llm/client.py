@@ -151,14 +151,14 @@ class ChatClient(ABC):
             if kind == "text/html":
                 raise LLMRequestError("the model's provider answered with a web page: is its base URL right?")
             decoder = self._decoder()
-            if kind == "application/json":
-                with deadline.translated(), self._translated():
-                    async with deadline.next_piece():
-                        body = await _whole(response)
-                for event in decoder.feed_whole(body):
-                    yield event
             size = 0
             async with aclosing(response.aiter_bytes()) as reads:
+                if kind == "application/json":
+                    with deadline.translated(), self._translated():
+                        async with deadline.next_piece():
+                            body = await _whole(reads)
+                    for event in decoder.feed_whole(body):
+                        yield event
                 while not decoder.done and (read := await _next(reads, decoder, deadline)):
                     size = _checked_size(size + len(read))
                     for event in decoder.feed(read):
@@ -226,9 +226,9 @@ def _checked_size(size: int) -> int:
     return size
 
 
-async def _whole(response: httpx2.Response) -> bytes:
+async def _whole(reads: AsyncIterator[bytes]) -> bytes:
     body = bytearray()
-    async for read in response.aiter_bytes():
+    async for read in reads:
         body += read
         _checked_size(len(body))
     return bytes(body)

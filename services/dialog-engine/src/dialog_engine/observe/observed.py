@@ -1,12 +1,13 @@
-"""Wrappers of ports that count and log what passes through them: turns, and requests to models."""
+"""Counts, logs and traces what passes through ports: turns, requests to models, and tool calls."""
 
 import logging
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 
 from opentelemetry.trace import SpanKind, StatusCode
 
+from dialog_engine.calls.observer import CallObserver
 from dialog_engine.chat.ports import TurnLog, TurnLogs
 from dialog_engine.errors import LLMError
 from dialog_engine.model import (
@@ -25,10 +26,14 @@ from dialog_engine.model import (
 )
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.tool_calls.ports import StreamChat
-from plugins_contract.logs import turn_ids
-from plugins_contract.tracing import start_span, trace_id
+from plugins_contract.ledger.replies import Loss
+from plugins_contract.logs import call_ids, turn_ids
+from plugins_contract.messages import ToolCallRequested
+from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.tracing import span, start_span, trace_id
 
 logger = logging.getLogger("dialog_engine.turns")
+call_log = logging.getLogger("dialog_engine.calls")
 
 NOT_RUN = "(not run)"
 """Stands for the tool of calls that were answered without running anything."""
@@ -176,3 +181,56 @@ def _ids(turn: Turn) -> dict[str, str]:
 
 def _exemplar(turn: Turn) -> dict[str, str]:
     return {"trace_id": trace_id(turn.traceparent, turn.turn_id)}
+
+
+class ObservedCalls(CallObserver):
+    """Logs every call at INFO, without its arguments and its result."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def requested(self, request: ToolCallRequested) -> None:
+        if call_log.isEnabledFor(logging.INFO):
+            fields = {"server": request.server, "tool": request.tool, "class": request.execution_class}
+            call_log.info("tool call requested", extra=call_ids(request) | fields)
+
+    def publishing(self, request: ToolCallRequested) -> AbstractContextManager[object]:
+        attributes = {
+            "messaging.system": "redis",
+            "messaging.operation.name": "send",
+            "messaging.destination.name": "events.plugins",
+            "messaging.message.id": request.correlation_id,
+        }
+        return span("send events.plugins", SpanKind.PRODUCER, request.traceparent, attributes)
+
+    def enqueued(self, request: ToolCallRequested, entry: str, backlog: int) -> None:
+        if call_log.isEnabledFor(logging.INFO):
+            call_log.info("tool call enqueued", extra=call_ids(request) | {"entry": entry, "backlog": backlog})
+
+    def refused(self, correlation_id: str, reason: str, detail: str) -> None:
+        self._metrics.calls_refused.labels(reason).inc()
+        fields = {"correlationId": correlation_id, "reason": reason}
+        call_log.warning("tool call is not enqueued: %s", detail, extra=fields)
+
+    def lost(self, request: ToolCallRequested, loss: Loss) -> None:
+        self._metrics.calls_lost.labels(loss).inc()
+        call_log.warning("tool call is lost in Redis", extra=call_ids(request) | {"loss": str(loss)})
+
+    def finished(self, request: ToolCallRequested, outcome: ToolOutcome, seconds: float | None = None) -> None:
+        if seconds is not None:
+            tool = self._metrics.tools.of(request.tool_name)
+            exemplar = {"trace_id": trace_id(request.traceparent, request.turn_id)}
+            self._metrics.tool_call_seconds.labels(tool).observe(seconds, exemplar)
+        if call_log.isEnabledFor(logging.INFO):
+            fields: dict[str, object] = {
+                "server": request.server,
+                "tool": request.tool,
+                "state": outcome.state,
+                "runMs": outcome.duration_ms,
+                "attempts": outcome.attempts,
+            }
+            if outcome.error is not None:
+                fields["code"] = outcome.error.code
+            if seconds is not None:
+                fields["totalMs"] = round(seconds * 1000)
+            call_log.info("tool call finished", extra=call_ids(request) | fields)

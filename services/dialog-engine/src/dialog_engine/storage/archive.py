@@ -34,8 +34,8 @@ from dialog_engine.tool_calls.approvals.rules import Approval, Decision, Questio
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
 from dialog_engine.tool_calls.results.views import tool_message
-from plugins_contract.ids import new_id
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
+from plugins_contract.messages import new_id
 from plugins_contract.outcomes import ToolOutcome
 
 _SESSION = (

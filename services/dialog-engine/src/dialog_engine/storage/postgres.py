@@ -24,7 +24,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.storage import schemas
 from dialog_engine.storage.database import Database, Row, Transaction, Unit
-from plugins_contract.ids import new_id
+from plugins_contract.messages import new_id
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ import aiosqlite
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.storage import schemas
 from dialog_engine.storage.database import Database, Row, Transaction, Unit
-from plugins_contract.ids import new_id
+from plugins_contract.messages import new_id
 
 T = TypeVar("T")
 MAX_GROUP = 256

@@ -10,10 +10,17 @@ from dialog_engine.model import AssistantMessage, CallAnswered, ChatEvent, Messa
 from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals
 from dialog_engine.tool_calls.approvals.rules import Asked
 from dialog_engine.tool_calls.bounded_validation import validating
-from dialog_engine.tool_calls.call_limits import DEFAULT_LIMITS, CallLimits, calls_of_turn
 from dialog_engine.tool_calls.local_tools import LocalTools
 from dialog_engine.tool_calls.pipeline import CallResult, TurnContext
-from dialog_engine.tool_calls.planning import Runnable, Unrunnable, invalid, plan
+from dialog_engine.tool_calls.planning import (
+    DEFAULT_LIMITS,
+    CallLimits,
+    Runnable,
+    Unrunnable,
+    calls_of_turn,
+    invalid,
+    plan,
+)
 from dialog_engine.tool_calls.ports import CallStore, ToolCalls
 from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS, shorten
 from dialog_engine.tool_calls.results.views import Steps

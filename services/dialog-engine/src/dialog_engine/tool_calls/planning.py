@@ -1,9 +1,10 @@
-"""Decides, before anything is sent, what is done with a tool call: find the tool, validate the arguments."""
+"""Decides, before anything is sent, what is done with the calls of a reply: how many run, and with what."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dialog_engine.model import ToolCall
+from dialog_engine.model import AssistantMessage, Message, ToolCall, UserMessage
 from dialog_engine.tool_calls.arguments import read_arguments, validate
 from dialog_engine.tool_calls.exposure import gateway
 from dialog_engine.tool_calls.exposure.descriptions import signature
@@ -67,3 +68,39 @@ def _through_gateway(call: ToolCall, source: ToolSource) -> Runnable | Unrunnabl
 def invalid(call: ToolCall, message: str) -> Unrunnable:
     """The call with an error as its outcome that says what is wrong with it."""
     return Unrunnable(call, ToolOutcome.failure(CallState.FAILED, ErrorCode.INVALID_ARGUMENTS, message))
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """The limits of a turn. `reply_bytes` counts text, reasoning and arguments as UTF-8."""
+
+    per_reply: int = 64
+    per_turn: int = 256
+    reply_bytes: int = 4_000_000
+
+    def refusal(self, number: int, before: int) -> ToolOutcome | None:
+        """The outcome of call `number` of a reply, after `before` calls of the turn; None when it may run."""
+        if number >= self.per_reply:
+            reason = f"one reply may call {self.per_reply} tools at most: call the others in your next reply"
+        elif before + number >= self.per_turn:
+            reason = f"one answer may call {self.per_turn} tools at most: answer with what you have"
+        else:
+            return None
+        return ToolOutcome.failure(CallState.FAILED, ErrorCode.OVERLOADED, f"it was not run: {reason}")
+
+
+DEFAULT_LIMITS = CallLimits()
+
+
+def calls_of_turn(messages: Sequence[Message]) -> int:
+    """How many calls the replies since the last message of the user have."""
+    count = 0
+    for message in reversed(messages):
+        match message:
+            case UserMessage():
+                break
+            case AssistantMessage(tool_calls=calls):
+                count += len(calls)
+            case _:
+                pass
+    return count

@@ -18,18 +18,18 @@ from dialog_engine.model import (
     ToolCall,
 )
 from dialog_engine.sideband import Reply
-from dialog_engine.tool_calls.call_limits import DEFAULT_LIMITS, CallLimits, calls_of_turn
 from dialog_engine.tool_calls.execution import Rounds, ToolExecution
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.exposure.search import ToolSearch
 from dialog_engine.tool_calls.local_tools import LocalTool, LocalTools
 from dialog_engine.tool_calls.normalise import normalise, within_sight
 from dialog_engine.tool_calls.pipeline import Answer, Pipeline, TurnContext
+from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits, calls_of_turn
 from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.repeats import find_repeats, with_last_note
 from dialog_engine.tool_calls.results.views import tool_message
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.ids import new_id
+from plugins_contract.messages import new_id
 
 
 def standard_pipeline(

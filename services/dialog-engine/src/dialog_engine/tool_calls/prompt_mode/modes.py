@@ -25,7 +25,7 @@ from dialog_engine.tool_calls.prompt_mode.dialect import Dialect
 from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.prompt_mode.tagged_reply import TaggedReply
 from dialog_engine.tool_calls.prompt_mode.tool_use import TOOL_USE
-from plugins_contract.ids import new_id
+from plugins_contract.messages import new_id
 
 log = logging.getLogger(__name__)
 
