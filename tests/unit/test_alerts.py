@@ -95,7 +95,10 @@ FIRES: dict[str, tuple[dict[str, str], set[str]]] = {
         {"McpServerDown"},
     ),
     "McpServerBreakerOpen": (
-        {'plugins_mcp_server_breaker{server="demo",state="open",instance="w1"}': "0x54 1x6"},
+        {
+            'plugins_mcp_server_breaker{server="demo",state="open",instance="w1"}': "0x54 1 0 1 0 1 0",
+            'plugins_mcp_server_breaker{server="demo",state="half-open",instance="w1"}': "0x54 0 1 0 1 0 1",
+        },
         {"McpServerBreakerOpen"},
     ),
     "EnginesAdopted": ({"dialog_engines_adopted_total": "0x50 0+1x10"}, {"EnginesAdopted"}),
@@ -142,7 +145,7 @@ SILENT: dict[str, dict[str, str]] = {
     "RedisDown": {'dialog_redis_up{instance="e1"}': "1x59 0"},
     "StoreDown": {'dialog_store_up{instance="e1"}': "1x59 0"},
     "McpServerDown": {'plugins_mcp_server_up{server="demo",instance="w1"}': "0x60"},
-    "McpServerBreakerOpen": {'plugins_mcp_server_breaker{server="demo",state="half-open",instance="w1"}': "1x60"},
+    "McpServerBreakerOpen": {'plugins_mcp_server_breaker{server="demo",state="closed",instance="w1"}': "1x60"},
     "EnginesAdopted": {"dialog_engines_adopted_total": "0x50 0+1x3 3x7"},
     "TurnsLost": {'dialog_turns_moved_total{how="takeover"}': "0+1x60"},
     "EngineLeaseNotRenewed": {
