@@ -26,6 +26,7 @@ from tests.support.dashboards import queries
 from tests.support.processes import ROOT
 from tests.support.prometheus import Prometheus, running_prometheus
 from tests.support.stack import BIN, Stack, running_stack
+from tests.support.waiting import wait_until_blocking
 
 DEPLOYED = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())["global"]
 LONGEST_SECONDS = 480.0
@@ -106,20 +107,20 @@ class Drill:
         self.say(f"still firing: {sorted(self._before) or 'none'}; load: {dict(+self.load.ended)}")
 
     def _wait(self, enough: Callable[[set[str]], bool], what: str) -> None:
-        ends_at = time.monotonic() + LONGEST_SECONDS
-        while True:
-            firing = self.prometheus.firing()
-            for alert in sorted(firing - self._before):
-                self.say(f"ALERT {alert} fires")
-            for alert in sorted(self._before - firing):
-                self.say(f"alert {alert} has ended")
-            self._before = firing
-            if enough(firing):
-                return
-            if time.monotonic() > ends_at:
-                self.say(f"MISSED: {what}, within {LONGEST_SECONDS:.0f} s")
-                return
-            time.sleep(0.5)
+        try:
+            wait_until_blocking(lambda: enough(self._firing()), LONGEST_SECONDS, what=what)
+        except TimeoutError:
+            self.say(f"MISSED: {what}, within {LONGEST_SECONDS:.0f} s")
+
+    def _firing(self) -> set[str]:
+        """The alerts that fire; those that are new, and those that have ended, are said."""
+        firing = self.prometheus.firing()
+        for alert in sorted(firing - self._before):
+            self.say(f"ALERT {alert} fires")
+        for alert in sorted(self._before - firing):
+            self.say(f"alert {alert} has ended")
+        self._before = firing
+        return firing
 
     def panels(self, *names: str) -> None:
         """What these panels show now."""
