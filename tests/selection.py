@@ -65,6 +65,12 @@ SMOKE = {
 PROVED_BY_TEST_ALL = {
     "chaos/test_scenarios.py::test_rolling_restarts_leave_nothing_behind": "only long use shows what is left behind",
     "contract/test_ledger_guards.py::test_without_the_guard_its_test_fails": "runs tests once for each guard",
+    "e2e/test_upgrades.py::test_an_old_and_a_new_part_run_tools_report_progress_and_failures_and_stop_calls": "the last"
+    " release as real processes",
+    "e2e/test_upgrades.py::test_a_migration_of_postgresql_goes_forward_while_an_old_engine_runs_a_turn": "the same",
+    "integration/test_compose_scale.py::test_a_killed_engine_and_a_killed_worker_lose_nothing": "needs Docker",
+    "integration/test_monitoring.py::test_every_panel_shows_something_under_a_small_load": "needs Prometheus",
+    "e2e/test_backup.py::test_a_restored_backup_has_what_was_said_before_it_and_goes_on": "real processes, twice",
     "e2e/test_nginx.py::test_events_are_not_buffered_by_nginx": "needs nginx",
     "integration/test_compose.py::test_a_question_is_answered_with_two_tool_calls": "needs Docker",
     "integration/test_relay_benchmark.py::test_relaying_costs_a_tenth_of_what_it_costs_naively": "a benchmark",
