@@ -51,8 +51,14 @@ class Prometheus:
 
 
 @contextmanager
-def running_prometheus(folder: Path, jobs: Mapping[str, Sequence[int]]) -> Generator[Prometheus]:
-    """One that scrapes these ports every second, by job, and evaluates the rules of deploy/."""
+def running_prometheus(
+    folder: Path,
+    jobs: Mapping[str, Sequence[int]],
+    *,
+    scrape_interval: str = "1s",
+    evaluation_interval: str = "1s",
+) -> Generator[Prometheus]:
+    """One that scrapes these ports, by job, and evaluates the rules of deploy/."""
     scrapes = [
         {"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports]}]}
         for job, ports in jobs.items()
@@ -61,7 +67,7 @@ def running_prometheus(folder: Path, jobs: Mapping[str, Sequence[int]]) -> Gener
     file.write_text(
         yaml.safe_dump(
             {
-                "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+                "global": {"scrape_interval": scrape_interval, "evaluation_interval": evaluation_interval},
                 "rule_files": [str(ALERTS / "*.yml")],
                 "scrape_configs": scrapes,
             }

@@ -16,15 +16,18 @@ def missing() -> str | None:
     return None if shutil.which("promtool") else "no promtool on the path"
 
 
-def wrong_alerts(folder: Path, scenarios: Mapping[str, tuple[dict[str, str], set[str]]], at: str) -> str:
+def wrong_alerts(
+    folder: Path, scenarios: Mapping[str, tuple[dict[str, str], set[str]]], at: str, *, step: str = "1m"
+) -> str:
     """Run all rules over the series of each scenario; what promtool prints when others fire `at` that time.
 
     A scenario is its series, as promtool writes them, and the names of the alerts that must fire: these and no others.
+    `step` is the time between two samples, and between two evaluations.
     """
     tests: list[dict[str, Any]] = [
         {
             "name": name,
-            "interval": "1m",
+            "interval": step,
             "input_series": [{"series": each, "values": values} for each, values in series.items()],
             "promql_expr_test": [
                 {
@@ -38,6 +41,6 @@ def wrong_alerts(folder: Path, scenarios: Mapping[str, tuple[dict[str, str], set
     ]
     file = folder / "scenarios.yml"
     rules = [str(rules) for rules in sorted(ALERTS.glob("*.yml"))]
-    file.write_text(yaml.safe_dump({"rule_files": rules, "evaluation_interval": "1m", "tests": tests}))
+    file.write_text(yaml.safe_dump({"rule_files": rules, "evaluation_interval": step, "tests": tests}))
     done = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False, timeout=280)
     return "" if done.returncode == 0 else done.stdout + done.stderr

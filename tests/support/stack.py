@@ -188,9 +188,9 @@ class Stack:
         argv = [sys.executable, "-m", "examples.demo_server", "--port", str(self.demo_port)]
         return self._run(argv, f"http://127.0.0.1:{self.demo_port}/healthz", {"DEMO_EFFECT_LOG": str(self.effect_log)})
 
-    def start_worker(self, *, wait: bool = True, program: Sequence[str | Path] = ()) -> int:
-        """A worker, or this program as one; the port of its health endpoints."""
-        port = free_port()
+    def start_worker(self, *, wait: bool = True, program: Sequence[str | Path] = (), port: int | None = None) -> int:
+        """A worker, or this program as one; the port of its health endpoints, a free one if none is given."""
+        port = port or free_port()
         argv = program or (QUICK_WORKER if self.quick else [str(BIN / "plugins-mcp")])
         env = {
             "REDIS_URL": self.redis.url,

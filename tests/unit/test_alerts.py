@@ -95,7 +95,10 @@ FIRES: dict[str, tuple[dict[str, str], set[str]]] = {
         {"McpServerDown"},
     ),
     "McpServerBreakerOpen": (
-        {'plugins_mcp_server_breaker{server="demo",state="open",instance="w1"}': "0x54 1x6"},
+        {
+            'plugins_mcp_server_breaker{server="demo",state="open",instance="w1"}': "0x54 1 0 1 0 1 0",
+            'plugins_mcp_server_breaker{server="demo",state="half-open",instance="w1"}': "0x54 0 1 0 1 0 1",
+        },
         {"McpServerBreakerOpen"},
     ),
     "EnginesAdopted": ({"dialog_engines_adopted_total": "0x50 0+1x10"}, {"EnginesAdopted"}),
@@ -142,10 +145,13 @@ SILENT: dict[str, dict[str, str]] = {
     "RedisDown": {'dialog_redis_up{instance="e1"}': "1x59 0"},
     "StoreDown": {'dialog_store_up{instance="e1"}': "1x59 0"},
     "McpServerDown": {'plugins_mcp_server_up{server="demo",instance="w1"}': "0x60"},
-    "McpServerBreakerOpen": {'plugins_mcp_server_breaker{server="demo",state="half-open",instance="w1"}': "1x60"},
+    "McpServerBreakerOpen": {'plugins_mcp_server_breaker{server="demo",state="closed",instance="w1"}': "1x60"},
     "EnginesAdopted": {"dialog_engines_adopted_total": "0x50 0+1x3 3x7"},
     "TurnsLost": {'dialog_turns_moved_total{how="takeover"}': "0+1x60"},
-    "EngineLeaseNotRenewed": {'dialog_engine_lease_renewals_total{outcome="ok",instance="e1"}': "0+6x60"},
+    "EngineLeaseNotRenewed": {
+        'dialog_engine_lease_renewals_total{outcome="ok",instance="e1"}': "0+20x60",
+        'dialog_engine_lease_renewals_total{outcome="failed",instance="e1"}': "0+15x60",
+    },
     "MemoryHigh": {'process_resident_memory_bytes{job="plugins-mcp",instance="w1"}': "900000000x10 300000000x50"},
 }
 """For each alert: series that come close to it, and for which nothing fires."""
@@ -178,6 +184,17 @@ def test_each_scenario_fires_these_alerts_and_no_others(tmp_path: Path) -> None:
 
     well = {"all is well": (WELL, set[str]())}
     assert promtool.wrong_alerts(tmp_path, well | fires | silent, "60m") == ""
+
+
+@pytest.mark.skipif(promtool.missing() is not None, reason=promtool.missing() or "")
+def test_a_slow_tool_fires_although_calls_end_by_their_deadline_and_slots_are_free_for_moments(tmp_path: Path) -> None:
+    slow = {
+        f"callstream_stream_oldest_waiting_seconds{STREAM}": " ".join(["4 21"] * 30),
+        "plugins_calls_running": " ".join(["16 16 16 16 13"] * 12),
+    }
+
+    fires = {"a slow tool": (WELL | slow, {"RequestsWait", "SlotsFull"})}
+    assert promtool.wrong_alerts(tmp_path, fires, "10m", step="15s") == ""
 
 
 @pytest.mark.skipif(promtool.missing() is not None, reason=promtool.missing() or "")
