@@ -1000,4 +1000,84 @@ MODELS: dict[str, tuple[str, ...] | str] = {
     ),
 }
 
-REQUIREMENTS = GROUND | RELIABILITY | TURNS | MODELS
+OPERATIONS: dict[str, tuple[str, ...] | str] = {
+    "a call leaves its trail in both logs under the same ids, without arguments and texts": (
+        "e2e/test_stack_observability.py::test_a_call_leaves_its_trail_in_both_logs_under_the_same_ids",
+        "e2e/test_stack_observability.py::test_no_argument_and_no_text_is_logged",
+    ),
+    "plugins-mcp trace shows the ledger and both logs in order": (
+        "e2e/test_stack_observability.py::test_the_command_shows_the_ledger_and_both_logs_in_order",
+    ),
+    "a turn is one trace over both services": (
+        "e2e/test_stack_observability.py::test_a_turn_is_one_trace_over_both_services",
+    ),
+    "metrics are declared once, documented, and bounded in number": (
+        "unit/test_metrics.py::test_the_documented_metrics_are_the_declared_ones",
+        "unit/test_metrics.py::test_neither_service_makes_a_series_for_each_of_very_many_tools",
+    ),
+    "dashboards, alerts and documents use declared metrics only": (
+        "repo/test_dashboards.py::test_every_query_and_rule_uses_declared_metrics_and_can_be_parsed",
+        "repo/test_dashboards.py::test_the_documents_name_metrics_as_they_are_declared",
+    ),
+    "every panel of the dashboards has data under load": (
+        "integration/test_monitoring.py::test_every_panel_shows_something_under_a_small_load",
+    ),
+    "Kubernetes manifests are restricted, bounded and without secrets": (
+        "repo/test_kubernetes.py::test_every_container_is_restricted_and_bounded",
+        "repo/test_kubernetes.py::test_pods_reach_nothing_but_what_a_policy_names",
+        "repo/test_kubernetes.py::test_there_is_no_secret_in_the_manifests",
+    ),
+    "workers are scaled by the stream, from a floor to a ceiling": (
+        "unit/test_autoscaling.py::test_a_recorded_burst_adds_workers_within_a_minute_and_removes_them_slowly",
+        "unit/test_autoscaling.py::test_without_load_there_is_the_floor",
+    ),
+    "parts of the last release and of this one work together": (
+        "e2e/test_upgrades.py::test_an_old_and_a_new_part_run_tools_report_progress_and_failures_and_stop_calls",
+        "e2e/test_upgrades.py::test_a_migration_of_postgresql_goes_forward_while_an_old_engine_runs_a_turn",
+    ),
+    "a restored backup continues": (
+        "e2e/test_backup.py::test_a_restored_backup_has_what_was_said_before_it_and_goes_on",
+    ),
+    "in Compose, engines and workers scale and may be killed": (
+        "integration/test_compose_scale.py::test_a_killed_engine_and_a_killed_worker_lose_nothing",
+    ),
+}
+
+SECURITY: dict[str, tuple[str, ...] | str] = {
+    "Markdown is rendered within a budget": (
+        "unit/test_markdown_budget.py::test_what_becomes_more_than_its_budget_is_shown_as_text",
+        "unit/test_markdown_budget.py::test_a_few_requests_are_rendered_at_once_and_others_are_answered_meanwhile",
+    ),
+    "no schema of a server holds the event loop": (
+        "unit/test_bounded_validation.py::test_no_schema_holds_the_event_loop",
+    ),
+    "requests are signed, and a worker with keys runs no other": (
+        "integration/test_attacks_requests.py::test_unsigned_forged_and_foreign_requests_are_answered_and_not_run",
+        "integration/test_attacks_requests.py::test_a_signed_request_with_any_field_changed_is_not_run",
+    ),
+    "heads, bodies and connections are limited before authentication": (
+        "integration/test_attacks_http.py::test_a_large_head_is_answered_with_431",
+        "integration/test_attacks_http.py::test_a_slow_request_is_answered_with_408",
+        "integration/test_attacks_http.py::test_connections_are_limited_by_address_and_in_all",
+        "integration/test_attacks_http.py::test_the_key_is_checked_before_the_body_is_read",
+    ),
+    "what a reply, a turn and a subject consume is limited": (
+        "integration/test_attacks_consumption.py::test_of_a_thousand_calls_in_one_reply_only_the_first_are_run_and_the_turn_ends",
+        "integration/test_attacks_consumption.py::test_turns_and_streams_of_one_subject_are_bounded_and_free_again_when_they_end",
+    ),
+    "DELETE removes what a session said from the store and from Redis": (
+        "integration/test_attacks_deletion.py::test_what_a_deleted_session_said_is_in_no_key_and_in_no_page",
+    ),
+    "a subject exports and erases its data": (
+        "integration/test_attacks_deletion.py::test_a_subject_exports_and_erases_what_is_theirs_and_nothing_else",
+    ),
+    "make run keeps Redis private and secrets out of the environment of stdio servers": (
+        "integration/test_attacks_make_run.py::test_valkey_has_no_port_and_secrets_are_in_no_environment_that_a_stdio_server_reads",
+    ),
+    "a trusted server cannot change its tools past the approval": (
+        "integration/test_attacks_catalog.py::test_a_trusted_server_cannot_change_its_tools_past_the_approval",
+    ),
+}
+
+PARTS = (GROUND, RELIABILITY, TURNS, MODELS, OPERATIONS, SECURITY)
+REQUIREMENTS = {promise: tests for part in PARTS for promise, tests in part.items()}

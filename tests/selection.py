@@ -8,11 +8,12 @@ Tests are named from this folder, as `file`, `file::function` or `file::function
 """
 
 EXHAUSTIVE = {
-    "chaos/test_scenarios.py": "real processes fail for many seconds",
     "chaos/test_guard_mutations.py": "scenarios that are run again, each without one guard",
     "chaos/test_proxy.py": "the harness itself",
+    "chaos/test_scenarios.py": "real processes fail for many seconds",
     "contract/test_ledger_guards.py": "tests of the ledger that are run again, each without one guard",
     "contract/test_postgres_server.py": "the harness itself",
+    "e2e/test_backup.py": "real processes that are stopped and started again",
     "e2e/test_chat_page.py": "needs a browser",
     "e2e/test_nginx.py": "needs nginx",
     "e2e/test_page_approvals.py": "needs a browser",
@@ -22,26 +23,44 @@ EXHAUSTIVE = {
     "e2e/test_page_modules.py": "needs a browser",
     "e2e/test_page_safety.py": "needs a browser",
     "e2e/test_stack_approvals.py": "needs a browser and real processes",
-    "e2e/test_stack_others.py::test_the_everything_server_over_either_transport": "MCP servers of others",
-    "e2e/test_stack_others.py::test_the_git_server_reads_a_repository": "MCP servers of others",
+    "e2e/test_stack_faults.py": "real processes fail for many seconds",
+    "e2e/test_stack_many_tools.py": "real processes",
+    "e2e/test_stack_missing_parts.py": "real processes fail for many seconds",
+    "e2e/test_stack_others.py": "providers and MCP servers of others, with real processes",
     "e2e/test_stack_page.py": "needs a browser and real processes",
     "e2e/test_stack_replicas.py": "integration/test_replicas.py has it without processes",
+    "e2e/test_stack_resume.py": "real processes that are killed",
     "e2e/test_stack_streams.py": "needs a browser and real processes",
+    "e2e/test_upgrades.py": "the previous release as real processes",
     "fuzz/test_tags.py": "the short form of `make fuzz`",
     "integration/test_compose.py": "needs Docker",
+    "integration/test_compose_scale.py": "needs Docker",
+    "integration/test_dead_letter_commands.py::test_a_process_asks_at_its_terminal": "slow, and proved twice",
+    "integration/test_demo_server.py": "the example's own tools",
+    "integration/test_engine_start.py"
+    "::test_a_row_without_a_route_stops_the_start_and_its_type_is_named": "slow, and proved twice",
+    "integration/test_fair_shares.py"
+    "::test_a_new_subject_waits_behind_one_window_of_each_other": "slow, and proved twice",
+    "integration/test_make_run.py"
+    "::test_nothing_outlives_a_killed_supervisor_and_the_next_run_takes_over": "slow, and proved twice",
+    "integration/test_mcp_http.py"
+    "::test_a_real_server_over_http_killed_during_a_call_and_restarted": "slow, and proved twice",
     "integration/test_mcp_limits.py::test_progress_extends_the_idle_timeout[http]": "the same over another transport",
     "integration/test_mcp_real_servers.py": "MCP servers of others",
-    "integration/test_redis_access.py::test_after_a_failover_both_services_find_the_new_master_and_calls_complete"
-    "[redis-server]": "the same on another server",
-    "e2e/test_backup.py": "real processes that are stopped and started again",
-    "e2e/test_upgrades.py": "the previous release as real processes",
-    "integration/test_compose_scale.py": "needs Docker",
     "integration/test_monitoring.py": "needs Prometheus and real processes",
+    "integration/test_readiness.py": "real processes that wait for each other",
+    "integration/test_redis_access.py": "Sentinels, TLS and rights, with real processes",
     "integration/test_relay_benchmark.py": "a benchmark, to see that it runs",
+    "unit/test_prompt_corpus.py"
+    "::test_a_reply_gives_the_same_events_wherever_it_is_cut_into_pieces": "slow, and proved twice",
 }
 """Files and tests that only `make test-all` runs, and why."""
 
 SMOKE = {
+    "e2e/test_stack_faults.py::test_a_worker_that_dies_during_a_call_leaves_it_unknown_when_it_may_not_run_twice",
+    "integration/test_demo_server.py::test_the_annotations_tell_what_each_tool_does",
+    "integration/test_readiness.py::test_of_a_worker_that_appears_all_servers_are_seen_with_their_tools_or_none",
+    "integration/test_redis_access.py::test_a_port_for_tls_is_distinguished_from_one_without",
     "contract/test_ledger_guards.py::test_each_guard_is_in_its_script_once",
     "chaos/test_guard_mutations.py::test_every_guard_is_where_its_mutation_expects_it",
     "chaos/test_scenarios.py::test_calls_survive_killed_workers",
@@ -49,7 +68,6 @@ SMOKE = {
     "e2e/test_chat_page.py::test_after_a_stop_each_card_says_what_became_of_its_call",
     "e2e/test_chat_page.py::test_an_answer_appears_while_it_is_written",
     "e2e/test_chat_page.py::test_with_one_model_there_is_nothing_to_pick",
-    "e2e/test_stack_approvals.py::test_a_call_that_waits_shows_what_would_be_run_and_runs_when_it_is_approved",
     "e2e/test_stack_replicas.py::test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once",
     "e2e/test_stack_replicas.py::test_a_turn_is_stopped_and_a_question_decided_at_the_engine_that_does_not_run_it",
     "e2e/test_stack_replicas.py::test_an_engine_that_dies_in_the_middle_of_a_text_is_followed_by_the_other",
@@ -65,6 +83,12 @@ SMOKE = {
 PROVED_BY_TEST_ALL = {
     "chaos/test_scenarios.py::test_rolling_restarts_leave_nothing_behind": "only long use shows what is left behind",
     "contract/test_ledger_guards.py::test_without_the_guard_its_test_fails": "runs tests once for each guard",
+    "e2e/test_upgrades.py::test_an_old_and_a_new_part_run_tools_report_progress_and_failures_and_stop_calls": "the last"
+    " release as real processes",
+    "e2e/test_upgrades.py::test_a_migration_of_postgresql_goes_forward_while_an_old_engine_runs_a_turn": "the same",
+    "integration/test_compose_scale.py::test_a_killed_engine_and_a_killed_worker_lose_nothing": "needs Docker",
+    "integration/test_monitoring.py::test_every_panel_shows_something_under_a_small_load": "needs Prometheus",
+    "e2e/test_backup.py::test_a_restored_backup_has_what_was_said_before_it_and_goes_on": "real processes, twice",
     "e2e/test_nginx.py::test_events_are_not_buffered_by_nginx": "needs nginx",
     "integration/test_compose.py::test_a_question_is_answered_with_two_tool_calls": "needs Docker",
     "integration/test_relay_benchmark.py::test_relaying_costs_a_tenth_of_what_it_costs_naively": "a benchmark",

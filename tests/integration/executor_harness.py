@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 from redis import Redis as SyncRedis
 
-from dialog_engine.calls.blocked_calls import BlockedCalls
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
-from dialog_engine.calls.subscriptions import Subscriptions
+from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
 from dialog_engine.catalog import DisabledTools
 from dialog_engine.model import CallAnswered, CallUpdate
 from dialog_engine.tool_calls.ports import ServerView

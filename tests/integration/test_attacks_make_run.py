@@ -4,6 +4,8 @@ import ast
 import json
 import stat
 import sys
+import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +86,19 @@ async def run_unsigned(redis: Any) -> bytes:
     return await wait_until(reply, 20, what="the reply to the unsigned request")
 
 
-async def test_valkey_has_no_port_and_secrets_are_in_no_environment_that_a_stdio_server_reads(tmp_path: Path) -> None:
+@pytest.fixture
+def folder() -> Generator[Path]:
+    """A folder with a short path: the path of a socket has 107 bytes at most."""
+    with tempfile.TemporaryDirectory() as path:
+        yield Path(path)
+
+
+async def test_valkey_has_no_port_and_secrets_are_in_no_environment_that_a_stdio_server_reads(folder: Path) -> None:
     for name in ("deploy", "examples"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    spy = SPY.replace("{folder}", str(tmp_path))
+        (folder / name).symlink_to(ROOT / name)
+    spy = SPY.replace("{folder}", str(folder))
     servers = {"spy": {"command": sys.executable, "args": ["-c", spy], "env": {"GIVEN": "${GIT_TOKEN}"}}}
-    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     port = free_port()
     env = dict.fromkeys(("REDIS_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "MCP_SERVER_ENDPOINT", "HOST"), "") | {
         "PORT": str(port),
@@ -101,18 +110,18 @@ async def test_valkey_has_no_port_and_secrets_are_in_no_environment_that_a_stdio
         "TOOLS_WAIT_SECONDS": "0",
     }
     command = (sys.executable, "-m", "deploy.local.stack")
-    async with running(command, env=env, cwd=tmp_path, ready_line="Ctrl-C ends everything", timeout=90):
-        (tmp_path / "go").touch()
-        await wait_until((tmp_path / "found").exists, 20, what="the spy")
-        variables, found = ast.literal_eval((tmp_path / "found").read_text())
+    async with running(command, env=env, cwd=folder, ready_line="Ctrl-C ends everything", timeout=90):
+        (folder / "go").touch()
+        await wait_until((folder / "found").exists, 20, what="the spy")
+        variables, found = ast.literal_eval((folder / "found").read_text())
         assert found == {}
         assert "GIVEN" in variables
         assert not {"OPENAI_CUSTOM_HEADERS", "MCP_API_KEY", "SOME_TOKEN", "REDIS_URL"} & set(variables)
 
-        socket = tmp_path / ".data/valkey/valkey.sock"
+        socket = folder / ".data/valkey/valkey.sock"
         assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
-        assert stat.S_IMODE((tmp_path / ".data/request.keys").stat().st_mode) == 0o600
-        assert listening_ports([pid_of(tmp_path, "valkey-server")]) == []
+        assert stat.S_IMODE((folder / ".data/request.keys").stat().st_mode) == 0o600
+        assert listening_ports([pid_of(folder, "valkey-server")]) == []
         redis = command_client(f"unix://{socket}")
         assert b"PERMISSION_DENIED" in await run_unsigned(redis)
         await redis.aclose()

@@ -10,9 +10,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from dialog_engine.calls import executor as executor_module
 from dialog_engine.calls import mailbox as mailbox_module
-from dialog_engine.calls.blocked_calls import SETTLED_SECONDS
 from dialog_engine.calls.executor import ASK_SECONDS, CANCEL_SECONDS, GRACE_SECONDS
-from dialog_engine.calls.subscriptions import Rejected
+from dialog_engine.calls.subscriptions import SETTLED_SECONDS, Rejected
 from dialog_engine.model import (
     CallAnswered,
     CallHeld,

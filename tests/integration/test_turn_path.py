@@ -35,7 +35,7 @@ async def test_background_work_is_not_on_the_path() -> None:
         assert Keys().requests
         await asyncio.create_task(in_a_task())
 
-    assert [Path(file).name for file in turn.path(idle)] == ["ids.py"]
+    assert [Path(file).name for file in turn.path(idle)] == ["messages.py"]
 
 
 def test_lines_are_counted_by_subsystem() -> None:

@@ -11,10 +11,9 @@ import pytest
 from redis.asyncio import Redis
 
 from dialog_engine.calls import executor as executor_module
-from dialog_engine.calls.blocked_calls import BlockedCalls
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
-from dialog_engine.calls.subscriptions import Subscriptions
+from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
 from dialog_engine.catalog import DisabledTools
 from dialog_engine.chat.events import TurnFrames
 from dialog_engine.chat.outbox import Outbox

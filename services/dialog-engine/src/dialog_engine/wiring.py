@@ -9,10 +9,9 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from redis.asyncio import Redis
 
-from dialog_engine.calls.blocked_calls import BlockedCalls
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
-from dialog_engine.calls.subscriptions import Subscriptions
+from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
 from dialog_engine.catalog import CatalogReader, DisabledTools
 from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TURN_FINISHED

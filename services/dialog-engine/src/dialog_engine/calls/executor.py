@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 
 from dialog_engine.calls import losses
-from dialog_engine.calls.blocked_calls import BlockedCalls
 from dialog_engine.calls.mailbox import Mailbox
 from dialog_engine.calls.observer import CallObserver
-from dialog_engine.calls.subscriptions import CallLost, CallMessage, Subscriptions, of_enqueued
+from dialog_engine.calls.subscriptions import BlockedCalls, CallLost, CallMessage, Subscriptions, of_enqueued
 from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
 from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.catalog import ToolEntry
