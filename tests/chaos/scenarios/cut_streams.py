@@ -24,8 +24,8 @@ class Form:
 
     The questions are asked over `begin_seconds`. A connection lives for `life_seconds` at most, and half of that on
     average, from its first bytes on. In the full form that is below the number of reconnections that one engine can
-    serve in a second (docs/adr/0029), so that what is measured is not a queue. After a cut the next bytes take at most `resume_seconds`, in 99 of 100
-    cases: in the short form that is a bound for a machine that has other things to do.
+    serve in a second (docs/adr/0029), so that what is measured is not a queue. After a cut the next bytes take at most
+    `resume_seconds`, in 99 of 100 cases: in the short form that is a bound for a machine that has other things to do.
     """
 
     streams: int
