@@ -29,7 +29,7 @@ done
 {
     echo "user default on nopass resetkeys resetchannels -@all +ping"
     user engine "resetkeys resetchannels -@all +@stream +@hash +@set +@sortedset +evalsha +script|load +exists +expire +pexpireat +del +time +info +ping +multi +exec +discard +publish +subscribe +unsubscribe ~events.* ~plugins.calls:* %R~plugins.catalog* ~rpc.plugins.* ~dialog.* &plugins.control &dialog.control"
-    user worker "resetkeys resetchannels -@all +@stream +@hash +@set +evalsha +script|load +script|exists +exists +expire +pexpireat +time +info +ping +multi +exec +discard +publish +subscribe +unsubscribe ~events.plugins ~events.plugins.dead ~plugins.calls:* ~plugins.catalog* ~rpc.plugins.* %R~dialog.turns:* &plugins.control"
+    user worker "resetkeys resetchannels -@all +@stream +@hash +@set +evalsha +script|load +script|exists +exists +expire +pexpireat +time +info +ping +multi +exec +discard +publish +subscribe +unsubscribe ~events.plugins ~events.plugins.dead ~plugins.calls:* ~plugins.catalog* ~rpc.plugins.* &plugins.control"
 } > redis/users.acl
 chown -R redis:redis redis
 

@@ -285,9 +285,9 @@ def _rebuilt(session: Session, reset: Say) -> Say:
         each | {"data": each["data"] | {"messageId": ids[each["data"]["content"]]}}
         if each["event"] == "message"
         else each
-        for each in reset.data["events"]
+        for each in reset.data["told"]
     ]
-    return Say("reset", {**reset.data, "events": events})
+    return Say("reset", {**reset.data, "told": events})
 
 
 def _started(turn: Turn) -> Say:

@@ -240,8 +240,8 @@ async def test_an_ended_turn_without_its_log_is_rebuilt_from_the_database(
         assert rebuilt[2].data == events[-1].data
         # A client that has read a part of it gets a reset, and nothing more when it reconnects.
         [reset, done] = await engine.events("GET", path, params={"after": events[1].id})
-        assert [each["event"] for each in reset.data["events"]] == ["message"]
-        assert (reset.name, reset.data["events"][0]["data"]) == ("reset", events[-2].data)
+        assert [each["event"] for each in reset.data["told"]] == ["message"]
+        assert (reset.name, reset.data["told"][0]["data"]) == ("reset", events[-2].data)
         assert done.data == events[-1].data
         assert Cursor.parse(events[-1].id) < Cursor.parse(reset.id) < Cursor.parse(done.id)
         assert (await engine.events("GET", path, params={"after": events[1].id}))[-1].id == done.id

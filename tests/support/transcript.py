@@ -44,7 +44,7 @@ class Transcript:
                 self.messages.clear()
                 self.calls.clear()
                 self.open_text = ""
-                for each in data["events"]:
+                for each in data["told"]:
                     self._apply(each["event"], each["data"])
             case "done":
                 self.done = data

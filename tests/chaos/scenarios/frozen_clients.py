@@ -53,7 +53,7 @@ class Form:
 
 
 FORMS = {
-    Size.SHORT: Form(40, 40, 4, window_seconds=5, noise_seconds=0.5, send_timeout=2),
+    Size.SHORT: Form(120, 40, 4, window_seconds=5, noise_seconds=0.5, send_timeout=2),
     Size.FULL: Form(100, 400, 20, window_seconds=22, noise_seconds=0.005),
 }
 

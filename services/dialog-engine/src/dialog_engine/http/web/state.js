@@ -170,13 +170,13 @@ function take(next, type, data) {
 /**
  * The server sends the whole turn again, in one event: what is still true keeps its place, the rest is removed.
  * @param {State} state
- * @param {{events?: {event: string, data: any}[]}} data
+ * @param {{told?: {event: string, data: any}[]}} data
  */
-function onReset(state, { events = [] }) {
+function onReset(state, { told = [] }) {
   const others = state.items.filter(({ kind, turnId }) => kind === "user" || turnId !== state.turn?.turnId);
   /** @type {State} */
   const start = { ...state, items: others };
-  return reconciled(state, events.reduce((sofar, { event, data }) => take(sofar, event, data), start));
+  return reconciled(state, told.reduce((sofar, { event, data }) => take(sofar, event, data), start));
 }
 
 /** @param {State} state @param {string} kind @param {string} delta */
