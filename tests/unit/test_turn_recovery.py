@@ -6,9 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dialog_engine.chat import running_turn
-from dialog_engine.errors import (
-    TurnCrashesError,
-)
+from dialog_engine.errors import TurnCrashesError
 from dialog_engine.model import (
     DoneReason,
     FinishReason,
