@@ -53,7 +53,8 @@ async def answer_too_large(request: Request) -> None:
 
 async def answer_too_large_in_events(request: Request) -> None:
     await request.event_stream()
-    await request.event(request.envelope(result={"content": [{"type": "text", "text": "x" * 20_000}]}))
+    content = [{"type": "text", "text": "x" * 20_000}]
+    await request.event(request.envelope(result={"content": content, "resultType": "complete"}))
     await request.raw(b"0\r\n\r\n")
 
 
