@@ -120,6 +120,8 @@ class Consumption:
         when_ended: Callable[[str, Callable[[int], None]], None],
     ) -> Turn:
         """Start a turn, and count it until `when_ended` calls back with its tokens. Raises also what `start` raises."""
+        if not self._limits.turns and not self._limits.tokens:
+            return await start()
         slot = await self.turn(subject)
         try:
             turn = await start()
