@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote_plus, urlencode
 
 import jwt
-from aiohttp import BasicAuth, web
+from aiohttp import encode_basic_auth, web
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
 from jwt.algorithms import ECAlgorithm
 
@@ -114,7 +114,7 @@ class OidcProvider:
         form = await request.post()
         asked = self._codes.pop(str(form.get("code")), None)
         authorization = request.headers.get("authorization", "")
-        if asked is None or authorization != BasicAuth(CLIENT_ID, CLIENT_SECRET).encode():
+        if asked is None or authorization != encode_basic_auth(CLIENT_ID, quote_plus(CLIENT_SECRET)):
             return web.json_response({"error": "invalid_grant"}, status=400)
         challenge = urlsafe_b64encode(sha256(str(form["code_verifier"]).encode()).digest()).rstrip(b"=").decode()
         if challenge != asked["code_challenge"] or form["redirect_uri"] != asked["redirect_uri"]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode, urlsplit
 
 from dialog_engine.errors import IdentityProviderError, UnauthenticatedError
 from dialog_engine.identity.page_sessions import MAX_COOKIE_CHARS, PageSession, PendingSignIn, Seal
@@ -125,7 +125,10 @@ class SignIn:
         options: dict[str, Any] = {"data": form}
         methods = metadata.token_endpoint_auth_methods_supported
         if client.client_secret and "client_secret_basic" in methods:
-            options["auth"] = (client.client_id, client.client_secret)
+            options["auth"] = (
+                quote_plus(client.client_id),
+                quote_plus(client.client_secret),
+            )  # RFC 6749, section 2.3.1
         else:
             form["client_id"] = client.client_id
             if client.client_secret:
