@@ -25,6 +25,15 @@ CANNOT_START = 2
 
 
 def main() -> None:
+    """Run the command of the command line; without one, the engine."""
+    if argv := sys.argv[1:]:
+        from dialog_engine.operators.commands import run  # noqa: PLC0415 -- the engine does not need it
+
+        sys.exit(run(argv))
+    serve()
+
+
+def serve() -> None:
     """Serve until SIGTERM or SIGINT. Exits with 2 and the reason on stderr when it cannot start."""
     hide_environment()  # from MCP servers of the same user
     # Importing the engine makes many objects and hardly any garbage: collections would take a seventh of the start.

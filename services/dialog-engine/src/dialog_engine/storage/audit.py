@@ -1,7 +1,9 @@
 """The audit table: events are added by the transactions that they belong to, and deleted by their retention only."""
 
+import asyncio
 import hashlib
 import hmac
+import logging
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -10,10 +12,14 @@ import msgspec
 
 from dialog_engine.chat.audit import AuditEvent, AuditLog
 from dialog_engine.chat.outbox import AUDIT_RECORDED, OfferRows, OutboxRow
+from dialog_engine.errors import StorageUnavailableError
+from dialog_engine.outage_log import OutageLog
 from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.outbox import add_event
 
-COLUMNS = (
+log = logging.getLogger(__name__)
+
+COLUMNS: tuple[str, ...] = (
     "action",
     "subject",
     "key_id",
@@ -33,6 +39,7 @@ _DIGEST_KEY = "audit_digest_key"
 KEPT_SINCE = "audit_kept_since"
 """The row of `meta` with the time in Unix milliseconds before which events may be deleted."""
 PRUNED_AT_ONCE = 1_000
+PRUNE_SECONDS = 3_600.0
 
 
 class AuditTrail:
@@ -72,9 +79,22 @@ class SqlAuditLog(AuditLog):
         self._database = database
         self._trail = trail
         self._offer = offer
+        self._outages = OutageLog(log, "the retention of the audit")
 
     async def record(self, event: AuditEvent) -> None:
-        self._offer(await self._database.write(lambda tx: self._trail.add(tx, event)))
+        if rows := await self._database.write(lambda tx: self._trail.add(tx, event)):
+            self._offer(rows)
+
+    async def run_retention(self, retention_days: int) -> None:
+        """Delete what is older, at the start and then every hour, until cancelled."""
+        while True:
+            try:
+                while await self.prune(retention_days * 86_400_000):
+                    pass
+                self._outages.worked()
+            except StorageUnavailableError as error:
+                self._outages.failed(error)
+            await asyncio.sleep(PRUNE_SECONDS)
 
     async def prune(self, retention_ms: int) -> bool:
         """Delete the oldest events that are older than this, PRUNED_AT_ONCE at most. Returns whether some may be left.
