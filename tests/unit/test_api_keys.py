@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from dialog_engine.identity import keys_command
 from dialog_engine.identity.api_keys import ApiKeys, add_key, digest_of, list_keys, revoke_key
-from dialog_engine.main import run_command
+from dialog_engine.operators.commands import run as run_command
 from plugins_contract.watched_file import WatchedFile
 
 

@@ -119,6 +119,8 @@ class Turn:
     traceparent: str | None = None
     usage: Usage = Usage()
     choice: Choice = Choice()
+    key_id: str = ""
+    """The credential of the request that started it, for the audit. Empty in a turn that was adopted."""
 
 
 @dataclass(frozen=True, slots=True)
