@@ -5,7 +5,7 @@ streams, so this module sets:
 
 - No retries. A retried XADD whose reply was lost makes two entries, and a retried XREADGROUP leaves phantom entries in
   the caller's pending list. The ledger scripts are idempotent; the loops that run them retry.
-- One connection for the commands of all callers (`pipelined`), and small pools for pipelines and pub/sub that wait for a
+- One connection for the commands of all callers (`pipelined`). Small pools for pipelines and pub/sub, which wait for a
   free connection: the number of connections does not grow with the load.
 - Timeouts, so that a silent server is noticed within 8 seconds: 3 to get a connection and 5 for an answer, or the time
   of a blocking command and 5 more.
