@@ -164,4 +164,5 @@ def test_the_command_names_what_is_wrong(
     assert run_command(["keys", "--file", str(tmp_path / "keys.json"), "add", "ann"]) == keys_command.WRONG
     assert "is not a file of keys" in capsys.readouterr().err
     assert (tmp_path / "keys.json").read_text() == "not JSON", "a file that cannot be read is not replaced"
-    assert run_command(["something"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        run_command(["something"])
