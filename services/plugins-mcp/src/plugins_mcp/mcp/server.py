@@ -319,6 +319,10 @@ class McpServers:
         self._broken = {server.name: server for server in broken}
         self._stopping = asyncio.Event()
 
+    def add(self, server: McpServer) -> None:
+        """Add a server, before `run`."""
+        self._servers[server.spec.name] = server
+
     async def run(self) -> None:
         """Run the owner tasks of all servers until `stop`, or until cancelled."""
         async with asyncio.TaskGroup() as owners:
