@@ -116,6 +116,8 @@ class ServerTwin(ToolServer):
     """Whether some of a call leaves."""
     behaviours: list[Behaviour] = field(default_factory=list[Behaviour])
     calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    waits: list[float] = field(default_factory=list[float])
+    """How long each request had waited, in seconds."""
     cancelled: int = 0
 
     async def call(
@@ -124,12 +126,14 @@ class ServerTwin(ToolServer):
         arguments: dict[str, Any],
         *,
         timeout_s: float,
+        waited_s: float = 0.0,
         on_progress: Callable[[CallProgress], None] = lambda progress: None,
         meta: dict[str, Any] | None = None,
         send_state: SendState | None = None,
     ) -> CallResult:
         assert send_state is not None
         send_state.sent = self.sends
+        self.waits.append(waited_s)
         self.calls.append({"tool": tool, "arguments": arguments, "timeout_s": timeout_s, "meta": meta})
         behaviour = self.behaviours[min(len(self.calls), len(self.behaviours)) - 1]
         try:

@@ -58,6 +58,7 @@ async def test_a_call_is_run_under_its_lease_and_its_result_is_written_with_its_
     assert bench.server.calls == [
         {"tool": "add", "arguments": {"a": 1}, "timeout_s": 30.0, "meta": {"traceparent": "00-1-2-01"}}
     ]
+    assert bench.server.waits == [pytest.approx(1000)], "since entry 1-1, until the time of the stopped clock"
     assert bench.facts == Facts(ended=[CallState.SUCCEEDED])
     assert not bench.leases.holding
     assert len(bench.handler) == 0

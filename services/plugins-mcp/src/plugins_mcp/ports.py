@@ -63,11 +63,15 @@ class ToolServer(Protocol):
         arguments: dict[str, Any],
         *,
         timeout_s: float,
+        waited_s: float = 0.0,
         on_progress: Callable[[CallProgress], None] = ...,
         meta: dict[str, Any] | None = None,
         send_state: SendState | None = None,
     ) -> CallResult:
-        """Call `tool` once, without retries. After a cancellation `send_state` tells whether it was sent."""
+        """Call `tool` once, without retries. After a cancellation `send_state` tells whether it was sent.
+
+        `waited_s`: how long the request waited before. `timeout_s` is what is left of its time.
+        """
         ...
 
 

@@ -24,7 +24,7 @@ from plugins_contract.catalog import BreakerState
 from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
 
 MIN_COUNTED_TIMEOUT_SECONDS = 1.0
-"""A timeout after less time than this is no health signal: the call had spent its time waiting elsewhere."""
+"""A timeout after less time than this is no health signal: the server had hardly a chance to answer."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,15 @@ class Failing:
     retry_after: float | None = None
 
 
-def health_signal(result: CallResult | None, *, seconds: float, lost: bool) -> Healthy | Failing | None:
+def health_signal(
+    result: CallResult | None, *, seconds: float, waited_s: float, lost: bool
+) -> Healthy | Failing | None:
     """What a call's result says about its server; None when it says nothing, as for a cancelled call (no result).
 
-    `seconds` is the time that the server had. `lost`: the connection was lost. The connection's owner reports that
-    once, so the calls that were lost with it do not count as well.
+    `seconds` is the time that the server had, `waited_s` the time that the request had waited elsewhere: a call that
+    spent most of its time waiting and timed out says nothing about the server, which may only be slow. `lost`: the
+    connection was lost. The connection's owner reports that once, so the calls that were lost with it do not count as
+    well.
     """
     match result:
         case Answered() | Rejected():
@@ -76,7 +80,7 @@ def health_signal(result: CallResult | None, *, seconds: float, lost: bool) -> H
         case Ambiguous(reason) | NotSent(reason):
             return None if lost else Failing(reason)
         case TimedOut(sent):
-            counts = sent and seconds >= MIN_COUNTED_TIMEOUT_SECONDS and not lost
+            counts = sent and seconds >= max(MIN_COUNTED_TIMEOUT_SECONDS, waited_s) and not lost
             return Failing("no answer in time") if counts else None
         case None:
             return None

@@ -110,15 +110,17 @@ class McpServer:
         arguments: dict[str, Any],
         *,
         timeout_s: float,
+        waited_s: float = 0.0,
         on_progress: Callable[[CallProgress], None] = lambda progress: None,
         meta: dict[str, Any] | None = None,
         send_state: SendState | None = None,
     ) -> CallResult:
         """Call `tool` once, without retries. The result holds no secret of the server's configuration.
 
-        `timeout_s` is the total, which includes waiting for a free slot and for the connection. `on_progress` is called
-        in order, must not block, and is never called after the return. Cancelling the caller cancels the call at the
-        server; `send_state` then tells whether the call was sent. A server whose circuit is open refuses at once.
+        `timeout_s` is the total, which includes waiting for a free slot and for the connection; `waited_s` is how long
+        the request waited before. `on_progress` is called in order, must not block, and is never called after the
+        return. Cancelling the caller cancels the call at the server; `send_state` then tells whether the call was
+        sent. A server whose circuit is open refuses at once.
         """
         if self.spec.options.tool(tool).disabled:
             return Rejected(ErrorCode.DISABLED, f"the tool {tool!r} is disabled in the configuration")
@@ -130,6 +132,7 @@ class McpServer:
             tool,
             arguments,
             timeout_s=timeout_s,
+            waited_s=waited_s,
             on_progress=on_progress,
             meta=meta,
             send_state=send_state or SendState(),

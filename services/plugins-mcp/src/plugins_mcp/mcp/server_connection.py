@@ -110,11 +110,16 @@ class ServerConnection:
         arguments: dict[str, Any],
         *,
         timeout_s: float,
+        waited_s: float = 0.0,
         on_progress: Callable[[CallProgress], None],
         meta: dict[str, Any] | None,
         send_state: SendState,
     ) -> CallResult:
-        """Call `tool` once. `timeout_s` is the total, which includes waiting for a slot and for a session."""
+        """Call `tool` once. `timeout_s` is the total, which includes waiting for a slot and for a session.
+
+        `waited_s`: how long the request waited before.
+        """
+        asked = time.monotonic()
         if refusal := self.breaker.refusal():
             return self._refused(refusal)
         try:
@@ -129,7 +134,8 @@ class ServerConnection:
                     return result
                 finally:
                     signal = TimedOut(send_state.sent) if total.expired() else result
-                    self._call_ended(session, permit, signal, time.monotonic() - started)
+                    waited_s += started - asked
+                    self._call_ended(session, permit, signal, time.monotonic() - started, waited_s)
         except TimeoutError:
             return TimedOut(send_state.sent)
 
@@ -184,12 +190,14 @@ class ServerConnection:
         except TimeoutError:
             return TimedOut(send_state.sent, quiet_s=limit)
 
-    def _call_ended(self, session: Session, permit: Permit, result: CallResult | None, seconds: float) -> None:
+    def _call_ended(
+        self, session: Session, permit: Permit, result: CallResult | None, seconds: float, waited_s: float
+    ) -> None:
         """Report a call that took `seconds`; `result` is None when the caller cancelled it."""
         current = session is self.session
         if current and isinstance(result, NotSent):
             self.breaker.lost()  # the owner finds out more; other calls wait for that instead of failing the same way
-        match health_signal(result, seconds=seconds, lost=not current):
+        match health_signal(result, seconds=seconds, waited_s=waited_s, lost=not current):
             case Healthy() if current:
                 self.breaker.answered()
             case Failing(reason, retry_after):
