@@ -19,6 +19,7 @@ from dialog_engine.model import AssistantMessage, CallAnswered, ToolCall, Turn
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedCalls
 from dialog_engine.relay.relay import Relay
+from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.outbox import SqlOutbox
@@ -193,7 +194,9 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
         )
         await watch.ask()
         async with _running(watch.run, mailbox.run, relay.run, catalog.run, blocked.run):
-            calls, turns = SqlCalls(database, this_engine, relay.offer), SqlTurns(database, this_engine, relay.offer)
+            audit = AuditTrail(this_engine, b"key")
+            calls = SqlCalls(database, this_engine, relay.offer, audit)
+            turns = SqlTurns(database, this_engine, relay.offer, audit)
             yield Parts(database, calls, turns, executor, mailbox, catalog, watch)
 
 

@@ -185,7 +185,7 @@ class McpServer:
         session = Session(self.spec, mode, child, self._stale.set)
         opened = False
         try:
-            async with asyncio.timeout(self.spec.options.connect_timeout_ms / 1000) as handshake, session.client:
+            async with asyncio.timeout(self.spec.options.connect_timeout_ms / 1000) as handshake, session.opened():
                 listing = await session.list_all()
                 handshake.reschedule(None)
                 opened = True
