@@ -116,8 +116,6 @@ class ServerTwin(ToolServer):
     """Whether some of a call leaves."""
     behaviours: list[Behaviour] = field(default_factory=list[Behaviour])
     calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    waits: list[float] = field(default_factory=list[float])
-    """How long each request had waited, in seconds."""
     cancelled: int = 0
     granted_s: float | None = None
 
@@ -134,7 +132,6 @@ class ServerTwin(ToolServer):
     ) -> CallResult:
         assert send_state is not None
         send_state.sent = self.sends
-        self.waits.append(waited_s)
         self.calls.append({"tool": tool, "arguments": arguments, "timeout_s": timeout_s, "meta": meta})
         self.granted_s = granted_s
         behaviour = self.behaviours[min(len(self.calls), len(self.behaviours)) - 1]

@@ -241,10 +241,6 @@ class CallHandler:
             send_state=send_state,
         )
 
-    def _queued_ms(self, delivery: Delivery) -> int:
-        """Milliseconds since the request was put on the stream."""
-        return max(0, self._clock.now_ms() - int(delivery.entry.partition("-")[0]))
-
     def _seconds_left(self, request: ToolCallRequested) -> float:
         return (request.deadline - self._clock.now_ms()) / 1000
 
