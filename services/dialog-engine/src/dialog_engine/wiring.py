@@ -224,7 +224,8 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     )
     rounds = Rounds(call_store, calls.executor, pending, settings.result_max_chars)
     exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
-    llm = await stack.enter_async_context(open_llm(settings, _around_each(settings, metrics, calls.quarantine)))
+    around = _around_each(settings, metrics, calls.quarantine)
+    llm = await stack.enter_async_context(open_llm(settings, around, metrics.llm_retried))
     reader = ReadResult(SqlResults(database), settings.result_max_chars)
     service = ChatService(
         _llm_with_tools(llm, calls.tools, exposure, rounds, reader, settings),
