@@ -119,6 +119,8 @@ class Turn:
     traceparent: str | None = None
     usage: Usage = Usage()
     choice: Choice = Choice()
+    key_id: str = ""
+    """The credential of the request that started it, for the audit. Empty in a turn that was adopted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class ChatRequest:
     tools: tuple[ToolEntry, ...] = ()
     answer_only: bool = False
     stop: tuple[str, ...] = ()
-    committed: asyncio.Event | None = None
+    committed: asyncio.Future[None] | None = None
 
 
 # --- What a model streams -------------------------------------------------------------------------------------------

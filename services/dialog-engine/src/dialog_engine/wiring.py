@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -21,11 +22,20 @@ from dialog_engine.chat.service import ChatService, Memory
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
 from dialog_engine.control import ControlListener, ControlPublisher
+from dialog_engine.errors import ConfigurationError
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
+from dialog_engine.http.admission import Admission
 from dialog_engine.http.app import State, create_app
-from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator
+from dialog_engine.http.guards import MAX_BODY_BYTES
 from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
+from dialog_engine.identity.api_keys import ApiKeys
+from dialog_engine.identity.authenticator import Authenticator
+from dialog_engine.identity.failed_attempts import FailedAttempts
+from dialog_engine.identity.page_sessions import Seal
+from dialog_engine.identity.provider import Provider
+from dialog_engine.identity.sign_in import Client, SignIn
+from dialog_engine.identity.tokens import RoleRule, TokenVerifier
 from dialog_engine.limits import Consumption, SubjectLimits
 from dialog_engine.llm.providers import Wrap, open_llm
 from dialog_engine.observe.metrics import Metrics
@@ -35,6 +45,7 @@ from dialog_engine.relay.relay import Relay, check_routes
 from dialog_engine.status import EngineStatus, StartGate
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
+from dialog_engine.storage.audit import AuditTrail, SqlAuditLog, read_digest_key
 from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
@@ -66,18 +77,25 @@ def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
     """The ASGI application, whose lifespan builds and shuts down the engine.
 
     Set `closing` to shut down: running turns get their grace period, and then event streams end.
+
+    Raises:
+        ConfigurationError: a file of keys cannot be used; the text says why.
     """
+
+    admission, provider = _admission(settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[State]:
-        async with run_engine(settings, closing) as services:
-            yield {"services": services}
+        async with contextlib.AsyncExitStack() as stack:
+            if provider:
+                stack.push_async_callback(provider.aclose)
+            yield {"services": await stack.enter_async_context(run_engine(settings, closing))}
 
     return create_app(
         lifespan,
-        Authenticator(settings.api_keys),
+        admission,
         version=VERSION,
-        loopback_only=not settings.api_keys,
+        loopback_only=not settings.needs_sign_in,
         # A character is twelve bytes of JSON at most: a pair of \u escapes.
         max_body_bytes=max(MAX_BODY_BYTES, 12 * settings.max_message_chars + 1000),
     )
@@ -95,6 +113,7 @@ class _Base:
     database: Database
     engine_id: str
     outbox: SqlOutbox
+    audit: AuditTrail
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +142,7 @@ class _Chat:
     control: ControlPublisher
     exposure: Exposure
     consumption: Consumption
+    audit: SqlAuditLog
 
 
 @contextlib.asynccontextmanager
@@ -145,6 +165,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             pending.run,
             listener.run,
             *([calls.catalog.run] if settings.enable_mcp else []),
+            *([partial(chat.audit.run_retention, days)] if (days := settings.audit_retention_days) else []),
         ]
         await stack.enter_async_context(kept_running(*loops))
         await calls.watch.ask()
@@ -163,9 +184,10 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     database = await stack.enter_async_context(_open_store(settings))
     engine_id = await database.engine_id()
     outbox = SqlOutbox(database, engine_id)
+    audit = AuditTrail(engine_id, await read_digest_key(database), stream=settings.audit_stream)
     keys, clock = Keys(settings.redis_key_prefix), RedisClock()
     metrics = Metrics(keys.requests, VERSION)
-    return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox)
+    return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox, audit)
 
 
 def _calls(base: _Base) -> _Calls:
@@ -210,9 +232,11 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     check_routes(EVENT_TYPES | await base.outbox.event_types(), DEFAULT_ROUTES | settings.outbox_routes)
     offer, mailbox_of = calls.relay.offer, base.keys.mailbox
     control = ControlPublisher(base.connections.commands, base.keys)
-    call_store = SqlCalls(database, engine_id, offer)
-    turn_store = SqlTurns(database, engine_id, offer, control.free, facts_with_text=settings.facts_with_text)
-    approval_store = SqlApprovals(database, engine_id, offer, mailbox_of)
+    call_store = SqlCalls(database, engine_id, offer, base.audit)
+    turn_store = SqlTurns(
+        database, engine_id, offer, base.audit, control.free, facts_with_text=settings.facts_with_text
+    )
+    approval_store = SqlApprovals(database, engine_id, offer, mailbox_of, base.audit)
     archive = SqlArchive(database, call_store)
     pending = PendingApprovals(
         approval_store,
@@ -240,7 +264,8 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     engines = SqlEngines(database, engine_id, mailbox_of)
     ownership = Ownership(turns, engines, offer=offer, observer=ObservedOwnership(metrics))
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings))
-    return _Chat(turns, ownership, pending, archive, logs, control, exposure, consumption)
+    audit = SqlAuditLog(database, base.audit, offer)
+    return _Chat(turns, ownership, pending, archive, logs, control, exposure, consumption, audit)
 
 
 def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
@@ -261,7 +286,7 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         has_workers=settings.enable_mcp,
         gate=StartGate(settings.tools_wait_seconds),
     )
-    sessions = SqlSessions(base.database, facts_with_text=settings.facts_with_text)
+    sessions = SqlSessions(base.database, calls.relay.offer, base.audit, facts_with_text=settings.facts_with_text)
     traces = RedisTraces(base.connections.commands, base.keys, (DEFAULT_ROUTES | settings.outbox_routes)[TURN_FINISHED])
     return Services(
         about=_about(settings),
@@ -270,7 +295,8 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         sessions=sessions,
         archive=chat.archive,
         consumption=chat.consumption,
-        personal_data=PersonalData(sessions, chat.archive, traces),
+        audit=chat.audit,
+        personal_data=PersonalData(sessions, chat.archive, traces, chat.audit),
         approvals=Approvals(chat.archive, chat.pending, chat.control),
         frames=chat.logs,
         streams=streams,
@@ -284,8 +310,8 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
 
 
 def _subject_limits(settings: Settings) -> SubjectLimits:
-    """Without API keys there is one subject, the user of this machine, who is not limited."""
-    if not settings.api_keys:
+    """Without a sign-in there is one subject, the user of this machine, who is not limited."""
+    if not settings.needs_sign_in:
         return SubjectLimits()
     return SubjectLimits(
         turns=settings.subject_max_turns,
@@ -293,6 +319,37 @@ def _subject_limits(settings: Settings) -> SubjectLimits:
         requests=settings.subject_requests_per_minute,
         tokens=settings.subject_tokens_per_day,
     )
+
+
+def _admission(settings: Settings) -> tuple[Admission | None, Provider | None]:
+    """Who may make requests, if they have to prove who they are, and the provider that has to be closed."""
+    if not settings.needs_sign_in:
+        return None, None
+    provider = Provider(settings.oidc_issuer) if settings.oidc_issuer else None
+    rule = RoleRule(settings.oidc_roles_claim, settings.oidc_operator_role)
+    try:
+        keys = ApiKeys(settings.api_keys, settings.api_keys_file)
+    except ValueError as error:
+        raise ConfigurationError(f"API_KEYS_FILE: {error}") from None
+    tokens = TokenVerifier(provider, settings.oidc_audience, rule) if provider and settings.oidc_audience else None
+    authenticator = Authenticator(keys, tokens, FailedAttempts(settings.failed_keys_per_minute))
+    sign_in = _sign_in(settings, provider, rule) if provider else None
+    return Admission(authenticator, sign_in, settings.operations_port), provider
+
+
+def _sign_in(settings: Settings, provider: Provider, rule: RoleRule) -> SignIn | None:
+    client_id, secret = settings.oidc_client_id, settings.oidc_client_secret
+    if not client_id:
+        return None
+    try:
+        seal = Seal(settings.session_keys_file)
+    except ValueError as error:
+        raise ConfigurationError(f"SESSION_KEYS_FILE: {error}") from None
+    client = Client(
+        client_id, secret.get_secret_value() if secret else None, settings.public_url or "", settings.oidc_scopes
+    )
+    verifier = TokenVerifier(provider, client_id, rule)
+    return SignIn(provider, verifier, client, seal, session_seconds=settings.session_seconds)
 
 
 def _open_store(settings: Settings) -> contextlib.AbstractAsyncContextManager[Database]:

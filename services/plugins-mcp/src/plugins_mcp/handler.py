@@ -105,7 +105,8 @@ class CallHandler:
             started = await self._until_written(start)
         match started:
             case Run(fence, starts):
-                self._observer.started(delivery.request, starts, self._queued_ms(delivery))
+                queued_ms = max(0, self._clock.now_ms() - _enqueued_at(delivery))
+                self._observer.started(delivery.request, starts, queued_ms)
                 await self._run(delivery, fence, starts, running, since=asked_at)
             case Abandoned(fence, starts):
                 await self._complete(delivery, fence, decisions.unknown("the worker that ran it was lost"), starts)
@@ -189,8 +190,7 @@ class CallHandler:
         self, delivery: Delivery, fence: int, server: ToolServer, running: RunningCall
     ) -> Finish | Release | LeaveToLease:
         """Run the call, retry it where that is safe, and decide what happens to it."""
-        request = delivery.request
-        retries = 0
+        request, retries = delivery.request, 0
         async with progress_publisher(self._ledger, request, fence) as on_progress:
             while True:
                 result = await running.attempt(
@@ -235,15 +235,11 @@ class CallHandler:
             request.tool,
             request.arguments,
             timeout_s=max(0.0, self._seconds_left(request)),
-            waited_s=self._queued_ms(delivery) / 1000,
+            granted_s=(request.deadline - _enqueued_at(delivery)) / 1000,
             on_progress=on_progress,
             meta={"traceparent": request.traceparent} if request.traceparent else None,
             send_state=send_state,
         )
-
-    def _queued_ms(self, delivery: Delivery) -> int:
-        """Milliseconds since the request was put on the stream."""
-        return max(0, self._clock.now_ms() - int(delivery.entry.partition("-")[0]))
 
     def _seconds_left(self, request: ToolCallRequested) -> float:
         return (request.deadline - self._clock.now_ms()) / 1000
@@ -275,3 +271,8 @@ class CallHandler:
                     raise
                 log.warning("Redis is not available (%s): retrying", describe_outage(error))
             await asyncio.sleep(WRITE_RETRY_SECONDS)
+
+
+def _enqueued_at(delivery: Delivery) -> int:
+    """When the request was put on the stream, in Unix milliseconds: the first part of its entry's id."""
+    return int(delivery.entry.partition("-")[0])

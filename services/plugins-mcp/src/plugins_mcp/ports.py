@@ -63,14 +63,14 @@ class ToolServer(Protocol):
         arguments: dict[str, Any],
         *,
         timeout_s: float,
-        waited_s: float = 0.0,
+        granted_s: float | None = None,
         on_progress: Callable[[CallProgress], None] = ...,
         meta: dict[str, Any] | None = None,
         send_state: SendState | None = None,
     ) -> CallResult:
         """Call `tool` once, without retries. After a cancellation `send_state` tells whether it was sent.
 
-        `waited_s`: how long the request waited before. `timeout_s` is what is left of its time.
+        `timeout_s` is what is left of `granted_s`, the time that the call was given before it waited elsewhere.
         """
         ...
 
