@@ -23,7 +23,7 @@ BIN := $(VENV)/bin
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-run: sync-run ## the whole product on this machine: http://127.0.0.1:8000 (PORT=, OPENAI_API_KEY=, MCP_CONFIG=, …; see .env.example)
+run: sync-run ## the whole product on this machine: http://127.0.0.1:8000 (PORT=, OPENAI_API_KEY=, MCP_CONFIG=, WORKERS=, …; see .env.example)
 	@exec $(BIN)/python -m deploy.local.stack
 
 # Tests start hundreds of Python processes: without compiled bytecode each of them costs a second of CPU time more.
