@@ -1,5 +1,6 @@
 """Which requests are served: of a known sender, under a name of this machine, and up to a size."""
 
+from collections.abc import Awaitable
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated
@@ -20,12 +21,12 @@ MAX_BODY_BYTES = 1_000_000
 
 async def current_principal(request: Request) -> Principal:
     """The sender of `request`, as Admitted has found it. (FastAPI would run a plain function in a thread.)"""
-    return request.scope["principal"]
+    return request.state.principal
 
 
 async def current_subject(request: Request) -> str:
     """The subject of `request`."""
-    return request.scope["principal"].subject
+    return request.state.principal.subject
 
 
 Sender = Annotated[Principal, Depends(current_principal)]
@@ -46,10 +47,12 @@ class Admitted:
         """Serve one request."""
         if scope["type"] == "http":
             try:
-                scope["principal"] = await self._admission.admit(Request(scope)) if self._admission else LOCAL
+                principal = await self._admission.admit(Request(scope)) if self._admission else LOCAL
             except EngineError as error:
                 await note(Request(scope), problem_of(error))(scope, receive, send)
                 return
+            # Not in the scope itself, which would grow for as long as the request is answered.
+            scope.setdefault("state", {})["principal"] = principal
         await self._app(scope, receive, send)
 
 
@@ -107,7 +110,7 @@ class SafeHeaders:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one request."""
 
         async def with_headers(message: Message) -> None:
@@ -118,7 +121,7 @@ class SafeHeaders:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+        return self._app(scope, receive, with_headers if scope["type"] == "http" else send)
 
 
 class LoopbackNames:
@@ -131,10 +134,10 @@ class LoopbackNames:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one request. (No coroutine of its own: that would stay for as long as a stream.)"""
         refusal = self._refusal(scope) if scope["type"] == "http" else None
-        await (refusal or self._app)(scope, receive, send)
+        return (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
         if not is_own_name(_header(scope, b"host").decode("latin-1")):

@@ -1,24 +1,18 @@
 """Checks the tokens of an OpenID Connect provider: access tokens of the API, and the ID tokens of the sign-in."""
 
-import re
 from dataclasses import dataclass
 from typing import Any, cast
 
 import jwt
 
 from dialog_engine.errors import UnauthenticatedError
+from dialog_engine.identity.authenticator import Tokens
 from dialog_engine.identity.principal import OPERATOR, USER, Principal
 from dialog_engine.identity.provider import ALGORITHMS, Provider
 
 LEEWAY_SECONDS = 30
 """How far the clocks of the engine and of the provider may differ."""
 MAX_ROLES = 100
-_TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
-
-
-def is_token(credential: str) -> bool:
-    """Whether this looks like a JSON Web Token."""
-    return _TOKEN.fullmatch(credential) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +40,7 @@ class RoleRule:
         return tuple(dict.fromkeys([USER, *([OPERATOR] if self.operator in names else []), *others]))
 
 
-class TokenVerifier:
+class TokenVerifier(Tokens):
     """Checks tokens that the provider has issued for `audience`."""
 
     def __init__(self, provider: Provider, audience: str, rule: RoleRule) -> None:
