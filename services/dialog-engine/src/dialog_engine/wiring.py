@@ -48,6 +48,7 @@ from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import Rounds
+from dialog_engine.tool_calls.exposure.allowed import ToolRights
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.exposure.quarantine import OfferedTools, Quarantine
 from dialog_engine.tool_calls.pipeline import enhance
@@ -62,7 +63,9 @@ from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.loops import LISTEN_SECONDS, kept_running
+from plugins_contract.rights import Rights, watched_rights
 from plugins_contract.settings import RedisAddress
+from plugins_contract.watched_file import WatchedFile
 
 VERSION = version("dialog-engine")
 
@@ -108,6 +111,7 @@ class _Base:
     database: Database
     engine_id: str
     outbox: SqlOutbox
+    rights: WatchedFile[Rights] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +182,11 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     outbox = SqlOutbox(database, engine_id)
     keys, clock = Keys(settings.redis_key_prefix), RedisClock()
     metrics = Metrics(keys.requests, VERSION)
-    return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox)
+    try:
+        rights = watched_rights(settings.rights_file)
+    except ValueError as error:
+        raise ConfigurationError(f"RIGHTS_FILE: {error}") from None
+    return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox, rights)
 
 
 def _calls(base: _Base) -> _Calls:
@@ -214,7 +222,8 @@ def _calls(base: _Base) -> _Calls:
         ledger, waiting, mailbox, blocked, keys, base.clock, default_timeout_ms=timeout_ms, observer=observer
     )
     quarantine = Quarantine(lambda tool, model: base.metrics.tool_refused(tool.name, model))
-    tools = OfferedTools(catalog if settings.enable_mcp else DisabledTools(), quarantine)
+    rights = ToolRights(base.rights) if base.rights else None
+    tools = OfferedTools(catalog if settings.enable_mcp else DisabledTools(), quarantine, rights)
     return _Calls(relay, mailbox, executor, watch, blocked, catalog, tools, quarantine)
 
 

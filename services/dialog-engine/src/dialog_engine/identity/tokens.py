@@ -7,7 +7,7 @@ import jwt
 
 from dialog_engine.errors import UnauthenticatedError
 from dialog_engine.identity.authenticator import Tokens
-from dialog_engine.identity.principal import OPERATOR, USER, Principal
+from dialog_engine.identity.principal import OPERATOR, ROLE, USER, Principal
 from dialog_engine.identity.provider import ALGORITHMS, Provider
 
 LEEWAY_SECONDS = 30
@@ -35,7 +35,7 @@ class RoleRule:
         values = (
             found.split() if isinstance(found, str) else cast("list[Any]", found) if isinstance(found, list) else []
         )
-        names = [value for value in values if isinstance(value, str)][:MAX_ROLES]
+        names = [value for value in values if isinstance(value, str) and ROLE.fullmatch(value)][:MAX_ROLES]
         others = [name for name in names if name not in (USER, OPERATOR)]
         return tuple(dict.fromkeys([USER, *([OPERATOR] if self.operator in names else []), *others]))
 
