@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from dialog_engine.identity import keys_command
 from dialog_engine.identity.api_keys import ApiKeys, add_key, digest_of, list_keys, revoke_key
-from dialog_engine.main import run_command
+from dialog_engine.operators.commands import run as run_command
 from plugins_contract.watched_file import WatchedFile
 
 
@@ -164,4 +164,5 @@ def test_the_command_names_what_is_wrong(
     assert run_command(["keys", "--file", str(tmp_path / "keys.json"), "add", "ann"]) == keys_command.WRONG
     assert "is not a file of keys" in capsys.readouterr().err
     assert (tmp_path / "keys.json").read_text() == "not JSON", "a file that cannot be read is not replaced"
-    assert run_command(["something"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        run_command(["something"])

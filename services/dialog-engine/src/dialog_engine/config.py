@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
@@ -101,8 +101,8 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class Settings(ServiceSettings, BaseSettings):
-    """All settings. Each field is named like its environment variable, in lower case."""
+class StoreSettings(BaseSettings):
+    """Which store is used: the part that the commands for operators need."""
 
     model_config = SettingsConfigDict(
         env_file=".env",
@@ -110,6 +110,19 @@ class Settings(ServiceSettings, BaseSettings):
         extra="ignore",
         secrets_dir=SECRETS_DIRS or None,
     )
+
+    outbox_path: Path = Field(
+        Path(".data/dialog-engine.sqlite3"),
+        description="SQLite file of one engine, with sessions, turns and outbox. Not used with DATABASE_URL.",
+    )
+    database_url: DatabaseUrl | None = Field(
+        None,
+        description="PostgreSQL 15 or newer, shared by any number of engines: postgresql://user:password@host/db",
+    )
+
+
+class Settings(ServiceSettings, StoreSettings):
+    """All settings. Each field is named like its environment variable, in lower case."""
 
     host: str = Field("127.0.0.1", description="Address to listen on. Any other than loopback needs API_KEYS.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on.")
@@ -144,14 +157,6 @@ class Settings(ServiceSettings, BaseSettings):
         le=65535,
         description="A second port with /healthz, /readyz, /metrics and /openapi.json, without keys, for own networks.",
     )
-    outbox_path: Path = Field(
-        Path(".data/dialog-engine.sqlite3"),
-        description="SQLite file of one engine, with sessions, turns and outbox. Not used with DATABASE_URL.",
-    )
-    database_url: DatabaseUrl | None = Field(
-        None,
-        description="PostgreSQL 15 or newer, shared by any number of engines: postgresql://user:password@host/db",
-    )
     database_pool_size: int = Field(
         8, ge=1, le=100, description="Largest number of connections to PostgreSQL per engine."
     )
@@ -161,6 +166,10 @@ class Settings(ServiceSettings, BaseSettings):
     facts_with_text: bool = Field(
         False, description="Whether TurnFinished contains the texts of the turn. They then outlive a deleted session."
     )
+    audit_retention_days: int = Field(
+        400, ge=0, le=36_500, description="Days for which events of the audit are kept; 0: without end."
+    )
+    audit_stream: bool = Field(False, description="Publish each event of the audit to the stream events.audit.")
 
     openai_api_key: SecretStr | None = Field(None, description="API key of the model's provider.")
     openai_base_url: HttpUrl | None = Field(None, description="Base URL of an OpenAI-compatible server; unset: OpenAI.")
@@ -421,8 +430,20 @@ def load_settings() -> Settings:
     Raises:
         ConfigurationError: the text names every invalid setting, and contains no value of a secret.
     """
+    return _load(Settings)
+
+
+def load_store_settings() -> StoreSettings:
+    """Read the settings of the store only. Raises as `load_settings` does."""
+    return _load(StoreSettings)
+
+
+_S = TypeVar("_S", bound=StoreSettings)
+
+
+def _load(kind: type[_S]) -> _S:
     try:
-        return Settings()  # pyright: ignore[reportCallIssue]  # its values come from the environment
+        return kind()  # pyright: ignore[reportCallIssue]  # its values come from the environment
     except ValidationError as error:
         raise ConfigurationError(problems(error)) from None
     except SettingsError as error:

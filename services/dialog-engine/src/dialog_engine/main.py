@@ -26,12 +26,16 @@ CANNOT_START = 2
 
 
 def main() -> None:
-    """Serve until SIGTERM or SIGINT, or run the command of the command line.
+    """Run the command of the command line; without one, the engine."""
+    if argv := sys.argv[1:]:
+        from dialog_engine.operators.commands import run  # noqa: PLC0415 -- the engine does not need it
 
-    Exits with 2 and the reason on stderr when it cannot start.
-    """
-    if sys.argv[1:]:
-        sys.exit(run_command(sys.argv[1:]))
+        sys.exit(run(argv))
+    serve()
+
+
+def serve() -> None:
+    """Serve until SIGTERM or SIGINT. Exits with 2 and the reason on stderr when it cannot start."""
     hide_environment()  # from MCP servers of the same user
     # Importing the engine makes many objects and hardly any garbage: collections would take a seventh of the start.
     gc.disable()
@@ -71,18 +75,6 @@ def main() -> None:
             if start.failure is None:
                 raise
             _give_up(start.failure)
-
-
-def run_command(words: list[str]) -> int:
-    """Run a command for operators. Returns its exit code."""
-    match words:
-        case ["keys", *rest]:
-            from dialog_engine.identity.keys_command import run  # noqa: PLC0415 -- the engine itself does not need it
-
-            return run(rest)
-        case _:
-            sys.stderr.write("usage: dialog-engine [keys ...]\nWithout a command: the engine itself.\n")
-            return 0 if words in (["-h"], ["--help"]) else CANNOT_START
 
 
 def tune_gc() -> None:

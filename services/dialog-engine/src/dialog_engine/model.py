@@ -120,6 +120,8 @@ class Turn:
     usage: Usage = Usage()
     choice: Choice = Choice()
     roles: tuple[str, ...] = ()
+    key_id: str = ""
+    """The credential of the request that started it, for the audit. Empty in a turn that was adopted."""
 
 
 @dataclass(frozen=True, slots=True)

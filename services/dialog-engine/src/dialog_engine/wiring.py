@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 
 from fastapi import APIRouter, FastAPI
@@ -40,6 +41,7 @@ from dialog_engine.relay.relay import Relay, check_routes
 from dialog_engine.status import EngineStatus, StartGate
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
+from dialog_engine.storage.audit import AuditTrail, SqlAuditLog, read_digest_key
 from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
@@ -111,6 +113,7 @@ class _Base:
     database: Database
     engine_id: str
     outbox: SqlOutbox
+    audit: AuditTrail
     rights: WatchedFile[Rights] | None
 
 
@@ -140,6 +143,7 @@ class _Chat:
     control: ControlPublisher
     exposure: Exposure
     consumption: Consumption
+    audit: SqlAuditLog
 
 
 @contextlib.asynccontextmanager
@@ -162,6 +166,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             pending.run,
             listener.run,
             *([calls.catalog.run] if settings.enable_mcp else []),
+            *([partial(chat.audit.run_retention, days)] if (days := settings.audit_retention_days) else []),
         ]
         await stack.enter_async_context(kept_running(*loops))
         await calls.watch.ask()
@@ -180,13 +185,14 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     database = await stack.enter_async_context(_open_store(settings))
     engine_id = await database.engine_id()
     outbox = SqlOutbox(database, engine_id)
+    audit = AuditTrail(engine_id, await read_digest_key(database), stream=settings.audit_stream)
     keys, clock = Keys(settings.redis_key_prefix), RedisClock()
     metrics = Metrics(keys.requests, VERSION)
     try:
         rights = watched_rights(settings.rights_file)
     except ValueError as error:
         raise ConfigurationError(f"RIGHTS_FILE: {error}") from None
-    return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox, rights)
+    return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox, audit, rights)
 
 
 def _calls(base: _Base) -> _Calls:
@@ -232,9 +238,11 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     check_routes(EVENT_TYPES | await base.outbox.event_types(), DEFAULT_ROUTES | settings.outbox_routes)
     offer, mailbox_of = calls.relay.offer, base.keys.mailbox
     control = ControlPublisher(base.connections.commands, base.keys)
-    call_store = SqlCalls(database, engine_id, offer)
-    turn_store = SqlTurns(database, engine_id, offer, control.free, facts_with_text=settings.facts_with_text)
-    approval_store = SqlApprovals(database, engine_id, offer, mailbox_of)
+    call_store = SqlCalls(database, engine_id, offer, base.audit)
+    turn_store = SqlTurns(
+        database, engine_id, offer, base.audit, control.free, facts_with_text=settings.facts_with_text
+    )
+    approval_store = SqlApprovals(database, engine_id, offer, mailbox_of, base.audit)
     archive = SqlArchive(database, call_store)
     pending = PendingApprovals(
         approval_store,
@@ -261,7 +269,8 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     engines = SqlEngines(database, engine_id, mailbox_of)
     ownership = Ownership(turns, engines, offer=offer, observer=ObservedOwnership(metrics))
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings))
-    return _Chat(turns, ownership, pending, archive, logs, control, exposure, consumption)
+    audit = SqlAuditLog(database, base.audit, offer)
+    return _Chat(turns, ownership, pending, archive, logs, control, exposure, consumption, audit)
 
 
 def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
@@ -282,7 +291,7 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         has_workers=settings.enable_mcp,
         gate=StartGate(settings.tools_wait_seconds),
     )
-    sessions = SqlSessions(base.database, facts_with_text=settings.facts_with_text)
+    sessions = SqlSessions(base.database, calls.relay.offer, base.audit, facts_with_text=settings.facts_with_text)
     traces = RedisTraces(base.connections.commands, base.keys, (DEFAULT_ROUTES | settings.outbox_routes)[TURN_FINISHED])
     return Services(
         about=_about(settings),
@@ -291,7 +300,8 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         sessions=sessions,
         archive=chat.archive,
         consumption=chat.consumption,
-        personal_data=PersonalData(sessions, chat.archive, traces),
+        audit=chat.audit,
+        personal_data=PersonalData(sessions, chat.archive, traces, chat.audit),
         approvals=Approvals(chat.archive, chat.pending, chat.control),
         frames=chat.logs,
         streams=streams,

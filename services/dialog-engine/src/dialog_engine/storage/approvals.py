@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 
+from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import OfferRows, OutboxRow
-from dialog_engine.model import Turn
-from dialog_engine.storage.calls import add_request, answer_call, call_of
+from dialog_engine.model import ApprovalStatus, Turn
+from dialog_engine.storage.audit import AuditTrail
+from dialog_engine.storage.calls import add_requests, answer_call, call_of
 from dialog_engine.storage.database import Database, Transaction, fence, fence_look, placeholders
 from dialog_engine.storage.turns import roles_of
 from dialog_engine.tool_calls.approvals.rules import ApprovalState, Asked, Decision, Question
@@ -42,16 +44,30 @@ _STATES = (
     " LEFT JOIN outbox o ON o.event_type = $1 AND o.event_id = a.correlation_id WHERE a.correlation_id IN ({})"
 )
 STATES_AT_ONCE = 500
+_ACTIONS = {
+    ApprovalStatus.APPROVED: AuditAction.CALL_APPROVED,
+    ApprovalStatus.EDITED: AuditAction.CALL_APPROVED,
+    ApprovalStatus.REFUSED: AuditAction.CALL_DENIED,
+    ApprovalStatus.EXPIRED: AuditAction.APPROVAL_EXPIRED,
+}
 
 
 class SqlApprovals(ApprovalStore):
     """The approvals of all turns. `mailbox_of` names the mailbox of an engine."""
 
-    def __init__(self, database: Database, engine_id: str, offer: OfferRows, mailbox_of: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        engine_id: str,
+        offer: OfferRows,
+        mailbox_of: Callable[[str], str],
+        audit: AuditTrail,
+    ) -> None:
         self._database = database
         self._engine_id = engine_id
         self._offer = offer
         self._mailbox_of = mailbox_of
+        self._audit = audit
 
     async def waiting(self, turn: Turn) -> list[Asked]:
         def unit(tx: Transaction) -> list[Asked]:
@@ -84,12 +100,12 @@ class SqlApprovals(ApprovalStore):
             encoded = msgspec.json.encode(asked.question)
             if not tx.execute(_DECIDE, msgspec.json.encode(decision), call.correlation_id, encoded):
                 return None
-            rows: list[OutboxRow] = []
+            rows = self._audit.add(tx, self._decided(turn, asked, decision))
             if request is not None:
                 addressed = msgspec.structs.replace(request(turn), mailbox=self._mailbox_of(owner))
-                rows.append(add_request(tx, owner, turn, addressed))
+                rows += add_requests(tx, self._audit, owner, turn, [addressed])
             if outcome is not None:
-                rows += answer_call(tx, owner, turn, call, outcome)
+                rows += answer_call(tx, self._audit, owner, turn, call, outcome)
             return rows if owner == self._engine_id else []  # otherwise their owner polls the table
 
         rows = await self._database.write(unit)
@@ -109,12 +125,30 @@ class SqlApprovals(ApprovalStore):
         def unit(tx: Transaction) -> tuple[list[Asked], list[OutboxRow]]:
             fence(tx, turn, self._engine_id)
             closed = _waiting(tx, turn)
-            facts = [row for each in closed for row in answer_call(tx, self._engine_id, turn, each.call, outcome)]
+            facts = [
+                row
+                for each in closed
+                for row in answer_call(tx, self._audit, self._engine_id, turn, each.call, outcome)
+            ]
             return closed, facts
 
         closed, facts = await self._database.write(unit)
         self._offer(facts)
         return closed
+
+    def _decided(self, turn: Turn, asked: Asked, decision: Decision) -> AuditEvent:
+        return AuditEvent(
+            _ACTIONS[decision.status],
+            turn.subject,
+            key_id=decision.key_id,
+            session_id=turn.session_id,
+            turn_id=turn.turn_id,
+            correlation_id=asked.call.correlation_id,
+            server=asked.question.server,
+            tool=asked.call.tool_name,
+            digest=self._audit.digest(asked.question.arguments),
+            outcome=decision.status,
+        )
 
 
 def _waiting(tx: Transaction, turn: Turn) -> list[Asked]:

@@ -15,7 +15,8 @@ from dialog_engine.chat.archive import (
     Sessions,
     TurnRecord,
 )
-from dialog_engine.chat.outbox import TURN_FINISHED
+from dialog_engine.chat.audit import AuditAction, AuditEvent
+from dialog_engine.chat.outbox import TURN_FINISHED, OfferRows, OutboxRow
 from dialog_engine.chat.ports import History
 from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError, TurnRunningError
 from dialog_engine.model import (
@@ -27,6 +28,7 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
+from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Database, Row, Transaction
 from dialog_engine.storage.turns import add_session
@@ -63,9 +65,13 @@ _MESSAGES_OF_TURN = _MESSAGES.format("turn_id")
 class SqlSessions(Sessions):
     """The sessions of all subjects."""
 
-    def __init__(self, database: Database, *, facts_with_text: bool = False) -> None:
+    def __init__(
+        self, database: Database, offer: OfferRows, audit: AuditTrail, *, facts_with_text: bool = False
+    ) -> None:
         """With `facts_with_text`, facts that are not published yet are deleted with their session."""
         self._database = database
+        self._offer = offer
+        self._audit = audit
         self._erased_events = (TOOL_CALL_REQUESTED, *([TURN_FINISHED] if facts_with_text else []))
 
     async def create(self, subject: str) -> str:
@@ -82,8 +88,8 @@ class SqlSessions(Sessions):
         )
         return [_session_record(*row) for row in rows]
 
-    async def delete(self, subject: str, session_id: str) -> DeletedSession:
-        def unit(tx: Transaction) -> DeletedSession:
+    async def delete(self, subject: str, session_id: str, *, key_id: str = "") -> DeletedSession:
+        def unit(tx: Transaction) -> tuple[DeletedSession, list[OutboxRow]]:
             # The session's lock first, as a turn that begins takes it.
             found = tx.execute(
                 "UPDATE sessions SET updated_at = updated_at WHERE session_id = $1 AND subject = $2"
@@ -112,9 +118,13 @@ class SqlSessions(Sessions):
             )
             tx.execute("DELETE FROM sessions WHERE session_id = $1", session_id)
             turn_ids, call_ids = frozenset(row[0] for row in turns), frozenset(row[0] for row in calls)
-            return DeletedSession(session_id, found[0][0], turn_ids, call_ids)
+            done = AuditEvent(AuditAction.SESSION_DELETED, subject, key_id=key_id, session_id=session_id)
+            return DeletedSession(session_id, found[0][0], turn_ids, call_ids), self._audit.add(tx, done)
 
-        return await self._database.write(unit)
+        deleted, rows = await self._database.write(unit)
+        if rows:
+            self._offer(rows)
+        return deleted
 
 
 class SqlArchive(Archive, History):

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import (
     TOOL_CALL_FINISHED,
     OfferRows,
@@ -11,6 +12,7 @@ from dialog_engine.chat.outbox import (
     ToolCallFinished,
 )
 from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage
+from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.database import Database, Row, Transaction, fence, fence_look
 from dialog_engine.storage.outbox import add_event
 from dialog_engine.tool_calls.approvals.rules import Question
@@ -59,10 +61,11 @@ def insert_message(tx: Transaction, turn: Turn, role: str, message: AssistantMes
 class SqlCalls(CallStore):
     """The tool calls of the turns that this engine runs."""
 
-    def __init__(self, database: Database, engine_id: str, offer: OfferRows) -> None:
+    def __init__(self, database: Database, engine_id: str, offer: OfferRows, audit: AuditTrail) -> None:
         self._database = database
         self._engine_id = engine_id
         self._offer = offer
+        self._audit = audit
 
     async def add_round(
         self,
@@ -110,10 +113,10 @@ class SqlCalls(CallStore):
                 "INSERT INTO approvals (correlation_id, question) VALUES ($1, $2)",
                 [(correlation_id, msgspec.json.encode(question)) for correlation_id, question in questions.items()],
             )
-            rows = [add_request(tx, self._engine_id, turn, request) for request in requests]
+            rows = add_requests(tx, self._audit, self._engine_id, turn, requests)
             for call in message.tool_calls:
                 if outcome := answered.get(call.correlation_id):
-                    rows += answer_call(tx, self._engine_id, turn, call, outcome)
+                    rows += answer_call(tx, self._audit, self._engine_id, turn, call, outcome)
             return number, rows
 
         number, rows = await self._database.write(unit)
@@ -125,7 +128,7 @@ class SqlCalls(CallStore):
     ) -> bool:
         def unit(tx: Transaction) -> list[OutboxRow]:
             fence(tx, turn, self._engine_id)
-            rows = answer_call(tx, self._engine_id, turn, call, outcome)
+            rows = answer_call(tx, self._audit, self._engine_id, turn, call, outcome)
             if rows and whole is not None:
                 keep_whole(tx, call.correlation_id, whole)
             return rows
@@ -150,7 +153,7 @@ class SqlCalls(CallStore):
                 try:
                     found.append(OpenCall(call, decode_request(payload)))
                 except UnsupportedEventError as error:
-                    facts += answer_call(tx, self._engine_id, turn, call, _unreadable(error))
+                    facts += answer_call(tx, self._audit, self._engine_id, turn, call, _unreadable(error))
             return found, facts
 
         found, facts = await self._database.write(unit)
@@ -163,25 +166,46 @@ def call_of(tool_call_id: str, correlation_id: str, name: str, arguments: str, t
     return ToolCall(tool_call_id, correlation_id, name, arguments, tool=tool)
 
 
-def add_request(tx: Transaction, owner: str, turn: Turn, request: ToolCallRequested) -> OutboxRow:
-    """Put the request of a call into the outbox."""
-    payload = encode_request(request)
-    return add_event(tx, owner, turn.turn_id, TOOL_CALL_REQUESTED, request.correlation_id, payload)
+def add_requests(
+    tx: Transaction, audit: AuditTrail, owner: str, turn: Turn, requests: Sequence[ToolCallRequested]
+) -> list[OutboxRow]:
+    """Put the requests of calls into the outbox. Returns the rows to publish."""
+    rows = [
+        add_event(tx, owner, turn.turn_id, TOOL_CALL_REQUESTED, request.correlation_id, encode_request(request))
+        for request in requests
+    ]
+    accepted = (
+        AuditEvent(
+            AuditAction.CALL_ACCEPTED,
+            turn.subject,
+            session_id=turn.session_id,
+            turn_id=turn.turn_id,
+            correlation_id=request.correlation_id,
+            server=request.server,
+            tool=request.tool_name,
+            digest=audit.digest(request.arguments),
+        )
+        for request in requests
+    )
+    return rows + audit.add(tx, *accepted)
 
 
-def answer_call(tx: Transaction, owner: str, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> list[OutboxRow]:
+def answer_call(
+    tx: Transaction, audit: AuditTrail, owner: str, turn: Turn, call: ToolCall, outcome: ToolOutcome
+) -> list[OutboxRow]:
     """Store the outcome unless there is one, delete the request from the outbox, and add a fact for analytics.
 
     Returns the rows to publish; none when there was an outcome.
     """
     answered = tx.execute(
         "UPDATE tool_calls SET outcome = $1, answered_at = now_ms() WHERE correlation_id = $2 AND outcome IS NULL"
-        " RETURNING answered_at",
+        " RETURNING answered_at, server",
         msgspec.json.encode(outcome),
         call.correlation_id,
     )
     if not answered:
         return []
+    [(at, server)] = answered
     tx.execute("DELETE FROM outbox WHERE event_type = $1 AND event_id = $2", TOOL_CALL_REQUESTED, call.correlation_id)
     fact = ToolCallFinished(
         correlation_id=call.correlation_id,
@@ -193,10 +217,20 @@ def answer_call(tx: Transaction, owner: str, turn: Turn, call: ToolCall, outcome
         error_code=outcome.error.code if outcome.error else None,
         duration_ms=outcome.duration_ms,
         attempts=outcome.attempts,
-        at=answered[0][0],
+        at=at,
+    )
+    ended = AuditEvent(
+        AuditAction.CALL_ENDED,
+        turn.subject,
+        session_id=turn.session_id,
+        turn_id=turn.turn_id,
+        correlation_id=call.correlation_id,
+        server=server,
+        tool=call.tool_name,
+        outcome=f"{outcome.state} {outcome.error.code}" if outcome.error else outcome.state,
     )
     payload = msgspec.json.encode(fact)
-    return [add_event(tx, owner, turn.turn_id, TOOL_CALL_FINISHED, call.correlation_id, payload)]
+    return [add_event(tx, owner, turn.turn_id, TOOL_CALL_FINISHED, call.correlation_id, payload), *audit.add(tx, ended)]
 
 
 def _unreadable(error: UnsupportedEventError) -> ToolOutcome:

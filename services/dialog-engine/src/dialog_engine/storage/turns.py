@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import (
     TURN_FINISHED,
     OfferRows,
@@ -14,6 +15,7 @@ from dialog_engine.chat.outbox import (
 from dialog_engine.chat.ports import TurnStore
 from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
 from dialog_engine.model import AssistantMessage, Done, DoneReason, Turn, TurnFailed
+from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import insert_message
 from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.outbox import add_event
@@ -47,6 +49,7 @@ class SqlTurns(TurnStore):
         database: Database,
         engine_id: str,
         offer: OfferRows,
+        audit: AuditTrail,
         on_free: OnFree = lambda _: None,
         *,
         facts_with_text: bool = False,
@@ -54,11 +57,12 @@ class SqlTurns(TurnStore):
         self._database = database
         self._engine_id = engine_id
         self._offer = offer
+        self._audit = audit
         self._on_free = on_free
         self._facts_with_text = facts_with_text
 
     async def begin(self, turn: Turn, text: str, *, new_session: bool = False, queue: bool = False) -> None:
-        def unit(tx: Transaction) -> str | None:
+        def unit(tx: Transaction) -> tuple[str | None, list[OutboxRow]]:
             if new_session:
                 add_session(tx, turn.session_id, turn.subject, text)
             else:
@@ -74,7 +78,7 @@ class SqlTurns(TurnStore):
                         turn.session_id,
                         self._engine_id,
                     )
-                    return first[0]
+                    return first[0], []
             choice = turn.choice
             tx.execute(
                 _BEGIN,
@@ -89,10 +93,20 @@ class SqlTurns(TurnStore):
             if queue:
                 tx.execute("DELETE FROM waiting_turns WHERE turn_id = $1", turn.turn_id)
             insert_message(tx, turn, "user", AssistantMessage(text))
-            return None
+            started = AuditEvent(
+                AuditAction.TURN_STARTED,
+                turn.subject,
+                key_id=turn.key_id,
+                session_id=turn.session_id,
+                turn_id=turn.turn_id,
+            )
+            return None, self._audit.add(tx, started)
 
-        if running := await self._database.write(unit):
+        running, rows = await self._database.write(unit)
+        if running:
             raise TurnRunningError(running)
+        if rows:
+            self._offer(rows)
 
     async def leave(self, turn: Turn) -> None:
         def unit(tx: Transaction) -> bool:
