@@ -28,7 +28,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     """One tool call, as committed to the outbox. Times are Unix milliseconds on the clock of Redis.
 
     `arguments` is a JSON object that fits the tool's schema. `tool_call_id` is the provider's id and unique only
-    within its assistant message; `correlation_id` is unique among all calls.
+    within its assistant message; `correlation_id` is unique among all calls. `roles` are those of `subject`.
     """
 
     event_type: str = EVENT_TYPE
@@ -47,6 +47,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     deadline: int
     execution_class: ExecutionClass
     subject: str
+    roles: tuple[str, ...] = ()
     traceparent: str | None = None
 
 
@@ -69,6 +70,7 @@ class SubmittedRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     deadline: int | None = None
     execution_class: ExecutionClass | None = None
     subject: str = ""
+    roles: tuple[str, ...] = ()
     traceparent: str | None = None
 
 

@@ -77,14 +77,15 @@ async def erase(engine: Engine, subject: Subject) -> dict[str, Any]:
 
 
 @router.get("/tools")
-async def tools(engine: Engine, _: Subject) -> dict[str, Any]:
-    """The tools that the model is offered, and those that were left out, with the reason."""
-    catalog = engine.tools.tools()
+async def tools(engine: Engine, sender: Sender) -> dict[str, Any]:
+    """The tools that the model is offered for the sender, and those that were left out, with the reason."""
+    directory = engine.tools.visible_to(sender.subject, sender.roles)
+    catalog = directory.tools()
     await engine.exposure.prepare(catalog)
     return {
         "mcp": "enabled" if engine.about.mcp_enabled else "disabled",
         "exposure": views.exposure(engine.exposure, catalog),
-        "servers": [views.server(view) for view in engine.tools.servers],
+        "servers": [views.server(view) for view in directory.servers],
     }
 
 
@@ -102,10 +103,10 @@ async def models(engine: Engine, _: Subject) -> dict[str, Any]:
 
 
 @router.get("/about")
-async def about(engine: Engine, _: Subject) -> dict[str, Any]:
-    """The engine's version, its model and its tools."""
+async def about(engine: Engine, sender: Sender) -> dict[str, Any]:
+    """The engine's version, its model and the sender's tools."""
     about = engine.about
-    catalog = engine.tools.tools()
+    catalog = engine.tools.visible_to(sender.subject, sender.roles).tools()
     await engine.exposure.prepare(catalog)
     return {
         "name": "Callstream",

@@ -14,6 +14,7 @@ from dialog_engine.model import ApprovalStatus, Turn
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import add_requests, answer_call, call_of
 from dialog_engine.storage.database import Database, Transaction, fence, fence_look, placeholders
+from dialog_engine.storage.turns import roles_of
 from dialog_engine.tool_calls.approvals.rules import ApprovalState, Asked, Decision, Question
 from dialog_engine.tool_calls.ports import ApprovalStore, MakeRequest
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
@@ -28,7 +29,7 @@ _WAITING = (
 # The turn's row is locked first, as each write of a turn does.
 _TURN = (
     "UPDATE turns SET crashes = 0 WHERE turn_id = $1 AND status = 'running'"
-    " RETURNING turn_id, session_id, owner, epoch, rounds, traceparent"
+    " RETURNING turn_id, session_id, owner, epoch, rounds, traceparent, roles"
 )
 # Matches an undecided question that is still the one that was answered.
 _UPDATE = (
@@ -158,10 +159,17 @@ def _waiting(tx: Transaction, turn: Turn) -> list[Asked]:
 
 
 def _turn(
-    tx: Transaction, turn_id: str, session_id: str, owner: str, epoch: int, rounds: int, traceparent: str | None
+    tx: Transaction,
+    turn_id: str,
+    session_id: str,
+    owner: str,
+    epoch: int,
+    rounds: int,
+    traceparent: str | None,
+    roles: str,
 ) -> tuple[Turn, str]:
     [(subject,)] = tx.execute("SELECT subject FROM sessions WHERE session_id = $1", session_id)
-    return Turn(turn_id, session_id, subject, epoch, rounds, traceparent), owner
+    return Turn(turn_id, session_id, subject, epoch, rounds, traceparent, roles=roles_of(roles)), owner
 
 
 def _state(correlation_id: str, question: bytes, decision: Any, outcome: Any, payload: Any) -> ApprovalState:

@@ -15,6 +15,7 @@ import msgspec
 from dialog_engine.errors import LLMRequestError
 from dialog_engine.model import ChatEvent, ChatRequest, Message, ToolMessage
 from dialog_engine.tool_calls.exposure import search
+from dialog_engine.tool_calls.exposure.allowed import ToolRights
 from dialog_engine.tool_calls.ports import Refused, ServerView, StreamChat, ToolDirectory
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import ToolError
@@ -132,11 +133,15 @@ def _without_found(message: Message, names: Collection[str]) -> Message:
 
 
 class OfferedTools(ToolDirectory):
-    """The tools of another directory, without those in quarantine, which its servers list with the reasons."""
+    """The tools of another directory, without those in quarantine, which its servers list with the reasons.
 
-    def __init__(self, directory: ToolDirectory, quarantine: Quarantine) -> None:
+    With `rights` each sender sees what these allow.
+    """
+
+    def __init__(self, directory: ToolDirectory, quarantine: Quarantine, rights: ToolRights | None = None) -> None:
         self._directory = directory
         self._quarantine = quarantine
+        self._rights = rights
 
     @property
     def servers(self) -> tuple[ServerView, ...]:
@@ -151,6 +156,9 @@ class OfferedTools(ToolDirectory):
 
     def find(self, name: str) -> ToolEntry | ToolError:
         return self._directory.find(name)
+
+    def visible_to(self, subject: str, roles: Sequence[str]) -> ToolDirectory:
+        return self._rights.restricted(self, subject, roles) if self._rights else self
 
     def _seen(self, view: ServerView) -> ServerView:
         tools = view.catalog.tools
