@@ -44,8 +44,11 @@ def read_request_keys(path: Path | None) -> RequestKeys:
     Raises:
         ValueError: the file cannot be read, holds no key, or a key is too short. The text holds no key.
     """
-    if path is None:
-        return RequestKeys()
+    return RequestKeys() if path is None else RequestKeys(read_secrets(path))
+
+
+def read_secrets(path: Path) -> list[str]:
+    """The secrets in a file, as `read_request_keys` reads them. Raises ValueError as it does."""
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as error:
@@ -57,7 +60,7 @@ def read_request_keys(path: Path | None) -> RequestKeys:
             f"{path} must hold one key in each line, each of at least {MIN_KEY_CHARS} characters:"
             " create one with `openssl rand -hex 32`"
         )
-    return RequestKeys(secrets)
+    return secrets
 
 
 def _signature(secret: bytes, event: bytes, has_ledger: bool) -> str:
