@@ -135,10 +135,13 @@ async def refuse_a_call(engine: Engine, model: Model) -> None:
     """A turn whose call asks a person, who refuses it with the marker as the reason."""
     model.will_call_with("demo__delete_everything", {"token": MARKER})
     model.will_say("Then not.")
-    async with engine.stream("POST", "/v1/chat", json={"message": "Delete it"}) as stream:
+    session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
+    begun = await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Delete it"})
+    turn_id = begun.json()["turnId"]
+    async with engine.stream("GET", f"/v1/turns/{turn_id}/events") as stream:
         while (data := (await stream.until("control")).data).get("status") != "asked":
             pass
-        path = f"/v1/turns/{data['turnId']}/approvals/{data['toolCallId']}"
+        path = f"/v1/turns/{turn_id}/approvals/{data['toolCallId']}"
         refused = await engine.client.post(path, json={"decision": "refuse", "reason": MARKER})
         assert refused.status_code == 200, refused.text
         assert (await stream.until("done")).data["reason"] == "stop"
@@ -147,6 +150,7 @@ async def refuse_a_call(engine: Engine, model: Model) -> None:
 async def test_without_encryption_the_same_search_finds_the_text(
     tmp_path: Path, redis_url: str, redis: Redis, model: Model
 ) -> None:
+    model.will_say(MARKER)
     async with running_engine(settings(tmp_path, redis_url, model.url, facts_with_text=True)) as engine:
         await engine.chat(MARKER)
 
