@@ -78,6 +78,7 @@ def callstream(provider_port: int, folder: Path) -> Generator[Relay]:
             "LOG_LEVEL": "WARNING",
             "SHUTDOWN_GRACE_SECONDS": "0",
             "TOOLS_WAIT_SECONDS": "0",  # there is no worker
+            "MAX_CONNECTIONS_PER_ADDRESS": "10000",
             "MODEL_TIMEOUT_SECONDS": "600",  # answers that stay open are silent
         }
         # In another folder, so that a `.env` of the repository is not read.

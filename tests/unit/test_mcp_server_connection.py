@@ -108,6 +108,7 @@ class FailingOnExit:
 
     def __init__(self, *arguments: Any) -> None:
         self.client = self
+        self.opened = lambda: self
         self.ended = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()

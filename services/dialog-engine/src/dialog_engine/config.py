@@ -127,6 +127,33 @@ class Settings(ServiceSettings, StoreSettings):
         default_factory=dict,
         description="Keys of the API: name:key,name:key. Sessions belong to the name. Empty: loopback only.",
     )
+    api_keys_file: Path | None = Field(
+        None, description="File of hashed API keys with roles and expiry, as `dialog-engine keys` writes it."
+    )
+    failed_keys_per_minute: int = Field(
+        10, ge=0, description="Requests with a wrong key or token from one address before more get 429; 0: no limit."
+    )
+    oidc_issuer: HttpUrl | None = Field(
+        None, description="OpenID Connect provider whose tokens are accepted: its issuer, an https:// URL."
+    )
+    oidc_audience: str | None = Field(None, description="Audience of the access tokens that the API accepts.")
+    oidc_client_id: str | None = Field(None, description="The page signs people in as this client of the provider.")
+    oidc_client_secret: SecretStr | None = Field(None, description="The client's secret, if it has one.")
+    oidc_scopes: str = Field("openid profile email", description="Scopes of the sign-in, separated by spaces.")
+    oidc_roles_claim: str = Field("roles", description="Claim with the roles of a person; dots lead into objects.")
+    oidc_operator_role: str = Field("operator", description="The value in that claim that makes an operator.")
+    public_url: HttpUrl | None = Field(None, description="Address of the page in browsers, where sign-ins come back.")
+    session_keys_file: Path | None = Field(
+        None, description="File of keys that seal the page's sessions, one in each line. Unset: a new key per start."
+    )
+    session_seconds: int = Field(28_800, ge=60, description="How long a sign-in on the page lasts.")
+    operations_host: str = Field("127.0.0.1", description="Address of OPERATIONS_PORT.")
+    operations_port: int | None = Field(
+        None,
+        ge=1,
+        le=65535,
+        description="A second port with /healthz, /readyz, /metrics and /openapi.json, without keys, for own networks.",
+    )
     database_pool_size: int = Field(
         8, ge=1, le=100, description="Largest number of connections to PostgreSQL per engine."
     )
@@ -308,8 +335,7 @@ class Settings(ServiceSettings, StoreSettings):
 
     @model_validator(mode="after")
     def _be_safe(self) -> Self:
-        if not self.api_keys and not is_loopback(self.host):
-            raise ValueError(f"HOST {self.host} can be reached from other machines: set API_KEYS, or HOST=127.0.0.1")
+        self._check_identity()
         if not self._providers:
             raise ValueError(
                 "OPENAI_API_KEY or OPENAI_BASE_URL, or ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL, or one of"
@@ -328,6 +354,32 @@ class Settings(ServiceSettings, StoreSettings):
         if TOOL_CALL_REQUESTED in self.outbox_routes:
             raise ValueError(f"OUTBOX_ROUTES cannot move {TOOL_CALL_REQUESTED}: workers read events.plugins only")
         return self
+
+    def _check_identity(self) -> None:
+        if not self.needs_sign_in and not is_loopback(self.host):
+            raise ValueError(
+                f"HOST {self.host} can be reached from other machines: set API_KEYS, API_KEYS_FILE or OIDC_ISSUER, or"
+                " HOST=127.0.0.1"
+            )
+        if self.oidc_issuer is None:
+            for name in ("oidc_audience", "oidc_client_id"):
+                if getattr(self, name):
+                    raise ValueError(f"{name.upper()} is set: set OIDC_ISSUER too")
+            return
+        issuer = urlsplit(self.oidc_issuer)
+        if issuer.scheme != "https" and not is_loopback(issuer.hostname or ""):
+            raise ValueError("OIDC_ISSUER must begin with https://, unless it is on this machine")
+        if not self.oidc_audience and not self.oidc_client_id:
+            raise ValueError("OIDC_ISSUER is set: set OIDC_AUDIENCE for tokens of the API, OIDC_CLIENT_ID for the page")
+        if self.oidc_client_id and not self.public_url:
+            raise ValueError(
+                "OIDC_CLIENT_ID is set: set PUBLIC_URL to the address of the page, such as https://chat.example"
+            )
+
+    @property
+    def needs_sign_in(self) -> bool:
+        """Whether a request must prove who makes it."""
+        return bool(self.api_keys or self.api_keys_file or self.oidc_issuer)
 
     @property
     def default_model(self) -> str:

@@ -85,7 +85,7 @@ class Consumption:
         self._keys = keys
         self._limits = limits
         self._held: dict[str, set[Slot]] = defaultdict(set)
-        self._watches = set[asyncio.Task[None]]()  # the loop itself keeps only weak references
+        self._counting = set[asyncio.Task[None]]()  # the loop itself keeps only weak references
         self._ask_again_at = 0.0
         self._outages = OutageLog(log, "Redis for the limits of subjects")
         self._take: Any = self._redis.register_script(_TAKE)
@@ -114,9 +114,14 @@ class Consumption:
         return await self._slot("turns", subject, self._limits.turns, "turns may run at the same time")
 
     async def counted_turn(
-        self, subject: str, start: Callable[[], Awaitable[Turn]], ended: Callable[[str], Awaitable[int]]
+        self,
+        subject: str,
+        start: Callable[[], Awaitable[Turn]],
+        when_ended: Callable[[str, Callable[[int], None]], None],
     ) -> Turn:
-        """Start a turn, and count it until `ended` returns its tokens. Raises also what `start` raises."""
+        """Start a turn, and count it until `when_ended` calls back with its tokens. Raises also what `start` raises."""
+        if not self._limits.turns and not self._limits.tokens:
+            return await start()
         slot = await self.turn(subject)
         try:
             turn = await start()
@@ -124,15 +129,18 @@ class Consumption:
             await slot.release()
             raise
 
-        async def count() -> None:
+        async def count(tokens: int) -> None:
             try:
-                await self.spent(subject, await ended(turn.turn_id))
+                await self.spent(subject, tokens)
             finally:
                 await slot.release()
 
-        watch = asyncio.create_task(count(), name=f"limits of turn {turn.turn_id}")
-        self._watches.add(watch)
-        watch.add_done_callback(self._watches.discard)
+        def ended(tokens: int) -> None:
+            task = asyncio.create_task(count(tokens), name=f"limits of turn {turn.turn_id}")
+            self._counting.add(task)
+            task.add_done_callback(self._counting.discard)
+
+        when_ended(turn.turn_id, ended)
         return turn
 
     async def stream(self, subject: str) -> Slot:

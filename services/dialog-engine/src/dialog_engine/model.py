@@ -138,7 +138,7 @@ class ChatRequest:
     tools: tuple[ToolEntry, ...] = ()
     answer_only: bool = False
     stop: tuple[str, ...] = ()
-    committed: asyncio.Event | None = None
+    committed: asyncio.Future[None] | None = None
 
 
 # --- What a model streams -------------------------------------------------------------------------------------------

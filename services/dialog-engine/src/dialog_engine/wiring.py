@@ -22,11 +22,20 @@ from dialog_engine.chat.service import ChatService, Memory
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
 from dialog_engine.control import ControlListener, ControlPublisher
+from dialog_engine.errors import ConfigurationError
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
+from dialog_engine.http.admission import Admission
 from dialog_engine.http.app import State, create_app
-from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator
+from dialog_engine.http.guards import MAX_BODY_BYTES
 from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
+from dialog_engine.identity.api_keys import ApiKeys
+from dialog_engine.identity.authenticator import Authenticator
+from dialog_engine.identity.failed_attempts import FailedAttempts
+from dialog_engine.identity.page_sessions import Seal
+from dialog_engine.identity.provider import Provider
+from dialog_engine.identity.sign_in import Client, SignIn
+from dialog_engine.identity.tokens import RoleRule, TokenVerifier
 from dialog_engine.limits import Consumption, SubjectLimits
 from dialog_engine.llm.providers import Wrap, open_llm
 from dialog_engine.observe.metrics import Metrics
@@ -70,18 +79,25 @@ def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
     """The ASGI application, whose lifespan builds and shuts down the engine.
 
     Set `closing` to shut down: running turns get their grace period, and then event streams end.
+
+    Raises:
+        ConfigurationError: a file of keys cannot be used; the text says why.
     """
+
+    admission, provider = _admission(settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[State]:
-        async with run_engine(settings, closing) as services:
-            yield {"services": services}
+        async with contextlib.AsyncExitStack() as stack:
+            if provider:
+                stack.push_async_callback(provider.aclose)
+            yield {"services": await stack.enter_async_context(run_engine(settings, closing))}
 
     return create_app(
         lifespan,
-        Authenticator(settings.api_keys),
+        admission,
         version=VERSION,
-        loopback_only=not settings.api_keys,
+        loopback_only=not settings.needs_sign_in,
         # A character is twelve bytes of JSON at most: a pair of \u escapes.
         max_body_bytes=max(MAX_BODY_BYTES, 12 * settings.max_message_chars + 1000),
     )
@@ -306,8 +322,8 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
 
 
 def _subject_limits(settings: Settings) -> SubjectLimits:
-    """Without API keys there is one subject, the user of this machine, who is not limited."""
-    if not settings.api_keys:
+    """Without a sign-in there is one subject, the user of this machine, who is not limited."""
+    if not settings.needs_sign_in:
         return SubjectLimits()
     return SubjectLimits(
         turns=settings.subject_max_turns,
@@ -315,6 +331,37 @@ def _subject_limits(settings: Settings) -> SubjectLimits:
         requests=settings.subject_requests_per_minute,
         tokens=settings.subject_tokens_per_day,
     )
+
+
+def _admission(settings: Settings) -> tuple[Admission | None, Provider | None]:
+    """Who may make requests, if they have to prove who they are, and the provider that has to be closed."""
+    if not settings.needs_sign_in:
+        return None, None
+    provider = Provider(settings.oidc_issuer) if settings.oidc_issuer else None
+    rule = RoleRule(settings.oidc_roles_claim, settings.oidc_operator_role)
+    try:
+        keys = ApiKeys(settings.api_keys, settings.api_keys_file)
+    except ValueError as error:
+        raise ConfigurationError(f"API_KEYS_FILE: {error}") from None
+    tokens = TokenVerifier(provider, settings.oidc_audience, rule) if provider and settings.oidc_audience else None
+    authenticator = Authenticator(keys, tokens, FailedAttempts(settings.failed_keys_per_minute))
+    sign_in = _sign_in(settings, provider, rule) if provider else None
+    return Admission(authenticator, sign_in, settings.operations_port), provider
+
+
+def _sign_in(settings: Settings, provider: Provider, rule: RoleRule) -> SignIn | None:
+    client_id, secret = settings.oidc_client_id, settings.oidc_client_secret
+    if not client_id:
+        return None
+    try:
+        seal = Seal(settings.session_keys_file)
+    except ValueError as error:
+        raise ConfigurationError(f"SESSION_KEYS_FILE: {error}") from None
+    client = Client(
+        client_id, secret.get_secret_value() if secret else None, settings.public_url or "", settings.oidc_scopes
+    )
+    verifier = TokenVerifier(provider, client_id, rule)
+    return SignIn(provider, verifier, client, seal, session_seconds=settings.session_seconds)
 
 
 def _open_store(settings: Settings) -> contextlib.AbstractAsyncContextManager[Database]:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from plugins_contract.messages import SEALED_VERSION, ToolCallRequested, UnsupportedEventError
-from plugins_contract.signing import read_secrets
+from plugins_contract.signing import read_keys
 
 SEALED = b"sealed1:"
 """A sealed value begins with this, then its key id and a colon. No JSON begins so."""
@@ -115,7 +115,7 @@ def read_encryption_keys(path: Path | None) -> Cipher:
     Raises:
         ValueError: the file cannot be read, holds no key, or a key is too short. The text holds no key.
     """
-    return CLEAR if path is None else Cipher(read_secrets(path))
+    return CLEAR if path is None else Cipher(read_keys(path))
 
 
 def key_id(secret: str) -> str:

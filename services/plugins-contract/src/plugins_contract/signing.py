@@ -39,16 +39,16 @@ class RequestKeys:
 
 
 def read_request_keys(path: Path | None) -> RequestKeys:
-    """The keys in a file, one in each line; none without a file. Empty lines and lines that begin with # are ignored.
+    """The keys in a file; none without a file. Raises ValueError as `read_keys` does."""
+    return RequestKeys(read_keys(path) if path else ())
+
+
+def read_keys(path: Path) -> list[str]:
+    """The keys in a file, one in each line. Empty lines and lines that begin with # are ignored.
 
     Raises:
         ValueError: the file cannot be read, holds no key, or a key is too short. The text holds no key.
     """
-    return RequestKeys() if path is None else RequestKeys(read_secrets(path))
-
-
-def read_secrets(path: Path) -> list[str]:
-    """The secrets in a file, as `read_request_keys` reads them. Raises ValueError as it does."""
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as error:

@@ -24,7 +24,7 @@ from plugins_mcp.control import listen_for_cancels
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
-from plugins_mcp.mcp import McpServers, ServersFile, read_servers_file, single_server
+from plugins_mcp.mcp import EchoServer, McpServers, ServersFile, read_servers_file, single_server
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.health import Readiness, health_server
 from plugins_mcp.observe.metrics import Metrics
@@ -66,6 +66,9 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
         ledger = WorkerLedger(redis, keys, cipher)
         changed = asyncio.Event()
         servers = McpServers(configured.servers, configured.broken, changed=lambda _: changed.set())
+        if settings.development_echo:
+            log.warning("DEVELOPMENT_ECHO is set: this worker offers a tool of its own, which is for measurements only")
+            servers.add(EchoServer())
         catalog = CatalogPublisher(redis, keys, servers, clock, worker=name, changed=changed)
         leases = LeaseKeeper(renewals, keys, times, count=lambda outcome: metrics.lease_renewals.labels(outcome).inc())
         observer = CallObserver(metrics)

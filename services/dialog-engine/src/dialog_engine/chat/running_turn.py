@@ -31,7 +31,7 @@ class _Ending:
 
 
 class RunningTurn:
-    """A turn that this engine owns. Its task is `run`; whoever creates the task sets `finished` when it is done."""
+    """A turn that this engine owns. Its task is `run`; whoever creates the task calls `finish` when it is done."""
 
     def __init__(
         self,
@@ -56,13 +56,21 @@ class RunningTurn:
         self._draft = draft or Draft(usage=turn.usage)
         self._answer = answer
         self._failure = failure
-        self._stop = asyncio.Event()
-        self.finished = asyncio.Event()
+        self._stopped = False
+        self._replying: asyncio.Timeout | None = None
+        self.finished = asyncio.get_running_loop().create_future()
         """The last event is in the log, or the task has ended without it: the turn is left to another life."""
 
     def stop(self) -> None:
         """End the turn as cancelled: its user asked for it."""
-        self._stop.set()
+        if self._replying is not None and not self._stopped:
+            self._replying.reschedule(0)
+        self._stopped = True
+
+    def finish(self) -> None:
+        """Wake those that wait for the end of the turn."""
+        if not self.finished.done():
+            self.finished.set_result(None)
 
     def fence(self) -> None:
         """Another engine owns the turn: nothing more is written here, and its readers follow the new owner's log."""
@@ -103,25 +111,25 @@ class RunningTurn:
     async def _reply(self) -> _Ending:
         """Write the reply into the log until it is complete, or until the user stops the turn."""
         reply = self._answer.all() if self._answer else self._service.stream_reply(self.turn, self._draft)
-        replying = asyncio.create_task(self._write(reply), name=f"answer of turn {self.turn.turn_id}")
-        stopping = asyncio.create_task(self._stop.wait(), name=f"stop of turn {self.turn.turn_id}")
+        scope = asyncio.timeout(0 if self._stopped else None)
         try:
-            await asyncio.wait({replying, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            stopped = not replying.done()
-        finally:
-            replying.cancel()
-            stopping.cancel()
-            await asyncio.wait([replying, stopping])
-        error = RuntimeError("the reply was cancelled") if replying.cancelled() else replying.exception()
-        match error:
-            case None:
-                return _Ending(self._draft.reason)
-            case _ if stopped:
+            async with scope:
+                self._replying = scope
+                await self._write(reply)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise RuntimeError("the reply was cancelled") from None
+        except Exception as error:
+            if scope.expired():
                 return _Ending(DoneReason.CANCELLED)
-            case LLMError():
+            if isinstance(error, LLMError):
                 return _Ending(DoneReason.ERROR, TurnFailed(error.code, str(error)))
-            case _:
-                raise error
+            raise
+        finally:
+            self._replying = None
+        return _Ending(self._draft.reason)
 
     async def _write(self, events: AsyncGenerator[TurnEvent]) -> None:
         async with aclosing(events):
@@ -131,7 +139,7 @@ class RunningTurn:
 
     async def _end(self, ending: _Ending) -> None:
         await self._write(self._service.end(self.turn, self._draft, ending.reason, ending.failure))
-        self.finished.set()
+        self.finish()
 
     async def _fail(self, error: Exception) -> None:
         """End the turn as failed. While the store is unavailable the user sees the end before it is committed."""
@@ -149,7 +157,7 @@ class RunningTurn:
         self._log.append(failure)
         draft = self._draft
         self._log.append(Done(self.turn.turn_id, DoneReason.ERROR, draft.usage, draft.ttft_ms, draft.model))
-        self.finished.set()
+        self.finish()
         while True:
             if await self._committed_end(failure):
                 return
@@ -187,12 +195,14 @@ class PrefetchedStream(Generic[T]):
 
     def __init__(self, items: AsyncGenerator[T]) -> None:
         self._items = items
-        self._first = asyncio.create_task(self._next(), name="prefetched item")
+        self._first: asyncio.Task[list[T]] | None = asyncio.create_task(self._next(), name="prefetched item")
 
     async def all(self) -> AsyncGenerator[T]:
         """Every item. Closing this closes the generator. Raises what the generator raises."""
         try:
-            for item in await self._first:
+            first = await self._first if self._first else []
+            self._first = None
+            for item in first:
                 yield item
             async for item in self._items:
                 yield item
@@ -201,8 +211,9 @@ class PrefetchedStream(Generic[T]):
 
     async def close(self) -> None:
         """Cancel the first item if it is being produced, and close the generator."""
-        self._first.cancel()
-        await asyncio.wait([self._first])
+        if self._first:
+            self._first.cancel()
+            await asyncio.wait([self._first])
         await self._items.aclose()
 
     async def _next(self) -> list[T]:

@@ -140,7 +140,7 @@ class ChatService:
         turn: Turn,
         draft: Draft,
         said: Sequence[Message] | None = None,
-        committed: asyncio.Event | None = None,
+        committed: asyncio.Future[None] | None = None,
     ) -> AsyncGenerator[TurnEvent]:
         """The events of `turn` between `opening` and `end`. `end` must follow, whether or not this raises.
 
@@ -225,7 +225,7 @@ class ChatService:
                 yield event
 
     async def _request(
-        self, turn: Turn, said: Sequence[Message] | None = None, committed: asyncio.Event | None = None
+        self, turn: Turn, said: Sequence[Message] | None = None, committed: asyncio.Future[None] | None = None
     ) -> ChatRequest:
         if said is None:
             said = await self._history.messages(turn.session_id)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Generator, Set
+from collections.abc import Callable, Generator, Set
 from contextlib import contextmanager, suppress
 
 from dialog_engine.chat.ports import Control, TurnLogs, TurnStore
@@ -90,13 +90,12 @@ class RunningTurns:
         """The turns that run here now."""
         return [running.turn for running in self._running.values()]
 
-    async def ended(self, turn_id: str) -> int:
-        """Wait until the turn has ended, or has left this engine. Returns the tokens that it used here."""
-        running = self._running.get(turn_id)
-        if running is None:
-            return 0
-        await running.finished.wait()
-        return running.tokens
+    def when_ended(self, turn_id: str, callback: Callable[[int], None]) -> None:
+        """Call back with the tokens that the turn used here, once it has ended or has left this engine."""
+        if running := self._running.get(turn_id):
+            running.finished.add_done_callback(lambda _: callback(running.tokens))
+        else:
+            callback(0)
 
     def knows(self, turn_id: str) -> bool:
         """Whether the turn runs here, or is being committed here."""
@@ -146,12 +145,12 @@ class RunningTurns:
     async def _begin_session(self, turn: Turn, text: str) -> None:
         """A new session has no history to read, so the model is asked while the turn is being committed. Its reply is
         used only after the commit."""
-        draft, committed = Draft(), asyncio.Event()
+        draft, committed = Draft(), asyncio.get_running_loop().create_future()
         answer = PrefetchedStream(self._service.stream_reply(turn, draft, [UserMessage(text)], committed))
         self._beginning.add(turn.turn_id)
         try:
             await self._store.begin(turn, text, new_session=True)
-            committed.set()
+            committed.set_result(None)
             self._start_task(RunningTurn(turn, self._service, self._logs, self._outages, draft=draft, answer=answer))
         except BaseException:
             await answer.close()
@@ -206,7 +205,7 @@ class RunningTurns:
         if running is None:
             return False
         running.stop()
-        await running.finished.wait()
+        await asyncio.wait([running.finished])
         return not running.fenced
 
     def stop(self, turn_id: str) -> None:
@@ -272,5 +271,5 @@ class RunningTurns:
         turn = running.turn
         if self._running.get(turn.turn_id) is running:  # otherwise the turn was adopted again meanwhile
             del self._running[turn.turn_id]
-        running.finished.set()
+        running.finish()
         self.queue.wake(turn.session_id)

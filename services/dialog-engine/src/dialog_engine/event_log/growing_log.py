@@ -60,7 +60,7 @@ def entry_from_fields(place: Cursor, fields: dict[bytes, bytes]) -> Entry:
     return Entry(place.epoch, place.seq, sys.intern(fields[b"event"].decode()), fields[b"data"].decode())
 
 
-BLOCK = 50
+BLOCK = 25
 """How many entries are packed together. The newest ones, up to twice as many, are not: most readers are there."""
 COMPRESSED_BYTES = 16_384
 """A larger block is not compressed, because that would block the event loop."""

@@ -50,6 +50,9 @@ def connections_within(limits: ConnectionLimits) -> Callable[..., "Connection"]:
 class Connection(HttpToolsProtocol):
     """A connection within `limits`. `addresses` has the number of open connections of each address."""
 
+    # Slots: with more attributes Python would give each connection a larger kind of dictionary, of its own.
+    __slots__ = ("_address", "_addresses", "_deadline", "_head_size", "_limits", "_refused", "_unfinished_bytes")
+
     def __init__(self, *args: Any, limits: ConnectionLimits, addresses: Counter[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._limits = limits

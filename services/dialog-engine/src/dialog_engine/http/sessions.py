@@ -10,8 +10,9 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import AwareDatetime
 
 from dialog_engine.http import views
-from dialog_engine.http.guards import Subject
+from dialog_engine.http.guards import Sender, Subject
 from dialog_engine.http.services import Engine
+from dialog_engine.identity.principal import OPERATOR
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
 operations = APIRouter(tags=["operations"])
@@ -48,6 +49,12 @@ async def delete(session_id: str, engine: Engine, subject: Subject) -> Response:
     """Delete a session with all its messages, and what it left in Redis. Backups keep what they have."""
     await engine.personal_data.delete(subject, session_id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+@router.get("/me")
+async def me(sender: Sender) -> dict[str, Any]:
+    """Who makes this request: the owner of its sessions, a name to show, and its roles."""
+    return {"subject": sender.subject, "name": sender.name, "roles": sender.roles}
 
 
 @router.get("/me/data")
@@ -119,14 +126,15 @@ async def healthz() -> dict[str, str]:
 
 
 @operations.get("/readyz")
-async def readyz(engine: Engine) -> JSONResponse:
-    """Readiness: turns can be served, and every MCP server was listed or has failed.
+async def readyz(engine: Engine, sender: Sender) -> JSONResponse:
+    """Readiness: turns can be served, and every MCP server was listed or has failed. Operators see each part.
 
     Without Redis or workers chat still answers: the engine is degraded then, not unready.
     """
     now = await engine.readiness()
     code = HTTPStatus.OK if now.status in ("ready", "degraded") else HTTPStatus.SERVICE_UNAVAILABLE
-    return JSONResponse({"status": now.status, "parts": now.parts}, code)
+    parts = {"parts": now.parts} if OPERATOR in sender.roles else {}
+    return JSONResponse({"status": now.status} | parts, code)
 
 
 @operations.get("/metrics")

@@ -1,5 +1,6 @@
 """Server-Sent Events: a turn's events as a response of sse-starlette."""
 
+import asyncio
 import logging
 import random
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
@@ -72,6 +73,10 @@ class EventStream(EventSourceResponse):
         finally:
             self._streams.open -= 1
             await run_shielded(self._on_end())
+
+    async def _listen_for_exit_signal_with_grace(self) -> None:
+        """Wait without end, with less memory than sse-starlette: its way to end streams at SIGTERM is switched off."""
+        await asyncio.get_running_loop().create_future()
 
 
 async def _events(batches: AsyncGenerator[Batch]) -> AsyncGenerator[ServerSentEvent]:

@@ -217,7 +217,7 @@ async def _started(body: TurnRequest, session_id: str | None, engine: Services, 
     async def start() -> Turn:
         return await _accepted(body, session_id, engine, subject, request)
 
-    return await engine.consumption.counted_turn(subject, start, engine.turns.ended)
+    return await engine.consumption.counted_turn(subject, start, engine.turns.when_ended)
 
 
 async def _accepted(

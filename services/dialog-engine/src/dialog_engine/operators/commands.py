@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from dialog_engine.chat.audit import AuditAction
 from dialog_engine.config import load_store_settings
 from dialog_engine.errors import ConfigurationError, EngineError
+from dialog_engine.identity import keys_command
 from dialog_engine.operators import audit, encrypt
 from plugins_contract.encryption import DecryptionError
 
@@ -22,6 +23,8 @@ WRONG = 2
 
 def run(argv: list[str]) -> int:
     """Run the command in `argv`; returns its exit code. An error is one line on standard error."""
+    if argv[:1] == ["keys"]:
+        return keys_command.run(argv[1:])
     found = _parser().parse_args(argv)
     try:
         return _audit(found) if found.command == "audit" else asyncio.run(_encrypt(found))
@@ -65,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="dialog-engine", description="Streams chat turns and drives their tool calls. Without a command: serve."
     )
     commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("keys", help="create, list and revoke API keys", add_help=False)
     shown = commands.add_parser("audit", help="show who did what, oldest first")
     shown.add_argument("--since", type=since, default=0, help="such as 2h, 7d or 2026-11-23T08:00:00Z")
     shown.add_argument("--subject", default="", help="only events of this subject")

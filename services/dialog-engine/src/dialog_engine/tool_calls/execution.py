@@ -64,7 +64,7 @@ class ToolExecution:
         if not ctx.calls:
             return ctx
         if ctx.committed is not None:
-            await ctx.committed.wait()
+            await asyncio.wait([ctx.committed])
         planned = await self._planned(ctx)
         servers = planned.local_servers
         servers |= {each.call.correlation_id: each.request.server for each in planned.open_calls}

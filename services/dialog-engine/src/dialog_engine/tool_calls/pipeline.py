@@ -67,7 +67,7 @@ class TurnContext:
     results: tuple[CallResult, ...] = ()
     usage: Usage = Usage()
     answer: Answer | None = None
-    committed: asyncio.Event | None = None
+    committed: asyncio.Future[None] | None = None
     """Set when the beginning of the turn is committed; nothing is written before that. None when it was before."""
 
 

@@ -185,7 +185,7 @@ class McpServer:
         session = Session(self.spec, mode, child, self._stale.set)
         opened = False
         try:
-            async with asyncio.timeout(self.spec.options.connect_timeout_ms / 1000) as handshake, session.client:
+            async with asyncio.timeout(self.spec.options.connect_timeout_ms / 1000) as handshake, session.opened():
                 listing = await session.list_all()
                 handshake.reschedule(None)
                 opened = True
@@ -318,6 +318,10 @@ class McpServers:
         self._servers = {spec.name: McpServer(spec, changed=changed, policy=policy) for spec in specs}
         self._broken = {server.name: server for server in broken}
         self._stopping = asyncio.Event()
+
+    def add(self, server: McpServer) -> None:
+        """Add a server, before `run`."""
+        self._servers[server.spec.name] = server
 
     async def run(self) -> None:
         """Run the owner tasks of all servers until `stop`, or until cancelled."""
