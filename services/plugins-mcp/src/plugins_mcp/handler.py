@@ -25,6 +25,8 @@ from plugins_contract.ledger.replies import (
 )
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
+from plugins_contract.rights import Rights
+from plugins_contract.watched_file import WatchedFile
 from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
 from plugins_mcp.mcp import CallResult, SendState
@@ -60,7 +62,9 @@ class CallHandler:
         max_retries: int,
         result_max_bytes: int,
         lease_ms: int,
+        rights: WatchedFile[Rights] | None = None,
     ) -> None:
+        """With `rights` a call is run only if they allow it, whatever its producer has checked."""
         self._ledger = ledger
         self._servers = servers
         self._leases = leases
@@ -69,6 +73,7 @@ class CallHandler:
         self._max_retries = max_retries
         self._result_max_bytes = result_max_bytes
         self._lease_ms = lease_ms
+        self._rights = rights
         self._running: dict[str, RunningCall] = {}
         self._starting: dict[str, list[RunningCall]] = {}
         """Calls whose START is not answered yet. They can be cancelled: START may have taken effect already."""
@@ -191,6 +196,9 @@ class CallHandler:
     ) -> Finish | Release | LeaveToLease:
         """Run the call, retry it where that is safe, and decide what happens to it."""
         request, retries = delivery.request, 0
+        if not self._permitted(request):
+            message = f"{request.subject} may not use {request.server}/{request.tool} (RIGHTS_FILE); it was not run"
+            return Finish(ToolOutcome.failure(CallState.FAILED, ErrorCode.PERMISSION_DENIED, message))
         async with progress_publisher(self._ledger, request, fence) as on_progress:
             while True:
                 result = await running.attempt(
@@ -211,6 +219,12 @@ class CallHandler:
                     return decisions.decide_interrupted(
                         running.interruption, request.execution_class, sent=running.may_have_run
                     )
+
+    def _permitted(self, request: ToolCallRequested) -> bool:
+        if self._rights is None:
+            return True
+        access = self._rights.content.access(request.subject, request.roles)
+        return access.allows(request.server, request.tool)
 
     def _situation(self, request: ToolCallRequested, retries: int, running: RunningCall) -> decisions.Situation:
         return decisions.Situation(
