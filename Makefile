@@ -82,7 +82,7 @@ bench-relay: sync ## a model's tokens relayed, beside a naive relay and LiteLLM'
 chaos: sync ## every fault injection in full, minutes each; ARGS="workers_killed" for one (docs/reliability.md)
 	$(BIN)/python -m tests.chaos --full $(ARGS)
 
-fuzz: sync ## random model replies against the rules of the tag parsers; ARGS="--seconds 60 --seed 7"
+fuzz: sync ## random and hostile input for every part, ten minutes each; ARGS="replies --seconds 60 --seed 7" for one
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
 clean: ## remove what can be made again; conversations in .data stay

@@ -875,7 +875,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "unit/test_prompt_corpus.py::test_each_reply_of_the_corpus_gives_its_events",
         "unit/test_prompt_corpus.py::test_a_reply_gives_the_same_events_wherever_it_is_cut_into_pieces",
         "unit/test_prompt_corpus.py::test_no_part_of_a_tag_is_shown_when_a_limit_cuts_a_reply_off",
-        "fuzz/test_tags.py::test_a_short_run_finds_nothing",
+        "fuzz/test_fuzzers.py::test_a_short_run_finds_nothing",
     ),
     "prompt mode: results in the dialect's own form, parse errors go to the model": (
         "unit/test_prompt_mode.py::test_results_have_the_form_of_their_dialect",

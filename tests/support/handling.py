@@ -120,6 +120,7 @@ class ServerTwin(ToolServer):
     behaviours: list[Behaviour] = field(default_factory=list[Behaviour])
     calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     cancelled: int = 0
+    granted_s: float | None = None
 
     async def call(
         self,
@@ -127,6 +128,7 @@ class ServerTwin(ToolServer):
         arguments: dict[str, Any],
         *,
         timeout_s: float,
+        granted_s: float | None = None,
         on_progress: Callable[[CallProgress], None] = lambda progress: None,
         meta: dict[str, Any] | None = None,
         send_state: SendState | None = None,
@@ -134,6 +136,7 @@ class ServerTwin(ToolServer):
         assert send_state is not None
         send_state.sent = self.sends
         self.calls.append({"tool": tool, "arguments": arguments, "timeout_s": timeout_s, "meta": meta})
+        self.granted_s = granted_s
         behaviour = self.behaviours[min(len(self.calls), len(self.behaviours)) - 1]
         try:
             return await behaviour(on_progress)
@@ -254,4 +257,4 @@ def delivery(execution_class: ExecutionClass = ExecutionClass.ONCE, server: str 
         subject="u",
         traceparent="00-1-2-01",
     )
-    return Delivery(request, "1-1", "me", "token")
+    return Delivery(request, "990000-1", "me", "token")
