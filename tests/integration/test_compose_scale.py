@@ -62,7 +62,7 @@ def calls_run(stack: Stack, worker: str) -> float:
 
 
 def running_turns(stack: Stack, engine: str) -> float:
-    text = stack.fetch(engine, "http://127.0.0.1:8000/metrics")
+    text = stack.fetch(engine, "http://127.0.0.1:8001/metrics")
     return float(re.findall(r"^dialog_turns_running (\S+)$", text, re.MULTILINE)[0])
 
 
