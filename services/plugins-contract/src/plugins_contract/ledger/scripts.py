@@ -87,7 +87,10 @@ def decode_reply(data: bytes) -> CallReply:
     Raises:
         msgspec.DecodeError: `data` is no such message.
     """
-    return _reply_decoder.decode(data)
+    try:
+        return _reply_decoder.decode(data)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error
 
 
 LOST_REPLY = encode_reply(
