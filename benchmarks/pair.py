@@ -19,7 +19,9 @@ from dialog_engine.model import AssistantMessage, CallAnswered, ToolCall, Turn
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedCalls
 from dialog_engine.relay.relay import Relay
+from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.database import Database
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
@@ -38,6 +40,9 @@ from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
 
 TIMEOUT_MS = 30_000
+IN_WORKER, HTTP, STDIO = "development_echo", "demo", "demo_stdio"
+"""The servers of a worker: its own echo, and the demo server over each transport."""
+STDIO_SERVER = (sys.executable, "-m", "examples.demo_server", "--transport", "stdio")
 MAX_BACKLOG = 10_000
 SUBJECT_WINDOW = 100
 POOL_SIZE = 8
@@ -70,8 +75,11 @@ def processes(
         stack.callback(server.stop)
         server.wait_ready(lambda: answers(f"http://127.0.0.1:{mcp_port}/healthz"))
         mcp_url = f"http://127.0.0.1:{mcp_port}/mcp"
-        entry = {"type": "http", "url": mcp_url, "callstream": {"trust": True}}
-        (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"demo": entry}}))
+        http = {"type": "http", "url": mcp_url, "callstream": {"trust": True}}
+        environment = {"DEMO_EFFECT_LOG": str(folder / "effects.log")}
+        child = {"command": STDIO_SERVER[0], "args": STDIO_SERVER[1:], "cwd": str(ROOT), "env": environment}
+        stdio = {**child, "callstream": {"trust": True}}
+        (folder / "mcp.json").write_text(json.dumps({"mcpServers": {HTTP: http, STDIO: stdio}}))
         pids = {"redis": redis.process.pid, "MCP server": server.pid}
         for number in range(workers):
             port = health_port if number == 0 else free_port()
@@ -83,6 +91,7 @@ def processes(
                     "MCP_CONFIG": str(folder / "mcp.json"),
                     "HEALTH_PORT": str(port),
                     "WORKER_CONCURRENCY": str(concurrency),
+                    "DEVELOPMENT_ECHO": "true",
                     **log,
                 },
                 cwd=folder,
@@ -96,27 +105,30 @@ def processes(
 class Engine:
     """The engine's part of a tool call: commit it, await its result, commit the result."""
 
-    def __init__(self, calls: SqlCalls, turns: SqlTurns, executor: CallExecutor, tool: ToolEntry) -> None:
-        self._calls = calls
-        self._turns = turns
-        self._executor = executor
-        self._tool = tool
+    def __init__(self, parts: "Parts", tools: Mapping[str, ToolEntry]) -> None:
+        self._parts = parts
+        self._tools = tools
         self._idle: list[Turn] = []
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were committed."""
+        return self._parts.database.commits
 
     async def prepare(self, turns: int) -> Self:
         """Begin one turn per simultaneous call: a turn makes one call after the other."""
-        self._idle = [await begin(self._turns, "benchmark", None, "echo") for _ in range(turns)]
+        self._idle = [await begin(self._parts.turns, "benchmark", None, "echo") for _ in range(turns)]
         return self
 
-    async def call(self, text: str) -> str:
+    async def call(self, text: str, server: str = HTTP) -> str:
         """One call, from its commit to the commit of its result. Returns the text of the result."""
-        turn = self._idle.pop()
-        call = ToolCall("call_1", new_id(), self._tool.name, json.dumps({"text": text}))
-        request = self._executor.request(turn, call, self._tool, {"text": text})
-        await self._calls.add_round(turn, AssistantMessage("", (call,)), [request], {})
-        async for update in self._executor.run([request]):
+        turn, tool = self._idle.pop(), self._tools[server]
+        call = ToolCall("call_1", new_id(), tool.name, json.dumps({"text": text}))
+        request = self._parts.executor.request(turn, call, tool, {"text": text})
+        await self._parts.calls.add_round(turn, AssistantMessage("", (call,)), [request], {})
+        async for update in self._parts.executor.run([request]):
             if isinstance(update, CallAnswered):
-                await self._calls.add_result(turn, call, update.outcome)
+                await self._parts.calls.add_result(turn, call, update.outcome)
                 self._idle.append(turn)
                 return _text(update.outcome)
         raise RuntimeError("the call ended without an answer")
@@ -132,6 +144,7 @@ def _text(outcome: ToolOutcome) -> str:
 class Parts:
     """The components of an engine that handle a tool call."""
 
+    database: Database
     calls: SqlCalls
     turns: SqlTurns
     executor: CallExecutor
@@ -181,21 +194,22 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
         )
         await watch.ask()
         async with _running(watch.run, mailbox.run, relay.run, catalog.run, blocked.run):
-            calls, turns = SqlCalls(database, this_engine, relay.offer), SqlTurns(database, this_engine, relay.offer)
-            yield Parts(calls, turns, executor, mailbox, catalog, watch)
+            audit = AuditTrail(this_engine, b"key")
+            calls = SqlCalls(database, this_engine, relay.offer, audit)
+            turns = SqlTurns(database, this_engine, relay.offer, audit)
+            yield Parts(database, calls, turns, executor, mailbox, catalog, watch)
 
 
 @asynccontextmanager
 async def engine(redis_url: str, database_file: Path) -> AsyncGenerator[Engine]:
-    """An engine that knows the demo server's tools."""
+    """An engine that knows the echo of each server."""
     async with engine_parts(redis_url, database_file) as parts:
-        await wait_until(lambda: _named(parts.catalog, "echo"), 20, what="the tool echo in the catalog")
-        [tool] = _named(parts.catalog, "echo")
-        yield Engine(parts.calls, parts.turns, parts.executor, tool)
+        await wait_until(lambda: len(_echoes(parts.catalog)) == 3, 20, what="the tool echo of three servers")
+        yield Engine(parts, _echoes(parts.catalog))
 
 
-def _named(catalog: CatalogReader, name: str) -> list[ToolEntry]:
-    return [tool for tool in catalog.tools() if tool.tool == name]
+def _echoes(catalog: CatalogReader) -> dict[str, ToolEntry]:
+    return {tool.server: tool for tool in catalog.tools() if tool.tool == "echo"}
 
 
 @asynccontextmanager

@@ -1,55 +1,125 @@
-"""The round trip of one tool call through engine and worker, beside a direct call of the same tool.
+"""The round trip of one tool call through engine and worker, beside the MCP SDK called directly.
 
-    make bench                               or, with options, make bench ARGS="--calls 1000"
+    make bench                               or, with options, make bench ARGS="--rounds 3"
     python -m benchmarks.round_trip --help
 
-Through both services: the call is committed to SQLite with its outbox row, relayed to Redis, taken by a worker, started
-in the ledger, run at the MCP server over Streamable HTTP, completed in the ledger, read from the mailbox, and its
-result is committed. Directly: `mcp.Client.call_tool` of the same tool on the same server from this process. The
-baseline is a message to another process and back over two Redis streams, which runs no tool and stores nothing.
+Through both services the call is committed to SQLite with its outbox row, relayed to Redis, taken by a worker, started
+in the ledger, run, completed in the ledger, read from the mailbox, and its result is committed. It is measured with
+three servers of one worker: a tool inside the worker (DEVELOPMENT_ECHO), which leaves what Callstream itself costs, and
+the demo MCP server over Streamable HTTP and over stdio. Directly: `mcp.Client.call_tool` of the same tool over the same
+transport from this process, which stores nothing.
 
-The three are measured in turn, so that other work on the machine affects all of them. Ratios are comparable between
-machines; absolute numbers are not.
+Each round measures every way once, so that other work on the machine affects all of them; the tables show medians of
+the rounds. Ratios are comparable between machines, absolute numbers are not.
 """
 
 import argparse
 import asyncio
+import contextlib
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import psutil
 import uvloop
-from mcp import Client
+from mcp import Client, StdioServerParameters, stdio_client
 from mcp.types import TextContent
+from redis import Redis
 
 from benchmarks.arguments import at_least
-from benchmarks.floor import floor
 from benchmarks.machine import describe
-from benchmarks.pair import engine, processes
+from benchmarks.pair import HTTP, IN_WORKER, STDIO, STDIO_SERVER, Engine, engine, processes
 from tests.support.processes import ROOT
 
 Call = Callable[[str], Awaitable[str]]
 
-PAIR, DIRECT, FLOOR = "Callstream", "direct MCP call", "Redis streams alone"
+PIPE, PAIR_HTTP, PAIR_STDIO = "tool in the worker", "over HTTP", "over stdio"
+SDK_HTTP, SDK_STDIO = "SDK over HTTP", "SDK over stdio"
 TEXT = "The quick brown fox jumps over the lazy dog."
-WARM_UP = 100
+WARM_UP = 200
 CALL_SECONDS = 30.0
-PHASE_SECONDS = 20.0
-"""A phase ends after this time, however many calls are left: even a busy machine finishes within a minute."""
+ENGINE = "engine"
+"""The name of this process."""
+STDIO_SERVERS = "stdio servers"
+COUNTED = ("commands", "scripts", "reads", "commits")
+
+
+class Meter:
+    """Counts what calls consume: processor time by process, work of Redis, commits."""
+
+    def __init__(self, pids: Mapping[str, int], redis: Redis, mine: Engine) -> None:
+        this = psutil.Process()
+        self._processes = {ENGINE: [this]} | {name: [psutil.Process(pid)] for name, pid in pids.items()}
+        self._processes[STDIO_SERVERS] = [each for each in this.children(recursive=True) if "stdio" in each.cmdline()]
+        self._redis = redis
+        self._mine = mine
+
+    def read(self) -> dict[str, float]:
+        """Processor time in microseconds by process; of Redis, commands, scripts and reads of sockets; commits."""
+        used = {name: sum(map(_microseconds, group)) for name, group in self._processes.items()}
+        commands: Any = self._redis.info("commandstats")
+        stats: Any = self._redis.info("stats")
+        counted = {name.removeprefix("cmdstat_"): figures["calls"] for name, figures in commands.items()}
+        return used | {
+            "commands": sum(counted.values()),
+            "scripts": counted.get("evalsha", 0),
+            "reads": stats["total_reads_processed"],
+            "commits": self._mine.commits,
+        }
+
+
+def _microseconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return (times.user + times.system) * 1e6
 
 
 @dataclass
-class Measured:
-    """The figures of one way to call: seconds per call, and calls per second of each block with many in flight."""
+class Load:
+    """Calls of one kind with some in flight: seconds per call and calls per second of each round, what all consumed."""
 
-    call: Call
-    alone: list[float] = field(default_factory=list[float])
-    loaded: list[float] = field(default_factory=list[float])
+    in_flight: int
+    medians: list[float] = field(default_factory=list[float])
     rates: list[float] = field(default_factory=list[float])
+    times: list[float] = field(default_factory=list[float])
+    used: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def p50(self) -> float:
+        """Milliseconds of a call."""
+        return statistics.median(self.medians) * 1000
+
+    @property
+    def rate(self) -> float:
+        """Calls per second."""
+        return statistics.median(self.rates)
+
+    def per_call(self, what: str) -> float:
+        """How much of it a call consumed."""
+        return self.used.get(what, 0.0) / len(self.times)
+
+    async def round(self, call: Call, calls: int, meter: Meter) -> None:
+        """Measure once more."""
+        before = meter.read()
+        times, seconds = await block(call, calls, self.in_flight)
+        for what, now in meter.read().items():
+            self.used[what] = self.used.get(what, 0.0) + now - before[what]
+        self.medians.append(statistics.median(times))
+        self.rates.append(calls / seconds)
+        self.times += times
+
+
+class Measured:
+    """One way to call, alone and with many in flight."""
+
+    def __init__(self, call: Call, in_flight: int) -> None:
+        self.call = call
+        self.alone, self.loaded = Load(1), Load(in_flight)
 
 
 async def timed(call: Call) -> float:
@@ -59,26 +129,6 @@ async def timed(call: Call) -> float:
     seconds = time.perf_counter() - began
     assert answer == TEXT, answer
     return seconds
-
-
-async def one_at_a_time(ways: Sequence[Measured], calls: int) -> None:
-    ends_at = time.perf_counter() + PHASE_SECONDS
-    for _ in range(calls):
-        for way in ways:
-            way.alone.append(await timed(way.call))
-        if time.perf_counter() > ends_at:
-            return
-
-
-async def many_in_flight(ways: Sequence[Measured], calls: int, in_flight: int, blocks: int) -> None:
-    ends_at = time.perf_counter() + PHASE_SECONDS
-    for _ in range(blocks):
-        for way in ways:
-            times, seconds = await block(way.call, calls // blocks, in_flight)
-            way.loaded += times
-            way.rates.append(len(times) / seconds)
-        if time.perf_counter() > ends_at:
-            return
 
 
 async def block(call: Call, calls: int, in_flight: int) -> tuple[list[float], float]:
@@ -95,61 +145,58 @@ async def block(call: Call, calls: int, in_flight: int) -> tuple[list[float], fl
     return times, time.perf_counter() - began
 
 
-def percentile(values: Sequence[float], percent: int) -> float:
-    """The percentile of these times, in milliseconds."""
-    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1] * 1000
-
-
 def report(ways: dict[str, Measured], in_flight: int) -> None:
-    """Print ratios, then absolute numbers."""
-    print(f"\n{'':24}{'one at a time':^21}{f'{in_flight} in flight':^33}")
-    print(f"{'as a multiple of':24}{'p50':>10}{'p99':>10}{'calls/s':>12}{'p50':>10}{'p99':>10}")
-    mine = figures(ways[PAIR])
-    for name in (DIRECT, FLOOR):
-        cells = [a / b for a, b in zip(mine, figures(ways[name]), strict=True)]
-        print(
-            f"{name:24}"
-            + "".join(f"{cell:>{width}.2f}" for cell, width in zip(cells, (10, 10, 12, 10, 10), strict=True))
-        )
-    print(f"\n{'':24}{'p50 ms':>10}{'p99 ms':>10}{'calls/s':>12}{'p50 ms':>10}{'p99 ms':>10}")
+    """Print ratios, then absolute numbers, then what a call consumes."""
+    print(f"\n{'Callstream ÷ SDK':20}{'p50 alone':>12}{f'calls/s, {in_flight} in flight':>26}")
+    for pair, sdk in ((PAIR_HTTP, SDK_HTTP), (PAIR_STDIO, SDK_STDIO)):
+        latency = ways[pair].alone.p50 / ways[sdk].alone.p50
+        print(f"{pair:20}{latency:>12.2f}{ways[pair].loaded.rate / ways[sdk].loaded.rate:>26.2f}")
+    print(f"\n{'':20}{'p50 ms':>10}{'calls/s':>10}{f'p50 ms, {in_flight} in flight':>24}")
     for name, way in ways.items():
-        a, b, rate, c, d = figures(way)
-        print(f"{name:24}{a:>10.2f}{b:>10.2f}{rate:>12.0f}{c:>10.1f}{d:>10.1f}")
-    pair = ways[PAIR]
-    print(f"\n{len(pair.alone)} calls of each one at a time, {len(pair.loaded)} with {in_flight} in flight.")
-
-
-def figures(way: Measured) -> tuple[float, float, float, float, float]:
-    return (
-        percentile(way.alone, 50),
-        percentile(way.alone, 99),
-        statistics.median(way.rates),
-        percentile(way.loaded, 50),
-        percentile(way.loaded, 99),
-    )
+        print(f"{name:20}{way.alone.p50:>10.2f}{way.loaded.rate:>10.0f}{way.loaded.p50:>24.1f}")
+    services = [name for name in ways[PIPE].loaded.used if name not in COUNTED]
+    print(f"\nprocessor time per call, µs, {in_flight} in flight, and alone")
+    print(f"{'':20}{'all':>14}" + "".join(f"{name:>14}" for name in services))
+    for name, way in ways.items():
+        loads = [[load.per_call(service) for service in services] for load in (way.loaded, way.alone)]
+        cells = zip(*([sum(load), *load] for load in loads), strict=True)
+        print(f"{name:20}" + "".join(f"{f'{loaded:.0f}, {alone:.0f}':>14}" for loaded, alone in cells))
+    print(f"\nper call, {in_flight} in flight, and alone\n{'':20}" + "".join(f"{what:>14}" for what in COUNTED))
+    for name in (PIPE, PAIR_HTTP, PAIR_STDIO):
+        cells = [(ways[name].loaded.per_call(what), ways[name].alone.per_call(what)) for what in COUNTED]
+        print(f"{name:20}" + "".join(f"{f'{loaded:.1f}, {alone:.1f}':>14}" for loaded, alone in cells))
 
 
 async def measure(options: argparse.Namespace, folder: Path) -> None:
     async with AsyncExitStack() as stack:
-        running = stack.enter_context(processes(folder, workers=options.workers, concurrency=options.concurrency))
+        running = stack.enter_context(processes(folder, workers=1, concurrency=options.concurrency))
         mine = await stack.enter_async_context(engine(running.redis_url, folder / "engine.sqlite3"))
         await mine.prepare(options.in_flight)
-        client = await stack.enter_async_context(Client(running.mcp_url))
-        raw = await stack.enter_async_context(floor(running.redis_url))
+        over_http = await stack.enter_async_context(Client(running.mcp_url))
+        server = StdioServerParameters(command=STDIO_SERVER[0], args=list(STDIO_SERVER[1:]), cwd=ROOT)
+        over_stdio = await stack.enter_async_context(Client(stdio_client(server)))
+        redis = stack.enter_context(contextlib.closing(Redis.from_url(running.redis_url)))
+        meter = Meter(running.pids, redis, mine)
 
-        async def direct(text: str) -> str:
+        async def direct(client: Client, text: str) -> str:
             result = await client.call_tool("echo", {"text": text})
             return "".join(part.text for part in result.content if isinstance(part, TextContent))
 
-        ways = {PAIR: Measured(mine.call), DIRECT: Measured(direct), FLOOR: Measured(raw.call)}
+        calls: dict[str, Call] = {
+            PIPE: partial(mine.call, server=IN_WORKER),
+            PAIR_HTTP: partial(mine.call, server=HTTP),
+            PAIR_STDIO: partial(mine.call, server=STDIO),
+            SDK_HTTP: partial(direct, over_http),
+            SDK_STDIO: partial(direct, over_stdio),
+        }
+        ways = {name: Measured(call, options.in_flight) for name, call in calls.items()}
         for way in ways.values():
-            await block(way.call, WARM_UP, min(8, options.in_flight))
-        print(
-            f"{describe(folder, running.redis_url)}; {options.workers} worker of {options.concurrency} slots",
-            flush=True,
-        )
-        await one_at_a_time(list(ways.values()), options.calls)
-        await many_in_flight(list(ways.values()), options.burst, options.in_flight, options.blocks)
+            await block(way.call, WARM_UP, options.in_flight)
+        print(f"{describe(folder, running.redis_url)}; {options.concurrency} slots", flush=True)
+        for _ in range(options.rounds):
+            for way in ways.values():
+                await way.alone.round(way.call, options.calls, meter)
+                await way.loaded.round(way.call, options.burst, meter)
         report(ways, options.in_flight)
 
 
@@ -159,12 +206,11 @@ def main() -> None:
         description="One tool call, there and back.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--calls", type=at_least(1), default=400, help="calls one at a time")
-    parser.add_argument("--burst", type=at_least(1), default=2000, help="calls with many in flight")
+    parser.add_argument("--rounds", type=at_least(1), default=10, help="how often everything is measured, in turn")
+    parser.add_argument("--calls", type=at_least(1), default=50, help="calls one at a time, per round")
+    parser.add_argument("--burst", type=at_least(1), default=512, help="calls with many in flight, per round")
     parser.add_argument("--in-flight", type=at_least(1), default=64, help="how many that is")
-    parser.add_argument("--blocks", type=at_least(1), default=4, help="blocks that the burst is split into")
-    parser.add_argument("--workers", type=at_least(1), default=1, help="worker processes")
-    parser.add_argument("--concurrency", type=at_least(1), default=16, help="slots of a worker")
+    parser.add_argument("--concurrency", type=at_least(1), default=16, help="slots of the worker")
     options = parser.parse_args()
 
     # On the disk of the repository: /tmp may be in memory, where a synced commit costs nothing.

@@ -79,8 +79,8 @@ GUARDS = [
     ),
     Guard(
         "enqueue",
-        "redis.call('EXISTS', requests) == 0",
-        "false",
+        "and redis.call('EXISTS', requests) == 0",
+        "and false",
         enqueue.test_makes_the_stream_and_its_group_when_they_are_missing,
     ),
     # PASS: what has not begun, is not overdue and ours to pass on; at once
@@ -137,13 +137,13 @@ GUARDS = [
     ),
     Guard(
         "start",
-        "\nredis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID')",
+        "\nbegin_lease()",
         "",
         start.test_the_lease_runs_from_the_start,
     ),
     Guard(
         "start",
-        "\n  redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID')",
+        "\n  begin_lease()",
         "",
         start.test_the_lease_runs_from_a_repeated_start_too,
     ),
@@ -264,7 +264,7 @@ GUARDS = [
     ),
     Guard(
         "start",
-        "and unheard_ms < tonumber(ARGV[9])",
+        "and unheard_ms < lease_ms",
         "",
         losses.test_a_call_that_a_new_group_delivers_after_its_lease_is_abandoned,
     ),

@@ -23,6 +23,7 @@ from dialog_engine.model import (
     WaitsFor,
 )
 from plugins_contract.catalog import ToolEntry
+from plugins_contract.connections import command_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import replies
 from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
@@ -288,7 +289,10 @@ async def test_without_redis_every_call_is_answered_by_its_deadline(own_redis: L
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_redis_that_does_not_answer_delays_many_calls_no_longer_than_one(harness: Harness) -> None:
+async def test_a_redis_that_does_not_answer_delays_many_calls_no_longer_than_one(
+    harness: Harness, redis_url: str
+) -> None:
+    operator: Any = command_client(redis_url)  # a paused command holds up all that follow it on its connection
     calls = [harness.request(SOON_MS) for _ in range(20)]
     waiter = harness.run(*calls)
     await harness.redis.execute_command("CLIENT", "PAUSE", 5000, "WRITE")
@@ -298,7 +302,8 @@ async def test_a_redis_that_does_not_answer_delays_many_calls_no_longer_than_one
         outcomes = await waiter.outcomes()
         took = loop.time() - begun
     finally:
-        await harness.redis.execute_command("CLIENT", "UNPAUSE")
+        await operator.execute_command("CLIENT", "UNPAUSE")
+        await operator.aclose()
     assert {truth(outcome) for outcome in outcomes} == {(CallState.UNKNOWN, ErrorCode.TIMEOUT)}
     assert took < 4.0  # one after the other it would be six seconds
 

@@ -10,7 +10,7 @@ import pytest
 from deploy.local.ports import free_port
 from plugins_contract.catalog import ServerState
 from plugins_contract.errors import ErrorCode
-from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
+from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, TimedOut
 from tests.integration.servers import (
     QUICK,
     connected,
@@ -22,108 +22,12 @@ from tests.integration.servers import (
     tool_names,
     traced,
 )
+from tests.integration.servers.behaviours import FATES, answer, error, never, status
 from tests.integration.servers.scripted import LEGACY, MODERN, Behaviour, Request, ScriptedServer, scripted
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 ERAS = [MODERN, LEGACY]
-
-
-def status(code: int, body: bytes = b"", kind: str = "text/plain", **headers: str) -> Behaviour:
-    async def behave(request: Request) -> None:
-        await request.respond(code, body, kind, **headers)
-
-    return behave
-
-
-def error(code: int, message: str, http: int = 200) -> Behaviour:
-    async def behave(request: Request) -> None:
-        await request.error(code, message, http)
-
-    return behave
-
-
-async def cut_before_the_head(request: Request) -> None:
-    await request.hang_up()
-
-
-async def cut_within_json(request: Request) -> None:
-    await request.raw(b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 999\r\n\r\n{"jsonrpc"')
-    await request.hang_up()
-
-
-async def cut_within_events(request: Request) -> None:
-    await request.event_stream()
-    await request.event(
-        b'{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}}'
-    )
-    await request.hang_up()
-
-
-async def end_events_without_an_answer(request: Request) -> None:
-    await request.event_stream()
-    await request.raw(b"0\r\n\r\n")
-
-
-async def answer_in_events_with_nonsense(request: Request) -> None:
-    await request.event_stream()
-    await request.event(b"nonsense")
-    await request.raw(b"0\r\n\r\n")
-
-
-async def answer_too_large(request: Request) -> None:
-    await request.text("x" * 20_000)
-
-
-async def answer_too_large_in_events(request: Request) -> None:
-    await request.event_stream()
-    await request.event(request.envelope(result={"content": [{"type": "text", "text": "x" * 20_000}]}))
-    await request.raw(b"0\r\n\r\n")
-
-
-async def answer(request: Request) -> None:
-    await request.text("fine")
-
-
-async def answer_without_content(request: Request) -> None:
-    await request.result({"content": 5})
-
-
-async def never(request: Request) -> None:
-    await request.gone.wait()
-
-
-FATES: list[tuple[str, Behaviour, CallResult | type[CallResult]]] = [
-    ("401", status(401), Rejected(ErrorCode.PERMISSION_DENIED, "HTTP 401")),
-    ("403", error(-32000, "no scope", 403), Rejected(ErrorCode.PERMISSION_DENIED, "HTTP 403: no scope")),
-    ("429", status(429, retry_after="7"), RetryLater("HTTP 429", 7.0)),
-    ("503", status(503), RetryLater("HTTP 503", None)),
-    ("404", status(405), Rejected),
-    ("413", status(413), Rejected),
-    ("500", status(500, b"oops"), Ambiguous("HTTP 500")),
-    ("502", status(502), Ambiguous("HTTP 502")),
-    ("500 with an error", error(-32603, "broken", 500), Rejected(ErrorCode.TOOL_EXECUTION_FAILED, "broken")),
-    ("202", status(202, kind=""), Ambiguous),
-    ("a web page", status(200, b"<html>", "text/html"), Ambiguous),
-    ("a redirect elsewhere", status(307, location="http://example.com/"), Rejected),
-    ("cut before the head", cut_before_the_head, Ambiguous),
-    ("cut within JSON", cut_within_json, Ambiguous),
-    ("cut within events", cut_within_events, Ambiguous),
-    ("no answer in events", end_events_without_an_answer, Ambiguous),
-    ("nonsense in events", answer_in_events_with_nonsense, Ambiguous),
-    ("nonsense as JSON", status(200, b"nonsense", "application/json"), Ambiguous),
-    ("not a result", answer_without_content, Ambiguous),
-    ("too large", answer_too_large, Ambiguous),
-    ("too large in events", answer_too_large_in_events, Ambiguous),
-    ("unknown tool", error(-32602, "Unknown tool: x"), Rejected(ErrorCode.TOOL_NOT_FOUND, "Unknown tool: x")),
-    ("no such method", error(-32601, "what?"), Rejected(ErrorCode.TOOL_NOT_FOUND, "what?")),
-    ("bad arguments", error(-32602, "a is missing"), Rejected(ErrorCode.INVALID_ARGUMENTS, "a is missing")),
-    # Codes that the SDK uses for its own troubles mean nothing when a healthy server sends them.
-    ("-32000", error(-32000, "tired"), Rejected(ErrorCode.TOOL_EXECUTION_FAILED, "tired")),
-    ("-32001", error(-32001, "slow"), Rejected(ErrorCode.TOOL_EXECUTION_FAILED, "slow")),
-    ("-32600", error(-32600, "odd"), Rejected(ErrorCode.TOOL_EXECUTION_FAILED, "odd")),
-    ("-32099", error(-32099, "forged"), Rejected(ErrorCode.TOOL_EXECUTION_FAILED, "forged")),
-]
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -133,6 +37,7 @@ async def test_each_answer_decides_its_own_call_only(
 ) -> None:
     monkeypatch.setattr("plugins_mcp.mcp.http_client.MAX_ANSWER_BYTES", 10_000)
     monkeypatch.setattr("plugins_mcp.mcp.transports.MAX_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr("plugins_mcp.mcp.http_posts.MAX_ANSWER_BYTES", 10_000)
     release = asyncio.Event()
 
     async def slow(request: Request) -> None:
@@ -287,7 +192,12 @@ async def test_a_notification_that_is_never_answered_does_not_block_the_calls(mo
         assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
 
 
-async def test_time_that_passes_before_the_connection_stands_means_not_sent() -> None:
+@pytest.mark.parametrize("connect", ["aiohttp.TCPConnector.connect", "anyio.connect_tcp"])
+async def test_time_that_passes_before_the_connection_stands_means_not_sent(
+    connect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if connect.startswith("anyio"):
+        leave_posts_to_the_sdk(monkeypatch)
     async with scripted(tool=answer) as peer, connected(remote(peer.url)) as server:
         hung = asyncio.Event()
 
@@ -296,11 +206,18 @@ async def test_time_that_passes_before_the_connection_stands_means_not_sent() ->
             await asyncio.Event().wait()
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("anyio.connect_tcp", never_connect)
+            patch.setattr(connect, never_connect)
             await drop_idle_connections(peer)
             assert await server.call("tool", {}, timeout_s=0.5) == TimedOut(sent=False)
             assert hung.is_set()
         assert peer.calls("tool") == []
+
+
+def leave_posts_to_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(_: object) -> bool:
+        return False
+
+    monkeypatch.setattr("plugins_mcp.mcp.http_posts.can_post", never)
 
 
 async def drop_idle_connections(peer: ScriptedServer) -> None:

@@ -15,6 +15,7 @@ from redis import Redis as SyncRedis
 from dialog_engine.chat import ownership
 from dialog_engine.control import ControlPublisher
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
+from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.engines import SqlEngines
@@ -350,7 +351,7 @@ async def test_an_unpublished_call_is_published_by_the_adopter(place: Place, red
     [(owner,)] = place.store.rows("SELECT owner FROM turns")
     async with place.database() as database:  # its last commit before it died
         request = FakeWorker().request(turn, call, tool("job__quick"), {})
-        calls = SqlCalls(database, owner, lambda _: None)
+        calls = SqlCalls(database, owner, lambda _: None, AuditTrail(owner, b"key"))
         await calls.add_round(turn, AssistantMessage("", (call,)), [request], {})
 
     async with place.engine():

@@ -205,7 +205,7 @@ async def test_a_migration_that_is_cut_off_leaves_the_old_file_whole_and_the_nex
     old_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = everything(old_file)
-    [(number, script)] = schemas.migrations("sqlite").items()
+    number, script = next(iter(schemas.migrations("sqlite").items()))
     for position in range(script.count(";\n") + 1):
         with monkeypatch.context() as patched:
             patched.setattr(schemas, "migrations", constant({number: failing_at(script, position)}))
@@ -238,12 +238,14 @@ async def test_a_new_file_that_is_cut_off_while_it_is_made_is_made_by_the_next_s
 async def test_a_file_of_a_later_release_is_refused_with_both_releases_and_left_as_it_is(old_file: Path) -> None:
     async with open_sqlite(old_file):
         pass
+    newest = schemas.newest("sqlite")
     with closing(sqlite3.connect(old_file)) as file, file:
-        file.execute("PRAGMA user_version = 6")
+        file.execute(f"PRAGMA user_version = {newest + 1}")
         file.execute("UPDATE meta SET value = '9.8.7' WHERE key = 'release'")
     before = everything(old_file)
 
-    with pytest.raises(ConfigurationError, match=rf"version 6.* 9\.8\.7; .*dialog-engine {schemas.RELEASE}.* to 5"):
+    refusal = rf"version {newest + 1}.* 9\.8\.7; .*dialog-engine {schemas.RELEASE}.* to {newest}"
+    with pytest.raises(ConfigurationError, match=refusal):
         async with open_sqlite(old_file):
             pass
     assert everything(old_file) == before
@@ -327,9 +329,10 @@ async def test_a_migration_of_postgresql_is_done_once_whole_or_not_at_all(
 ) -> None:
     await open_and_begin(postgres_url)
     before = tables(postgres_url)
+    now = schemas.newest("postgres")
 
     def migrating(*scripts: str) -> Callable[[str], dict[int, str]]:
-        return constant(dict(enumerate(scripts, 2)))
+        return constant(dict(enumerate(scripts, now + 1)))
 
     monkeypatch.setattr(schemas, "migrations", migrating("CREATE TABLE second (a text)", "SELECT cut_off()"))
     with pytest.raises(StorageUnavailableError, match="cut_off"):
@@ -340,4 +343,4 @@ async def test_a_migration_of_postgresql_is_done_once_whole_or_not_at_all(
     await asyncio.gather(*(open_and_begin(postgres_url) for _ in range(4)))
     assert tables(postgres_url) == before | {"second", "third"}
     async with open_postgres(postgres_url, 1) as database:
-        assert await database.read("SELECT value FROM meta WHERE key = 'schema_version'") == [("3",)]
+        assert await database.read("SELECT value FROM meta WHERE key = 'schema_version'") == [(str(now + 2),)]

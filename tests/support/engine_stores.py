@@ -12,6 +12,7 @@ from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.model import AssistantMessage, Done, DoneReason, ToolCall, Turn, Usage
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
+from dialog_engine.storage.audit import AuditTrail, SqlAuditLog
 from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
@@ -53,10 +54,12 @@ class EngineStore:
         self.engine_id = engine_id
         self.offered: list[OutboxRow] = []
         self.freed: list[str] = []
-        self.calls = SqlCalls(database, engine_id, self._offer)
-        self.turns = SqlTurns(database, engine_id, self._offer, self.freed.append)
-        self.approvals = SqlApprovals(database, engine_id, self._offer, mailbox_of)
-        self.sessions = SqlSessions(database)
+        trail = AuditTrail(engine_id, b"key")
+        self.audit = SqlAuditLog(database, trail, self._offer)
+        self.calls = SqlCalls(database, engine_id, self._offer, trail)
+        self.turns = SqlTurns(database, engine_id, self._offer, trail, self.freed.append)
+        self.approvals = SqlApprovals(database, engine_id, self._offer, mailbox_of, trail)
+        self.sessions = SqlSessions(database, self._offer, trail)
         self.archive = SqlArchive(database, self.calls)
         self.outbox = SqlOutbox(database, engine_id)
         self.results = SqlResults(database)

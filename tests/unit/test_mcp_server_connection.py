@@ -47,7 +47,13 @@ class Bench:
     def call(self, tool: str) -> asyncio.Task[CallResult]:
         return asyncio.create_task(
             self.connection.call(
-                tool, {}, timeout_s=20, on_progress=lambda progress: None, meta=None, send_state=SendState()
+                tool,
+                {},
+                timeout_s=20,
+                granted_s=20,
+                on_progress=lambda progress: None,
+                meta=None,
+                send_state=SendState(),
             )
         )
 
@@ -108,6 +114,7 @@ class FailingOnExit:
 
     def __init__(self, *arguments: Any) -> None:
         self.client = self
+        self.opened = lambda: self
         self.ended = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()

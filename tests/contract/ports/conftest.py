@@ -22,6 +22,7 @@ from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.model import Turn
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive
+from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
@@ -89,11 +90,12 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenera
             url = request.getfixturevalue("postgres_url")
             database = await stack.enter_async_context(open_postgres(url, pool_size=4))
         engine_id = await database.engine_id()
-        calls = SqlCalls(database, engine_id, lambda _: None)
+        audit = AuditTrail(engine_id, b"key")
+        calls = SqlCalls(database, engine_id, lambda _: None, audit)
         yield Storage(
-            SqlTurns(database, engine_id, lambda _: None),
+            SqlTurns(database, engine_id, lambda _: None, audit),
             calls,
-            SqlApprovals(database, engine_id, lambda _: None, lambda _: "mailbox"),
+            SqlApprovals(database, engine_id, lambda _: None, lambda _: "mailbox", audit),
             SqlArchive(database, calls),
             SqlResults(database),
             SqlOutbox(database, engine_id),

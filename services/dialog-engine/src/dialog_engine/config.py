@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
@@ -12,10 +12,13 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 from dialog_engine.errors import ConfigurationError
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import MAX_TIMEOUT_MS
-from plugins_contract.settings import ServiceSettings, problems
+from plugins_contract.settings import EncryptionSettings, ServiceSettings, problems
 
 SECRETS_DIRS = [path for path in (Path("/run/callstream"), Path("/run/secrets")) if path.is_dir()]
 """Folders with one file per setting: those that deploy/compose creates, and those of the operator, which win."""
+
+SIGN_IN_CALLBACK = "/sign-in/callback"
+"""The path below PUBLIC_URL to which the OpenID Connect provider sends browsers back."""
 
 SHORTEST_KEY = 16
 """Characters of an API key: shorter ones can be guessed."""
@@ -98,8 +101,8 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class Settings(ServiceSettings, BaseSettings):
-    """All settings. Each field is named like its environment variable, in lower case."""
+class StoreSettings(EncryptionSettings, BaseSettings):
+    """Which store is used: the part that the commands for operators need."""
 
     model_config = SettingsConfigDict(
         env_file=".env",
@@ -108,12 +111,6 @@ class Settings(ServiceSettings, BaseSettings):
         secrets_dir=SECRETS_DIRS or None,
     )
 
-    host: str = Field("127.0.0.1", description="Address to listen on. Any other than loopback needs API_KEYS.")
-    port: int = Field(8000, ge=0, le=65535, description="Port to listen on.")
-    api_keys: Annotated[dict[str, SecretStr], NoDecode] = Field(
-        default_factory=dict,
-        description="Keys of the API: name:key,name:key. Sessions belong to the name. Empty: loopback only.",
-    )
     outbox_path: Path = Field(
         Path(".data/dialog-engine.sqlite3"),
         description="SQLite file of one engine, with sessions, turns and outbox. Not used with DATABASE_URL.",
@@ -121,6 +118,44 @@ class Settings(ServiceSettings, BaseSettings):
     database_url: DatabaseUrl | None = Field(
         None,
         description="PostgreSQL 15 or newer, shared by any number of engines: postgresql://user:password@host/db",
+    )
+
+
+class Settings(ServiceSettings, StoreSettings):
+    """All settings. Each field is named like its environment variable, in lower case."""
+
+    host: str = Field("127.0.0.1", description="Address to listen on. Any other than loopback needs API_KEYS.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on.")
+    api_keys: Annotated[dict[str, SecretStr], NoDecode] = Field(
+        default_factory=dict,
+        description="Keys of the API: name:key,name:key. Sessions belong to the name. Empty: loopback only.",
+    )
+    api_keys_file: Path | None = Field(
+        None, description="File of hashed API keys with roles and expiry, as `dialog-engine keys` writes it."
+    )
+    failed_keys_per_minute: int = Field(
+        10, ge=0, description="Requests with a wrong key or token from one address before more get 429; 0: no limit."
+    )
+    oidc_issuer: HttpUrl | None = Field(
+        None, description="OpenID Connect provider whose tokens are accepted: its issuer, an https:// URL."
+    )
+    oidc_audience: str | None = Field(None, description="Audience of the access tokens that the API accepts.")
+    oidc_client_id: str | None = Field(None, description="The page signs people in as this client of the provider.")
+    oidc_client_secret: SecretStr | None = Field(None, description="The client's secret, if it has one.")
+    oidc_scopes: str = Field("openid profile email", description="Scopes of the sign-in, separated by spaces.")
+    oidc_roles_claim: str = Field("roles", description="Claim with the roles of a person; dots lead into objects.")
+    oidc_operator_role: str = Field("operator", description="The value in that claim that makes an operator.")
+    public_url: HttpUrl | None = Field(None, description="Address of the page in browsers, where sign-ins come back.")
+    session_keys_file: Path | None = Field(
+        None, description="File of keys that seal the page's sessions, one in each line. Unset: a new key per start."
+    )
+    session_seconds: int = Field(28_800, ge=60, description="How long a sign-in on the page lasts.")
+    operations_host: str = Field("127.0.0.1", description="Address of OPERATIONS_PORT.")
+    operations_port: int | None = Field(
+        None,
+        ge=1,
+        le=65535,
+        description="A second port with /healthz, /readyz, /metrics and /openapi.json, without keys, for own networks.",
     )
     database_pool_size: int = Field(
         8, ge=1, le=100, description="Largest number of connections to PostgreSQL per engine."
@@ -131,6 +166,10 @@ class Settings(ServiceSettings, BaseSettings):
     facts_with_text: bool = Field(
         False, description="Whether TurnFinished contains the texts of the turn. They then outlive a deleted session."
     )
+    audit_retention_days: int = Field(
+        400, ge=0, le=36_500, description="Days for which events of the audit are kept; 0: without end."
+    )
+    audit_stream: bool = Field(False, description="Publish each event of the audit to the stream events.audit.")
 
     openai_api_key: SecretStr | None = Field(None, description="API key of the model's provider.")
     openai_base_url: HttpUrl | None = Field(None, description="Base URL of an OpenAI-compatible server; unset: OpenAI.")
@@ -299,8 +338,7 @@ class Settings(ServiceSettings, BaseSettings):
 
     @model_validator(mode="after")
     def _be_safe(self) -> Self:
-        if not self.api_keys and not is_loopback(self.host):
-            raise ValueError(f"HOST {self.host} can be reached from other machines: set API_KEYS, or HOST=127.0.0.1")
+        self._check_identity()
         if not self._providers:
             raise ValueError(
                 "OPENAI_API_KEY or OPENAI_BASE_URL, or ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL, or one of"
@@ -319,6 +357,32 @@ class Settings(ServiceSettings, BaseSettings):
         if TOOL_CALL_REQUESTED in self.outbox_routes:
             raise ValueError(f"OUTBOX_ROUTES cannot move {TOOL_CALL_REQUESTED}: workers read events.plugins only")
         return self
+
+    def _check_identity(self) -> None:
+        if not self.needs_sign_in and not is_loopback(self.host):
+            raise ValueError(
+                f"HOST {self.host} can be reached from other machines: set API_KEYS, API_KEYS_FILE or OIDC_ISSUER, or"
+                " HOST=127.0.0.1"
+            )
+        if self.oidc_issuer is None:
+            for name in ("oidc_audience", "oidc_client_id"):
+                if getattr(self, name):
+                    raise ValueError(f"{name.upper()} is set: set OIDC_ISSUER too")
+            return
+        issuer = urlsplit(self.oidc_issuer)
+        if issuer.scheme != "https" and not is_loopback(issuer.hostname or ""):
+            raise ValueError("OIDC_ISSUER must begin with https://, unless it is on this machine")
+        if not self.oidc_audience and not self.oidc_client_id:
+            raise ValueError("OIDC_ISSUER is set: set OIDC_AUDIENCE for tokens of the API, OIDC_CLIENT_ID for the page")
+        if self.oidc_client_id and not self.public_url:
+            raise ValueError(
+                "OIDC_CLIENT_ID is set: set PUBLIC_URL to the address of the page, such as https://chat.example"
+            )
+
+    @property
+    def needs_sign_in(self) -> bool:
+        """Whether a request must prove who makes it."""
+        return bool(self.api_keys or self.api_keys_file or self.oidc_issuer)
 
     @property
     def default_model(self) -> str:
@@ -366,8 +430,20 @@ def load_settings() -> Settings:
     Raises:
         ConfigurationError: the text names every invalid setting, and contains no value of a secret.
     """
+    return _load(Settings)
+
+
+def load_store_settings() -> StoreSettings:
+    """Read the settings of the store only. Raises as `load_settings` does."""
+    return _load(StoreSettings)
+
+
+_S = TypeVar("_S", bound=StoreSettings)
+
+
+def _load(kind: type[_S]) -> _S:
     try:
-        return Settings()  # pyright: ignore[reportCallIssue]  # its values come from the environment
+        return kind()  # pyright: ignore[reportCallIssue]  # its values come from the environment
     except ValidationError as error:
         raise ConfigurationError(problems(error)) from None
     except SettingsError as error:

@@ -79,6 +79,43 @@ class LLMStreamBrokenError(LLMUnavailableError):
     code = "MODEL_STREAM_BROKEN"
 
 
+class UnauthenticatedError(EngineError):
+    """The request has no credential that is valid now. `signs_in`: people can get one by signing in on the page."""
+
+    code = "UNAUTHORIZED"
+    signs_in = False
+
+
+class TooManyAttemptsError(EngineError):
+    """The address has failed too often, and the credential was not checked. `retry_in` is in seconds."""
+
+    code = "TOO_MANY_ATTEMPTS"
+
+    def __init__(self, retry_in: int) -> None:
+        super().__init__(
+            f"too many requests from your address had no valid key or token: try again in {retry_in} seconds"
+        )
+        self.retry_in = retry_in
+
+
+class ForbiddenError(EngineError):
+    """The sender is known, and may not do this."""
+
+    code = "FORBIDDEN"
+
+
+class NotServedError(EngineError):
+    """There is no such resource at this port."""
+
+    code = "NOT_FOUND"
+
+
+class IdentityProviderError(EngineError):
+    """The OpenID Connect provider cannot be asked now, or its answer is not usable."""
+
+    code = "IDENTITY_PROVIDER_UNAVAILABLE"
+
+
 class LimitExceededError(EngineError):
     """The subject consumes more than it may. `retry_in` is in seconds."""
 

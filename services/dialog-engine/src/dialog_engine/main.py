@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -25,6 +26,15 @@ CANNOT_START = 2
 
 
 def main() -> None:
+    """Run the command of the command line; without one, the engine."""
+    if argv := sys.argv[1:]:
+        from dialog_engine.operators.commands import run  # noqa: PLC0415 -- the engine does not need it
+
+        sys.exit(run(argv))
+    serve()
+
+
+def serve() -> None:
     """Serve until SIGTERM or SIGINT. Exits with 2 and the reason on stderr when it cannot start."""
     hide_environment()  # from MCP servers of the same user
     # Importing the engine makes many objects and hardly any garbage: collections would take a seventh of the start.
@@ -41,22 +51,24 @@ def main() -> None:
     try:
         settings = load_settings()
         # First: when another engine has the port, this one must not have touched its turns.
-        listener = bind(settings)
+        listeners = [bind(settings), *bind_operations(settings)]
+        app = build_app(settings, closing := asyncio.Event())
     except EngineError as error:
         _give_up(error)
     set_up_logging(settings.log_level, settings.log_format)
     for library in ("aiohttp", "aiosqlite", "sse_starlette"):
         logging.getLogger(library).setLevel(logging.WARNING)
-    closing = asyncio.Event()
-    start = PlainStart(build_app(settings, closing))
-    with listener:
+    start = PlainStart(app)
+    with ExitStack() as stack:
+        for listener in listeners:
+            stack.enter_context(listener)
+            host, port = listener.getsockname()[:2]
+            log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_address)
         server = server_of(start, closing, grace_seconds=settings.shutdown_grace_seconds, limits=limits)
-        host, port = listener.getsockname()[:2]
-        log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         try:
             with exported_spans("dialog-engine"):
-                server.run(sockets=[listener])
+                server.run(sockets=listeners)
         except TracingError as error:
             _give_up(ConfigurationError(str(error)))
         except SystemExit:
@@ -83,10 +95,19 @@ def bind(settings: "Settings") -> socket.socket:
     Raises:
         ConfigurationError: the address cannot be used.
     """
+    return _listener("HOST", settings.host, "PORT", settings.port)
+
+
+def bind_operations(settings: "Settings") -> list[socket.socket]:
+    """The socket of OPERATIONS_PORT, if it is set. Raises ConfigurationError as `bind` does."""
+    if settings.operations_port is None:
+        return []
+    return [_listener("OPERATIONS_HOST", settings.operations_host, "OPERATIONS_PORT", settings.operations_port)]
+
+
+def _listener(host_setting: str, host: str, port_setting: str, port: int) -> socket.socket:
     try:
-        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM
-        )
+        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -95,7 +116,9 @@ def bind(settings: "Settings") -> socket.socket:
             listener.close()
             raise
     except OSError as error:
-        raise ConfigurationError(f"HOST {settings.host}, PORT {settings.port} cannot be listened on: {error}") from None
+        raise ConfigurationError(
+            f"{host_setting} {host}, {port_setting} {port} cannot be listened on: {error}"
+        ) from None
     return listener
 
 

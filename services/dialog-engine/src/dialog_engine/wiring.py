@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from redis.asyncio import Redis
 
 from dialog_engine.calls.executor import CallExecutor
@@ -21,11 +22,16 @@ from dialog_engine.chat.service import ChatService, Memory
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
 from dialog_engine.control import ControlListener, ControlPublisher
+from dialog_engine.errors import ConfigurationError
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
+from dialog_engine.http.admission import Admission
 from dialog_engine.http.app import State, create_app
-from dialog_engine.http.guards import MAX_BODY_BYTES, Authenticator
+from dialog_engine.http.guards import MAX_BODY_BYTES
 from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
+from dialog_engine.identity.api_keys import ApiKeys
+from dialog_engine.identity.authenticator import Authenticator
+from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.limits import Consumption, SubjectLimits
 from dialog_engine.llm.providers import Wrap, open_llm
 from dialog_engine.observe.metrics import Metrics
@@ -35,14 +41,17 @@ from dialog_engine.relay.relay import Relay, check_routes
 from dialog_engine.status import EngineStatus, StartGate
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
+from dialog_engine.storage.audit import AuditTrail, SqlAuditLog, read_digest_key
 from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.outbox import SqlOutbox
+from dialog_engine.storage.sealed import check_keys
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import Rounds
+from dialog_engine.tool_calls.exposure.allowed import ToolRights
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.exposure.quarantine import OfferedTools, Quarantine
 from dialog_engine.tool_calls.pipeline import enhance
@@ -54,10 +63,13 @@ from dialog_engine.tool_calls.results.read_result import ReadResult
 from dialog_engine.traces import RedisTraces
 from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client
+from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.loops import LISTEN_SECONDS, kept_running
+from plugins_contract.rights import Rights, watched_rights
 from plugins_contract.settings import RedisAddress
+from plugins_contract.watched_file import WatchedFile
 
 VERSION = version("dialog-engine")
 
@@ -66,18 +78,26 @@ def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
     """The ASGI application, whose lifespan builds and shuts down the engine.
 
     Set `closing` to shut down: running turns get their grace period, and then event streams end.
+
+    Raises:
+        ConfigurationError: a file of keys cannot be used; the text says why.
     """
+
+    identity = _identity(settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[State]:
-        async with run_engine(settings, closing) as services:
-            yield {"services": services}
+        async with contextlib.AsyncExitStack() as stack:
+            if identity.close:
+                stack.push_async_callback(identity.close)
+            yield {"services": await stack.enter_async_context(run_engine(settings, closing))}
 
     return create_app(
         lifespan,
-        Authenticator(settings.api_keys),
+        identity.admission,
+        identity.routers,
         version=VERSION,
-        loopback_only=not settings.api_keys,
+        loopback_only=not settings.needs_sign_in,
         # A character is twelve bytes of JSON at most: a pair of \u escapes.
         max_body_bytes=max(MAX_BODY_BYTES, 12 * settings.max_message_chars + 1000),
     )
@@ -95,6 +115,9 @@ class _Base:
     database: Database
     engine_id: str
     outbox: SqlOutbox
+    audit: AuditTrail
+    rights: WatchedFile[Rights] | None
+    cipher: Cipher
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +146,7 @@ class _Chat:
     control: ControlPublisher
     exposure: Exposure
     consumption: Consumption
+    audit: SqlAuditLog
 
 
 @contextlib.asynccontextmanager
@@ -145,6 +169,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             pending.run,
             listener.run,
             *([calls.catalog.run] if settings.enable_mcp else []),
+            *([partial(chat.audit.run_retention, days)] if (days := settings.audit_retention_days) else []),
         ]
         await stack.enter_async_context(kept_running(*loops))
         await calls.watch.ask()
@@ -162,15 +187,21 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     connections = await _connections(stack, settings.redis_address)
     database = await stack.enter_async_context(_open_store(settings))
     engine_id = await database.engine_id()
-    outbox = SqlOutbox(database, engine_id)
+    outbox, cipher = SqlOutbox(database, engine_id), settings.cipher
+    await check_keys(database, cipher)
+    audit = AuditTrail(engine_id, await read_digest_key(database, cipher), stream=settings.audit_stream)
     keys, clock = Keys(settings.redis_key_prefix), RedisClock()
     metrics = Metrics(keys.requests, VERSION)
-    return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox)
+    try:
+        rights = watched_rights(settings.rights_file)
+    except ValueError as error:
+        raise ConfigurationError(f"RIGHTS_FILE: {error}") from None
+    return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox, audit, rights, cipher)
 
 
 def _calls(base: _Base) -> _Calls:
     settings, keys, outbox, redis = base.settings, base.keys, base.outbox, base.connections.commands
-    ledger = EngineLedger(redis, keys, settings.request_keys)
+    ledger = EngineLedger(redis, keys, settings.request_keys, base.cipher)
     watch = RedisWatch(redis, keys, base.clock)
     catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock)
     waiting = Subscriptions()
@@ -194,6 +225,7 @@ def _calls(base: _Base) -> _Calls:
         outbox,
         waiting,
         publisher=relay,
+        cipher=base.cipher,
     )
     blocked = BlockedCalls(watch, catalog)
     timeout_ms = settings.mcp_request_timeout_ms
@@ -201,7 +233,8 @@ def _calls(base: _Base) -> _Calls:
         ledger, waiting, mailbox, blocked, keys, base.clock, default_timeout_ms=timeout_ms, observer=observer
     )
     quarantine = Quarantine(lambda tool, model: base.metrics.tool_refused(tool.name, model))
-    tools = OfferedTools(catalog if settings.enable_mcp else DisabledTools(), quarantine)
+    rights = ToolRights(base.rights) if base.rights else None
+    tools = OfferedTools(catalog if settings.enable_mcp else DisabledTools(), quarantine, rights)
     return _Calls(relay, mailbox, executor, watch, blocked, catalog, tools, quarantine)
 
 
@@ -210,10 +243,18 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     check_routes(EVENT_TYPES | await base.outbox.event_types(), DEFAULT_ROUTES | settings.outbox_routes)
     offer, mailbox_of = calls.relay.offer, base.keys.mailbox
     control = ControlPublisher(base.connections.commands, base.keys)
-    call_store = SqlCalls(database, engine_id, offer)
-    turn_store = SqlTurns(database, engine_id, offer, control.free, facts_with_text=settings.facts_with_text)
-    approval_store = SqlApprovals(database, engine_id, offer, mailbox_of)
-    archive = SqlArchive(database, call_store)
+    call_store = SqlCalls(database, engine_id, offer, base.audit, base.cipher)
+    turn_store = SqlTurns(
+        database,
+        engine_id,
+        offer,
+        base.audit,
+        control.free,
+        facts_with_text=settings.facts_with_text,
+        cipher=base.cipher,
+    )
+    approval_store = SqlApprovals(database, engine_id, offer, mailbox_of, base.audit, base.cipher)
+    archive = SqlArchive(database, call_store, base.cipher)
     pending = PendingApprovals(
         approval_store,
         calls.tools,
@@ -224,8 +265,9 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     )
     rounds = Rounds(call_store, calls.executor, pending, settings.result_max_chars)
     exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
-    llm = await stack.enter_async_context(open_llm(settings, _around_each(settings, metrics, calls.quarantine)))
-    reader = ReadResult(SqlResults(database), settings.result_max_chars)
+    around = _around_each(settings, metrics, calls.quarantine)
+    llm = await stack.enter_async_context(open_llm(settings, around, metrics.llm_retried))
+    reader = ReadResult(SqlResults(database, base.cipher), settings.result_max_chars)
     service = ChatService(
         _llm_with_tools(llm, calls.tools, exposure, rounds, reader, settings),
         turns=turn_store,
@@ -234,12 +276,13 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
         rounds=rounds,
         memory=Memory(settings.history_max_messages, settings.history_max_tokens),
     )
-    logs = RedisTurnLogs(base.connections.commands, base.keys)
+    logs = RedisTurnLogs(base.connections.commands, base.keys, base.cipher)
     turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics), control)
     engines = SqlEngines(database, engine_id, mailbox_of)
     ownership = Ownership(turns, engines, offer=offer, observer=ObservedOwnership(metrics))
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings))
-    return _Chat(turns, ownership, pending, archive, logs, control, exposure, consumption)
+    audit = SqlAuditLog(database, base.audit, offer)
+    return _Chat(turns, ownership, pending, archive, logs, control, exposure, consumption, audit)
 
 
 def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
@@ -260,7 +303,9 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         has_workers=settings.enable_mcp,
         gate=StartGate(settings.tools_wait_seconds),
     )
-    sessions = SqlSessions(base.database, facts_with_text=settings.facts_with_text)
+    sessions = SqlSessions(
+        base.database, calls.relay.offer, base.audit, base.cipher, facts_with_text=settings.facts_with_text
+    )
     traces = RedisTraces(base.connections.commands, base.keys, (DEFAULT_ROUTES | settings.outbox_routes)[TURN_FINISHED])
     return Services(
         about=_about(settings),
@@ -269,7 +314,8 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         sessions=sessions,
         archive=chat.archive,
         consumption=chat.consumption,
-        personal_data=PersonalData(sessions, chat.archive, traces),
+        audit=chat.audit,
+        personal_data=PersonalData(sessions, chat.archive, traces, chat.audit),
         approvals=Approvals(chat.archive, chat.pending, chat.control),
         frames=chat.logs,
         streams=streams,
@@ -283,8 +329,8 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
 
 
 def _subject_limits(settings: Settings) -> SubjectLimits:
-    """Without API keys there is one subject, the user of this machine, who is not limited."""
-    if not settings.api_keys:
+    """Without a sign-in there is one subject, the user of this machine, who is not limited."""
+    if not settings.needs_sign_in:
         return SubjectLimits()
     return SubjectLimits(
         turns=settings.subject_max_turns,
@@ -292,6 +338,34 @@ def _subject_limits(settings: Settings) -> SubjectLimits:
         requests=settings.subject_requests_per_minute,
         tokens=settings.subject_tokens_per_day,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """Who may make requests, if they have to prove who they are; its routes, and how its connections are closed."""
+
+    admission: Admission | None = None
+    routers: Sequence[APIRouter] = ()
+    close: Callable[[], Awaitable[None]] | None = None
+
+
+def _identity(settings: Settings) -> _Identity:
+    if not settings.needs_sign_in:
+        return _Identity()
+    try:
+        keys = ApiKeys(settings.api_keys, settings.api_keys_file)
+    except ValueError as error:
+        raise ConfigurationError(f"API_KEYS_FILE: {error}") from None
+    attempts, port = FailedAttempts(settings.failed_keys_per_minute), settings.operations_port
+    if settings.oidc_issuer is None:
+        return _Identity(Admission(Authenticator(keys, attempts), operations_port=port))
+    from dialog_engine.http.sign_in import sign_in_router  # noqa: PLC0415 -- these take a tenth of a second
+    from dialog_engine.identity.oidc import open_oidc  # noqa: PLC0415 -- and 9 MB
+
+    oidc = open_oidc(settings, settings.oidc_issuer)
+    admission = Admission(Authenticator(keys, attempts, oidc.tokens), oidc.sign_in, operations_port=port)
+    routers = [sign_in_router(oidc.sign_in)] if oidc.sign_in else []
+    return _Identity(admission, routers, oidc.provider.aclose)
 
 
 def _open_store(settings: Settings) -> contextlib.AbstractAsyncContextManager[Database]:

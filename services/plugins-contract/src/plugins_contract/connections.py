@@ -5,18 +5,19 @@ streams, so this module sets:
 
 - No retries. A retried XADD whose reply was lost makes two entries, and a retried XREADGROUP leaves phantom entries in
   the caller's pending list. The ledger scripts are idempotent; the loops that run them retry.
-- Small pools that wait for a free connection, so that the number of connections does not grow with the load.
+- One connection for the commands of all callers (`pipelined`). Small pools for pipelines and pub/sub, which wait for a
+  free connection: the number of connections does not grow with the load.
 - Timeouts, so that a silent server is noticed within 8 seconds: 3 to get a connection and 5 for an answer, or the time
   of a blocking command and 5 more.
 
-Two small subclasses add what redis-py lacks; each says what and why (ADR 0031).
+Small subclasses add what redis-py lacks; each says what and why (ADR 0031, ADR 0047).
 """
 
 import asyncio
 import logging
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from redis import ConnectionPool as SyncConnectionPool
@@ -41,6 +42,7 @@ from redis.retry import Retry as SyncRetry
 from redis.sentinel import Sentinel as SyncSentinel
 from redis.sentinel import SentinelConnectionPool as SyncSentinelConnectionPool
 
+from plugins_contract.pipelined import PipelinedRedis
 from plugins_contract.settings import Login, RedisAddress, parse_redis_url
 
 log = logging.getLogger(__name__)
@@ -59,6 +61,8 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER
 def command_client(address: RedisAddress | str, *, connections: int = 4, timeout: float = COMMAND_TIMEOUT) -> "Redis":
     """A client for commands that answer within `timeout` seconds. Replies are bytes.
 
+    It makes one connection for commands, and up to `connections` for pipelines and pub/sub.
+
     Raises:
         ValueError: `address` is a URL that cannot be read.
     """
@@ -66,14 +70,14 @@ def command_client(address: RedisAddress | str, *, connections: int = 4, timeout
 
 
 def blocking_client(address: RedisAddress | str, *, block_seconds: float) -> "Redis":
-    """A client with one connection for a loop whose commands block up to `block_seconds`.
+    """A client for one loop whose commands block up to `block_seconds`.
 
     Raises:
         ValueError: that is longer than `LONGEST_BLOCK`, or `address` is a URL that cannot be read.
     """
     if block_seconds > LONGEST_BLOCK:
         raise ValueError(f"a command that blocks for {block_seconds} s hides a server that has fallen silent")
-    return _client(address, connections=1, socket_timeout=block_seconds + COMMAND_TIMEOUT)
+    return _client(address, connections=1, socket_timeout=block_seconds + COMMAND_TIMEOUT, blocking=True)
 
 
 def thread_client(address: RedisAddress | str, *, timeout: float = COMMAND_TIMEOUT) -> SyncRedis:
@@ -112,37 +116,60 @@ class _SyncSentinelPool(SyncSentinelConnectionPool):
         self.sentinel_manager.close()
 
 
-def _client(address: RedisAddress | str, *, connections: int, socket_timeout: float) -> "Redis":
+def _client(address: RedisAddress | str, *, connections: int, socket_timeout: float, blocking: bool = False) -> "Redis":
     where = _read(address)
     options: dict[str, Any] = _options(where, socket_timeout) | {
         "retry": Retry(NoBackoff(), 0),
         "max_connections": connections,
         "timeout": CONNECT_TIMEOUT,
     }
+    note = _missing_rights_logged()
     kind: type[AbstractConnection]
     if where.service:
         kind = SentinelManagedSSLConnection if where.tls else SentinelManagedConnection
         sentinel = Sentinel(where.hosts, sentinel_kwargs=_sentinel_options(where, Retry(NoBackoff(), 0)))
-        pool: Any = _SentinelPool(where.service, sentinel, connection_class=_checked(kind), **_without_host(options))
+        pool: Any = _SentinelPool(
+            where.service, sentinel, connection_class=_checked(kind, note), **_without_host(options)
+        )
     else:
         kind = UnixDomainSocketConnection if where.socket_path else SSLConnection if where.tls else Connection
-        pool = BlockingConnectionPool(connection_class=_checked(kind), **options)
-    # from_pool: the client owns its pool, so that aclose() closes the connections.
-    return Redis.from_pool(pool)
+        pool = BlockingConnectionPool(connection_class=_checked(kind, note), **options)
+    # The client owns its pool, so that aclose() closes all connections.
+    return PipelinedRedis(pool, timeout=socket_timeout, blocking=blocking, note=note)
 
 
-def _checked(kind: type[AbstractConnection]) -> type[AbstractConnection]:
-    """Connections of this kind with two things that redis-py lacks.
+def _missing_rights_logged() -> Callable[[Exception], None]:
+    """A function that logs a missing right or a wrong cluster node once.
+
+    Loops wait for the end of any outage; these two end only when an operator changes the ACL or a setting.
+    """
+    logged: set[str] = set()
+
+    def note(error: Exception) -> None:
+        if _code(error) in _NEEDS_A_PERSON and (reason := describe_outage(error)) not in logged:
+            logged.add(reason)
+            log.error("Redis answers, and %s", reason)
+
+    return note
+
+
+def _checked(kind: type[AbstractConnection], note: Callable[[Exception], None]) -> type[AbstractConnection]:
+    """Connections of this kind with three things that redis-py lacks.
 
     - They never lose a cancellation. redis-py sends under `asyncio.wait_for`, which on Python 3.11 swallows a
       cancellation that arrives as the send ends: the cancelled loop would run on. `asyncio.timeout` does not, and
       needs no task per command.
-    - They log a missing right and a wrong cluster node once. Loops wait for the end of any outage; these two end only
-      when an operator changes the ACL or a setting.
+    - They pass errors of the server to `note`.
+    - Their stream can be taken over by a `PipelinedRedis`.
     """
-    logged: set[str] = set()
 
     class Checked(kind):
+        def hand_over(self) -> asyncio.StreamWriter:
+            stream, self._reader, self._writer = self._writer, None, None
+            if stream is None:
+                raise RedisConnectionError("Connection closed by server.")
+            return stream
+
         async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:
             limit, self.socket_timeout = self.socket_timeout, None
             try:
@@ -157,9 +184,7 @@ def _checked(kind: type[AbstractConnection]) -> type[AbstractConnection]:
             try:
                 response: Any = await super().read_response(*args, **options)  # pyright: ignore[reportUnknownVariableType]
             except ResponseError as error:
-                if _code(error) in _NEEDS_A_PERSON and (reason := describe_outage(error)) not in logged:
-                    logged.add(reason)
-                    log.error("Redis answers, and %s", reason)  # noqa: TRY400 -- no traceback: it is a setting
+                note(error)
                 raise
             return response  # pyright: ignore[reportUnknownVariableType]
 

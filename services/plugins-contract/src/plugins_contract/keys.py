@@ -14,14 +14,14 @@
 | `dialog.turns:<turnId>` | stream | the engine that runs the turn | 24 h after its last entry |
 | `dialog.limits:<kind>:<subject>` | sorted set or counter | engines | a minute; counters two windows |
 | `dialog.control` | pub/sub channel | engines | nothing stored |
-| `events.ltm`, `events.analytics` | streams, about 100,000 entries | engine (relay) | permanent |
+| `events.ltm`, `events.analytics`, `events.audit` | streams, about 100,000 entries | engine (relay) | permanent |
 """
 
 from dataclasses import dataclass
 
 GROUP = "plugins-workers"
 """The one consumer group of `events.plugins`."""
-ROUTED = ("events.ltm", "events.analytics")
+ROUTED = ("events.ltm", "events.analytics", "events.audit")
 """The streams, beside `events.plugins`, that outbox routes may name."""
 
 

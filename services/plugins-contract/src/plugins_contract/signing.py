@@ -1,8 +1,8 @@
 """Signatures of requests. A worker that has keys runs only what a producer with one of them has signed.
 
 The signature is an HMAC-SHA256 over the bytes of `event`, so it covers everything that decides what runs: server, tool,
-arguments, execution class, deadline, subject, session and correlation id. It also covers whether the entry is marked
-as one that has a ledger: without the mark a worker would create a ledger for a copy of an old request.
+arguments, execution class, deadline, subject, roles, session and correlation id. It also covers whether the entry is
+marked as one that has a ledger: without the mark a worker would create a ledger for a copy of an old request.
 """
 
 import hashlib
@@ -39,13 +39,16 @@ class RequestKeys:
 
 
 def read_request_keys(path: Path | None) -> RequestKeys:
-    """The keys in a file, one in each line; none without a file. Empty lines and lines that begin with # are ignored.
+    """The keys in a file; none without a file. Raises ValueError as `read_keys` does."""
+    return RequestKeys(read_keys(path) if path else ())
+
+
+def read_keys(path: Path) -> list[str]:
+    """The keys in a file, one in each line. Empty lines and lines that begin with # are ignored.
 
     Raises:
         ValueError: the file cannot be read, holds no key, or a key is too short. The text holds no key.
     """
-    if path is None:
-        return RequestKeys()
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as error:
@@ -57,7 +60,7 @@ def read_request_keys(path: Path | None) -> RequestKeys:
             f"{path} must hold one key in each line, each of at least {MIN_KEY_CHARS} characters:"
             " create one with `openssl rand -hex 32`"
         )
-    return RequestKeys(secrets)
+    return secrets
 
 
 def _signature(secret: bytes, event: bytes, has_ledger: bool) -> str:

@@ -48,13 +48,16 @@ class Settings(ServiceSettings, OperatorSettings):
         ge=1024,
         description="Bytes of text that are kept of a result, from its head and its tail.",
     )
+    development_echo: bool = Field(
+        False, description="Offers a tool that the worker answers itself, to measure the path of a call. Not for users."
+    )
     health_host: str = Field("127.0.0.1", description="Address of /healthz, /readyz and /metrics.")
     health_port: int = Field(8081, ge=0, le=65535, description="Port of /healthz, /readyz and /metrics.")
     drain_seconds: float = Field(30, ge=0, description="How long running calls may continue after SIGTERM.")
 
     @model_validator(mode="after")
     def _have_servers(self) -> Self:
-        if self.mcp_config is None and self.mcp_server_endpoint is None:
+        if self.mcp_config is None and self.mcp_server_endpoint is None and not self.development_echo:
             raise ValueError("MCP_CONFIG or MCP_SERVER_ENDPOINT must be set: without one there are no tools")
         return self
 

@@ -16,6 +16,8 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import WorkerLedger
 from plugins_contract.ledger.group import Backlog, read_backlog
 from plugins_contract.loops import LISTEN_SECONDS, kept_running
+from plugins_contract.rights import Rights, watched_rights
+from plugins_contract.watched_file import WatchedFile
 from plugins_mcp.adoption import CatalogToolLookup, RequestAdopter
 from plugins_mcp.catalog import CatalogPublisher
 from plugins_mcp.config import Settings
@@ -24,7 +26,7 @@ from plugins_mcp.control import listen_for_cancels
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
-from plugins_mcp.mcp import McpServers, ServersFile, read_servers_file, single_server
+from plugins_mcp.mcp import EchoServer, McpServers, ServersFile, read_servers_file, single_server
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.health import Readiness, health_server
 from plugins_mcp.observe.metrics import Metrics
@@ -62,9 +64,13 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
         renewals = thread_client(settings.redis_address, timeout=RENEWAL_TIMEOUT_SECONDS)
         stack.callback(renewals.close)
 
-        ledger = WorkerLedger(redis, keys)
+        cipher = settings.cipher
+        ledger = WorkerLedger(redis, keys, cipher)
         changed = asyncio.Event()
         servers = McpServers(configured.servers, configured.broken, changed=lambda _: changed.set())
+        if settings.development_echo:
+            log.warning("DEVELOPMENT_ECHO is set: this worker offers a tool of its own, which is for measurements only")
+            servers.add(EchoServer())
         catalog = CatalogPublisher(redis, keys, servers, clock, worker=name, changed=changed)
         leases = LeaseKeeper(renewals, keys, times, count=lambda outcome: metrics.lease_renewals.labels(outcome).inc())
         observer = CallObserver(metrics)
@@ -77,6 +83,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             max_retries=settings.mcp_max_retries,
             result_max_bytes=settings.result_max_bytes,
             lease_ms=times.lease_ms,
+            rights=_rights(settings),
         )
         watch = RedisWatch(redis, keys, clock)
         consumer = Consumer(
@@ -98,6 +105,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             steady_for=watch.steady_for,
             check_redis=watch.ask,
             request_keys=settings.request_keys,
+            cipher=cipher,
             times=times,
             observer=observer,
         )
@@ -144,6 +152,13 @@ def configured_servers(settings: Settings) -> ServersFile:
     if any(spec.name == quick.name for spec in configured.servers):
         raise SettingsError(f"MCP_SERVER_ENDPOINT and MCP_CONFIG both define a server {quick.name!r}: rename one")
     return ServersFile((*configured.servers, quick), configured.broken, configured.warnings)
+
+
+def _rights(settings: Settings) -> WatchedFile[Rights] | None:
+    try:
+        return watched_rights(settings.rights_file)
+    except ValueError as error:
+        raise SettingsError(f"RIGHTS_FILE: {error}") from None
 
 
 def _closing(stack: contextlib.AsyncExitStack, redis: Redis) -> Redis:

@@ -82,8 +82,12 @@ class Sessions(Protocol):
         """The newest first; with `before`, those last changed before that time in Unix milliseconds."""
         ...
 
-    async def delete(self, subject: str, session_id: str) -> DeletedSession:
-        """Delete the session with its messages from the store. Raises TurnRunningError while a turn runs."""
+    async def delete(self, subject: str, session_id: str, *, key_id: str = "") -> DeletedSession:
+        """Delete the session with its messages from the store. `key_id` names the credential, for the audit.
+
+        Raises:
+            TurnRunningError: a turn runs.
+        """
         ...
 
 

@@ -55,13 +55,17 @@ TURN_FINISHED = "TurnFinished"
 TOOL_CALL_FINISHED = "ToolCallFinished"
 """A tool call has its outcome: tool, duration, state; no arguments and no results. For analytics."""
 
-EVENT_TYPES = frozenset({TOOL_CALL_REQUESTED, TURN_FINISHED, TOOL_CALL_FINISHED})
+AUDIT_RECORDED = "AuditRecorded"
+"""An event of the audit. Published with AUDIT_STREAM only."""
+
+EVENT_TYPES = frozenset({TOOL_CALL_REQUESTED, TURN_FINISHED, TOOL_CALL_FINISHED, AUDIT_RECORDED})
 """Every type of event in the outbox. The engine does not start when one has no route."""
 
 DEFAULT_ROUTES = {
     TOOL_CALL_REQUESTED: "events.plugins",
     TURN_FINISHED: "events.ltm",
     TOOL_CALL_FINISHED: "events.analytics",
+    AUDIT_RECORDED: "events.audit",
 }
 
 

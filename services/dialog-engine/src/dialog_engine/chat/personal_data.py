@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dialog_engine.chat.archive import Archive, DeletedSession, MessageRecord, SessionRecord, Sessions, TurnRecord
+from dialog_engine.chat.audit import AuditAction, AuditEvent, AuditLog
 from dialog_engine.errors import SessionNotFoundError, TurnRunningError
 
 PAGE = 100
@@ -27,34 +28,38 @@ class Erased:
 
 
 class PersonalData:
-    """Deletes and reads the data of a subject."""
+    """Deletes and reads the data of a subject, and records it. `key_id` names the credential that was used."""
 
-    def __init__(self, sessions: Sessions, archive: Archive, traces: Traces) -> None:
+    def __init__(self, sessions: Sessions, archive: Archive, traces: Traces, audit: AuditLog) -> None:
         self._sessions = sessions
         self._archive = archive
         self._traces = traces
+        self._audit = audit
 
-    async def delete(self, subject: str, session_id: str) -> None:
+    async def delete(self, subject: str, session_id: str, *, key_id: str = "") -> None:
         """Delete a session and its traces. Raises the errors of `Sessions.delete`."""
-        await self._traces.erase(await self._sessions.delete(subject, session_id))
+        await self._traces.erase(await self._sessions.delete(subject, session_id, key_id=key_id))
 
-    async def erase(self, subject: str) -> Erased:
+    async def erase(self, subject: str, *, key_id: str = "") -> Erased:
         """Delete every session of the subject that has no running turn."""
         deleted, running = 0, list[str]()
         for session in [session async for session in self._each(subject)]:
             try:
-                await self.delete(subject, session.session_id)
+                await self.delete(subject, session.session_id, key_id=key_id)
                 deleted += 1
             except TurnRunningError:
                 running.append(session.session_id)
             except SessionNotFoundError:
                 pass  # deleted meanwhile
+        outcome = f"{deleted} sessions deleted, {len(running)} running"
+        await self._audit.record(AuditEvent(AuditAction.DATA_ERASED, subject, key_id=key_id, outcome=outcome))
         return Erased(deleted, tuple(running))
 
     async def export(
-        self, subject: str
+        self, subject: str, *, key_id: str = ""
     ) -> AsyncGenerator[tuple[SessionRecord, list[MessageRecord], list[TurnRecord]], None]:
         """Every session of the subject with its messages and turns, the one changed last first."""
+        await self._audit.record(AuditEvent(AuditAction.DATA_EXPORTED, subject, key_id=key_id))
         async for session in self._each(subject):
             try:
                 record, messages = await self._archive.transcript(subject, session.session_id)

@@ -2,22 +2,22 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TypedDict, cast
 
 import uvicorn
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
 from dialog_engine.http import described, problems, sessions, turns
+from dialog_engine.http.admission import Admission
 from dialog_engine.http.connection import UNSENT_BYTES, ConnectionLimits, connections_within
 from dialog_engine.http.guards import (
     MAX_BODY_BYTES,
-    Authenticator,
+    Admitted,
     BodyLimit,
-    KeyFirst,
     LoopbackNames,
     SafeHeaders,
     Subject,
@@ -54,13 +54,16 @@ async def within_limits(engine: Engine, subject: Subject) -> None:
 
 def create_app(
     lifespan: Lifespan,
-    authenticator: Authenticator,
+    admission: Admission | None,
+    routers: Sequence[APIRouter] = (),
     *,
     version: str,
     loopback_only: bool,
     max_body_bytes: int = MAX_BODY_BYTES,
 ) -> FastAPI:
-    """The application; `lifespan` builds and unwinds what it serves.
+    """The application; `lifespan` builds and unwinds what it serves, and `admission` decides who may use it.
+
+    `routers` are more routes.
 
     With `loopback_only` only requests that were sent to this machine by its own names are served.
     """
@@ -74,10 +77,9 @@ def create_app(
         # Spans of requests, where spans are exported (`plugins_contract/tracing.py`); nothing else of FastAPI's.
         telemetry={"auto_configure": False, "metrics": False, "logs": False, "operation_spans": False},
     )
-    app.state.authenticator = authenticator
     problems.install(app)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
-    app.add_middleware(KeyFirst, authenticator=authenticator)
+    app.add_middleware(Admitted, admission=admission)
     if loopback_only:
         app.add_middleware(LoopbackNames)
     app.add_middleware(SafeHeaders)
@@ -85,6 +87,8 @@ def create_app(
     app.include_router(sessions.router, dependencies=[Depends(within_limits)])
     app.include_router(sessions.operations)
     app.include_router(page_router())
+    for router in routers:
+        app.include_router(router)
     app.include_router(markdown_router(), dependencies=[Depends(current_subject)])
     return app
 

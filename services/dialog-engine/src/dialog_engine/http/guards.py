@@ -1,87 +1,58 @@
-"""Which requests are served: with an API key, under a name of this machine, and up to a size."""
+"""Which requests are served: of a known sender, under a name of this machine, and up to a size."""
 
-import hashlib
-import hmac
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Depends, Request
-from pydantic import SecretStr
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dialog_engine.config import is_loopback
-from dialog_engine.http.problems import ProblemError, problem
+from dialog_engine.errors import EngineError
+from dialog_engine.http.admission import Admission
+from dialog_engine.http.problems import note, problem, problem_of
+from dialog_engine.identity.principal import LOCAL, Principal
 
 MAX_BODY_BYTES = 1_000_000
-LOCAL = "local"
-"""The subject of all requests when no keys are configured; the engine listens on loopback only then."""
 
 
-BEHIND_KEYS = ("/v1/", "/ui/")
-"""The paths that need a key, where there are keys."""
-
-
-class Authenticator:
-    """Maps the API key of a request to its subject. Keys are compared by hash, each in constant time."""
-
-    def __init__(self, keys: Mapping[str, SecretStr]) -> None:
-        self._digests = {name: _digest(key.get_secret_value()) for name, key in keys.items()}
-
-    def subject(self, authorization: str | None) -> str:
-        """The subject of a request with this Authorization header.
-
-        Raises:
-            ProblemError: 401, when keys are configured and the header has none of them.
-        """
-        if not self._digests:
-            return LOCAL
-        scheme, _, key = (authorization or "").partition(" ")
-        if scheme.lower() == "bearer":
-            given = _digest(key.strip())
-            for name, digest in self._digests.items():
-                if hmac.compare_digest(given, digest):
-                    return name
-        detail = "this server needs an API key, and the request has no valid one"
-        headers = {"WWW-Authenticate": "Bearer"}
-        raise ProblemError(HTTPStatus.UNAUTHORIZED, "UNAUTHORIZED", detail, field="Authorization", headers=headers)
-
-
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode()).digest()
+async def current_principal(request: Request) -> Principal:
+    """The sender of `request`, as Admitted has found it. (FastAPI would run a plain function in a thread.)"""
+    return request.state.principal
 
 
 async def current_subject(request: Request) -> str:
-    """The subject of `request`, from the authenticator of its app. (FastAPI would run a plain function in a thread.)"""
-    authenticator: Authenticator = request.app.state.authenticator
-    return authenticator.subject(request.headers.get("authorization"))
+    """The subject of `request`."""
+    return request.state.principal.subject
 
 
+Sender = Annotated[Principal, Depends(current_principal)]
 Subject = Annotated[str, Depends(current_subject)]
 
 
-class KeyFirst:
-    """ASGI middleware: answers 401 to a request without a valid key before anything of its body is read.
+class Admitted:
+    """ASGI middleware: finds out who makes a request and whether they may, before anything of its body is read.
 
-    The routes check the key again: they need the subject.
+    Without an `admission` every sender may do everything.
     """
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:
+    def __init__(self, app: ASGIApp, admission: Admission | None) -> None:
         self._app = app
-        self._authenticator = authenticator
+        self._admission = admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http" and scope["path"].startswith(BEHIND_KEYS):
+        if scope["type"] == "http":
             try:
-                self._authenticator.subject(_header(scope, b"authorization").decode("latin-1"))
-            except ProblemError as refusal:
-                answer = problem(refusal.status, refusal.code, refusal.detail, refusal.extra, refusal.headers)
-                await answer(scope, receive, send)
+                principal = await self._admission.admit(Request(scope)) if self._admission else LOCAL
+            except EngineError as error:
+                await note(Request(scope), problem_of(error))(scope, receive, send)
                 return
+            # Not in the scope itself, which would grow for as long as the request is answered.
+            scope.setdefault("state", {})["principal"] = principal
         await self._app(scope, receive, send)
 
 
@@ -156,7 +127,7 @@ class SafeHeaders:
 class LoopbackNames:
     """ASGI middleware: serves only requests to a loopback name of this machine, and from no page but the engine's own.
 
-    Without API keys a foreign page must not reach the engine, neither under a name that it controls (DNS rebinding)
+    Without a sign-in a foreign page must not reach the engine, neither under a name that it controls (DNS rebinding)
     nor blindly (cross-site request forgery): browsers send the page's origin with every POST and DELETE.
     """
 
@@ -170,13 +141,13 @@ class LoopbackNames:
 
     def _refusal(self, scope: Scope) -> Response | None:
         if not is_own_name(_header(scope, b"host").decode("latin-1")):
-            detail = "without API_KEYS requests are served at localhost, 127.0.0.1 and [::1] only"
+            detail = "without API keys and OIDC_ISSUER requests are served at localhost, 127.0.0.1 and [::1] only"
             errors = {"errors": [{"field": "Host", "message": detail}]}
             return problem(HTTPStatus.MISDIRECTED_REQUEST, "HOST_NOT_ALLOWED", detail, errors)
         origin = _header(scope, b"origin").decode("latin-1")
         if origin and origin.partition("://")[2].lower() != _header(scope, b"host").decode("latin-1").lower():
             # Other programs of this machine have loopback names too, on other ports.
-            detail = "without API_KEYS requests of pages are served if the page has the address of the engine only"
+            detail = "without API keys and OIDC_ISSUER only requests of the engine's own page are served"
             errors = {"errors": [{"field": "Origin", "message": detail}]}
             return problem(HTTPStatus.FORBIDDEN, "ORIGIN_NOT_ALLOWED", detail, errors)
         return None

@@ -19,12 +19,17 @@ from dialog_engine.errors import (
     ArgumentsRefusedError,
     EngineError,
     EngineStoppingError,
+    ForbiddenError,
+    IdentityProviderError,
     LimitExceededError,
+    NotServedError,
     SessionNotFoundError,
     StorageUnavailableError,
     ToolChangedError,
+    TooManyAttemptsError,
     TurnNotFoundError,
     TurnRunningError,
+    UnauthenticatedError,
 )
 
 log = logging.getLogger(__name__)
@@ -34,9 +39,14 @@ RETRY_AFTER_SECONDS = 5
 """Sent with every 503."""
 
 _STATUS: dict[type[EngineError], HTTPStatus] = {
+    NotServedError: HTTPStatus.NOT_FOUND,
     SessionNotFoundError: HTTPStatus.NOT_FOUND,
     TurnNotFoundError: HTTPStatus.NOT_FOUND,
     TurnRunningError: HTTPStatus.CONFLICT,
+    UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
+    TooManyAttemptsError: HTTPStatus.TOO_MANY_REQUESTS,
+    ForbiddenError: HTTPStatus.FORBIDDEN,
+    IdentityProviderError: HTTPStatus.SERVICE_UNAVAILABLE,
     LimitExceededError: HTTPStatus.TOO_MANY_REQUESTS,
     StorageUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     EngineStoppingError: HTTPStatus.SERVICE_UNAVAILABLE,
@@ -113,15 +123,19 @@ def _noted(handler: _Handler) -> _Handler:
     """The handler; what it answers is logged and counted. The path has ids, and no text of a user."""
 
     async def handle(request: Request, error: Exception) -> Problem:
-        answer = await handler(request, error)
-        fields = {"method": request.method, "path": request.url.path, "status": answer.status_code, "code": answer.code}
-        log.info("request refused", extra=fields)
-        services = getattr(request.state, "services", None)  # not there before the engine has started
-        if services is not None:
-            services.on_refused(answer.code)
-        return answer
+        return note(request, await handler(request, error))
 
     return handle
+
+
+def note(request: Request, answer: Problem) -> Problem:
+    """Log and count the answer, which is returned."""
+    fields = {"method": request.method, "path": request.url.path, "status": answer.status_code, "code": answer.code}
+    log.info("request refused", extra=fields)
+    services = getattr(request.state, "services", None)  # not there before the engine has started
+    if services is not None:
+        services.on_refused(answer.code)
+    return answer
 
 
 async def _on_problem(_: Request, error: Exception) -> Problem:
@@ -131,13 +145,23 @@ async def _on_problem(_: Request, error: Exception) -> Problem:
 
 async def _on_engine_error(_: Request, error: Exception) -> Problem:
     assert isinstance(error, EngineError)  # noqa: S101 -- see above
+    return problem_of(error)
+
+
+def problem_of(error: EngineError) -> Problem:
+    """The problem document of a named failure."""
     status = _STATUS.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
-    extra = _extra(error)
-    retry_in = RETRY_AFTER_SECONDS if status is HTTPStatus.SERVICE_UNAVAILABLE else None
-    if isinstance(error, LimitExceededError):
-        retry_in = error.retry_in
-    headers = {"Retry-After": str(retry_in)} if retry_in else None
-    return problem(status, error.code, str(error), extra, headers)
+    headers: dict[str, str] = {}
+    match error:
+        case LimitExceededError(retry_in=retry_in) | TooManyAttemptsError(retry_in=retry_in):
+            headers["Retry-After"] = str(retry_in)
+        case UnauthenticatedError():
+            headers["WWW-Authenticate"] = "Bearer"
+        case _ if status is HTTPStatus.SERVICE_UNAVAILABLE:
+            headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        case _:
+            pass
+    return problem(status, error.code, str(error), _extra(error), headers)
 
 
 def _extra(error: EngineError) -> dict[str, Any] | None:
@@ -147,6 +171,9 @@ def _extra(error: EngineError) -> dict[str, Any] | None:
             return {"turnId": turn_id}
         case ApprovalDecidedError(stands=stands):
             return dict(stands)
+        case UnauthenticatedError(signs_in=signs_in):
+            errors = [{"field": "Authorization", "message": str(error)}]
+            return {"errors": errors} | ({"signIn": "/sign-in"} if signs_in else {})
         case ArgumentsRefusedError(field=field, message=message):
             name = field if field.startswith("arguments") else f"arguments.{field}".removesuffix(".")
             return {"errors": [{"field": name, "message": message}]}

@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 
 from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.archive import Archive, Sessions
+from dialog_engine.chat.audit import AuditLog
 from dialog_engine.chat.events import TurnFrames
 from dialog_engine.chat.personal_data import PersonalData
 from dialog_engine.chat.turns import RunningTurns
@@ -88,6 +89,7 @@ class Services:
     sessions: Sessions
     archive: Archive
     personal_data: PersonalData
+    audit: AuditLog
     consumption: Consumption
     approvals: Approvals
     frames: TurnFrames

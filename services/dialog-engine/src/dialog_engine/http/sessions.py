@@ -10,9 +10,10 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 from pydantic import AwareDatetime
 
 from dialog_engine.http import described, views
-from dialog_engine.http.guards import Subject
+from dialog_engine.http.guards import Sender, Subject
 from dialog_engine.http.problems import MEDIA_TYPE
 from dialog_engine.http.services import Engine
+from dialog_engine.identity.principal import OPERATOR
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
 operations = APIRouter(tags=["operations"])
@@ -56,6 +57,12 @@ async def delete(session_id: str, engine: Engine, subject: Subject) -> Response:
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
+@router.get("/me")
+async def me(sender: Sender) -> dict[str, Any]:
+    """Who makes this request: the owner of its sessions, a name to show, and its roles."""
+    return {"subject": sender.subject, "name": sender.name, "roles": sender.roles}
+
+
 @router.get(
     "/me/data",
     response_class=StreamingResponse,
@@ -80,14 +87,15 @@ async def erase(engine: Engine, subject: Subject) -> dict[str, Any]:
 
 
 @router.get("/tools")
-async def tools(engine: Engine, _: Subject) -> dict[str, Any]:
-    """The tools that the model is offered, and those that were left out, with the reason."""
-    catalog = engine.tools.tools()
+async def tools(engine: Engine, sender: Sender) -> dict[str, Any]:
+    """The tools that the model is offered for the sender, and those that were left out, with the reason."""
+    directory = engine.tools.visible_to(sender.subject, sender.roles)
+    catalog = directory.tools()
     await engine.exposure.prepare(catalog)
     return {
         "mcp": "enabled" if engine.about.mcp_enabled else "disabled",
         "exposure": views.exposure(engine.exposure, catalog),
-        "servers": [views.server(view) for view in engine.tools.servers],
+        "servers": [views.server(view) for view in directory.servers],
     }
 
 
@@ -105,10 +113,10 @@ async def models(engine: Engine, _: Subject) -> dict[str, Any]:
 
 
 @router.get("/about")
-async def about(engine: Engine, _: Subject) -> dict[str, Any]:
-    """The engine's version, its model and its tools."""
+async def about(engine: Engine, sender: Sender) -> dict[str, Any]:
+    """The engine's version, its model and the sender's tools."""
     about = engine.about
-    catalog = engine.tools.tools()
+    catalog = engine.tools.visible_to(sender.subject, sender.roles).tools()
     await engine.exposure.prepare(catalog)
     return {
         "name": "Callstream",
@@ -134,14 +142,15 @@ async def healthz() -> dict[str, str]:
         HTTPStatus.SERVICE_UNAVAILABLE, "application/json", MEDIA_TYPE, schema={"type": "object"}
     ),
 )
-async def readyz(engine: Engine) -> JSONResponse:
-    """Readiness: turns can be served, and every MCP server was listed or has failed.
+async def readyz(engine: Engine, sender: Sender) -> JSONResponse:
+    """Readiness: turns can be served, and every MCP server was listed or has failed. Operators see each part.
 
     Without Redis or workers chat still answers: the engine is degraded then, not unready.
     """
     now = await engine.readiness()
     code = HTTPStatus.OK if now.status in ("ready", "degraded") else HTTPStatus.SERVICE_UNAVAILABLE
-    return JSONResponse({"status": now.status, "parts": now.parts}, code)
+    parts = {"parts": now.parts} if OPERATOR in sender.roles else {}
+    return JSONResponse({"status": now.status} | parts, code)
 
 
 @operations.get(

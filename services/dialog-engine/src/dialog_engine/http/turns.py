@@ -16,10 +16,11 @@ from pydantic.alias_generators import to_camel
 from dialog_engine.chat.events import START, Batch, Cursor
 from dialog_engine.errors import ArgumentsRefusedError
 from dialog_engine.http import described, turn_events, views
-from dialog_engine.http.guards import Subject
+from dialog_engine.http.guards import Sender, Subject
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, Services
 from dialog_engine.http.sse import EventStream
+from dialog_engine.identity.principal import Principal
 from dialog_engine.model import Turn
 from dialog_engine.tool_calls.approvals.rules import MAX_REASON, Approve, Given, Refuse, read_edited
 from dialog_engine.tool_calls.results.views import decision_details
@@ -107,16 +108,16 @@ class DecisionRequest(Body):
     response_class=Response,
     responses=described.EVENTS | described.BODY | described.NOT_FOUND | described.CONFLICT,
 )
-async def chat(body: ChatRequest, engine: Engine, subject: Subject, request: Request) -> Response:
+async def chat(body: ChatRequest, engine: Engine, sender: Sender, request: Request) -> Response:
     """Start a turn and stream its events."""
-    slot = await engine.consumption.stream(subject)
+    slot = await engine.consumption.stream(sender.subject)
     try:
-        turn = await _started(body, body.session_id, engine, subject, request)
+        turn = await _started(body, body.session_id, engine, sender, request)
     except BaseException:
         await slot.release()
         raise
     headers = {"X-Session-Id": turn.session_id, "X-Turn-Id": turn.turn_id}
-    events = turn_events.of_running(engine, subject, turn.turn_id, START)
+    events = turn_events.of_running(engine, sender.subject, turn.turn_id, START)
     return EventStream(engine.streams, events, headers, on_end=slot.release)
 
 
@@ -126,10 +127,10 @@ async def chat(body: ChatRequest, engine: Engine, subject: Subject, request: Req
     responses=described.BODY | described.NOT_FOUND | described.CONFLICT,
 )
 async def start_turn(
-    session_id: str, body: TurnRequest, engine: Engine, subject: Subject, request: Request
+    session_id: str, body: TurnRequest, engine: Engine, sender: Sender, request: Request
 ) -> dict[str, str]:
     """Start a turn; its events are at `eventsUrl`."""
-    turn = await _started(body, session_id, engine, subject, request)
+    turn = await _started(body, session_id, engine, sender, request)
     return {
         "sessionId": turn.session_id,
         "turnId": turn.turn_id,
@@ -200,10 +201,10 @@ async def cancel(turn_id: str, engine: Engine, subject: Subject) -> dict[str, st
     responses=described.BODY | described.NOT_FOUND | described.CONFLICT,
 )
 async def decide(
-    turn_id: str, tool_call_id: str, body: DecisionRequest, engine: Engine, subject: Subject
+    turn_id: str, tool_call_id: str, body: DecisionRequest, engine: Engine, sender: Sender
 ) -> dict[str, Any]:
     """Approve a tool call, as it is or with other arguments, or refuse it."""
-    record, decision = await engine.approvals.decide(subject, turn_id, tool_call_id, body.given())
+    record, decision = await engine.approvals.decide(sender.subject, turn_id, tool_call_id, body.given(), sender.roles)
     call = record.call
     ids = {"turnId": turn_id, "toolCallId": call.tool_call_id, "correlationId": call.correlation_id}
     return ids | {"status": decision.status} | decision_details(decision)
@@ -238,17 +239,19 @@ async def text(turn_id: str, correlation_id: str, engine: Engine, subject: Subje
     return views.result_text(outcome, await engine.archive.whole(subject, turn_id, correlation_id))
 
 
-async def _started(body: TurnRequest, session_id: str | None, engine: Services, subject: str, request: Request) -> Turn:
+async def _started(
+    body: TurnRequest, session_id: str | None, engine: Services, sender: Principal, request: Request
+) -> Turn:
     """Start the turn, and count it. Raises LimitExceededError, and what `_accepted` raises."""
 
     async def start() -> Turn:
-        return await _accepted(body, session_id, engine, subject, request)
+        return await _accepted(body, session_id, engine, sender, request)
 
-    return await engine.consumption.counted_turn(subject, start, engine.turns.when_ended)
+    return await engine.consumption.counted_turn(sender.subject, start, engine.turns.when_ended)
 
 
 async def _accepted(
-    body: TurnRequest, session_id: str | None, engine: Services, subject: str, request: Request
+    body: TurnRequest, session_id: str | None, engine: Services, sender: Principal, request: Request
 ) -> Turn:
     """Start the turn. A queued message is withdrawn when its client disconnects.
 
@@ -261,9 +264,12 @@ async def _accepted(
         raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "MESSAGE_TOO_LONG", detail, field="message")
     traceparent = _traceparent(request)
     choice = engine.choices.made(body.model, body.tool_mode)
-    if body.on_busy == "refuse":
-        return await engine.turns.start(subject, session_id, body.message, traceparent, choice=choice)
-    start = engine.turns.start(subject, session_id, body.message, traceparent, queue=True, choice=choice)
+    queue = body.on_busy == "queue"
+    start = engine.turns.start(
+        sender.subject, session_id, body.message, traceparent, queue=queue, choice=choice, roles=sender.roles
+    )
+    if not queue:
+        return await start
     queued = asyncio.create_task(start, name="queued message")
     disconnect = asyncio.create_task(_disconnected(request), name="queued message: client")
     try:

@@ -2,18 +2,22 @@
 
 local TERMINAL = {succeeded = true, failed = true, unknown = true, expired = true, cancelled = true, dead = true}
 
--- Unix milliseconds on the clock of Redis.
+-- Unix milliseconds on the clock of Redis, which stands still while a script runs.
+local now
 local function now_ms()
-  local t = redis.call('TIME')
-  return t[1] * 1000 + math.floor(t[2] / 1000)
+  if not now then
+    local t = redis.call('TIME')
+    now = t[1] * 1000 + math.floor(t[2] / 1000)
+  end
+  return now
 end
 
--- The consumer that holds this entry in the group's pending list, and how often it was delivered; nil when no consumer
--- does, or when the group or stream does not exist.
+-- The consumer that holds this entry in the group's pending list, how often it was delivered, and how many milliseconds
+-- ago; nil when no consumer does, or when the group or stream does not exist.
 local function pending_owner(requests, group, entry)
   local rows = redis.pcall('XPENDING', requests, group, entry, entry, 1)
   if rows.err or #rows == 0 then return nil end
-  return rows[1][2], rows[1][4]
+  return rows[1][2], rows[1][4], rows[1][3]
 end
 
 -- A fence is greater than every one before it. A counter would start again after Redis has lost the ledger, and a worker
@@ -77,24 +81,28 @@ local function keep_while_open(call, deadline)
   redis.call('PEXPIREAT', call, math.max(tonumber(deadline), now_ms()) + 86400000)
 end
 
--- Append the terminal reply and store its id in the ledger entry. Channel and entry get the same lifetime.
-local function answer(call, channel, mailbox, id, tool_call_id, reply)
-  redis.call('HSET', call, 'answer', append_reply(channel, mailbox, id, tool_call_id, 'finished', reply))
+-- Append the terminal reply and store its id in the ledger entry, with further fields and values. Channel and entry get
+-- the same lifetime.
+local function answer(call, channel, mailbox, id, tool_call_id, reply, ...)
+  redis.call('HSET', call, 'answer', append_reply(channel, mailbox, id, tool_call_id, 'finished', reply), ...)
   redis.call('EXPIRE', call, 86400)
   redis.call('EXPIRE', channel, 86400)
 end
 
 -- The only way into a terminal state: ledger entry, response channel, notification and deletion of the request at once.
 local function finish(call, requests, channel, mailbox, group, entry, id, tool_call_id, state, reply)
-  redis.call('HSET', call, 'state', state, 'finishedAt', now_ms())
-  answer(call, channel, mailbox, id, tool_call_id, reply)
+  answer(call, channel, mailbox, id, tool_call_id, reply, 'state', state, 'finishedAt', now_ms())
   forget_entry(requests, group, entry)
 end
 
--- Append a line to the call's history: time, event, consumer. A dead letter contains the history.
+-- A call's history with one more line: time, event, consumer. A dead letter contains the history.
+local function noted(history, what, who)
+  return string.sub((history or '') .. now_ms() .. ' ' .. what .. ' ' .. who .. '\n', -4000)
+end
+
+-- Append a line to the call's history.
 local function note(call, what, who)
-  local history = redis.call('HGET', call, 'history') or ''
-  redis.call('HSET', call, 'history', string.sub(history .. now_ms() .. ' ' .. what .. ' ' .. who .. '\n', -4000))
+  redis.call('HSET', call, 'history', noted(redis.call('HGET', call, 'history'), what, who))
 end
 
 -- Store a dead letter: why, what was tried, which consumer gave up, and the reply that the caller got ('' for none).

@@ -15,11 +15,10 @@ if known[1] then
 end
 
 -- The group is created with the stream and reads from its start, so a worker that starts later misses no request.
-if redis.call('EXISTS', requests) == 0 then
+local backlog = redis.call('XLEN', requests)
+if backlog == 0 and redis.call('EXISTS', requests) == 0 then
   redis.call('XGROUP', 'CREATE', requests, ARGV[8], '0', 'MKSTREAM')
 end
-
-local backlog = redis.call('XLEN', requests)
 if limit > 0 and backlog >= limit then return {'OVERLOADED', backlog} end
 
 -- `ledger` marks a request that has a ledger entry: one without it comes from a producer that does not use the ledger.

@@ -7,7 +7,8 @@
 local call, requests, channel, mailbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, group, consumer, entry, token, max_starts = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 
-local known = redis.call('HMGET', call, 'state', 'class', 'deadline', 'fence', 'starts', 'token', 'verdict', 'entry', 'cancel', 'owner', 'renewedAt')
+local known = redis.call('HMGET', call, 'state', 'class', 'deadline', 'fence', 'starts', 'token', 'verdict', 'entry', 'cancel', 'owner', 'renewedAt',
+  'history')
 local tool_call_id = ARGV[10]
 local state, class, deadline, starts = known[1], known[2], tonumber(known[3]), tonumber(known[5])
 if not state then return {'MISSING'} end
@@ -24,10 +25,17 @@ if TERMINAL[state] then
   return {'FINISHED', state}
 end
 
-local owner, deliveries = pending_owner(requests, group, entry)
+local owner, deliveries, delivered_ms = pending_owner(requests, group, entry)
 if owner ~= consumer then return {'NOT_OWNER'} end
+
+-- The lease runs from now on. Right after the delivery, which begins one too, nothing has to be written for that.
+local lease_ms = tonumber(ARGV[9])
+local function begin_lease()
+  if delivered_ms * 100 > lease_ms then redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID') end
+end
+
 if known[6] == token then
-  redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID')
+  begin_lease()
   return {known[7], tonumber(known[4]), starts}
 end
 
@@ -40,19 +48,18 @@ end
 -- Started, and yet delivered for the first time: the group's pending list was lost while the call ran. While the lease
 -- of its worker is valid, the entry is handed back to that worker with the rest of the lease.
 local unheard_ms = math.max(0, now_ms() - tonumber(known[11] or 0))
-if state == 'started' and deliveries == 1 and known[10] ~= consumer and unheard_ms < tonumber(ARGV[9]) then
+if state == 'started' and deliveries == 1 and known[10] ~= consumer and unheard_ms < lease_ms then
   redis.call('XCLAIM', requests, group, known[10], 0, entry, 'IDLE', unheard_ms, 'JUSTID')
   return {'NOT_OWNER'}
 end
 
-local fence = next_fence(known[4])
-redis.call('HSET', call, 'fence', fence)
-redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID')
+local fence, history = next_fence(known[4]), known[12] or ''
+begin_lease()
+if state == 'started' then history = noted(history, 'lost', known[10] or '') end
 
-if state == 'started' then note(call, 'lost', known[10] or '') end
-
-local function say(verdict)
-  redis.call('HSET', call, 'owner', consumer, 'token', token, 'verdict', verdict)
+-- Stores the verdict for this delivery, with further fields and values.
+local function say(verdict, ...)
+  redis.call('HSET', call, 'fence', fence, 'owner', consumer, 'token', token, 'verdict', verdict, 'history', history, ...)
   return {verdict, fence, starts}
 end
 
@@ -62,13 +69,13 @@ if known[9] then return say('CANCELLED') end
 if starts >= max_starts then return say('EXHAUSTED') end
 
 if now_ms() >= deadline then
+  redis.call('HSET', call, 'fence', fence, 'history', history)
   finish(call, requests, channel, mailbox, group, entry, id, tool_call_id, 'expired', ARGV[7])
   return {'EXPIRED'}
 end
 
-starts = redis.call('HINCRBY', call, 'starts', 1)
-note(call, 'started', consumer)
-redis.call('HSET', call, 'state', 'started', 'startedAt', now_ms(), 'renewedAt', now_ms())
+starts = starts + 1
+history = noted(history, 'started', consumer)
 append_reply(channel, mailbox, id, tool_call_id, 'started', ARGV[8] .. starts .. '}')
 redis.call('PEXPIREAT', channel, deadline + 86400000)
-return say('RUN')
+return say('RUN', 'state', 'started', 'starts', starts, 'startedAt', now_ms(), 'renewedAt', now_ms())

@@ -27,13 +27,16 @@ NOISY_LOGGERS = ("httpcore2", "httpx2", "mcp")
 """Below WARNING these loggers write addresses with their keys, session ids and contents: `main` sets WARNING."""
 
 CONNECT_SECONDS = 30.0
+KEEP_ALIVE_SECONDS = 2.0
+"""Many servers close idle connections after five seconds. A request into a connection that is being closed would have
+an unknown outcome, so idle connections are closed here before that."""
 NOTIFICATION_TIMEOUT_SECONDS = 15.0
 """How long a notification may wait for its 202. The SDK sends messages in order, so one that hangs blocks all calls."""
-_TRANSPORT_FAILED = -32099
+TRANSPORT_FAILED = -32099
 """The JSON-RPC error code for a request without an answer. It is not shown: `SendState` holds what happened."""
 
 
-class _TooLargeError(Exception):
+class TooLargeError(Exception):
     """The response is larger than MAX_ANSWER_BYTES."""
 
 
@@ -49,9 +52,9 @@ class IsolatingClient(httpx2.AsyncClient):
             headers=dict(headers),
             # No read timeout: each call has its own, and a quiet event stream is not broken.
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
-            # Many servers close idle connections after five seconds. A request into a connection that is being closed
-            # would have an unknown outcome, so idle connections are closed here before that.
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0),
+            limits=httpx2.Limits(
+                max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEP_ALIVE_SECONDS
+            ),
         )
         self._answers_in_body = answers_in_body
         self._on_lost = on_lost
@@ -66,7 +69,7 @@ class IsolatingClient(httpx2.AsyncClient):
         try:
             response = await super().send(request, **options)
             return await self._received(request, response, outbound, send_state)
-        except _TooLargeError:
+        except TooLargeError:
             send_state.http_result = Ambiguous(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError) as error:
             send_state.http_result = _failure(error, send_state)
@@ -125,7 +128,7 @@ async def _whole_body(response: httpx2.Response) -> bytes:
         async for chunk in response.aiter_bytes():
             size += len(chunk)
             if size > MAX_ANSWER_BYTES:
-                raise _TooLargeError
+                raise TooLargeError
             chunks.append(chunk)
     finally:
         await response.aclose()
@@ -133,6 +136,6 @@ async def _whole_body(response: httpx2.Response) -> bytes:
 
 
 def _no_answer(request: httpx2.Request, status: int, reason: str) -> httpx2.Response:
-    error = {"code": _TRANSPORT_FAILED, "message": reason}
+    error = {"code": TRANSPORT_FAILED, "message": reason}
     body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
     return httpx2.Response(status, headers={"content-type": "application/json"}, content=body, request=request)

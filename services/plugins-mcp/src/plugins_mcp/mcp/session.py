@@ -3,14 +3,16 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol, TypeVar, cast
 
-from mcp import Client, MCPError
+from mcp import Client, ClientSession, MCPError
 from mcp import types as sdk
-from mcp.client import IncomingMessage
+from mcp.client import ClientRequestContext, IncomingMessage, InputRequiredRoundsExceededError
 from mcp.client.subscriptions import SubscriptionLost
-from mcp.types import METHOD_NOT_FOUND, RequestParamsMeta
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.types import HEADER_MISMATCH, METHOD_NOT_FOUND, RequestParamsMeta
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -19,7 +21,7 @@ from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp.calls import Answered, CallResult, SendState, current_call
 from plugins_mcp.mcp.error_classification import classify_error, describe_error
 from plugins_mcp.mcp.listing import Listing, remove_malformed_tools
-from plugins_mcp.mcp.spec import ServerSpec
+from plugins_mcp.mcp.spec import Http, ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics
 from plugins_mcp.mcp.transports import open_transport
 
@@ -28,10 +30,14 @@ log = logging.getLogger(__name__)
 MAX_PAGES = 100
 MAX_PROGRESS_CHARS = 2_000
 """The longest message of one progress notification. A response channel keeps some hundreds of them for each call."""
+MAX_INPUT_ROUNDS = 10
+"""How often a stateless server may answer that the call is to be sent again with the state that it returned."""
+INPUT_PAUSE_SECONDS = 0.1
 SUBSCRIBE_TIMEOUT_SECONDS = 30.0
 RESUBSCRIBE_SECONDS = (1.0, 30.0)
 """The first and the longest pause before a broken subscription is opened again."""
 
+_CLIENT_INFO = sdk.Implementation(name="callstream", version="1")
 _LIST_CHANGES = (
     sdk.ToolListChangedNotification,
     sdk.ResourceListChangedNotification,
@@ -48,10 +54,10 @@ P = TypeVar("P", bound=_Page)
 
 
 class Session:
-    """One session. The owner enters and exits `client`; in between any task may call tools.
+    """One session. The owner opens and closes it; in between any task may call tools.
 
     `changed` is called when the server announces another listing. `ended` is set once the session is lost: the owner
-    must then exit `client`. Both happen while messages are read. `idle` is set while no call is in progress.
+    must then close it. Both happen while messages are read. `idle` is set while no call is in progress.
     """
 
     def __init__(self, spec: ServerSpec, mode: str, child: ChildDiagnostics, changed: Callable[[], None]) -> None:
@@ -63,12 +69,28 @@ class Session:
             mode=mode,
             cache=None,
             message_handler=self._on_message,
-            client_info=sdk.Implementation(name="callstream", version="1"),
+            client_info=_CLIENT_INFO,
         )
+        self._posts: ClientSession | None = None
+        """Takes the listings and calls of a stateless HTTP server in place of `client`."""
         self._spec = spec
         self._changed = changed
         self._calls = 0
         self._malformed: list[Quarantined] = []
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncGenerator[None]:
+        """Connect, negotiate, and close at the end of the context."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.client)
+            discovered, target = self.client.session.discover_result, self._spec.transport
+            if discovered is not None and isinstance(target, Http):
+                from plugins_mcp.mcp.http_posts import can_post, posting_session  # noqa: PLC0415 -- only such servers
+
+                if can_post(target):
+                    posts = posting_session(target, discovered, _CLIENT_INFO, self)
+                    self._posts = await stack.enter_async_context(posts)
+            yield
 
     def lost(self) -> None:
         """The session has ended."""
@@ -97,8 +119,7 @@ class Session:
         self._calls += 1
         self.idle.clear()
         try:
-            asked = cast("RequestParamsMeta | None", meta)
-            return Answered(await self.client.call_tool(tool, arguments, progress_callback=report, meta=asked))
+            return Answered(await self._call_tool(tool, arguments, report, cast("RequestParamsMeta | None", meta)))
         except (MCPError, ValidationError) as error:
             return classify_error(error, send_state, lost=self.ended.is_set())
         except Exception as error:
@@ -111,6 +132,51 @@ class Session:
             if not self._calls:
                 self.idle.set()
 
+    async def _call_tool(
+        self, tool: str, arguments: dict[str, Any], report: ProgressFnT, meta: RequestParamsMeta | None
+    ) -> sdk.CallToolResult:
+        """The result of a call. Raises the errors of the SDK."""
+        if self._posts is None:
+            return await self.client.call_tool(tool, arguments, progress_callback=report, meta=meta)
+        state = None
+        for _ in range(1 + MAX_INPUT_ROUNDS):
+            result = await self._post(self._posts, tool, arguments, report, meta, state)
+            if isinstance(result, sdk.CallToolResult):
+                return result
+            for key, asked in (result.input_requests or {}).items():
+                context = ClientRequestContext(session=self._posts, request_id=key)
+                declined = await self._posts.dispatch_input_request(context, asked)
+                if isinstance(declined, sdk.ErrorData):  # always: a worker has no user, no model and no files
+                    raise MCPError.from_error_data(declined)
+            state = result.request_state
+            await asyncio.sleep(INPUT_PAUSE_SECONDS)
+        raise InputRequiredRoundsExceededError(MAX_INPUT_ROUNDS)
+
+    async def _post(
+        self,
+        posts: ClientSession,
+        tool: str,
+        arguments: dict[str, Any],
+        report: ProgressFnT,
+        meta: RequestParamsMeta | None,
+        state: str | None,
+    ) -> sdk.CallToolResult | sdk.InputRequiredResult:
+        async def send() -> sdk.CallToolResult | sdk.InputRequiredResult:
+            return await posts.call_tool(
+                tool, arguments, progress_callback=report, meta=meta, request_state=state, allow_input_required=True
+            )
+
+        try:
+            return await send()
+        except MCPError as mismatch:
+            if mismatch.code != HEADER_MISMATCH:
+                raise
+            try:
+                await self._tools()  # header fields are made from the schema, which has changed since it was listed
+            except (MCPError, ValidationError):
+                raise mismatch from None
+            return await send()
+
     async def list_all(self) -> Listing:
         """List the server's tools, resources and prompts.
 
@@ -119,7 +185,7 @@ class Session:
         """
         client, has = self.client, self.client.server_capabilities
         self._malformed = []
-        tools = await _tools(client)
+        tools = await self._tools()
         resources: list[sdk.ListResourcesResult] = []
         templates: list[sdk.ListResourceTemplatesResult] = []
         prompts: list[sdk.ListPromptsResult] = []
@@ -183,6 +249,15 @@ class Session:
             )
             return []
 
+    async def _tools(self) -> list[sdk.ListToolsResult]:
+        session = self._posts or self.client.session
+        try:
+            return await _pages(lambda cursor: session.list_tools(params=sdk.PaginatedRequestParams(cursor=cursor)))
+        except MCPError as error:
+            if error.code == METHOD_NOT_FOUND and self.client.server_capabilities.tools is None:
+                return []  # a server with resources or prompts only
+            raise
+
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, _LIST_CHANGES):
             self._changed()
@@ -198,15 +273,6 @@ def _valid_progress(progress: float, total: float | None, message: str | None) -
     if message is not None and len(message) > MAX_PROGRESS_CHARS:
         message = f"{message[: MAX_PROGRESS_CHARS - 1]}…"
     return CallProgress(progress, total if total is not None and math.isfinite(total) else None, message)
-
-
-async def _tools(client: Client) -> list[sdk.ListToolsResult]:
-    try:
-        return await _pages(lambda cursor: client.list_tools(cursor=cursor))
-    except MCPError as error:
-        if error.code == METHOD_NOT_FOUND and client.server_capabilities.tools is None:
-            return []  # a server with resources or prompts only
-        raise
 
 
 async def _pages(fetch: Callable[[str | None], Awaitable[P]]) -> list[P]:

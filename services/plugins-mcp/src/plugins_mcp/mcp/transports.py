@@ -12,7 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest, JSONRPCResponse
 
-from plugins_mcp.mcp.calls import Outbound, current_call, outbound_message
+from plugins_mcp.mcp.calls import Outbound, note_request, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, IsolatingClient
 from plugins_mcp.mcp.spec import Http, ServerSpec, Sse, Stdio
@@ -100,15 +100,12 @@ class ObservedWriter(_Closing):
         self._sends_at_once = sends_at_once
 
     async def send(self, item: SessionMessage, /) -> None:
-        message, send_state = item.message, current_call.get()
+        message = item.message
         if not isinstance(message, JSONRPCRequest):
             return await self._send(item, Outbound(expects_answer=False))
-        if send_state is None or message.method != "tools/call":
-            if send_state is not None:
-                send_state.answered = True  # during a call the SDK sends another request only because of an answer
+        send_state = note_request(message.method)
+        if send_state is None:
             return await self._send(item, Outbound())
-        send_state.rounds += 1
-        send_state.answered = False
         send_state.sent = send_state.sent or self._sends_at_once
         try:
             return await self._send(item, Outbound(send_state))

@@ -42,12 +42,16 @@ class Question(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A decision by a person, or by the timeout. `arguments` are set when the person edited them."""
+    """A decision by a person, or by the timeout. `arguments` are set when the person edited them.
+
+    `key_id` names the person's credential, for the audit.
+    """
 
     status: ApprovalStatus
     at: int
     reason: str = ""
     arguments: dict[str, Any] | None = None
+    key_id: str = ""
 
     def same_as(self, given: "Given") -> bool:
         """Whether a person who sends `given` wants what was decided."""
@@ -101,6 +105,7 @@ class Approve:
 
     hash: str
     arguments: dict[str, Any] | None = None
+    key_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,7 @@ class Refuse:
     """A person refuses. The model reads the reason."""
 
     reason: str = ""
+    key_id: str = ""
 
 
 Given = Approve | Refuse
@@ -165,10 +171,11 @@ def judge(question: Question, given: Given, tool: ToolEntry | ToolError, now: in
     if now >= question.expires_at:
         return expired(question, now)
     match given:
-        case Refuse(reason):
-            return Answer(Decision(status=ApprovalStatus.REFUSED, at=now, reason=reason), _refused(reason))
-        case Approve(seen, arguments):
-            return _approved(question, seen, arguments, tool, now)
+        case Refuse(reason, key_id):
+            decision = Decision(status=ApprovalStatus.REFUSED, at=now, reason=reason, key_id=key_id)
+            return Answer(decision, _refused(reason))
+        case Approve() as approve:
+            return _approved(question, approve, tool, now)
 
 
 def expired(question: Question, now: int) -> Answer:
@@ -213,10 +220,9 @@ def _question(tool: ToolEntry, arguments: dict[str, Any], now: int, timeout_ms: 
     )
 
 
-def _approved(
-    question: Question, seen: str, arguments: dict[str, Any] | None, tool: ToolEntry | ToolError, now: int
-) -> Judgement:
-    if seen != question.hash:
+def _approved(question: Question, approve: Approve, tool: ToolEntry | ToolError, now: int) -> Judgement:
+    arguments = approve.arguments
+    if approve.hash != question.hash:
         return Reject(
             ApprovalStaleError("the question about this call has changed: look at the new question, and decide again")
         )
@@ -236,7 +242,8 @@ def _approved(
         field, _, message = problem.partition(": ")
         return Reject(ArgumentsRefusedError(field, message or problem))
     status = ApprovalStatus.EDITED if edited else ApprovalStatus.APPROVED
-    return Run(Decision(status=status, at=now, arguments=wanted if edited else None), tool, wanted)
+    decision = Decision(status=status, at=now, arguments=wanted if edited else None, key_id=approve.key_id)
+    return Run(decision, tool, wanted)
 
 
 def _refused(reason: str) -> ToolOutcome:

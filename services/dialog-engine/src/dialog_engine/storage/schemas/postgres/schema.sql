@@ -1,4 +1,4 @@
--- Version 1. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 3. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -42,6 +42,7 @@ CREATE TABLE turns (
     model          TEXT, -- which model spoke last
     chosen_model   TEXT NOT NULL DEFAULT '', -- what was asked for with the message; empty: nothing
     tool_mode      TEXT NOT NULL DEFAULT '',
+    roles          TEXT NOT NULL DEFAULT '', -- of the sender, one in each line
     created_at     bigint NOT NULL,
     finished_at    bigint
 );
@@ -123,6 +124,30 @@ CREATE TABLE outbox (
 );
 CREATE INDEX outbox_waiting ON outbox (owner, next_at, seq) WHERE published_at IS NULL;
 CREATE INDEX outbox_by_turn ON outbox (turn_id);
+
+-- Who did what and when, with ids and digests and without texts. Written with what it records; outlives its session.
+CREATE TABLE audit (
+    seq            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at             bigint NOT NULL,
+    action         TEXT NOT NULL,
+    subject        TEXT NOT NULL,
+    key_id         TEXT NOT NULL,
+    session_id     TEXT NOT NULL,
+    turn_id        TEXT NOT NULL,
+    correlation_id TEXT NOT NULL,
+    server         TEXT NOT NULL,
+    tool           TEXT NOT NULL,
+    digest         TEXT NOT NULL,
+    outcome        TEXT NOT NULL
+);
+-- `meta` has the time before which the retention deletes events.
+CREATE FUNCTION audit_guard() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN
+    IF TG_OP = 'DELETE' AND old.at < coalesce((SELECT value::bigint FROM meta WHERE key = 'audit_kept_since'), 0)
+    THEN RETURN old; END IF; RAISE EXCEPTION 'events of the audit are never changed, and deleted by their retention only'
+    USING ERRCODE = 'integrity_constraint_violation'; END $$;
+CREATE TRIGGER audit_is_kept BEFORE UPDATE OR DELETE ON audit FOR EACH ROW EXECUTE FUNCTION audit_guard();
+CREATE TRIGGER audit_is_not_truncated BEFORE TRUNCATE ON audit FOR EACH STATEMENT EXECUTE FUNCTION audit_guard();
 
 -- SQLite's connections have a function of the same name, so that one text of a statement serves both.
 CREATE FUNCTION now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS

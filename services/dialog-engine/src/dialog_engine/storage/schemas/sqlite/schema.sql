@@ -1,4 +1,4 @@
--- Version 5. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 7. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -42,6 +42,7 @@ CREATE TABLE turns (
     model          TEXT, -- which model spoke last
     chosen_model   TEXT NOT NULL DEFAULT '', -- what was asked for with the message; empty: nothing
     tool_mode      TEXT NOT NULL DEFAULT '',
+    roles          TEXT NOT NULL DEFAULT '', -- of the sender, one in each line
     created_at     INTEGER NOT NULL,
     finished_at    INTEGER
 ) STRICT;
@@ -123,3 +124,25 @@ CREATE TABLE outbox (
 ) STRICT;
 CREATE INDEX outbox_waiting ON outbox (owner, next_at, seq) WHERE published_at IS NULL;
 CREATE INDEX outbox_by_turn ON outbox (turn_id);
+
+-- Who did what and when, with ids and digests and without texts. Written with what it records; outlives its session.
+CREATE TABLE audit (
+    seq            INTEGER PRIMARY KEY AUTOINCREMENT,
+    at             INTEGER NOT NULL,
+    action         TEXT NOT NULL,
+    subject        TEXT NOT NULL,
+    key_id         TEXT NOT NULL,
+    session_id     TEXT NOT NULL,
+    turn_id        TEXT NOT NULL,
+    correlation_id TEXT NOT NULL,
+    server         TEXT NOT NULL,
+    tool           TEXT NOT NULL,
+    digest         TEXT NOT NULL,
+    outcome        TEXT NOT NULL
+) STRICT;
+CREATE TRIGGER audit_is_never_changed BEFORE UPDATE ON audit
+BEGIN SELECT RAISE(ABORT, 'events of the audit are never changed'); END;
+-- `meta` has the time before which the retention deletes events.
+CREATE TRIGGER audit_is_kept BEFORE DELETE ON audit
+WHEN old.at >= coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'audit_kept_since'), 0)
+BEGIN SELECT RAISE(ABORT, 'events of the audit are deleted by their retention only'); END;

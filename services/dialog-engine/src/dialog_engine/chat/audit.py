@@ -1,0 +1,61 @@
+"""The audit: an append-only record of who did what and when. It holds ids, names and digests, and no texts.
+
+What is recorded together with a change of the store is written in the transaction of that change (`storage/audit.py`).
+Other parts record an event by the port `AuditLog`.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class AuditAction(StrEnum):
+    """What was done. Stable: exports and filters match on these words."""
+
+    SIGNED_IN = "sign_in"
+    SIGN_IN_REFUSED = "sign_in.refused"
+    SIGNED_OUT = "sign_out"
+    TURN_STARTED = "turn.started"
+    CALL_ACCEPTED = "call.accepted"
+    """The request of a tool call was committed; from now on a worker may run it."""
+    CALL_ENDED = "call.ended"
+    """A tool call has its outcome. One that was never accepted was not sent to any MCP server."""
+    CALL_APPROVED = "call.approved"
+    CALL_DENIED = "call.denied"
+    APPROVAL_EXPIRED = "call.approval_expired"
+    SESSION_DELETED = "session.deleted"
+    DATA_ERASED = "data.erased"
+    DATA_EXPORTED = "data.exported"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEvent:
+    """One event. Empty fields do not apply to its action.
+
+    `subject` is whose data or turn it concerns, and who acted; `key_id` names the credential that was used, never the
+    credential itself. `tool` is the name that the model calls it by. `digest` identifies the arguments of a call:
+    see `storage.audit.AuditTrail.digest`.
+    """
+
+    action: AuditAction
+    subject: str
+    key_id: str = ""
+    session_id: str = ""
+    turn_id: str = ""
+    correlation_id: str = ""
+    server: str = ""
+    tool: str = ""
+    digest: str = ""
+    outcome: str = ""
+
+
+class AuditLog(Protocol):
+    """Records events that change nothing else in the store."""
+
+    async def record(self, event: AuditEvent) -> None:
+        """Commit the event.
+
+        Raises:
+            StorageUnavailableError: it is not recorded; the caller refuses what it was about to do.
+        """
+        ...

@@ -1,0 +1,53 @@
+"""The routes by which people sign in on the page, and sign out."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from dialog_engine.config import SIGN_IN_CALLBACK
+from dialog_engine.errors import UnauthenticatedError
+from dialog_engine.identity.sign_in import SIGN_IN_SECONDS, SignIn
+
+PENDING = "callstream-sign-in"
+"""The cookie of a sign-in that the provider has not answered yet."""
+
+
+def sign_in_router(sign_in: SignIn) -> APIRouter:
+    """The routes; browsers navigate to them, so that they are no part of the API's description."""
+    router = APIRouter(include_in_schema=False)
+
+    def keep(response: Response, name: str, value: str, seconds: int) -> None:
+        # Lax: the provider's redirect back to the page is a navigation from another site.
+        response.set_cookie(name, value, max_age=seconds, secure=sign_in.secure, httponly=True, samesite="lax")
+
+    @router.get("/sign-in")
+    async def begin() -> Response:  # pyright: ignore[reportUnusedFunction]
+        address, pending = await sign_in.begin()
+        response = RedirectResponse(address, HTTPStatus.SEE_OTHER)
+        keep(response, PENDING, pending, SIGN_IN_SECONDS)
+        return response
+
+    @router.get(SIGN_IN_CALLBACK)
+    async def finish(  # pyright: ignore[reportUnusedFunction]
+        request: Request,
+        code: Annotated[str, Query(max_length=4_000)] = "",
+        state: Annotated[str, Query(max_length=200)] = "",
+        iss: Annotated[str | None, Query(max_length=1_000)] = None,
+    ) -> Response:
+        if not code:
+            raise UnauthenticatedError("the identity provider has not signed you in: begin the sign-in again")
+        session = await sign_in.finish(request.cookies.get(PENDING, ""), code=code, state=state, issuer=iss)
+        response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        keep(response, sign_in.cookie, session, sign_in.session_seconds)
+        response.delete_cookie(PENDING, secure=sign_in.secure, httponly=True, samesite="lax")
+        return response
+
+    @router.post("/sign-out", status_code=HTTPStatus.NO_CONTENT)
+    async def end() -> Response:  # pyright: ignore[reportUnusedFunction]
+        response = Response(status_code=HTTPStatus.NO_CONTENT)
+        response.delete_cookie(sign_in.cookie, secure=sign_in.secure, httponly=True, samesite="lax")
+        return response
+
+    return router

@@ -1,0 +1,1 @@
+"""Who makes a request: API keys, tokens and page sessions of an OpenID Connect provider, and failed attempts."""

@@ -1,0 +1,156 @@
+"""The OpenID Connect provider: its metadata, and the keys with which it signs tokens."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import httpx2
+import jwt
+import msgspec
+
+from dialog_engine.errors import IdentityProviderError
+
+log = logging.getLogger(__name__)
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Only algorithms with a public key: with any other, whoever can check a token could also make one."""
+REFRESH_SECONDS = 300.0
+"""The age of keys at which they are fetched again, so that a key that the provider has withdrawn is not used."""
+ASK_AGAIN_SECONDS = 10.0
+"""The least time between two requests for keys, whatever tokens arrive."""
+ANSWER_SECONDS = 5.0
+MAX_ANSWER_BYTES = 1_000_000
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """What the provider says about itself (OpenID Connect Discovery 1.0)."""
+
+    issuer: str
+    jwks_uri: str
+    authorization_endpoint: str
+    token_endpoint: str
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+
+
+class Provider:
+    """Knows the provider's metadata and keys. They are fetched when they are needed for the first time.
+
+    While the provider cannot be asked, the keys that are known stay in use.
+    """
+
+    def __init__(self, issuer: str, *, now: Callable[[], float] = time.monotonic) -> None:
+        self.issuer = issuer
+        self._now = now
+        self._http: httpx2.AsyncClient | None = None
+        self._metadata: Metadata | None = None
+        self._keys: dict[str | None, jwt.PyJWK] = {}
+        self._fetched_at = self._asked_at = -float("inf")
+        self._fetching = asyncio.Lock()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._http is not None:
+            await self._http.aclose()
+            self._http = None
+
+    async def metadata(self) -> Metadata:
+        """The metadata, which is fetched once.
+
+        Raises:
+            IdentityProviderError: it cannot be fetched now, or is not that of the issuer.
+        """
+        if self._metadata is None:
+            url = f"{self.issuer.rstrip('/')}/.well-known/openid-configuration"
+            try:
+                found = msgspec.convert(await self.ask("GET", url), Metadata)
+            except msgspec.ValidationError as error:
+                raise IdentityProviderError(f"the metadata of {self.issuer} cannot be used: {error}") from None
+            if found.issuer != self.issuer:
+                raise IdentityProviderError(f"OIDC_ISSUER is {self.issuer}, and the provider there is {found.issuer}")
+            for endpoint in (found.jwks_uri, found.authorization_endpoint, found.token_endpoint):
+                if urlsplit(endpoint).scheme != urlsplit(self.issuer).scheme:
+                    raise IdentityProviderError(f"{endpoint} must be {urlsplit(self.issuer).scheme}, as OIDC_ISSUER is")
+            self._metadata = found
+        return self._metadata
+
+    async def prepare(self, kid: str | None) -> None:
+        """Fetch the keys if this one is not known, or if they are old, unless they were asked for a moment ago.
+
+        Raises:
+            IdentityProviderError: no key is known, and none can be fetched now.
+        """
+        if not self._outdated(kid):
+            return
+        async with self._fetching:
+            if self._outdated(kid):
+                self._asked_at = self._now()
+                await self._fetch_keys()
+        if not self._keys:
+            raise IdentityProviderError("the keys of the identity provider cannot be fetched now: try again later")
+
+    def key(self, kid: str | None) -> jwt.PyJWK | None:
+        """A key that is known. A token without a key id can be checked if the provider has one key only."""
+        if kid is None and len(self._keys) == 1:
+            return next(iter(self._keys.values()))
+        return self._keys.get(kid)
+
+    async def ask(self, method: str, url: str, **options: Any) -> dict[str, Any]:
+        """The JSON object that the provider answers with. Redirects are not followed.
+
+        Raises:
+            IdentityProviderError: there is none. The text contains neither what was sent nor what was answered.
+        """
+        if self._http is None:
+            self._http = httpx2.AsyncClient(timeout=ANSWER_SECONDS, follow_redirects=False)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS), self._http.stream(method, url, **options) as response:
+                body = b""
+                async for part in response.aiter_bytes():
+                    body += part
+                    if len(body) > MAX_ANSWER_BYTES:
+                        raise IdentityProviderError(f"{url} answered with more than {MAX_ANSWER_BYTES} bytes")
+            if response.status_code != HTTPStatus.OK:
+                raise IdentityProviderError(f"{url} answered with status {response.status_code}")
+            answer = msgspec.json.decode(body)
+        except (httpx2.HTTPError, OSError, TimeoutError) as error:
+            raise IdentityProviderError(f"{url} cannot be asked now: {type(error).__name__}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise IdentityProviderError(f"{url} answered with something else than a JSON object")
+        return cast("dict[str, Any]", answer)
+
+    def _outdated(self, kid: str | None) -> bool:
+        if self._now() - self._asked_at < ASK_AGAIN_SECONDS:
+            return False
+        return self.key(kid) is None or self._now() - self._fetched_at >= REFRESH_SECONDS
+
+    async def _fetch_keys(self) -> None:
+        try:
+            answer = await self.ask("GET", (await self.metadata()).jwks_uri)
+            self._keys = dict(_usable(answer.get("keys")))
+            self._fetched_at = self._now()
+        except IdentityProviderError as error:
+            log.warning("the keys of the identity provider cannot be fetched: %s", error)
+
+
+def _usable(keys: object) -> list[tuple[str | None, jwt.PyJWK]]:
+    """The public keys for signatures, by key id. Others, and those that cannot be read, are left out."""
+    found: list[tuple[str | None, jwt.PyJWK]] = []
+    for each in cast("list[object]", keys) if isinstance(keys, list) else []:
+        if not isinstance(each, dict):
+            continue
+        data = cast("dict[str, Any]", each)
+        if data.get("use", "sig") != "sig":
+            continue
+        try:
+            key = jwt.PyJWK.from_dict(data)
+        except (jwt.PyJWTError, ValueError, TypeError):
+            continue
+        if key.algorithm_name in ALGORITHMS:
+            found.append((key.key_id, key))
+    return found

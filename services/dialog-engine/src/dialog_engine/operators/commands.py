@@ -1,0 +1,96 @@
+"""The command line of `dialog-engine`: without a command the engine itself."""
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+import time
+from datetime import UTC, datetime
+
+from dialog_engine.chat.audit import AuditAction
+from dialog_engine.config import load_store_settings
+from dialog_engine.errors import ConfigurationError, EngineError
+from dialog_engine.identity import keys_command
+from dialog_engine.operators import audit, encrypt
+from plugins_contract.encryption import DecryptionError
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+NOT_DONE = 1
+WRONG = 2
+"""Exit code for a wrong argument or setting, and for a store that cannot be read."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the command in `argv`; returns its exit code. An error is one line on standard error."""
+    if argv[:1] == ["keys"]:
+        return keys_command.run(argv[1:])
+    found = _parser().parse_args(argv)
+    try:
+        return _audit(found) if found.command == "audit" else asyncio.run(_encrypt(found))
+    except (EngineError, DecryptionError) as error:
+        sys.stderr.write(f"dialog-engine {found.command}: {error}\n")
+        return WRONG
+    except BrokenPipeError:
+        # The reader closed the pipe. Python must not flush to it at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOT_DONE
+
+
+def _audit(found: argparse.Namespace) -> int:
+    wanted = audit.AuditFilter(found.since, found.subject, found.tool, found.action, found.id)
+    with audit.opened(load_store_settings()) as query:
+        for line in audit.show(audit.events(query, wanted), as_lines_of_json=found.json):
+            sys.stdout.write(line + "\n")
+    return 0
+
+
+async def _encrypt(found: argparse.Namespace) -> int:
+    settings = load_store_settings()
+    cipher = settings.cipher
+    if not cipher.active:
+        raise ConfigurationError("ENCRYPTION_KEYS_FILE: is not set: it names the file with the keys")
+    async with encrypt.open_store(settings) as database:
+        done = await encrypt.encrypt(database, cipher, remove=found.remove)
+    for table, count in sorted(done.written.items()):
+        sys.stdout.write(f"{table}: {count} values {'decrypted' if found.remove else 'encrypted'}\n")
+    if done.still_needed:
+        keys = ", ".join(sorted(done.still_needed))
+        sys.stdout.write(f"Still needed by calls without an answer: {keys}. Run this again when they have ended.\n")
+        return NOT_DONE
+    kept = "no key" if found.remove else f"the key {cipher.first}"
+    sys.stdout.write(f"The store needs {kept} from now on. What Redis still holds expires after 24 hours.\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dialog-engine", description="Streams chat turns and drives their tool calls. Without a command: serve."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("keys", help="create, list and revoke API keys", add_help=False)
+    shown = commands.add_parser("audit", help="show who did what, oldest first")
+    shown.add_argument("--since", type=since, default=0, help="such as 2h, 7d or 2026-11-23T08:00:00Z")
+    shown.add_argument("--subject", default="", help="only events of this subject")
+    shown.add_argument("--tool", default="", help="only calls of this tool, or of this server's tools")
+    shown.add_argument("--action", default="", choices=["", *AuditAction], help="only events of this kind")
+    shown.add_argument("--id", default="", help="only events of this session, turn or call")
+    shown.add_argument("--json", action="store_true", help="one JSON object per line, with every field")
+    encrypted = commands.add_parser("encrypt", help="encrypt the whole store with the first key, to retire the others")
+    encrypted.add_argument("--remove", action="store_true", help="decrypt the store instead")
+    return parser
+
+
+def since(text: str) -> int:
+    """A time in Unix milliseconds: how long ago, or a date and time (UTC unless it names an offset).
+
+    Raises:
+        argparse.ArgumentTypeError: it is neither.
+    """
+    if ago := re.fullmatch(r"(\d{1,9})([smhd])", text):
+        return max(0, round(time.time() * 1000) - int(ago[1]) * UNITS[ago[2]] * 1000)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a duration such as 2h or 7d, nor a date") from None
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

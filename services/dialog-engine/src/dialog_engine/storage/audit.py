@@ -1,0 +1,151 @@
+"""The audit table: events are added by the transactions that they belong to, and deleted by their retention only."""
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dialog_engine.chat.audit import AuditEvent, AuditLog
+from dialog_engine.chat.outbox import AUDIT_RECORDED, OfferRows, OutboxRow
+from dialog_engine.errors import StorageUnavailableError
+from dialog_engine.outage_log import OutageLog
+from dialog_engine.storage.database import Database, Transaction
+from dialog_engine.storage.outbox import add_event
+from dialog_engine.storage.sealed import open_text, owner
+from plugins_contract.encryption import CLEAR, Cipher
+
+log = logging.getLogger(__name__)
+
+COLUMNS: tuple[str, ...] = (
+    "action",
+    "subject",
+    "key_id",
+    "session_id",
+    "turn_id",
+    "correlation_id",
+    "server",
+    "tool",
+    "digest",
+    "outcome",
+)
+_ADD = (
+    f"INSERT INTO audit (at, {', '.join(COLUMNS)}) VALUES (now_ms(),"
+    f" {', '.join(f'${number}' for number in range(1, len(COLUMNS) + 1))})"
+)
+DIGEST_KEY = "audit_digest_key"
+KEPT_SINCE = "audit_kept_since"
+"""The row of `meta` with the time in Unix milliseconds before which events may be deleted."""
+PRUNED_AT_ONCE = 1_000
+PRUNE_SECONDS = 3_600.0
+
+
+class AuditTrail:
+    """Adds events to transactions. With `stream` each event is put into the outbox as well."""
+
+    def __init__(self, engine_id: str, digest_key: bytes, *, stream: bool = False) -> None:
+        self._engine_id = engine_id
+        self._digest_key = digest_key
+        self._stream = stream
+
+    def add(self, tx: Transaction, *events: AuditEvent) -> list[OutboxRow]:
+        """Add events. Returns the rows to publish; none unless they are streamed."""
+        if not self._stream:
+            tx.execute_many(_ADD, [_values(event) for event in events])
+            return []
+        return [self._add_streamed(tx, event) for event in events]
+
+    def digest(self, arguments: Mapping[str, Any]) -> str:
+        """An HMAC-SHA256 of the arguments as JSON with sorted keys.
+
+        A plain hash of short arguments can be reversed by trying all likely values, and would outlive an erasure. The
+        key is random and stays in the store, so that exported events do not allow that.
+        """
+        canonical = msgspec.json.encode(arguments, order="deterministic")
+        return hmac.digest(self._digest_key, canonical, hashlib.sha256).hex()
+
+    def _add_streamed(self, tx: Transaction, event: AuditEvent) -> OutboxRow:
+        [(seq, at)] = tx.execute(f"{_ADD} RETURNING seq, at", *_values(event))
+        fact = {"eventType": AUDIT_RECORDED, "eventVersion": 1, "seq": seq, "at": at} | _fields(event)
+        return add_event(tx, self._engine_id, event.turn_id, AUDIT_RECORDED, str(seq), msgspec.json.encode(fact))
+
+
+class SqlAuditLog(AuditLog):
+    """Records single events, and deletes those that are older than their retention."""
+
+    def __init__(self, database: Database, trail: AuditTrail, offer: OfferRows) -> None:
+        self._database = database
+        self._trail = trail
+        self._offer = offer
+        self._outages = OutageLog(log, "the retention of the audit")
+
+    async def record(self, event: AuditEvent) -> None:
+        if rows := await self._database.write(lambda tx: self._trail.add(tx, event)):
+            self._offer(rows)
+
+    async def run_retention(self, retention_days: int) -> None:
+        """Delete what is older, at the start and then every hour, until cancelled."""
+        while True:
+            try:
+                while await self.prune(retention_days * 86_400_000):
+                    pass
+                self._outages.worked()
+            except StorageUnavailableError as error:
+                self._outages.failed(error)
+            await asyncio.sleep(PRUNE_SECONDS)
+
+    async def prune(self, retention_ms: int) -> bool:
+        """Delete the oldest events that are older than this, PRUNED_AT_ONCE at most. Returns whether some may be left.
+
+        Raises:
+            StorageUnavailableError: the store cannot be read or written now.
+        """
+        [(now, oldest)] = await self._database.read("SELECT now_ms(), (SELECT at FROM audit ORDER BY seq LIMIT 1)")
+        if oldest is None or oldest >= now - retention_ms:
+            return False
+
+        def unit(tx: Transaction) -> bool:
+            tx.execute(
+                "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                KEPT_SINCE,
+                str(now - retention_ms),
+            )
+            gone = tx.execute(
+                "DELETE FROM audit WHERE seq IN (SELECT seq FROM audit ORDER BY seq LIMIT $1) AND at < $2 RETURNING 1",
+                PRUNED_AT_ONCE,
+                now - retention_ms,
+            )
+            return len(gone) == PRUNED_AT_ONCE
+
+        return await self._database.write(unit)
+
+
+async def read_digest_key(database: Database, cipher: Cipher = CLEAR) -> bytes:
+    """The key of the digests, which is created with the first engine of this store. Raises DecryptionError."""
+
+    def unit(tx: Transaction) -> str:
+        new = cipher.seal_text(secrets.token_hex(32), owner("meta.value", DIGEST_KEY))
+        tx.execute("INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT DO NOTHING", DIGEST_KEY, new)
+        [(value,)] = tx.execute("SELECT value FROM meta WHERE key = $1", DIGEST_KEY)
+        return open_text(cipher, value, "meta.value", DIGEST_KEY)
+
+    return bytes.fromhex(await database.write(unit))
+
+
+def _values(event: AuditEvent) -> tuple[str, ...]:
+    return tuple(getattr(event, column) for column in COLUMNS)
+
+
+def _fields(event: AuditEvent) -> dict[str, str]:
+    """The fields that are set, by their names on the wire."""
+    named = ((_camel(column), getattr(event, column)) for column in COLUMNS)
+    return {name: value for name, value in named if value}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.title, rest))

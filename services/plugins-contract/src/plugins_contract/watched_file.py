@@ -1,0 +1,78 @@
+"""A configuration file that may be replaced while the program runs."""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS = 1.0
+"""How often a file that is used is checked for a change."""
+
+T = TypeVar("T")
+
+
+class WatchedFile(Generic[T]):
+    """The content of a file, read again when the file has changed. A bad file is logged, and the last good one kept.
+
+    The file is checked when the content is used, so that a file that is not used costs nothing. Replace it with a
+    rename: a file that is read while it is being written is a bad one until it is complete.
+    """
+
+    def __init__(self, path: Path, parse: Callable[[bytes], T], *, now: Callable[[], float] = time.monotonic) -> None:
+        """Read the file.
+
+        Raises:
+            ValueError: it cannot be read, or `parse` has raised this. The text names the file.
+        """
+        self._path = path
+        self._parse = parse
+        self._now = now
+        self._checked_at = now()
+        self._stamp = _stamp(path)
+        self._content = read_file(path, parse)
+
+    @property
+    def content(self) -> T:
+        """The content of the last good file."""
+        if (now := self._now()) - self._checked_at >= CHECK_SECONDS:
+            self._checked_at = now
+            self._read_if_changed()
+        return self._content
+
+    def _read_if_changed(self) -> None:
+        if (stamp := _stamp(self._path)) == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._content = read_file(self._path, self._parse)
+        except ValueError as error:
+            log.error("%s; what it contained before stays in use", error)  # noqa: TRY400 -- the text says it all
+        else:
+            log.info("%s has changed and was read again", self._path)
+
+
+def read_file(path: Path, parse: Callable[[bytes], T]) -> T:
+    """The content of a file.
+
+    Raises:
+        ValueError: it cannot be read, or `parse` has raised this. The text names the file.
+    """
+    try:
+        return parse(path.read_bytes())
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Differs after a change; None when there is no file. It follows the links by which Kubernetes replaces files."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 -- less than half the time of Path.stat
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

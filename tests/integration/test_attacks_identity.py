@@ -1,0 +1,239 @@
+"""Every route of an engine, as a sender who may not use it. The routes are those of the application itself."""
+
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from fastapi.routing import iter_route_contexts
+
+from dialog_engine.http.admission import OPERATORS, role_needed
+from dialog_engine.identity.api_keys import add_key, revoke_key
+from dialog_engine.identity.page_sessions import PageSession, PendingSignIn, Seal
+from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.support.oidc_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OidcProvider, SigningKey
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+Headers = dict[str, str]
+ORIGIN = "http://127.0.0.1"
+OPEN = {"/", "/assets/{name}", "/healthz", "/readyz", "/sign-in", "/sign-in/callback"}
+"""The routes that need no key. A new one has to be added here as well as in the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An engine with keys of every kind, and its provider."""
+
+    engine: Engine
+    provider: OidcProvider
+    ann: str
+    bob: str
+    operator: str
+    expired: str
+    revoked: str
+    session_keys: Path
+
+
+def bearer(credential: str) -> Headers:
+    return {"authorization": f"Bearer {credential}"}
+
+
+@pytest.fixture
+async def place(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Place]:
+    keys, session_keys = tmp_path / "keys.json", tmp_path / "session.keys"
+    session_keys.write_text("s" * 40)
+    ann, bob = (add_key(keys, name, ["user"], None)[1] for name in ("ann", "bob"))
+    operator = add_key(keys, "prometheus", ["operator"], None)[1]
+    expired = add_key(keys, "ann", ["user"], datetime.now(UTC) - timedelta(seconds=1))[1]
+    entry, revoked = add_key(keys, "ann", ["user", "operator"], None)
+    async with OidcProvider().serving() as provider:
+        configured = settings(
+            tmp_path,
+            redis_url,
+            model.url,
+            api_keys_file=keys,
+            failed_keys_per_minute=0,
+            oidc_issuer=provider.issuer,
+            oidc_audience=AUDIENCE,
+            oidc_client_id=CLIENT_ID,
+            oidc_client_secret=CLIENT_SECRET,
+            public_url=ORIGIN,
+            session_keys_file=session_keys,
+        )
+        async with running_engine(configured) as engine:
+            assert (await engine.client.get("/v1/me", headers=bearer(revoked))).status_code == 200
+            revoke_key(keys, entry.id)
+
+            async def refused() -> bool:
+                return (await engine.client.get("/v1/me", headers=bearer(revoked))).status_code == 401
+
+            await wait_until(refused, what="the end of a revoked key")
+            yield Place(engine, provider, ann, bob, operator, expired, revoked, session_keys)
+
+
+def routes(engine: Engine) -> list[tuple[str, str]]:
+    """Every method and path that the application serves."""
+    found = [
+        (method, str(route.path))
+        for route in iter_route_contexts(engine.app.routes)
+        for method in sorted(route.methods or ())
+    ]
+    described = {
+        (method.upper(), path) for path, methods in engine.app.openapi()["paths"].items() for method in methods
+    }
+    assert described <= set(found)
+    return found
+
+
+def closed(engine: Engine, role: str | None = None) -> list[tuple[str, str]]:
+    """The routes that need a role: any, or this one."""
+    needed = [(method, path, role_needed(filled(path))) for method, path in routes(engine)]
+    return [(method, path) for method, path, needs in needed if needs is not None and role in (None, needs)]
+
+
+def filled(path: str, **values: str) -> str:
+    """The path with a value for each parameter."""
+    for name in ("session_id", "turn_id", "tool_call_id", "correlation_id", "number", "name"):
+        path = path.replace("{" + name + "}", values.get(name, "0"))
+    return path
+
+
+def no_algorithm(place: Place) -> str:
+    now = int(time.time())
+    claims = {"iss": place.provider.issuer, "aud": AUDIENCE, "sub": "ann@oidc", "exp": now + 600}
+    return jwt.encode(claims, "", "none", headers={"kid": place.provider.signing.kid})
+
+
+def public_key_as_secret(place: Place) -> str:
+    """Signed with HMAC, and the public key as its secret."""
+    now = int(time.time())
+    claims = {"iss": place.provider.issuer, "aud": AUDIENCE, "sub": "ann@oidc", "exp": now + 600}
+    secret = str(place.provider.signing.public()["x"])
+    return jwt.encode(claims, secret, "HS256", headers={"kid": place.provider.signing.kid})
+
+
+def session(place: Place, *, ends_in: float = 60, keys: Path | None = None) -> str:
+    """The sealed session of a person who has signed in."""
+    return Seal(keys or place.session_keys).seal(
+        PageSession("ann@oidc", "Ann", ("user", "operator"), time.time() + ends_in)
+    )
+
+
+def pending(place: Place) -> str:
+    return Seal(place.session_keys).seal(PendingSignIn("state", "nonce", "verifier", time.time() + 60))
+
+
+CREDENTIALS: dict[str, Callable[[Place], Headers]] = {
+    "nobody": lambda _: {},
+    "an empty key": lambda _: {"authorization": "Bearer"},
+    "a wrong key": lambda _: bearer("callstream_" + "a" * 43),
+    "the hash of a key": lambda place: bearer("0" * 64),
+    "another scheme": lambda place: {"authorization": f"Basic {place.ann}"},
+    "an expired key": lambda place: bearer(place.expired),
+    "a revoked key": lambda place: bearer(place.revoked),
+    "an expired token": lambda place: bearer(place.provider.token(exp=int(time.time()) - 60)),
+    "a token that is not valid yet": lambda place: bearer(place.provider.token(nbf=int(time.time()) + 300)),
+    "a forged signature": lambda place: bearer(place.provider.token(key=SigningKey.new(place.provider.signing.kid))),
+    "an unknown key id": lambda place: bearer(place.provider.token(key=SigningKey.new())),
+    "a changed token": lambda place: bearer(changed(place.provider.token())),
+    "a foreign issuer": lambda place: bearer(place.provider.token(iss="https://issuer.example")),
+    "a foreign audience": lambda place: bearer(place.provider.token(aud="another-api")),
+    "an ID token of the page": lambda place: bearer(place.provider.token(aud=CLIENT_ID, nonce="n")),
+    "a token without an end": lambda place: bearer(place.provider.token(exp=None)),
+    "a token of no subject": lambda place: bearer(place.provider.token(sub=None)),
+    "alg none": lambda place: bearer(no_algorithm(place)),
+    "HMAC with the public key": lambda place: bearer(public_key_as_secret(place)),
+    "a session that has ended": lambda place: cookie(session(place, ends_in=-1)),
+    "a session of another key": lambda place: cookie(Seal().seal(PageSession("a", "A", ("user",), time.time() + 60))),
+    "a changed session": lambda place: cookie(changed(session(place))),
+    "a sign-in as a session": lambda place: cookie(pending(place)),
+    "a session as a key": lambda place: bearer(session(place)),
+}
+"""What does not prove who sends a request."""
+
+
+def cookie(value: str) -> Headers:
+    return {"cookie": f"callstream={value}", "origin": ORIGIN}
+
+
+def changed(text: str) -> str:
+    """One character in the middle is another one."""
+    middle = len(text) // 2
+    return text[:middle] + ("A" if text[middle] != "A" else "B") + text[middle + 1 :]
+
+
+async def test_no_route_serves_a_sender_who_has_proved_nothing(place: Place) -> None:
+    tried = 0
+    for method, path in closed(place.engine):
+        for name, headers in CREDENTIALS.items():
+            answer = await place.engine.client.request(method, filled(path), headers=headers(place))
+            assert answer.status_code == 401, (name, method, path, answer.text)
+            tried += 1
+    assert tried == len(CREDENTIALS) * len(closed(place.engine)) >= 24 * 23
+    assert {path for _, path in routes(place.engine)} - {path for _, path in closed(place.engine)} == OPEN
+
+
+async def test_good_credentials_are_accepted(place: Place) -> None:
+    """So that the refusals above mean something."""
+    good = [bearer(place.ann), bearer(place.provider.token()), cookie(session(place))]
+    answers = [(await place.engine.client.get("/v1/me", headers=headers)).json() for headers in good]
+    assert [answer["subject"] for answer in answers] == ["ann", "ann@oidc", "ann@oidc"]
+
+
+async def test_a_role_opens_its_own_routes_only(place: Place) -> None:
+    for role, key in (("operator", place.ann), ("user", place.operator)):
+        for method, path in closed(place.engine, role):
+            answer = await place.engine.client.request(method, filled(path), headers=bearer(key))
+            assert answer.status_code == 403, (role, method, path)
+    for path in OPERATORS:
+        assert (await place.engine.client.get(path, headers=bearer(place.operator))).status_code == 200
+        assert (await place.engine.client.get(f"{path}%0A", headers=bearer(place.ann))).status_code in (403, 404)
+
+
+async def test_a_claim_that_names_the_role_makes_no_operator_unless_it_is_the_configured_one(place: Place) -> None:
+    for roles, code in (
+        (["operator"], 200),
+        (["staff"], 403),
+        ("operator staff", 200),
+        ({"operator": True}, 403),
+        (None, 403),
+    ):
+        answer = await place.engine.client.get("/metrics", headers=bearer(place.provider.token(roles=roles)))
+        assert answer.status_code == code, roles
+
+
+async def test_readiness_shows_its_parts_to_operators_only(place: Place) -> None:
+    for headers in ({}, bearer(place.ann)):
+        assert (await place.engine.client.get("/readyz", headers=headers)).json().keys() == {"status"}
+    assert "parts" in (await place.engine.client.get("/readyz", headers=bearer(place.operator))).json()
+    assert (await place.engine.client.get("/readyz", headers=bearer("wrong"))).status_code == 401
+
+
+async def test_no_route_shows_or_changes_what_belongs_to_another_subject(place: Place) -> None:
+    client, ann = place.engine.client, bearer(place.ann)
+    events = await place.engine.events("POST", "/v1/chat", json={"message": "Hi"}, headers=ann)
+    ids = {"session_id": events[0].data["sessionId"], "turn_id": events[0].data["turnId"]}
+    before = (await client.get(f"/v1/sessions/{ids['session_id']}/messages", headers=ann)).json()
+    bodies: dict[str, Any] = {"turns": {"message": "Hi"}, "0": {"decision": "refuse"}}
+    named = [(method, path) for method, path in closed(place.engine) if "{session_id}" in path or "{turn_id}" in path]
+    others = [bearer(place.bob), bearer(place.provider.token()), cookie(session(place))]
+    for method, path in named:
+        for headers in others:
+            address = filled(path, **ids)
+            body = bodies.get(address.rpartition("/")[2]) if method == "POST" else None
+            answer = await client.request(method, address, headers=headers, json=body)
+            assert answer.status_code == 404, (method, path, answer.text)
+    assert len(named) >= 9
+    for headers in others:
+        assert (await client.get("/v1/sessions", headers=headers)).json() == {"sessions": []}
+        assert (await client.get("/v1/me/data", headers=headers)).text == ""
+        assert (await client.delete("/v1/me/data", headers=headers)).json() == {"deleted": 0, "running": []}
+        chat = {"message": "Hi", "sessionId": ids["session_id"]}
+        assert (await client.post("/v1/chat", headers=headers, json=chat)).status_code == 404
+    assert (await client.get(f"/v1/sessions/{ids['session_id']}/messages", headers=ann)).json() == before

@@ -1,0 +1,308 @@
+"""Calls of stateless HTTP servers by plain POSTs, compared with the same calls through the SDK's transport.
+
+The SDK is the oracle: the outcome of a call, what it reports, and what the server receives must be the same.
+"""
+
+import gzip
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+from mcp.shared._httpx_utils import next_request_within_origin
+
+from plugins_contract.outcomes import CallProgress
+from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent
+from plugins_mcp.mcp.calls import SendState
+from plugins_mcp.mcp.http_posts import can_post, redirect_within_server
+from plugins_mcp.mcp.spec import Http, ServerSpec
+from tests.integration.servers import connected, remote
+from tests.integration.servers.behaviours import FATES, answer
+from tests.integration.servers.scripted import Behaviour, Request, ScriptedServer, scripted
+
+pytestmark = pytest.mark.anyio
+
+ARGUMENTS: dict[str, Any] = {"text": "Grüße 🦊 \u2028", "region": "eu", "deep": [{"a": None, "b": 10**30, "c": 1.5}]}
+SCHEMA = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+META = {"traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-00"}
+CHOSEN_BY_THE_LIBRARY = {"accept-encoding", "connection", "content-length", "user-agent"}
+
+
+def progress(request: Request, **fields: Any) -> bytes:
+    token = request.params["_meta"]["progressToken"]
+    params = {"progressToken": token, **fields}
+    return json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).encode()
+
+
+def final(request: Request, **fields: Any) -> bytes:
+    content = [{"type": "text", "text": "done"}]
+    return request.envelope(result={"content": content, "resultType": "complete", **fields})
+
+
+async def report_and_answer(request: Request) -> None:
+    await request.event_stream()
+    await request.event(progress(request, progress=1, total=3, message="one"))
+    await request.event(progress(request, progress=2.5))
+    await request.event(progress(request, progress="much"))
+    await request.event(progress(request, progress=3, progressToken="another call"))
+    await request.event(b'{"jsonrpc": "2.0", "method": "notifications/of-tomorrow", "params": {}}')
+    await request.event(final(request))
+    await request.raw(b"0\r\n\r\n")
+
+
+async def answer_in_pieces(request: Request) -> None:
+    """An event stream as the format allows it: comments, ids, other types, CRLF, data in several lines, any cut."""
+    await request.event_stream()
+    text = final(request).decode().replace(", ", ",\r\ndata:")
+    stream = f": hello\r\n\r\nid: 7\r\nretry: 10\r\ndata:\r\n\r\nevent: ping\r\ndata: {{}}\r\n\r\ndata: {text}\r\n\r\n"
+    for byte in stream.encode():
+        await request.raw(b"1\r\n" + bytes([byte]) + b"\r\n")
+    await request.raw(b"0\r\n\r\n")
+
+
+async def answer_with_everything(request: Request) -> None:
+    content = [
+        {"type": "text", "text": "a", "annotations": {"audience": ["user"]}},
+        {"type": "image", "data": "AAAA", "mimeType": "image/png"},
+        {"type": "resource_link", "uri": "file:///x", "name": "x"},
+        {"type": "resource", "resource": {"uri": "file:///y", "text": "y"}},
+    ]
+    structured = {"n": 12345678901234567890, "f": 1e300}
+    await request.result({"content": content, "structuredContent": structured, "resultType": "complete", "_meta": {}})
+
+
+async def answer_with_a_failure(request: Request) -> None:
+    await request.result(
+        {"content": [{"type": "text", "text": "it failed"}], "isError": True, "resultType": "complete"}
+    )
+
+
+async def answer_with_the_id_as_text(request: Request) -> None:
+    message = json.loads(final(request))
+    await request.respond(200, json.dumps(message | {"id": str(message["id"])}).encode())
+
+
+async def answer_compressed(request: Request) -> None:
+    await request.respond(200, gzip.compress(final(request)), content_encoding="gzip")
+
+
+async def answer_with_broken_compression(request: Request) -> None:
+    await request.respond(200, b"not gzip at all", content_encoding="gzip")
+
+
+async def ask_again(request: Request) -> None:
+    if "requestState" in request.params:
+        await request.text(f"went on from {request.params['requestState']}")
+    else:
+        await request.result({"resultType": "input_required", "requestState": "half done"})
+
+
+async def ask_for_input(request: Request) -> None:
+    form: dict[str, Any] = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}, "mode": "form"}
+    asked = {"sure": {"method": "elicitation/create", "params": form}}
+    await request.result({"resultType": "input_required", "requestState": "s", "inputRequests": asked})
+
+
+async def redirect(request: Request) -> None:
+    if request.headers[":path"].startswith("/mcp"):
+        await request.respond(308, kind="", location="/moved?x=1")
+    else:
+        await request.text(f"moved to {request.headers[':path']}")
+
+
+async def redirect_as_a_user(request: Request) -> None:
+    host = request.headers["host"]
+    await request.respond(307, kind="", location=f"http://somebody:secret@{host}/moved")
+
+
+async def redirect_for_ever(request: Request) -> None:
+    await request.respond(307, kind="", location="/mcp?again")
+
+
+async def redirect_to_nonsense(request: Request) -> None:
+    await request.respond(307, kind="", location="http://[")
+
+
+BEHAVIOURS: dict[str, Behaviour] = {case[0]: case[1] for case in FATES} | {
+    behave.__name__: behave
+    for behave in (
+        answer,
+        report_and_answer,
+        answer_in_pieces,
+        answer_with_everything,
+        answer_with_a_failure,
+        answer_with_the_id_as_text,
+        answer_compressed,
+        answer_with_broken_compression,
+        ask_again,
+        ask_for_input,
+        redirect,
+        redirect_as_a_user,
+        redirect_for_ever,
+        redirect_to_nonsense,
+    )
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What can be seen of one call, by its caller and by the server."""
+
+    result: CallResult | type[CallResult]
+    sent: bool
+    reports: list[CallProgress]
+    requests: list[tuple[dict[str, str], dict[str, Any]]]
+
+
+async def call(peer: ScriptedServer, spec: ServerSpec) -> Seen:
+    reports: list[CallProgress] = []
+    send_state = SendState()
+    async with connected(spec) as server:
+        peer.requests.clear()
+        result = await server.call(
+            "tool", ARGUMENTS, timeout_s=10, on_progress=reports.append, meta=META, send_state=send_state
+        )
+        requests = [_comparable(request) for request in peer.calls("tool")]
+    # Libraries describe a broken connection in their own words.
+    kept = type(result) if isinstance(result, Ambiguous | NotSent) else result
+    return Seen(kept, send_state.sent, reports, requests)
+
+
+def _comparable(request: Request) -> tuple[dict[str, str], dict[str, Any]]:
+    message = json.loads(json.dumps(request.message))
+    message["params"]["_meta"]["progressToken"] = message["id"] = "any"
+    return {name: value for name, value in request.headers.items() if name not in CHOSEN_BY_THE_LIBRARY}, message
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+async def test_a_post_and_the_transport_of_the_sdk_do_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("http_client", "transports", "http_posts"):
+        monkeypatch.setattr(f"plugins_mcp.mcp.{module}.MAX_ANSWER_BYTES", 10_000)
+    async with scripted(tool=BEHAVIOURS[name]) as peer:
+        peer.tools = [{"name": "tool", "inputSchema": SCHEMA}]
+        spec = remote(peer.url, headers={"Authorization": "Bearer key", "User-Agent": "ours"})
+        by_post = await call(peer, spec)
+        monkeypatch.setattr("plugins_mcp.mcp.http_posts.can_post", _never)
+        by_sdk = await call(peer, spec)
+    assert by_post == by_sdk
+    assert by_post.requests[0][0]["mcp-param-region"] == "eu"
+
+
+def _never(target: Http) -> bool:
+    return False
+
+
+async def test_after_changed_header_fields_of_a_tool_it_is_listed_and_called_again() -> None:
+    async def insist(request: Request) -> None:
+        if "mcp-param-region" in request.headers:
+            await request.text("fine")
+        else:
+            await request.error(-32020, "Header mismatch", 400)
+
+    async with scripted(tool=insist) as peer, connected(remote(peer.url)) as server:
+        peer.tools = [{"name": "tool", "inputSchema": SCHEMA}]
+        assert isinstance(await server.call("tool", ARGUMENTS, timeout_s=10), Answered)
+
+
+LOCATIONS = [
+    "",
+    "/x?y=1#z",
+    "x",
+    "//a.example/x",
+    "//b.example/x",
+    "http://a.example/x",
+    "http://A.EXAMPLE:80/x",
+    "http://a.example:81/x",
+    "https://a.example/x",
+    "https://a.example:444/x",
+    "https://b.example/x",
+    "http://u:p@a.example:81/x",
+    "http://v:p@a.example:81/x",
+    "http://v:p@a.example/x",
+    "http://a.example@b.example/x",
+    "file:///etc/passwd",
+    "http://[",
+]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("url", ["http://a.example/mcp?k=1", "http://u:p@a.example:81/mcp", "https://a.example/mcp"])
+async def test_the_redirects_that_are_followed_are_those_of_the_sdk(url: str, status: int) -> None:
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(lambda _: response)) as client:
+        for location in LOCATIONS:
+            response = httpx2.Response(status, headers={"Location": location})
+            followed = None
+            with suppress(httpx2.HTTPError):
+                followed = next_request_within_origin(await client.post(url))
+            ours = redirect_within_server(httpx2.URL(url), status, location)
+            assert str(ours) == str(followed.url if followed else None), location
+
+
+@pytest.mark.parametrize(
+    "fields", [{"id": "another"}, {"id": 999, "result": None, "error": {"code": 1, "message": ""}}]
+)
+async def test_an_answer_to_another_request_says_nothing_about_the_call(fields: dict[str, Any]) -> None:
+    """The SDK ignores such an answer, and the call runs into its time limit."""
+
+    async def confuse(request: Request) -> None:
+        message = json.loads(final(request)) | fields
+        kept = {key: value for key, value in message.items() if value is not None}
+        await request.respond(200, json.dumps(kept).encode())
+
+    async with scripted(tool=confuse) as peer, connected(remote(peer.url)) as server:
+        assert isinstance(await server.call("tool", {}, timeout_s=5), Ambiguous)
+
+
+async def test_an_answer_of_any_size_is_bounded_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plugins_mcp.mcp.http_posts.MAX_ANSWER_BYTES", 10_000)
+
+    async def endless(request: Request) -> None:
+        await request.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
+        while not request.gone.is_set():
+            await request.raw(b"400\r\n" + b" " * 1024 + b"\r\n")
+
+    async with scripted(tool=endless) as peer, connected(remote(peer.url)) as server:
+        result = await server.call("tool", {}, timeout_s=10)
+        assert result == Ambiguous("the answer is larger than 10000 bytes")
+
+
+async def test_a_request_into_a_connection_that_the_server_closed_may_have_been_taken() -> None:
+    """The server takes the request and closes: nothing shows whether it ran it, so it is not sent again here."""
+
+    async def take_and_close(request: Request) -> None:
+        await request.hang_up()
+
+    async with scripted(tool=take_and_close, first=answer) as peer, connected(remote(peer.url)) as server:
+        assert isinstance(await server.call("first", {}, timeout_s=5), Answered)
+        assert isinstance(await server.call("tool", {}, timeout_s=5), Ambiguous)
+        assert len(peer.calls("tool")) == 1
+
+
+async def test_connections_are_used_again() -> None:
+    connections: set[object] = set()
+
+    async def count(request: Request) -> None:
+        connections.add(request.writer)
+        await request.text("fine")
+
+    async with scripted(tool=count) as peer, connected(remote(peer.url)) as server:
+        for _ in range(5):
+            assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
+    assert len(connections) == 1
+
+
+async def test_a_proxy_of_the_environment_is_left_to_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Http("http://tools.example:8000/mcp")
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert can_post(target)
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
+    assert not can_post(target)
+    monkeypatch.setenv("NO_PROXY", ".example")
+    assert can_post(target)
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.delenv("HTTP_PROXY")
+    monkeypatch.setenv("ALL_PROXY", "http://proxy.example:3128")
+    assert not can_post(target)

@@ -1,0 +1,303 @@
+"""Tokens of a provider whose keys change, and people who sign in on the page."""
+
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from dialog_engine.errors import IdentityProviderError, UnauthenticatedError
+from dialog_engine.identity.api_keys import ApiKeys
+from dialog_engine.identity.authenticator import Authenticator
+from dialog_engine.identity.failed_attempts import FailedAttempts
+from dialog_engine.identity.provider import ASK_AGAIN_SECONDS, REFRESH_SECONDS, Provider
+from dialog_engine.identity.tokens import MAX_ROLES, RoleRule, TokenVerifier
+from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.support.oidc_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OidcProvider, SigningKey
+
+pytestmark = pytest.mark.anyio
+
+RULE = RoleRule("roles", "operator")
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Api:
+    """An authenticator that accepts tokens, on a clock of its own."""
+
+    def __init__(self, issuer: str) -> None:
+        self.clock = Clock()
+        self.provider = Provider(issuer, now=self.clock)
+        tokens = TokenVerifier(self.provider, AUDIENCE, RULE)
+        self.authenticator = Authenticator(ApiKeys({}), FailedAttempts(0), tokens)
+
+    async def subject(self, token: str) -> str:
+        """The subject of a request with this token; empty if it is refused."""
+        try:
+            return (await self.authenticator.authenticate(token, "10.0.0.1")).subject
+        except UnauthenticatedError:
+            return ""
+
+
+@pytest.fixture
+async def oidc() -> AsyncGenerator[OidcProvider]:
+    async with OidcProvider().serving() as provider:
+        yield provider
+
+
+@pytest.fixture
+async def api(oidc: OidcProvider) -> AsyncGenerator[Api]:
+    api = Api(oidc.issuer)
+    yield api
+    await api.provider.aclose()
+
+
+async def test_a_new_key_of_the_provider_is_fetched_when_its_first_token_arrives(oidc: OidcProvider, api: Api) -> None:
+    assert await api.subject(oidc.token()) == "ann@oidc"
+    oidc.rotate()
+    api.clock.now += ASK_AGAIN_SECONDS
+    assert await api.subject(oidc.token()) == "ann@oidc"
+    assert oidc.key_requests == 2
+
+
+async def test_tokens_with_unknown_keys_cause_one_request_in_some_seconds(oidc: OidcProvider, api: Api) -> None:
+    assert await api.subject(oidc.token()) == "ann@oidc"
+    for _ in range(20):
+        assert await api.subject(oidc.token(key=SigningKey.new())) == ""
+    assert oidc.key_requests == 1
+    api.clock.now += ASK_AGAIN_SECONDS
+    for _ in range(20):
+        assert await api.subject(oidc.token(key=SigningKey.new())) == ""
+    assert oidc.key_requests == 2
+
+
+async def test_known_keys_stay_in_use_while_the_provider_is_away(oidc: OidcProvider, api: Api) -> None:
+    assert await api.subject(oidc.token()) == "ann@oidc"
+    oidc.available = False
+    api.clock.now += REFRESH_SECONDS
+    assert await api.subject(oidc.token(iat=1)) == "ann@oidc"
+
+
+async def test_a_key_that_the_provider_withdraws_is_soon_refused(oidc: OidcProvider, api: Api) -> None:
+    stolen = oidc.signing
+    assert await api.subject(oidc.token()) == "ann@oidc"
+    oidc.rotate()
+    api.clock.now += REFRESH_SECONDS
+    assert await api.subject(oidc.token(key=stolen, iat=1)) == ""
+
+
+async def test_without_any_key_a_token_is_neither_accepted_nor_called_wrong(oidc: OidcProvider, api: Api) -> None:
+    oidc.available = False
+    with pytest.raises(IdentityProviderError):
+        await api.subject(oidc.token())
+    oidc.available = True
+    api.clock.now += ASK_AGAIN_SECONDS
+    assert await api.subject(oidc.token()) == "ann@oidc"
+
+
+async def test_a_verified_token_is_remembered_until_its_end(oidc: OidcProvider) -> None:
+    now = time.time()
+    clock = Clock()
+    clock.now = now
+    provider = Provider(oidc.issuer)
+    verifier = TokenVerifier(provider, AUDIENCE, RULE)
+    authenticator = Authenticator(ApiKeys({}), FailedAttempts(0), verifier, now=clock)
+    token = oidc.token(exp=int(now) + 600)
+    checked: list[str] = []
+    verify = verifier.verify
+    verifier.verify = lambda token, **options: (checked.append(token), verify(token, **options))[1]  # type: ignore[method-assign]
+    for _ in range(3):
+        assert (await authenticator.authenticate(token, "10.0.0.1")).subject == "ann@oidc"
+    assert len(checked) == 1
+    clock.now = now + 640
+    with pytest.raises(UnauthenticatedError, match="expired"):
+        await authenticator.authenticate(token, "10.0.0.1")
+    await provider.aclose()
+
+
+async def test_metadata_of_another_issuer_is_refused(oidc: OidcProvider) -> None:
+    provider = Provider(f"{oidc.issuer}/")
+    with pytest.raises(IdentityProviderError, match="the provider there is"):
+        await provider.metadata()
+    await provider.aclose()
+
+
+@pytest.mark.parametrize(
+    ("claims", "roles"),
+    [
+        ({}, ("user",)),
+        ({"roles": ["staff", 7, None, "staff"]}, ("user", "staff")),
+        ({"roles": "staff admin"}, ("user", "staff", "admin")),
+        ({"roles": {"staff": True}}, ("user",)),
+        ({"roles": ["operator", "user"]}, ("user", "operator")),
+    ],
+)
+def test_roles_are_read_from_a_claim(claims: dict[str, Any], roles: tuple[str, ...]) -> None:
+    assert RULE.roles(claims) == roles
+
+
+def test_the_claim_may_be_a_path_or_a_name_with_dots() -> None:
+    assert RoleRule("realm_access.roles", "x").roles({"realm_access": {"roles": ["staff"]}}) == ("user", "staff")
+    assert RoleRule("https://a.example/roles", "x").roles({"https://a.example/roles": ["staff"]}) == ("user", "staff")
+    assert RoleRule("a.b", "x").roles({"a": "text"}) == ("user",)
+
+
+def test_the_value_operator_means_nothing_when_another_one_is_configured() -> None:
+    rule = RoleRule("roles", "platform-admins")
+    assert rule.roles({"roles": ["operator"]}) == ("user",)
+    assert rule.roles({"roles": ["platform-admins"]})[:2] == ("user", "operator")
+
+
+def test_the_number_of_roles_is_bounded() -> None:
+    assert len(RULE.roles({"roles": [str(n) for n in range(10_000)]})) == MAX_ROLES + 1
+
+
+# --- People on the page ---
+
+
+@pytest.fixture
+async def engine(tmp_path: Path, redis_url: str, model: Model, oidc: OidcProvider) -> AsyncGenerator[Engine]:
+    configured = settings(
+        tmp_path,
+        redis_url,
+        model.url,
+        oidc_issuer=oidc.issuer,
+        oidc_client_id=CLIENT_ID,
+        oidc_client_secret=CLIENT_SECRET,
+        public_url="http://chat.example",
+    )
+    async with running_engine(configured) as engine:
+        yield engine
+
+
+async def sent_back(engine: Engine) -> str:
+    """Begin a sign-in, and let the provider agree. Returns the path to which it sends the browser back."""
+    begun = await engine.client.get("/sign-in")
+    assert begun.status_code == 303
+    async with httpx2.AsyncClient(trust_env=False) as browser:
+        answer = await browser.get(begun.headers["location"])
+    assert answer.headers["location"].startswith("http://chat.example/sign-in/callback?")
+    return answer.headers["location"].removeprefix("http://chat.example")
+
+
+OWN = {"origin": "http://chat.example"}
+
+
+async def test_a_person_signs_in_chats_and_signs_out(engine: Engine, oidc: OidcProvider) -> None:
+    refused = await engine.client.get("/v1/me")
+    assert refused.status_code == 401
+    assert refused.json()["signIn"] == "/sign-in"
+    finished = await engine.client.get(await sent_back(engine))
+    assert (finished.status_code, finished.headers["location"]) == (303, "/")
+    cookies = [line.lower() for line in finished.headers.get_list("set-cookie") if line.startswith("callstream=")]
+    assert len(cookies) == 1
+    assert "httponly" in cookies[0]
+    assert "samesite=lax" in cookies[0]
+    assert (await engine.client.get("/v1/me")).json() == {
+        "subject": "ann@oidc",
+        "name": "Ann of OIDC",
+        "roles": ["user"],
+    }
+    assert (await engine.events("POST", "/v1/chat", json={"message": "Hi"}, headers=OWN))[-1].name == "done"
+    assert (await engine.client.post("/sign-out", headers=OWN)).status_code == 204
+    assert (await engine.client.get("/v1/me")).status_code == 401
+
+
+async def test_requests_of_other_pages_with_the_cookie_are_refused(engine: Engine) -> None:
+    await engine.client.get(await sent_back(engine))
+    for headers, code in (
+        ({}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "https://chat.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"sec-fetch-site": "cross-site", **OWN}, 403),
+        ({"sec-fetch-site": "same-site", **OWN}, 403),
+        ({"sec-fetch-site": "none"}, 403),
+        ({"sec-fetch-site": "same-origin"}, 201),
+        (OWN, 201),
+    ):
+        assert (await engine.client.post("/v1/sessions", headers=headers)).status_code == code, headers
+    for method, path in (("DELETE", "/v1/me/data"), ("POST", "/sign-out"), ("POST", "/v1/chat")):
+        assert (await engine.client.request(method, path)).status_code == 403
+
+
+async def test_an_answer_that_this_browser_did_not_ask_for_signs_nobody_in(engine: Engine) -> None:
+    """A page of an attacker that sends the victim's browser to the callback with the attacker's own code."""
+    path = await sent_back(engine)
+    other = await sent_back(engine)  # replaces the cookie of the first one
+    for wrong in (path, other.replace("state=", "state=x"), other.replace("code=", "code=x"), "/sign-in/callback"):
+        answer = await engine.client.get(wrong)
+        assert answer.status_code in (401, 503), wrong
+        assert not [line for line in answer.headers.get_list("set-cookie") if line.startswith("callstream=")]
+    engine.client.cookies.clear()
+    assert (await engine.client.get(other)).status_code == 401
+    assert (await engine.client.get("/v1/me")).status_code == 401
+
+
+async def test_a_code_is_used_once(engine: Engine) -> None:
+    path = await sent_back(engine)
+    pending = dict(engine.client.cookies)
+    assert (await engine.client.get(path)).status_code == 303
+    engine.client.cookies.clear()
+    engine.client.cookies.update(pending)
+    assert (await engine.client.get(path)).status_code == 503
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"nonce": "another"},
+        {"nonce": None},
+        {"aud": "another client"},
+        {"iss": "https://issuer.example"},
+        {"exp": 1},
+        {"sub": None},
+    ],
+    ids=str,
+)
+async def test_an_id_token_that_is_not_for_this_sign_in_is_refused(
+    engine: Engine, oidc: OidcProvider, claims: dict[str, Any]
+) -> None:
+    oidc.person |= claims
+    answer = await engine.client.get(await sent_back(engine))
+    assert answer.status_code == 401
+    assert (await engine.client.get("/v1/me")).status_code == 401
+
+
+async def test_an_answer_that_names_another_issuer_is_refused(engine: Engine) -> None:
+    path = await sent_back(engine)
+    assert (await engine.client.get(path.partition("&iss=")[0] + "&iss=https://issuer.example")).status_code == 401
+
+
+async def test_without_the_provider_signing_in_is_unavailable_and_says_so(engine: Engine, oidc: OidcProvider) -> None:
+    oidc.available = False
+    answer = await engine.client.get("/sign-in")
+    assert answer.status_code == 503
+    assert answer.json()["code"] == "IDENTITY_PROVIDER_UNAVAILABLE"
+    assert CLIENT_SECRET not in answer.text
+
+
+async def test_on_https_the_cookie_is_secure_and_of_this_host_only(
+    tmp_path: Path, redis_url: str, model: Model, oidc: OidcProvider
+) -> None:
+    configured = settings(
+        tmp_path,
+        redis_url,
+        model.url,
+        oidc_issuer=oidc.issuer,
+        oidc_client_id=CLIENT_ID,
+        public_url="https://chat.example",
+    )
+    async with running_engine(configured) as engine:
+        assert "; Secure" in (await engine.client.get("/sign-in")).headers["set-cookie"]
+        assert (await engine.client.get("/v1/me", headers={"cookie": "callstream=x"})).status_code == 401

@@ -1,0 +1,168 @@
+"""The file of API keys: what is stored, how it is changed, and how a running engine notices."""
+
+import json
+import logging
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from pydantic import SecretStr
+
+from dialog_engine.identity import keys_command
+from dialog_engine.identity.api_keys import ApiKeys, add_key, digest_of, list_keys, revoke_key
+from dialog_engine.operators.commands import run as run_command
+from plugins_contract.watched_file import WatchedFile
+
+
+def test_the_file_holds_hashes_and_is_private(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "keys.json"
+    entry, key = add_key(path, "ann", ["user"], None)
+    assert key not in path.read_text()
+    assert entry.sha256 == digest_of(key).hex()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in path.parent.iterdir()] == ["keys.json"]
+
+
+def test_a_key_has_256_random_bits(tmp_path: Path) -> None:
+    keys = {add_key(tmp_path / "keys.json", "ann", ["user"], None)[1] for _ in range(10)}
+    assert len(keys) == 10
+    assert all(len(key.removeprefix("callstream_")) == 43 for key in keys)
+
+
+def test_a_subject_has_several_keys_and_each_is_revoked_alone(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    (first, first_key), (_, second_key) = (add_key(path, "ann", ["user"], None) for _ in range(2))
+    assert revoke_key(path, first.id) == first
+    assert revoke_key(path, first.id) is None
+    keys = ApiKeys({}, path)
+    assert keys.find(digest_of(first_key)) is None
+    assert (found := keys.find(digest_of(second_key)))
+    assert found.subject == "ann"
+
+
+def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    threads = [Thread(target=add_key, args=(path, f"subject{n}", ["user"], None)) for n in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {key.subject for key in list_keys(path)} == {f"subject{n}" for n in range(20)}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is not a file of keys"),
+        ('{"keys": [{"id": "a", "sha256": "abc", "subject": "ann"}]}', "sha256"),
+        ('{"keys": [{"id": "a", "sha256": "%s", "subject": ""}]}' % ("0" * 64), "subject"),
+        ('{"keys": [{"id": "a", "sha256": "%s", "subject": "ann", "role": "user"}]}' % ("0" * 64), "role"),
+        (
+            '{"keys": [{"id": "a", "sha256": "%s", "subject": "a", "expires": "2030-01-01T00:00"}]}' % ("0" * 64),
+            "expires",
+        ),
+        (json.dumps({"keys": [{"id": "a", "sha256": "0" * 64, "subject": name} for name in "ab"]}), "the same id"),
+        (json.dumps({"keys": [{"id": name, "sha256": "0" * 64, "subject": name} for name in "ab"]}), "the same sha256"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_reason(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=why) as error:
+        ApiKeys({}, path)
+    assert str(path) in str(error.value)
+
+
+def test_keys_of_the_environment_are_those_of_a_user(tmp_path: Path) -> None:
+    keys = ApiKeys({"ann": SecretStr("a key of ann's")})
+    found = keys.find(digest_of("a key of ann's"))
+    assert found
+    assert found.principal().roles == ("user",)
+    assert found.principal().subject == "ann"
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_changed_file_is_read_again_and_a_bad_one_keeps_the_last_good_content(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, clock = tmp_path / "file", Clock()
+
+    def replace(text: str) -> None:
+        (tmp_path / "new").write_text(text)
+        (tmp_path / "new").replace(path)
+
+    replace("1")
+    file = WatchedFile(path, int, now=clock)
+    replace("22")
+    assert file.content == 1, "it is checked once in a second"
+    clock.now += 1
+    assert file.content == 22
+    with caplog.at_level(logging.ERROR):
+        for change, text in (("not a number", "file: "), ("", "file: "), (None, "cannot be read")):
+            caplog.clear()
+            path.unlink() if change is None else replace(change)
+            clock.now += 1
+            assert [file.content for _ in range(3)] == [22, 22, 22]
+            [line] = caplog.messages
+            assert text in line
+            assert "stays in use" in line
+    replace("4444")
+    clock.now += 1
+    assert file.content == 4444
+
+
+# --- The command ---
+
+
+def test_the_command_prints_a_key_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "keys.json"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("API_KEYS_FILE", str(path))
+    assert run_command(["keys", "add", "ann", "--role", "user", "--role", "operator", "--days", "30"]) == 0
+    out, err = capsys.readouterr()
+    [entry] = list_keys(path)
+    assert out.strip().startswith("callstream_")
+    assert digest_of(out.strip()).hex() == entry.sha256
+    assert "shown this once" in err
+    assert entry.roles == ("user", "operator")
+    assert entry.expires
+    assert timedelta(days=29) < entry.expires - datetime.now(UTC) < timedelta(days=30, seconds=1)
+
+    assert run_command(["keys", "list"]) == 0
+    listed = capsys.readouterr().out
+    assert listed.startswith(f"{entry.id}  ann  user,operator  expires ")
+    assert out.strip() not in listed
+
+    assert run_command(["keys", "revoke", entry.id]) == 0
+    assert run_command(["keys", "revoke", entry.id]) == keys_command.NOT_FOUND
+    assert list_keys(path) == ()
+
+
+def test_the_command_names_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("API_KEYS_FILE", raising=False)
+    assert run_command(["keys", "list"]) == keys_command.WRONG
+    assert "API_KEYS_FILE is not set" in capsys.readouterr().err
+    assert run_command(["keys", "--file", str(tmp_path / "keys.json"), "add", "two words"]) == keys_command.WRONG
+    assert "cannot be a name" in capsys.readouterr().err
+    (tmp_path / "keys.json").write_text("not JSON")
+    assert run_command(["keys", "--file", str(tmp_path / "keys.json"), "add", "ann"]) == keys_command.WRONG
+    assert "is not a file of keys" in capsys.readouterr().err
+    assert (tmp_path / "keys.json").read_text() == "not JSON", "a file that cannot be read is not replaced"
+    with pytest.raises(SystemExit, match="2"):
+        run_command(["something"])

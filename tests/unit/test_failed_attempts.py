@@ -1,0 +1,94 @@
+"""How often an address may fail to prove who it is, and who is still served from there."""
+
+import pytest
+from pydantic import SecretStr
+
+from dialog_engine.errors import TooManyAttemptsError, UnauthenticatedError
+from dialog_engine.identity import failed_attempts
+from dialog_engine.identity.api_keys import ApiKeys
+from dialog_engine.identity.authenticator import Authenticator
+from dialog_engine.identity.failed_attempts import FailedAttempts
+
+pytestmark = pytest.mark.anyio
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_after_the_limit_an_address_waits_and_then_gets_one_attempt_after_the_other() -> None:
+    clock = Clock()
+    attempts = FailedAttempts(10, now=clock)
+    for _ in range(10):
+        assert attempts.wait("10.0.0.1") == 0
+        attempts.failed("10.0.0.1")
+    assert attempts.wait("10.0.0.1") == 6
+    assert attempts.wait("10.0.0.2") == 0
+    clock.now += 5.9
+    assert attempts.wait("10.0.0.1") == 1
+    clock.now += 0.2
+    assert attempts.wait("10.0.0.1") == 0
+    attempts.failed("10.0.0.1")
+    assert attempts.wait("10.0.0.1") == 6
+    clock.now += 120
+    for _ in range(10):
+        assert attempts.wait("10.0.0.1") == 0
+        attempts.failed("10.0.0.1")
+    assert attempts.wait("10.0.0.1") == 6, "what was not used does not add up"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:1", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False),
+        ("fe80::1%eth0", "fe80::2%eth1", True),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("", "", True),
+    ],
+)
+def test_an_ipv6_network_is_one_address(first: str, second: str, same: bool) -> None:
+    attempts = FailedAttempts(1, now=Clock())
+    attempts.failed(first)
+    assert (attempts.wait(second) > 0) == same
+
+
+def test_the_number_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failed_attempts, "MOST_ADDRESSES", 100)
+    attempts = FailedAttempts(1, now=Clock())
+    for n in range(1000):
+        attempts.failed(f"10.0.{n // 250}.{n % 250}")
+    assert len(attempts) == 100
+    assert attempts.wait("10.0.3.249") > 0
+
+
+KEYS = {"ann": SecretStr("a key of ann's"), "bob": SecretStr("a key of bob's")}
+
+
+async def test_a_key_that_was_accepted_before_is_served_from_an_address_that_fails() -> None:
+    clock = Clock()
+    authenticator = Authenticator(ApiKeys(KEYS), FailedAttempts(10, now=clock))
+    assert (await authenticator.authenticate("a key of ann's", "10.0.0.1")).subject == "ann"
+    for n in range(10):
+        with pytest.raises(UnauthenticatedError):
+            await authenticator.authenticate(f"guess {n}", "10.0.0.1")
+    for guess in ("guess 11", "a key of bob's"):
+        with pytest.raises(TooManyAttemptsError) as refused:
+            await authenticator.authenticate(guess, "10.0.0.1")
+        assert refused.value.retry_in == 6
+    assert (await authenticator.authenticate("a key of ann's", "10.0.0.1")).subject == "ann"
+    assert (await authenticator.authenticate("a key of bob's", "10.0.0.2")).subject == "bob"
+    assert (await authenticator.authenticate("a key of bob's", "10.0.0.1")).subject == "bob", (
+        "it was accepted elsewhere"
+    )
+    clock.now += 6
+    with pytest.raises(UnauthenticatedError):
+        await authenticator.authenticate("guess 12", "10.0.0.1")
