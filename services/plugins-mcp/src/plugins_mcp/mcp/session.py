@@ -9,10 +9,10 @@ from typing import Any, Protocol, TypeVar, cast
 
 from mcp import Client, ClientSession, MCPError
 from mcp import types as sdk
-from mcp.client import ClientRequestContext, IncomingMessage, InputRequiredRoundsExceededError
+from mcp.client import IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
-from mcp.types import HEADER_MISMATCH, METHOD_NOT_FOUND, RequestParamsMeta
+from mcp.types import METHOD_NOT_FOUND, RequestParamsMeta
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -22,6 +22,7 @@ from plugins_mcp.mcp.calls import Answered, CallResult, SendState, current_call
 from plugins_mcp.mcp.error_classification import classify_error, describe_error
 from plugins_mcp.mcp.listing import Listing, remove_malformed_tools
 from plugins_mcp.mcp.spec import Http, ServerSpec
+from plugins_mcp.mcp.stateless_calls import call_stateless
 from plugins_mcp.mcp.stdio import ChildDiagnostics
 from plugins_mcp.mcp.transports import open_transport
 
@@ -30,9 +31,6 @@ log = logging.getLogger(__name__)
 MAX_PAGES = 100
 MAX_PROGRESS_CHARS = 2_000
 """The longest message of one progress notification. A response channel keeps some hundreds of them for each call."""
-MAX_INPUT_ROUNDS = 10
-"""How often a stateless server may answer that the call is to be sent again with the state that it returned."""
-INPUT_PAUSE_SECONDS = 0.1
 SUBSCRIBE_TIMEOUT_SECONDS = 30.0
 RESUBSCRIBE_SECONDS = (1.0, 30.0)
 """The first and the longest pause before a broken subscription is opened again."""
@@ -139,44 +137,7 @@ class Session:
         """The result of a call. Raises the errors of the SDK."""
         if self._posts is None:
             return await self.client.call_tool(tool, arguments, progress_callback=report, meta=meta)
-        state = None
-        for _ in range(1 + MAX_INPUT_ROUNDS):
-            result = await self._post(self._posts, tool, arguments, report, meta, state)
-            if isinstance(result, sdk.CallToolResult):
-                return result
-            for key, asked in (result.input_requests or {}).items():
-                context = ClientRequestContext(session=self._posts, request_id=key)
-                declined = await self._posts.dispatch_input_request(context, asked)
-                if isinstance(declined, sdk.ErrorData):  # always: a worker has no user, no model and no files
-                    raise MCPError.from_error_data(declined)
-            state = result.request_state
-            await asyncio.sleep(INPUT_PAUSE_SECONDS)
-        raise InputRequiredRoundsExceededError(MAX_INPUT_ROUNDS)
-
-    async def _post(
-        self,
-        posts: ClientSession,
-        tool: str,
-        arguments: dict[str, Any],
-        report: ProgressFnT,
-        meta: RequestParamsMeta | None,
-        state: str | None,
-    ) -> sdk.CallToolResult | sdk.InputRequiredResult:
-        async def send() -> sdk.CallToolResult | sdk.InputRequiredResult:
-            return await posts.call_tool(
-                tool, arguments, progress_callback=report, meta=meta, request_state=state, allow_input_required=True
-            )
-
-        try:
-            return await send()
-        except MCPError as mismatch:
-            if mismatch.code != HEADER_MISMATCH:
-                raise
-            try:
-                await self._tools()  # header fields are made from the schema, which has changed since it was listed
-            except (MCPError, ValidationError):
-                raise mismatch from None
-            return await send()
+        return await call_stateless(self._posts, tool, arguments, report, meta, list_again=self._tools)
 
     async def list_all(self) -> Listing:
         """List the server's tools, resources and prompts.
