@@ -1,202 +1,180 @@
-"""Replies such as a model might write: some built so that it is known what must come of them, others pure noise."""
+"""Answers of providers, byte by byte: whatever they send, a reply or an LLMError comes of it, in bounded time.
 
-import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+The bytes are read by the decoders alone, cut in several ways, and now and then by the whole client over a connection.
+"""
+
+from base64 import b64encode
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from random import Random
-from typing import Any
+from struct import pack
+from typing import cast
+from zlib import crc32
 
-from dialog_engine.tool_calls.prompt_mode.values import with_layout
-from tests.support.corpus import prompt_files, read_prompt
+import msgspec
 
-CORPUS = ["\n".join(read_prompt(path).reply) for path in prompt_files()]
+from dialog_engine.errors import LLMError
+from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
+from dialog_engine.llm.bedrock import EventStreamParser
+from dialog_engine.llm.client import Timeouts
+from dialog_engine.llm.decoding import Decoder, merged
+from dialog_engine.llm.error_classification import ErrorClassifier
+from dialog_engine.llm.openai_decoding import OpenAIDecoder
+from dialog_engine.model import ChatRequest, LLMEvent, StreamEnd, ToolCallEvent, Turn, UserMessage
+from tests.fuzz.loop import Attempt
+from tests.fuzz.mutations import changed_bytes, changed_json, in_reads, written
+from tests.support.corpus import anthropic_files, read_stream, stream_files
+from tests.support.llm_clients import AnthropicModel, OpenAIModel
+from tests.support.scripted_provider import SSE, CutError, Exchange, Provider, serving
 
+OPENAI = [case.chunks for case in map(read_stream, stream_files()) if case.chunks]
+ANTHROPIC = [case.chunks for case in map(read_stream, anthropic_files()) if case.chunks]
+DECODERS: dict[str, Callable[[], Decoder]] = {
+    "openai": lambda: OpenAIDecoder(ErrorClassifier(), "model"),
+    "anthropic": lambda: AnthropicDecoder("model", ErrorClassifier()),
+    "bedrock": lambda: AnthropicDecoder("model", ErrorClassifier(), EventStreamParser()),
+}
 PIECES = (
-    *("<tool_use>", "</tool_use>", "<name>", "</name>", "<arguments>", "</arguments>", "<function_calls>"),
-    *("</function_calls>", '<invoke name="add">', "<invoke name='now'>", "</invoke>", '<parameter name="a">'),
-    *('<parameter name="tags">', '<parameter name="content">', "</parameter>", "<think>", "</think>", "<thinking>"),
-    *("<tool_use_result>", "</tool_use_result>", "<function_results>", "</function_results>", "<result>", "</result>"),
-    *("<tool_name>", "</tool_name>", "<stdout>", "</stdout>", "<![CDATA[", "]]>", '<invoke name="now"/>'),
-    *('{"name": "now"}', '{"name": "add", "arguments": {', '<parameter name="path"/>'),
-    *("add", "now", "write", "nonsense", '{"a": 1}', '{"path": "', '"}', "[1, ", "]", "{", "}", '"', "\\", '\\"', "1"),
-    *(
-        "```",
-        "```xml\n",
-        "~~~\n",
-        "`",
-        "\n",
-        "\n\n",
-        " ",
-        "> ",
-        "- ",
-        "<",
-        ">",
-        "</",
-        "<t",
-        "<in",
-        "a",
-        "Hello, ",
-        "é🙂",
+    *(b"data: [DONE]\n\n", b"data: {}\n\n", b"data: null\n\n", b"data: [1]\n\n", b"data:\n\n", b"event: error\n"),
+    *(b": ping\n\n", b"id: 1\n", b"\xef\xbb\xbf", b"\xff\xfe", b"\n\n", b"\r", b'data: {"error": "overloaded"}\n\n'),
+    *(b'data: {"choices": [{"delta": {"content": "', b'"}}]}\n\n', b"data: " + b"[" * 100_000 + b"\n\n"),
+    b'data: {"choices": [{"delta": {"content": "' + b"a" * 2_000_000 + b'"}}]}\n\n',
+    b"".join(
+        b'data: {"choices": [{"delta": {"tool_calls": [{"index": %d, "function": {"name": "f"}}]}}]}\n\n' % n
+        for n in range(500)
     ),
 )
-PROSE = (
-    "Hello.",
-    " Let me see.\n",
-    "a < b\n",
-    "\n",
-    "1. one\n2. two\n",
-    "<b>bold</b> ",
-    "grün 🙂 ",
-    "</tool_use>",
-    "<name>",
-)
-QUOTED = (
-    "```xml\n<tool_use><name>add</name><arguments>{}</arguments></tool_use>\n```\n",
-    '~~~~\n```\n<function_calls><invoke name="now"></invoke></function_calls>\n~~~~\n',
-    "Say `<tool_use><name>now</name></tool_use>` or `<invoke name='now'>`.\n",
-    "The tags <tool_use> and <function_calls> open a block.\n",
-    "```\n<tool_use_result><name>add</name><result>3</result></tool_use_result>\n```\n",
-    "Say `<function_results><result>`, or: <tool_use_result> and <function_results> hold results.\n",
-)
-STRINGS = (
-    "",
-    "a",
-    "</arguments></tool_use>",
-    '"',
-    "\\",
-    "\n",
-    "<tool_use><name>now</name></tool_use>",
-    "é🙂",
-    "{}",
-    "5",
-)
-RESULTS = {
-    "<tool_use_result>\n<name>add</name>\n<result>3</result>\n</tool_use_result>\n": "add",
-    "<tool_use_result><name>nonsense</name><result>a < b</result></tool_use_result>": "nonsense",
-    "<function_results>\n<result><tool_name>now</tool_name>\n<error>late</error>\n</result></function_results>": "now",
-    "<function_results><result><tool_name>add</tool_name><stdout>```</stdout></result></function_results>\n": "add",
-}
-"""With the tool that they name. On a line of its own none of these is shown, nor the white space after it."""
+CLIENT_SHARE = 0.02
+"""How many attempts use the whole client, which takes far longer."""
+REQUEST = ChatRequest((UserMessage("Hi"),), Turn("turn", "session", "subject"))
+KINDS = (SSE, SSE, SSE, "application/json", "text/html", "text/plain", "application/vnd.amazon.eventstream", "")
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A reply with what must come of it. It may be followed by anything: that is dropped if there are calls.
+@asynccontextmanager
+async def replies() -> AsyncGenerator[Attempt]:
+    """The decoders, and the clients of both protocols in front of a provider."""
+    provider = Provider()
+    timeouts = Timeouts(connect=2.0, first_token=3.0, silence=1.0)
+    async with serving(provider) as address:
+        clients = [
+            OpenAIModel(address.url, "a key", "model", timeouts=timeouts, max_retries=0),
+            AnthropicModel(address.url, "a key", "model", timeouts=timeouts, max_retries=0),
+        ]
 
-    `repeats` is as in ReplyReader; `invented` is the tool whose result is made up.
-    """
+        async def attempt(random: Random, counts: Counter[str]) -> None:
+            for name, decoder in DECODERS.items():
+                body = _body(name, random)
+                counts["replies"] += 1
+                counts["bytes"] += len(body)
+                _however_it_is_cut(decoder, body, random, counts)
+                _as_a_document(decoder(), body)
+            if random.random() < CLIENT_SHARE:
+                provider.scripts = [_script(random)]
+                counts["replies over a connection"] += 1
+                await _through(random.choice(clients), counts)
 
-    reply: str
-    repeats: bool
-    text: str
-    reasoning: str
-    calls: tuple[tuple[str, dict[str, Any]], ...]
-    invented: str
-
-
-def noise(random: Random) -> str:
-    """Pieces of tags, JSON and Markdown in any order, or a reply of the corpus with something done to it."""
-    if random.random() < 0.5:
-        return "".join(random.choices(PIECES, k=random.randint(1, 40)))
-    reply = random.choice(CORPUS)
-    for _ in range(random.randint(1, 4)):
-        reply = _mutated(reply, random)
-    return reply
-
-
-def built(dialect: str, random: Random) -> Built:
-    """Text with things that look like calls, then calls."""
-    reasoning = random.choice(["", "", "Maybe <tool_use><name>add</name>?"])
-    repeats = random.random() < 0.5
-    reply, text = _prose(random, RESULTS if repeats else ())
-    calls = [_call(random) for _ in range(random.randint(0, 3))]
-    invented, written = "", ""
-    if calls:
-        written = _tool_uses(calls, random) if dialect == "tool_use" else _function_calls(calls, random)
-        written += random.choice(["", "\n", "\nThe result is 3.", "<tool_use_result>3</tool_use_result>", *RESULTS])
-    elif not repeats and random.random() < 0.5:
-        invented = random.choice([*RESULTS])
-        written = f"{invented}It is 3.\n<tool_use><name>now</name></tool_use>"
-    if written and text and not text.endswith("\n"):
-        reply, text = f"{reply}\n", f"{text}\n"
-    thought = f"<think>{reasoning}</think>" if reasoning else ""
-    return Built(thought + reply + written, repeats, text, reasoning, tuple(calls), RESULTS.get(invented, ""))
+        try:
+            yield attempt
+        finally:
+            for client in clients:
+                await client.aclose()
 
 
-def _prose(random: Random, results: Iterable[str]) -> tuple[str, str]:
-    """Text with things in it that look like calls, and results: as it is written, and as it is shown."""
-    reply = shown = ""
-    spaces_count = True
-    for piece in random.choices([*PROSE, *QUOTED, *results], k=random.randint(0, 6)):
-        written = piece if piece in PROSE else f"\n{piece}"
-        reply += written
-        visible = "\n" if piece in RESULTS else written
-        visible = visible if spaces_count else visible.lstrip()
-        shown += visible
-        spaces_count = piece not in RESULTS and (spaces_count or bool(visible))
-    return reply, shown
+def _body(name: str, random: Random) -> bytes:
+    chunks: Sequence[object]
+    chunks = random.choice(OPENAI if name == "openai" else ANTHROPIC)
+    if random.random() < 0.1:
+        chunks = [*chunks, *random.choice(random.choice([OPENAI, ANTHROPIC]))]
+    for _ in range(random.choice([0, 1, 1, 1, 2, 3])):
+        changed = changed_json(chunks, random)
+        chunks = cast("list[object]", changed) if isinstance(changed, list) else [changed]
+    if name == "bedrock":
+        body = b"".join(_event_stream_message(written(chunk, random), random) for chunk in chunks)
+    else:
+        body = b"".join(b"data: %b\n\n" % written(chunk, random) for chunk in chunks)
+        body += random.choice([b"data: [DONE]\n\n", b"data: [DONE]", b"", b"data: {"])
+    for _ in range(random.choice([0, 0, 0, 0, 1, 3])):
+        body = changed_bytes(body, random, PIECES)
+    return body
 
 
-def _mutated(reply: str, random: Random) -> str:
-    at, to = sorted(random.randint(0, len(reply)) for _ in range(2))
-    match random.randint(0, 4):
-        case 0:
-            return reply[:at] + reply[to:]
-        case 1:
-            return reply[:to] + reply[at:]
-        case 2:
-            return reply[:at] + random.choice(PIECES) + reply[at:]
-        case 3:
-            return reply[:at]
-        case _:
-            other = random.choice(CORPUS)
-            return reply[:at] + other[random.randint(0, len(other)) :]
+def _event_stream_message(payload: bytes, random: Random) -> bytes:
+    """A message of AWS's event stream; its checksums are right, so that its payload is read."""
+    if random.random() < 0.9:
+        payload = b'{"bytes": "%b"}' % b64encode(payload)
+    headers = random.choice([b"", b"\x0b:event-type\x07\x00\x05chunk", b"\x0f:exception-type\x07\x00\x01x", b"\x05a"])
+    prelude = pack(">II", len(headers) + len(payload) + 16, len(headers))
+    message = prelude + pack(">I", crc32(prelude)) + headers + payload
+    return message + pack(">I", crc32(message))
 
 
-def _call(random: Random) -> tuple[str, dict[str, Any]]:
-    match random.randint(0, 2):
-        case 0:
-            return "now", {}
-        case 1:
-            return "add", {"a": random.randint(-5, 5), "b": random.random()}
-        case _:
-            tags = random.choices(STRINGS, k=random.randint(0, 3))
-            return "write", {"path": random.choice(STRINGS), "tags": tags, "options": {random.choice(STRINGS): None}}
+def _however_it_is_cut(make: Callable[[], Decoder], body: bytes, random: Random, counts: Counter[str]) -> None:
+    """The pieces in which an answer comes make no difference."""
+    whole = _outcome(make(), [body])
+    counts["errors" if isinstance(whole, str) else "read"] += 1
+    assert _outcome(make(), in_reads(body, random)) == whole, body[:1000]
 
 
-def _space(random: Random) -> str:
-    return random.choice(["", "", "\n", " \n\t"])
+def _outcome(decoder: Decoder, reads: Sequence[bytes]) -> object:
+    """The events, with the ids of calls left out, which are minted; or the error, as text."""
+    events: list[LLMEvent] = []
+    try:
+        for read in reads:
+            if not decoder.done:
+                events += decoder.feed(read)
+        events += decoder.finish()
+    except LLMError as error:
+        return f"{type(error).__name__}: {error}"
+    _check(events)
+    return [(e.name, e.arguments, e.problem) if isinstance(e, ToolCallEvent) else e for e in merged(events)]
 
 
-def _tool_uses(calls: list[tuple[str, dict[str, Any]]], random: Random) -> str:
-    blocks = ""
-    shared = random.random() < 0.2
-    for name, arguments in calls:
-        written = json.dumps(arguments)
-        match random.randint(0, 5):
-            case 0 if not shared:
-                parts = [json.dumps({"name": name, "arguments": arguments})]
-            case 1:
-                parts = [f"<name>{name}</name>", "<arguments>", f"<![CDATA[{written}]]>", "</arguments>"]
-            case _:
-                parts = [f"<name>{name}</name>", "<arguments>", written, "</arguments>"]
-        parts = parts if shared else ["<tool_use>", *parts, "</tool_use>"]
-        blocks += _space(random).join(parts) + _space(random)
-    return f"<tool_use>{blocks}</tool_use>" if shared else blocks
+def _as_a_document(decoder: Decoder, body: bytes) -> None:
+    """A gateway that does not stream sends such bytes as one document."""
+    try:
+        events = decoder.feed_whole(body) + decoder.finish()
+    except LLMError:
+        return
+    _check(events)
 
 
-def _function_calls(calls: list[tuple[str, dict[str, Any]]], random: Random) -> str:
-    space = _space(random)
-    invokes = ""
-    for name, arguments in calls:
-        parameters = space.join(_parameter(key, value, random) for key, value in arguments.items())
-        invokes += f'<invoke name="{name}">{space}{parameters}{space}</invoke>{space}'
-    return f"<function_calls>{space}{invokes}</function_calls>"
+def _check(events: Sequence[LLMEvent]) -> None:
+    """A whole reply ends once, and all of it can be stored and sent."""
+    assert [isinstance(event, StreamEnd) for event in events].index(True) == len(events) - 1
+    msgspec.json.encode(events)
+    assert all(event.name and event.tool_call_id for event in events if isinstance(event, ToolCallEvent))
 
 
-def _parameter(name: str, value: object, random: Random) -> str:
-    if value == "" and random.random() < 0.5:
-        return f'<parameter name="{name}"/>'
-    written = with_layout(value) if isinstance(value, str) else json.dumps(value)
-    written = f"<![CDATA[{written}]]>" if random.random() < 0.2 else written
-    return f'<parameter name="{name}">{written}</parameter>'
+def _script(random: Random) -> Callable[[Exchange], Awaitable[None]]:
+    name = random.choice(["openai", "anthropic"])
+    reads = in_reads(_body(name, random), random)
+    status = random.choice([200, 200, 200, 200, 201, 204, 299, 302, 400, 401, 404, 413, 429, 500, 503, 529])
+    kind, cut, noise = random.choice(KINDS), random.random() < 0.2, random.random() < 0.1
+    encoding = {"content-encoding": random.choice(["gzip", "br", "identity", "x"])} if random.random() < 0.1 else {}
+    raw = random.randbytes(random.randint(1, 200))
+
+    async def script(exchange: Exchange) -> None:
+        if noise:
+            await exchange.raw(raw)
+            raise CutError
+        await exchange.start(status, kind, location="http://127.0.0.1:9/", retry_after="1", **encoding)
+        for read in reads:
+            await exchange.send(read)
+        if cut:
+            raise CutError
+        await exchange.end()
+
+    return script
+
+
+async def _through(client: OpenAIModel | AnthropicModel, counts: Counter[str]) -> None:
+    try:
+        async with aclosing(client.stream_chat(REQUEST)) as stream:
+            events = [event async for event in stream]
+    except LLMError as error:
+        counts["errors over a connection"] += 1
+        if "a key" in str(error):
+            raise
+        return
+    _check(events)

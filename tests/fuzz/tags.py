@@ -1,15 +1,16 @@
-"""Rules that hold of any reply, and a run that tries them on as many as there is time for."""
+"""Rules that hold of any reply of a model that writes its calls as tags."""
 
 import json
 import re
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from random import Random
 
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, ToolCallEvent
 from dialog_engine.tool_calls.prompt_mode.dialect import Dialect
-from tests.fuzz.replies import built, noise
+from tests.fuzz.loop import Attempt
+from tests.fuzz.tagged_replies import built, noise
 from tests.support.tags import DIALECTS, KNOWN, calls_of, cut, read, text_of
 
 _THOUGHT = re.compile(r"(\s*)<(think|thinking)>(.*?)(?:</\2>|\Z)(.*)\Z", re.DOTALL)
@@ -30,36 +31,14 @@ _HALF = {
 _CUT = (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
 
 
-@dataclass
-class Run:
-    """What has been tried, and what was found: seeds that break a rule, with the rule."""
-
-    replies: int = 0
-    characters: int = 0
-    calls: int = 0
-    findings: list[str] = field(default_factory=list[str])
+@asynccontextmanager
+async def tags() -> AsyncGenerator[Attempt]:
+    """The tag parsers; each attempt tries two replies of each dialect."""
+    yield attempt
 
 
-def run(seconds: float, seed: int, *, most_findings: int = 5) -> Run:
-    """Try replies for so long. The same seed tries the same replies."""
-    result = Run()
-    ends_at = time.monotonic() + seconds
-    while time.monotonic() < ends_at and len(result.findings) < most_findings:
-        try:
-            attempt(seed, result)
-        except Exception as finding:  # noqa: BLE001 -- whatever a reply can raise is a finding
-            result.findings.append(f"seed {seed}: {type(finding).__name__}: {finding}")
-        seed += 1
-    return result
-
-
-def attempt(seed: int, result: Run) -> None:
-    """Try one reply of each kind.
-
-    Raises:
-        AssertionError: a rule does not hold.
-    """
-    random = Random(seed)
+async def attempt(random: Random, counts: Counter[str]) -> None:
+    """Raises AssertionError if a rule does not hold."""
     for dialect in DIALECTS.values():
         reply, finish = noise(random), random.choice([FinishReason.STOP, FinishReason.STOP, *_CUT])
         repeats = random.random() < 0.5
@@ -69,9 +48,9 @@ def attempt(seed: int, result: Run) -> None:
         _however_it_is_cut(dialect, reply, finish, events, random, repeats=repeats)
         _no_part_of_a_call_runs(dialect, reply, random)
         _what_was_built_comes_out(dialect, random)
-        result.replies += 2
-        result.characters += len(reply)
-        result.calls += len(calls_of(events))
+        counts["replies"] += 2
+        counts["characters"] += len(reply)
+        counts["calls in noise"] += len(calls_of(events))
 
 
 def _text_is_kept(dialect: Dialect, reply: str, finish: FinishReason, events: Sequence[ChatEvent]) -> None:

@@ -27,6 +27,7 @@ from dialog_engine.errors import (
     LLMRequestError,
     LLMStreamBrokenError,
 )
+from dialog_engine.llm.bedrock import EventStreamParser
 from dialog_engine.llm.providers import open_llm
 from dialog_engine.model import AnsweredBy, ChatEvent, ChatRequest, Choice, StreamEnd, TextDelta
 from tests.support.hello import REQUEST, TURN
@@ -158,7 +159,11 @@ def message(payload: object, **headers: str) -> bytes:
         struct.pack(">B", len(name)) + name.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
         for name, value in ((f":{name.replace('_', '-')}", value) for name, value in headers.items())
     )
-    body = json.dumps(payload).encode()
+    return framed(fields, json.dumps(payload).encode())
+
+
+def framed(fields: bytes, body: bytes) -> bytes:
+    """The same of header fields and a body as they are, with right checksums."""
     prelude = struct.pack(">II", 16 + len(fields) + len(body), len(fields))
     whole = prelude + struct.pack(">I", crc32(prelude)) + fields + body
     return whole + struct.pack(">I", crc32(whole))
@@ -227,8 +232,10 @@ async def test_bedrock_takes_an_api_key_instead(provider: Provider, monkeypatch:
         ),
         (b"", LLMStreamBrokenError, "broke off"),
         (event(EVENTS[3])[:-1] + b"\0", LLMStreamBrokenError, "cannot be read"),
+        (framed(b"\x05a", b"{}"), LLMStreamBrokenError, "cannot be read"),
+        (message(["no object"]), LLMStreamBrokenError, "cannot be read"),
     ],
-    ids=["throttled", "refused", "error", "cut off", "wrong checksum"],
+    ids=["throttled", "refused", "error", "cut off", "wrong checksum", "wrong header", "wrong payload"],
 )
 async def test_a_failure_inside_the_event_stream_of_bedrock_is_an_error(
     provider: Provider, monkeypatch: pytest.MonkeyPatch, last: bytes, kind: type[LLMError], words: str
@@ -236,6 +243,13 @@ async def test_a_failure_inside_the_event_stream_of_bedrock_is_an_error(
     provider.scripts = [event_stream(*map(event, EVENTS[:3]), last)]
     with pytest.raises(kind, match=words):
         await ask(monkeypatch, **bedrock(provider))
+
+
+async def test_the_text_before_a_message_that_cannot_be_read_is_kept_when_both_arrive_together() -> None:
+    parser = EventStreamParser()
+    assert len(parser.feed(event(EVENTS[2]) + framed(b"\x05a", b"{}"))) == 1
+    with pytest.raises(LLMStreamBrokenError):
+        parser.finish()
 
 
 async def test_without_aws_credentials_the_error_names_the_settings(

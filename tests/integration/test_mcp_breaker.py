@@ -134,6 +134,16 @@ async def test_calls_that_had_hardly_any_time_left_say_nothing_about_the_server(
         assert server.breaker.state is BreakerState.CLOSED
 
 
+async def test_calls_that_waited_elsewhere_for_most_of_their_time_say_nothing_about_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("plugins_mcp.mcp.circuit_breaker.MIN_COUNTED_TIMEOUT_SECONDS", 0.05)
+    async with scripted(hang=hang) as peer, connected(remote(peer.url), POLICY) as server:
+        for _ in range(POLICY.failure_threshold + 2):
+            assert isinstance(await server.call("hang", {}, timeout_s=0.1, granted_s=1.0), TimedOut)
+        assert server.breaker.state is BreakerState.CLOSED
+
+
 async def test_those_who_wait_for_a_slot_are_logged_at_once_when_it_opens(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     policy = replace(QUICK, call_wait=0.0, first_delay=5.0, longest_delay=5.0, list_timeout=0.3)

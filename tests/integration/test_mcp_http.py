@@ -214,7 +214,10 @@ async def test_time_that_passes_before_the_connection_stands_means_not_sent(
 
 
 def leave_posts_to_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins_mcp.mcp.http_posts.can_post", lambda target: False)  # pyright: ignore[reportUnknownLambdaType]
+    def never(_: object) -> bool:
+        return False
+
+    monkeypatch.setattr("plugins_mcp.mcp.http_posts.can_post", never)
 
 
 async def drop_idle_connections(peer: ScriptedServer) -> None:

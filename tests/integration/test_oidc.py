@@ -39,7 +39,7 @@ class Api:
         self.clock = Clock()
         self.provider = Provider(issuer, now=self.clock)
         tokens = TokenVerifier(self.provider, AUDIENCE, RULE)
-        self.authenticator = Authenticator(ApiKeys({}), tokens, FailedAttempts(0))
+        self.authenticator = Authenticator(ApiKeys({}), FailedAttempts(0), tokens)
 
     async def subject(self, token: str) -> str:
         """The subject of a request with this token; empty if it is refused."""
@@ -111,7 +111,7 @@ async def test_a_verified_token_is_remembered_until_its_end(oidc: OidcProvider) 
     clock.now = now
     provider = Provider(oidc.issuer)
     verifier = TokenVerifier(provider, AUDIENCE, RULE)
-    authenticator = Authenticator(ApiKeys({}), verifier, FailedAttempts(0), now=clock)
+    authenticator = Authenticator(ApiKeys({}), FailedAttempts(0), verifier, now=clock)
     token = oidc.token(exp=int(now) + 600)
     checked: list[str] = []
     verify = verifier.verify

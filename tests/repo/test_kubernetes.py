@@ -139,6 +139,36 @@ def test_what_is_configured_is_a_setting(name: str, settings: Any) -> None:
     assert {setting.lower() for setting in settings_of(name)} <= settings.model_fields.keys()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_requests_are_signed_and_unsigned_ones_are_refused(name: str) -> None:
+    for workload in ("callstream-engine", "callstream-worker"):
+        [container] = pods(name)[workload]["containers"]
+        [mount] = [each for each in container["volumeMounts"] if each["name"] == "secrets"]
+        env = {each["name"]: each.get("value") for each in container["env"]}
+        assert env["REQUEST_KEYS_FILE"] == f"{mount['mountPath']}/request_keys"
+
+
+def test_the_address_of_the_ingress_may_have_every_connection_of_an_engine() -> None:
+    limit = int(settings_of("callstream-engine")["MAX_CONNECTIONS_PER_ADDRESS"])
+
+    assert limit == EngineSettings.model_fields["max_connections"].default
+
+
+def test_prometheus_reads_the_metrics_of_engines_at_the_port_that_needs_no_key() -> None:
+    [engine] = pods("scale")["callstream-engine"]["containers"]
+    ports = {each["name"]: str(each["containerPort"]) for each in engine["ports"]}
+    env = {each["name"]: each.get("value") for each in engine["env"]}
+    [monitor] = [each for each in of_kind("scale", "ServiceMonitor") if each["metadata"]["name"] == "dialog-engine"]
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind("scale", "NetworkPolicy")}
+    admitted = {
+        each["from"][0]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]: each["ports"][0]["port"]
+        for each in policies["callstream-engine-ingress"]["ingress"]
+    }
+
+    assert env["OPERATIONS_PORT"] == ports[monitor["spec"]["endpoints"][0]["port"]]
+    assert admitted == {"ingress-nginx": "http", "monitoring": "operations"}
+
+
 def test_there_is_no_secret_in_the_manifests() -> None:
     assert of_kind("small", "Secret") == []
     assert of_kind("scale", "Secret") == []

@@ -33,7 +33,12 @@ class Query:
     @property
     def runnable(self) -> str:
         """With Grafana's variables filled in."""
-        return self.expr.replace("$__rate_interval", "1m").replace("$server", ".*")
+        return runnable(self.expr)
+
+
+def runnable(expr: str) -> str:
+    """A query with Grafana's variables filled in."""
+    return expr.replace("$__rate_interval", "1m").replace("$server", ".*")
 
 
 def dashboards() -> dict[str, dict[str, Any]]:

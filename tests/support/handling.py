@@ -5,10 +5,11 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
+import msgspec
 from mcp.types import CallToolResult, TextContent
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -17,6 +18,8 @@ from plugins_contract.ledger import Delivery
 from plugins_contract.ledger.replies import Completed, Duplicate, Run, Stale, Started
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
+from plugins_contract.rights import Rights
+from plugins_contract.watched_file import WatchedFile
 from plugins_mcp.handler import CallHandler
 from plugins_mcp.mcp import Answered, CallResult, SendState
 from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
@@ -117,6 +120,7 @@ class ServerTwin(ToolServer):
     behaviours: list[Behaviour] = field(default_factory=list[Behaviour])
     calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     cancelled: int = 0
+    granted_s: float | None = None
 
     async def call(
         self,
@@ -124,6 +128,7 @@ class ServerTwin(ToolServer):
         arguments: dict[str, Any],
         *,
         timeout_s: float,
+        granted_s: float | None = None,
         on_progress: Callable[[CallProgress], None] = lambda progress: None,
         meta: dict[str, Any] | None = None,
         send_state: SendState | None = None,
@@ -131,6 +136,7 @@ class ServerTwin(ToolServer):
         assert send_state is not None
         send_state.sent = self.sends
         self.calls.append({"tool": tool, "arguments": arguments, "timeout_s": timeout_s, "meta": meta})
+        self.granted_s = granted_s
         behaviour = self.behaviours[min(len(self.calls), len(self.behaviours)) - 1]
         try:
             return await behaviour(on_progress)
@@ -187,6 +193,7 @@ class Bench(ToolServers):
     real: ToolServer | None = None
     """Takes the place of the twin."""
     max_retries: int = 2
+    rights: WatchedFile[Rights] | None = None
     handler: CallHandler = field(init=False)
 
     def __post_init__(self) -> None:
@@ -199,16 +206,22 @@ class Bench(ToolServers):
             max_retries=self.max_retries,
             result_max_bytes=4096,
             lease_ms=10_000,
+            rights=self.rights,
         )
 
     def get(self, server: str) -> ToolServer | None:
         return self.real or self.server if server == "demo" else None
 
     async def handle(
-        self, *behaviours: Behaviour, execution_class: ExecutionClass = ExecutionClass.ONCE, server: str = "demo"
+        self,
+        *behaviours: Behaviour,
+        execution_class: ExecutionClass = ExecutionClass.ONCE,
+        server: str = "demo",
+        **fields: Any,
     ) -> None:
         self.server.behaviours = list(behaviours)
-        await self.handler.handle(delivery(execution_class, server))
+        made = delivery(execution_class, server)
+        await self.handler.handle(replace(made, request=msgspec.structs.replace(made.request, **fields)))
 
     @asynccontextmanager
     async def handling(
@@ -244,4 +257,4 @@ def delivery(execution_class: ExecutionClass = ExecutionClass.ONCE, server: str 
         subject="u",
         traceparent="00-1-2-01",
     )
-    return Delivery(request, "1-1", "me", "token")
+    return Delivery(request, "990000-1", "me", "token")

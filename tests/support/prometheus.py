@@ -6,6 +6,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,14 @@ def missing() -> str | None:
     return None if shutil.which("prometheus") else "no prometheus on the path"
 
 
+@dataclass(frozen=True)
+class Series:
+    """One series of a range query: Unix seconds and values."""
+
+    labels: dict[str, str]
+    points: list[tuple[float, float]]
+
+
 class Prometheus:
     """Asks a running server."""
 
@@ -30,6 +39,18 @@ class Prometheus:
     def query(self, expr: str) -> list[dict[str, Any]]:
         """The samples of an instant query."""
         return self._get("query", query=expr)["result"]
+
+    def range(self, expr: str, start: float, end: float, step_seconds: float) -> list[Series]:
+        """The series of a range query."""
+        result = self._get("query_range", query=expr, start=str(start), end=str(end), step=str(step_seconds))["result"]
+        return [
+            Series(found["metric"], [(float(at), float(value)) for at, value in found["values"]]) for found in result
+        ]
+
+    def exemplars(self, expr: str, start: float, end: float) -> list[dict[str, str]]:
+        """The labels of the exemplars of the series in a query."""
+        found: list[dict[str, Any]] = self._get("query_exemplars", query=expr, start=str(start), end=str(end))
+        return [exemplar["labels"] for series in found for exemplar in series["exemplars"]]
 
     def firing(self) -> set[str]:
         """The names of the alerts that fire."""
@@ -44,7 +65,7 @@ class Prometheus:
             if rule["health"] == "err"
         ]
 
-    def _get(self, path: str, **parameters: str) -> dict[str, Any]:
+    def _get(self, path: str, **parameters: str) -> Any:
         url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310
             return json.load(response)["data"]

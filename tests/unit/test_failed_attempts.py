@@ -75,7 +75,7 @@ KEYS = {"ann": SecretStr("a key of ann's"), "bob": SecretStr("a key of bob's")}
 
 async def test_a_key_that_was_accepted_before_is_served_from_an_address_that_fails() -> None:
     clock = Clock()
-    authenticator = Authenticator(ApiKeys(KEYS), None, FailedAttempts(10, now=clock))
+    authenticator = Authenticator(ApiKeys(KEYS), FailedAttempts(10, now=clock))
     assert (await authenticator.authenticate("a key of ann's", "10.0.0.1")).subject == "ann"
     for n in range(10):
         with pytest.raises(UnauthenticatedError):

@@ -47,7 +47,13 @@ class Bench:
     def call(self, tool: str) -> asyncio.Task[CallResult]:
         return asyncio.create_task(
             self.connection.call(
-                tool, {}, timeout_s=20, on_progress=lambda progress: None, meta=None, send_state=SendState()
+                tool,
+                {},
+                timeout_s=20,
+                granted_s=20,
+                on_progress=lambda progress: None,
+                meta=None,
+                send_state=SendState(),
             )
         )
 

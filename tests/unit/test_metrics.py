@@ -48,6 +48,25 @@ def test_every_metric_is_described_and_can_be_read(kind: type[EngineMetrics] | t
     assert all(family.documentation for family in text_string_to_metric_families(text.decode()))
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "labels"),
+    [
+        (EngineMetrics, "dialog_turns_total", {"reason": "error"}),
+        (EngineMetrics, "dialog_turns_moved_total", {"how": "lost"}),
+        (EngineMetrics, "dialog_calls_refused_total", {"reason": "overloaded"}),
+        (EngineMetrics, "dialog_calls_lost_total", {"loss": "STRANDED"}),
+        (EngineMetrics, "dialog_approvals_total", {"decision": "expired"}),
+        (EngineMetrics, "dialog_engine_lease_renewals_total", {"outcome": "failed"}),
+        (WorkerMetrics, "plugins_redeliveries_total", {"how": "takeover"}),
+        (WorkerMetrics, "plugins_lease_renewals_total", {"outcome": "stale"}),
+    ],
+)
+def test_a_series_that_alerts_watch_is_0_before_its_first_event(
+    kind: type[EngineMetrics] | type[WorkerMetrics], name: str, labels: dict[str, str]
+) -> None:
+    assert kind().registry.get_sample_value(name, labels) == 0
+
+
 def test_a_server_with_very_many_tools_does_not_make_as_many_series() -> None:
     labels = ToolLabels()
     values = {labels.of(f"tool_{n}", "big") for n in range(10_000)}

@@ -44,6 +44,7 @@ async def test_a_call_is_run_under_its_lease_and_its_result_is_written_with_its_
     async def look(_: Callable[[CallProgress], None]) -> CallResult:
         assert bench.leases.holding
         assert len(bench.handler) == 1
+        assert not any(task.get_name().startswith("progress of") for task in asyncio.all_tasks())
         return DONE
 
     await bench.handle(look)
@@ -58,6 +59,7 @@ async def test_a_call_is_run_under_its_lease_and_its_result_is_written_with_its_
     assert bench.server.calls == [
         {"tool": "add", "arguments": {"a": 1}, "timeout_s": 30.0, "meta": {"traceparent": "00-1-2-01"}}
     ]
+    assert bench.server.granted_s == 40.0
     assert bench.facts == Facts(ended=[CallState.SUCCEEDED])
     assert not bench.leases.holding
     assert len(bench.handler) == 0

@@ -115,6 +115,7 @@ class FakeWorker(ToolCalls):
             deadline=_now_ms() + (tool.timeout_ms or 60_000),
             execution_class=tool.execution_class,
             subject=turn.subject,
+            roles=turn.roles,
             traceparent=turn.traceparent,
         )
 

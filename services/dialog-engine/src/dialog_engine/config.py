@@ -17,6 +17,9 @@ from plugins_contract.settings import EncryptionSettings, ServiceSettings, probl
 SECRETS_DIRS = [path for path in (Path("/run/callstream"), Path("/run/secrets")) if path.is_dir()]
 """Folders with one file per setting: those that deploy/compose creates, and those of the operator, which win."""
 
+SIGN_IN_CALLBACK = "/sign-in/callback"
+"""The path below PUBLIC_URL to which the OpenID Connect provider sends browsers back."""
+
 SHORTEST_KEY = 16
 """Characters of an API key: shorter ones can be guessed."""
 

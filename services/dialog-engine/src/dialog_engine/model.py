@@ -108,7 +108,7 @@ class Turn:
     """A user's message and everything that answers it.
 
     `epoch` rises each time an engine adopts the turn. `rounds` is how many rounds of tool calls were committed in
-    earlier epochs, and `usage` is their cost.
+    earlier epochs, and `usage` is their cost. `roles` are those that the sender had when the turn began.
     """
 
     turn_id: str
@@ -119,6 +119,7 @@ class Turn:
     traceparent: str | None = None
     usage: Usage = Usage()
     choice: Choice = Choice()
+    roles: tuple[str, ...] = ()
     key_id: str = ""
     """The credential of the request that started it, for the audit. Empty in a turn that was adopted."""
 

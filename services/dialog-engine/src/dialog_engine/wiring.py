@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from redis.asyncio import Redis
 
 from dialog_engine.calls.executor import CallExecutor
@@ -32,10 +32,6 @@ from dialog_engine.http.sse import Streams
 from dialog_engine.identity.api_keys import ApiKeys
 from dialog_engine.identity.authenticator import Authenticator
 from dialog_engine.identity.failed_attempts import FailedAttempts
-from dialog_engine.identity.page_sessions import Seal
-from dialog_engine.identity.provider import Provider
-from dialog_engine.identity.sign_in import Client, SignIn
-from dialog_engine.identity.tokens import RoleRule, TokenVerifier
 from dialog_engine.limits import Consumption, SubjectLimits
 from dialog_engine.llm.providers import Wrap, open_llm
 from dialog_engine.observe.metrics import Metrics
@@ -55,6 +51,7 @@ from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import Rounds
+from dialog_engine.tool_calls.exposure.allowed import ToolRights
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.exposure.quarantine import OfferedTools, Quarantine
 from dialog_engine.tool_calls.pipeline import enhance
@@ -70,7 +67,9 @@ from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.loops import LISTEN_SECONDS, kept_running
+from plugins_contract.rights import Rights, watched_rights
 from plugins_contract.settings import RedisAddress
+from plugins_contract.watched_file import WatchedFile
 
 VERSION = version("dialog-engine")
 
@@ -84,18 +83,19 @@ def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
         ConfigurationError: a file of keys cannot be used; the text says why.
     """
 
-    admission, provider = _admission(settings)
+    identity = _identity(settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[State]:
         async with contextlib.AsyncExitStack() as stack:
-            if provider:
-                stack.push_async_callback(provider.aclose)
+            if identity.close:
+                stack.push_async_callback(identity.close)
             yield {"services": await stack.enter_async_context(run_engine(settings, closing))}
 
     return create_app(
         lifespan,
-        admission,
+        identity.admission,
+        identity.routers,
         version=VERSION,
         loopback_only=not settings.needs_sign_in,
         # A character is twelve bytes of JSON at most: a pair of \u escapes.
@@ -116,6 +116,7 @@ class _Base:
     engine_id: str
     outbox: SqlOutbox
     audit: AuditTrail
+    rights: WatchedFile[Rights] | None
     cipher: Cipher
 
 
@@ -191,7 +192,11 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     audit = AuditTrail(engine_id, await read_digest_key(database, cipher), stream=settings.audit_stream)
     keys, clock = Keys(settings.redis_key_prefix), RedisClock()
     metrics = Metrics(keys.requests, VERSION)
-    return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox, audit, cipher)
+    try:
+        rights = watched_rights(settings.rights_file)
+    except ValueError as error:
+        raise ConfigurationError(f"RIGHTS_FILE: {error}") from None
+    return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox, audit, rights, cipher)
 
 
 def _calls(base: _Base) -> _Calls:
@@ -228,7 +233,8 @@ def _calls(base: _Base) -> _Calls:
         ledger, waiting, mailbox, blocked, keys, base.clock, default_timeout_ms=timeout_ms, observer=observer
     )
     quarantine = Quarantine(lambda tool, model: base.metrics.tool_refused(tool.name, model))
-    tools = OfferedTools(catalog if settings.enable_mcp else DisabledTools(), quarantine)
+    rights = ToolRights(base.rights) if base.rights else None
+    tools = OfferedTools(catalog if settings.enable_mcp else DisabledTools(), quarantine, rights)
     return _Calls(relay, mailbox, executor, watch, blocked, catalog, tools, quarantine)
 
 
@@ -259,7 +265,8 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     )
     rounds = Rounds(call_store, calls.executor, pending, settings.result_max_chars)
     exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
-    llm = await stack.enter_async_context(open_llm(settings, _around_each(settings, metrics, calls.quarantine)))
+    around = _around_each(settings, metrics, calls.quarantine)
+    llm = await stack.enter_async_context(open_llm(settings, around, metrics.llm_retried))
     reader = ReadResult(SqlResults(database, base.cipher), settings.result_max_chars)
     service = ChatService(
         _llm_with_tools(llm, calls.tools, exposure, rounds, reader, settings),
@@ -333,35 +340,32 @@ def _subject_limits(settings: Settings) -> SubjectLimits:
     )
 
 
-def _admission(settings: Settings) -> tuple[Admission | None, Provider | None]:
-    """Who may make requests, if they have to prove who they are, and the provider that has to be closed."""
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """Who may make requests, if they have to prove who they are; its routes, and how its connections are closed."""
+
+    admission: Admission | None = None
+    routers: Sequence[APIRouter] = ()
+    close: Callable[[], Awaitable[None]] | None = None
+
+
+def _identity(settings: Settings) -> _Identity:
     if not settings.needs_sign_in:
-        return None, None
-    provider = Provider(settings.oidc_issuer) if settings.oidc_issuer else None
-    rule = RoleRule(settings.oidc_roles_claim, settings.oidc_operator_role)
+        return _Identity()
     try:
         keys = ApiKeys(settings.api_keys, settings.api_keys_file)
     except ValueError as error:
         raise ConfigurationError(f"API_KEYS_FILE: {error}") from None
-    tokens = TokenVerifier(provider, settings.oidc_audience, rule) if provider and settings.oidc_audience else None
-    authenticator = Authenticator(keys, tokens, FailedAttempts(settings.failed_keys_per_minute))
-    sign_in = _sign_in(settings, provider, rule) if provider else None
-    return Admission(authenticator, sign_in, settings.operations_port), provider
+    attempts, port = FailedAttempts(settings.failed_keys_per_minute), settings.operations_port
+    if settings.oidc_issuer is None:
+        return _Identity(Admission(Authenticator(keys, attempts), operations_port=port))
+    from dialog_engine.http.sign_in import sign_in_router  # noqa: PLC0415 -- these take a tenth of a second
+    from dialog_engine.identity.oidc import open_oidc  # noqa: PLC0415 -- and 9 MB
 
-
-def _sign_in(settings: Settings, provider: Provider, rule: RoleRule) -> SignIn | None:
-    client_id, secret = settings.oidc_client_id, settings.oidc_client_secret
-    if not client_id:
-        return None
-    try:
-        seal = Seal(settings.session_keys_file)
-    except ValueError as error:
-        raise ConfigurationError(f"SESSION_KEYS_FILE: {error}") from None
-    client = Client(
-        client_id, secret.get_secret_value() if secret else None, settings.public_url or "", settings.oidc_scopes
-    )
-    verifier = TokenVerifier(provider, client_id, rule)
-    return SignIn(provider, verifier, client, seal, session_seconds=settings.session_seconds)
+    oidc = open_oidc(settings, settings.oidc_issuer)
+    admission = Admission(Authenticator(keys, attempts, oidc.tokens), oidc.sign_in, operations_port=port)
+    routers = [sign_in_router(oidc.sign_in)] if oidc.sign_in else []
+    return _Identity(admission, routers, oidc.provider.aclose)
 
 
 def _open_store(settings: Settings) -> contextlib.AbstractAsyncContextManager[Database]:

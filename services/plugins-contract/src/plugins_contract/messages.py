@@ -31,7 +31,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
 
     `arguments` is a JSON object that fits the tool's schema. With `sealed`, their encrypted form, they are not encoded,
     and empty until `encryption.open_request` has opened them. `tool_call_id` is the provider's id and unique only
-    within its assistant message; `correlation_id` is unique among all calls.
+    within its assistant message; `correlation_id` is unique among all calls. `roles` are those of `subject`.
     """
 
     event_type: str = EVENT_TYPE
@@ -50,6 +50,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     deadline: int
     execution_class: ExecutionClass
     subject: str
+    roles: tuple[str, ...] = ()
     traceparent: str | None = None
     sealed: str | msgspec.UnsetType = msgspec.UNSET
 
@@ -73,6 +74,7 @@ class SubmittedRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     deadline: int | None = None
     execution_class: ExecutionClass | None = None
     subject: str = ""
+    roles: tuple[str, ...] = ()
     traceparent: str | None = None
 
 

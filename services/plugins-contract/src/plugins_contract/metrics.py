@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
@@ -78,6 +78,15 @@ class ToolLabels:
                 return OTHER
             self._known.add(key)
         return tool
+
+
+def begin_at_zero(counter: Counter, *labels: str) -> None:
+    """Export a counter with one label for these values from the start.
+
+    Prometheus counts increases between two scrapes: it misses what a series has when it is seen for the first time.
+    """
+    for label in labels:
+        counter.labels(label)
 
 
 def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:

@@ -276,6 +276,9 @@ LogFormat = Literal["human", "json"]
 class ServiceSettings(RedisSettings):
     """The part that both services have: Redis, and what is logged."""
 
+    rights_file: Path | None = Field(
+        None, description="TOML file: which subjects and roles may use which tools. Unset: every tool, every sender."
+    )
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Lowest level that is logged.")
     log_format: LogFormat = Field("human", description="human, or json: one object per line, for collectors of logs.")
 

@@ -1,8 +1,8 @@
 """Signatures of requests. A worker that has keys runs only what a producer with one of them has signed.
 
 The signature is an HMAC-SHA256 over the bytes of `event`, so it covers everything that decides what runs: server, tool,
-arguments, execution class, deadline, subject, session and correlation id. It also covers whether the entry is marked
-as one that has a ledger: without the mark a worker would create a ledger for a copy of an old request.
+arguments, execution class, deadline, subject, roles, session and correlation id. It also covers whether the entry is
+marked as one that has a ledger: without the mark a worker would create a ledger for a copy of an old request.
 """
 
 import hashlib

@@ -167,6 +167,7 @@ class RequestAdopter:
             deadline=request.deadline or 0,
             execution_class=request.execution_class or (entry.execution_class if entry else ExecutionClass.ONCE),
             subject=request.subject,
+            roles=request.roles,
             traceparent=request.traceparent,
         )
         return complete, (entry.timeout_ms if entry else None) or self._default_timeout_ms

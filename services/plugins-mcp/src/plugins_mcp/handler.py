@@ -25,6 +25,8 @@ from plugins_contract.ledger.replies import (
 )
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
+from plugins_contract.rights import Rights
+from plugins_contract.watched_file import WatchedFile
 from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
 from plugins_mcp.mcp import CallResult, SendState
@@ -60,7 +62,9 @@ class CallHandler:
         max_retries: int,
         result_max_bytes: int,
         lease_ms: int,
+        rights: WatchedFile[Rights] | None = None,
     ) -> None:
+        """With `rights` a call is run only if they allow it, whatever its producer has checked."""
         self._ledger = ledger
         self._servers = servers
         self._leases = leases
@@ -69,6 +73,7 @@ class CallHandler:
         self._max_retries = max_retries
         self._result_max_bytes = result_max_bytes
         self._lease_ms = lease_ms
+        self._rights = rights
         self._running: dict[str, RunningCall] = {}
         self._starting: dict[str, list[RunningCall]] = {}
         """Calls whose START is not answered yet. They can be cancelled: START may have taken effect already."""
@@ -105,7 +110,7 @@ class CallHandler:
             started = await self._until_written(start)
         match started:
             case Run(fence, starts):
-                queued_ms = max(0, self._clock.now_ms() - int(delivery.entry.partition("-")[0]))
+                queued_ms = max(0, self._clock.now_ms() - _enqueued_at(delivery))
                 self._observer.started(delivery.request, starts, queued_ms)
                 await self._run(delivery, fence, starts, running, since=asked_at)
             case Abandoned(fence, starts):
@@ -164,7 +169,7 @@ class CallHandler:
         try:
             # The lease is held until the outcome is written, however long an outage of Redis lasts.
             with self._leases.held(delivery, fence, since=since, on_cancel=running.cancel, on_lost=on_lost):
-                decision = await self._execute(request, fence, server, running)
+                decision = await self._execute(delivery, fence, server, running)
                 async with asyncio.timeout(SHUTDOWN_WRITE_SECONDS if running.worker_stopping else None):
                     await self._write_decision(delivery, fence, starts, decision, started_at)
         except TimeoutError:
@@ -187,14 +192,17 @@ class CallHandler:
                 log.warning("call %s was cancelled here and is left to another worker", delivery.request.correlation_id)
 
     async def _execute(
-        self, request: ToolCallRequested, fence: int, server: ToolServer, running: RunningCall
+        self, delivery: Delivery, fence: int, server: ToolServer, running: RunningCall
     ) -> Finish | Release | LeaveToLease:
         """Run the call, retry it where that is safe, and decide what happens to it."""
-        retries = 0
+        request, retries = delivery.request, 0
+        if not self._permitted(request):
+            message = f"{request.subject} may not use {request.server}/{request.tool} (RIGHTS_FILE); it was not run"
+            return Finish(ToolOutcome.failure(CallState.FAILED, ErrorCode.PERMISSION_DENIED, message))
         async with progress_publisher(self._ledger, request, fence) as on_progress:
             while True:
                 result = await running.attempt(
-                    lambda send_state: self._call(request, server, on_progress, send_state),
+                    lambda send_state: self._call(delivery, server, on_progress, send_state),
                     name=f"tools/call {request.tool}",
                 )
                 if result is not None:
@@ -212,6 +220,12 @@ class CallHandler:
                         running.interruption, request.execution_class, sent=running.may_have_run
                     )
 
+    def _permitted(self, request: ToolCallRequested) -> bool:
+        if self._rights is None:
+            return True
+        access = self._rights.content.access(request.subject, request.roles)
+        return access.allows(request.server, request.tool)
+
     def _situation(self, request: ToolCallRequested, retries: int, running: RunningCall) -> decisions.Situation:
         return decisions.Situation(
             server=request.server,
@@ -225,15 +239,17 @@ class CallHandler:
 
     async def _call(
         self,
-        request: ToolCallRequested,
+        delivery: Delivery,
         server: ToolServer,
         on_progress: Callable[[CallProgress], None],
         send_state: SendState,
     ) -> CallResult:
+        request = delivery.request
         return await server.call(
             request.tool,
             request.arguments,
             timeout_s=max(0.0, self._seconds_left(request)),
+            granted_s=(request.deadline - _enqueued_at(delivery)) / 1000,
             on_progress=on_progress,
             meta={"traceparent": request.traceparent} if request.traceparent else None,
             send_state=send_state,
@@ -269,3 +285,8 @@ class CallHandler:
                     raise
                 log.warning("Redis is not available (%s): retrying", describe_outage(error))
             await asyncio.sleep(WRITE_RETRY_SECONDS)
+
+
+def _enqueued_at(delivery: Delivery) -> int:
+    """When the request was put on the stream, in Unix milliseconds: the first part of its entry's id."""
+    return int(delivery.entry.partition("-")[0])

@@ -63,11 +63,15 @@ class ToolServer(Protocol):
         arguments: dict[str, Any],
         *,
         timeout_s: float,
+        granted_s: float | None = None,
         on_progress: Callable[[CallProgress], None] = ...,
         meta: dict[str, Any] | None = None,
         send_state: SendState | None = None,
     ) -> CallResult:
-        """Call `tool` once, without retries. After a cancellation `send_state` tells whether it was sent."""
+        """Call `tool` once, without retries. After a cancellation `send_state` tells whether it was sent.
+
+        `timeout_s` is what is left of `granted_s`, the time that the call was given before it waited elsewhere.
+        """
         ...
 
 

@@ -101,10 +101,14 @@ async def progress_publisher(
     """A callback for progress. The newest report is published at intervals, without blocking the call."""
     newest: list[CallProgress] = []
     arrived = asyncio.Event()
+    work: asyncio.Task[None] | None = None  # most calls report no progress
 
     def on_progress(progress: CallProgress) -> None:
+        nonlocal work
         newest[:] = [progress]
         arrived.set()
+        if work is None:
+            work = asyncio.create_task(publish(), name=f"progress of {request.correlation_id}")
 
     async def publish() -> None:
         while True:
@@ -117,9 +121,9 @@ async def progress_publisher(
                     log.exception("progress of call %s cannot be published", request.correlation_id)
             await asyncio.sleep(PROGRESS_SECONDS)
 
-    work = asyncio.create_task(publish(), name=f"progress of {request.correlation_id}")
     try:
         yield on_progress
     finally:
-        work.cancel()
-        await asyncio.wait([work])
+        if work is not None:
+            work.cancel()
+            await asyncio.wait([work])

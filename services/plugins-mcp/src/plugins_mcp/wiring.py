@@ -16,6 +16,8 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import WorkerLedger
 from plugins_contract.ledger.group import Backlog, read_backlog
 from plugins_contract.loops import LISTEN_SECONDS, kept_running
+from plugins_contract.rights import Rights, watched_rights
+from plugins_contract.watched_file import WatchedFile
 from plugins_mcp.adoption import CatalogToolLookup, RequestAdopter
 from plugins_mcp.catalog import CatalogPublisher
 from plugins_mcp.config import Settings
@@ -81,6 +83,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             max_retries=settings.mcp_max_retries,
             result_max_bytes=settings.result_max_bytes,
             lease_ms=times.lease_ms,
+            rights=_rights(settings),
         )
         watch = RedisWatch(redis, keys, clock)
         consumer = Consumer(
@@ -149,6 +152,13 @@ def configured_servers(settings: Settings) -> ServersFile:
     if any(spec.name == quick.name for spec in configured.servers):
         raise SettingsError(f"MCP_SERVER_ENDPOINT and MCP_CONFIG both define a server {quick.name!r}: rename one")
     return ServersFile((*configured.servers, quick), configured.broken, configured.warnings)
+
+
+def _rights(settings: Settings) -> WatchedFile[Rights] | None:
+    try:
+        return watched_rights(settings.rights_file)
+    except ValueError as error:
+        raise SettingsError(f"RIGHTS_FILE: {error}") from None
 
 
 def _closing(stack: contextlib.AsyncExitStack, redis: Redis) -> Redis:

@@ -100,6 +100,7 @@ class CallExecutor(ToolCalls):
             deadline=self._clock.now_ms() + (tool.timeout_ms or self._default_timeout_ms),
             execution_class=tool.execution_class,
             subject=turn.subject,
+            roles=turn.roles,
             traceparent=turn.traceparent,
         )
 

@@ -18,8 +18,12 @@ class Approvals:
         self._pending = pending
         self._control = control
 
-    async def decide(self, subject: str, turn_id: str, call_id: str, given: Given) -> tuple[CallRecord, Decision]:
+    async def decide(
+        self, subject: str, turn_id: str, call_id: str, given: Given, roles: Sequence[str] = ()
+    ) -> tuple[CallRecord, Decision]:
         """Decide on a call of a turn, named by its correlation id or its provider's id. Idempotent.
+
+        A tool that the sender, with these roles, may not use cannot be approved.
 
         Raises:
             TurnNotFoundError: there is no such turn for this subject.
@@ -33,7 +37,8 @@ class Approvals:
                 return record, _decided(record, given)
             try:
                 # None: the question was replaced or decided since it was read.
-                if decision := await self._pending.decide(turn_id, Asked(record.call, approval.question), given):
+                asked = Asked(record.call, approval.question)
+                if decision := await self._pending.decide(turn_id, asked, given, subject, roles):
                     return record, decision
             finally:
                 self._control.decision()

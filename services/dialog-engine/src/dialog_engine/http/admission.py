@@ -3,14 +3,16 @@
 A path that is not listed here needs the role `user`, so that a new route is closed.
 """
 
+from typing import Protocol
+
 from starlette.requests import Request
 
+from dialog_engine.config import SIGN_IN_CALLBACK
 from dialog_engine.errors import ForbiddenError, NotServedError, UnauthenticatedError
 from dialog_engine.identity.authenticator import NO_CREDENTIAL, Authenticator
 from dialog_engine.identity.principal import ANONYMOUS, OPERATIONS, OPERATOR, USER, Principal
-from dialog_engine.identity.sign_in import CALLBACK, SignIn
 
-OPEN = frozenset({"/", "/healthz", "/readyz", "/sign-in", CALLBACK})
+OPEN = frozenset({"/", "/healthz", "/readyz", "/sign-in", SIGN_IN_CALLBACK})
 """Paths without a role, as are those below ASSETS. `/readyz` shows its details to operators only."""
 ASSETS = "/assets/"
 OPERATORS = frozenset({"/metrics", "/openapi.json"})
@@ -28,16 +30,27 @@ def role_needed(path: str) -> str | None:
     return OPERATOR if path in OPERATORS else USER
 
 
+class PageSessions(Protocol):
+    """The sessions of people who signed in on the page of `origin`, which are in the cookie `cookie`."""
+
+    cookie: str
+    origin: str
+
+    def sender(self, sealed: str) -> Principal | None:
+        """Whose session the cookie has; None when it is not valid, or has ended."""
+        ...
+
+
 class Admission:
     """Decides about each request before anything of its body is read."""
 
     def __init__(
-        self, authenticator: Authenticator, sign_in: SignIn | None = None, operations_port: int | None = None
+        self, authenticator: Authenticator, sessions: PageSessions | None = None, operations_port: int | None = None
     ) -> None:
-        """`operations_port` serves the operators' endpoints without a key."""
+        """Without `sessions` people cannot sign in. `operations_port` serves operators' endpoints without a key."""
         self._authenticator = authenticator
         self._operations_port = operations_port
-        self.sign_in = sign_in
+        self._sessions = sessions
 
     async def admit(self, request: Request) -> Principal:
         """The sender of `request`, who may make it.
@@ -59,7 +72,7 @@ class Admission:
             if role is not None and sender is ANONYMOUS:
                 raise UnauthenticatedError(NO_CREDENTIAL)
         except UnauthenticatedError as error:
-            error.signs_in = self.sign_in is not None
+            error.signs_in = self._sessions is not None
             raise
         if role is None or role in sender.roles:
             return sender
@@ -72,13 +85,13 @@ class Admission:
                 raise UnauthenticatedError("the request needs the header Authorization: Bearer, with a key or a token")
             address = request.client.host if request.client else ""
             return await self._authenticator.authenticate(credential.strip(), address)
-        if self.sign_in and (sealed := request.cookies.get(self.sign_in.cookie)):
-            session = self.sign_in.session(sealed)
-            if session is None:
+        if self._sessions and (sealed := request.cookies.get(self._sessions.cookie)):
+            sender = self._sessions.sender(sealed)
+            if sender is None:
                 return ANONYMOUS
-            if request.method not in SAFE_METHODS and not from_page(request, self.sign_in.origin):
+            if request.method not in SAFE_METHODS and not from_page(request, self._sessions.origin):
                 raise ForbiddenError("a request with the page's cookie must come from the page itself")
-            return session.principal()
+            return sender
         return ANONYMOUS
 
 

@@ -2,16 +2,16 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TypedDict, cast
 
 import uvicorn
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
-from dialog_engine.http import problems, sessions, turns
+from dialog_engine.http import described, problems, sessions, turns
 from dialog_engine.http.admission import Admission
 from dialog_engine.http.connection import UNSENT_BYTES, ConnectionLimits, connections_within
 from dialog_engine.http.guards import (
@@ -26,7 +26,6 @@ from dialog_engine.http.guards import (
 from dialog_engine.http.markdown import markdown_router
 from dialog_engine.http.page import page_router
 from dialog_engine.http.services import Engine, Services
-from dialog_engine.http.sign_in import sign_in_router
 from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
 
 UNREAD_SECONDS = SEND_TIMEOUT_SECONDS + 5.0
@@ -56,12 +55,15 @@ async def within_limits(engine: Engine, subject: Subject) -> None:
 def create_app(
     lifespan: Lifespan,
     admission: Admission | None,
+    routers: Sequence[APIRouter] = (),
     *,
     version: str,
     loopback_only: bool,
     max_body_bytes: int = MAX_BODY_BYTES,
 ) -> FastAPI:
     """The application; `lifespan` builds and unwinds what it serves, and `admission` decides who may use it.
+
+    `routers` are more routes.
 
     With `loopback_only` only requests that were sent to this machine by its own names are served.
     """
@@ -71,7 +73,7 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,  # the documentation pages load scripts from other hosts; /openapi.json is there
         redoc_url=None,
-        responses=problems.RESPONSES,
+        responses=described.EVERYWHERE,
         # Spans of requests, where spans are exported (`plugins_contract/tracing.py`); nothing else of FastAPI's.
         telemetry={"auto_configure": False, "metrics": False, "logs": False, "operation_spans": False},
     )
@@ -85,8 +87,8 @@ def create_app(
     app.include_router(sessions.router, dependencies=[Depends(within_limits)])
     app.include_router(sessions.operations)
     app.include_router(page_router())
-    if admission and admission.sign_in:
-        app.include_router(sign_in_router(admission.sign_in))
+    for router in routers:
+        app.include_router(router)
     app.include_router(markdown_router(), dependencies=[Depends(current_subject)])
     return app
 

@@ -21,12 +21,12 @@ MAX_BODY_BYTES = 1_000_000
 
 async def current_principal(request: Request) -> Principal:
     """The sender of `request`, as Admitted has found it. (FastAPI would run a plain function in a thread.)"""
-    return request.scope["principal"]
+    return request.state.principal
 
 
 async def current_subject(request: Request) -> str:
     """The subject of `request`."""
-    return request.scope["principal"].subject
+    return request.state.principal.subject
 
 
 Sender = Annotated[Principal, Depends(current_principal)]
@@ -47,10 +47,12 @@ class Admitted:
         """Serve one request."""
         if scope["type"] == "http":
             try:
-                scope["principal"] = await self._admission.admit(Request(scope)) if self._admission else LOCAL
+                principal = await self._admission.admit(Request(scope)) if self._admission else LOCAL
             except EngineError as error:
                 await note(Request(scope), problem_of(error))(scope, receive, send)
                 return
+            # Not in the scope itself, which would grow for as long as the request is answered.
+            scope.setdefault("state", {})["principal"] = principal
         await self._app(scope, receive, send)
 
 

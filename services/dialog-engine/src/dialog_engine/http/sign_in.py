@@ -6,8 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
+from dialog_engine.config import SIGN_IN_CALLBACK
 from dialog_engine.errors import UnauthenticatedError
-from dialog_engine.identity.sign_in import CALLBACK, SIGN_IN_SECONDS, SignIn
+from dialog_engine.identity.sign_in import SIGN_IN_SECONDS, SignIn
 
 PENDING = "callstream-sign-in"
 """The cookie of a sign-in that the provider has not answered yet."""
@@ -28,7 +29,7 @@ def sign_in_router(sign_in: SignIn) -> APIRouter:
         keep(response, PENDING, pending, SIGN_IN_SECONDS)
         return response
 
-    @router.get(CALLBACK)
+    @router.get(SIGN_IN_CALLBACK)
     async def finish(  # pyright: ignore[reportUnusedFunction]
         request: Request,
         code: Annotated[str, Query(max_length=4_000)] = "",

@@ -9,16 +9,18 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import PlainTextResponse
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from dialog_engine.chat.events import START, Batch, Cursor
 from dialog_engine.errors import ArgumentsRefusedError
-from dialog_engine.http import turn_events, views
-from dialog_engine.http.guards import Subject
+from dialog_engine.http import described, turn_events, views
+from dialog_engine.http.guards import Sender, Subject
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, Services
 from dialog_engine.http.sse import EventStream
+from dialog_engine.identity.principal import Principal
 from dialog_engine.model import Turn
 from dialog_engine.tool_calls.approvals.rules import MAX_REASON, Approve, Given, Refuse, read_edited
 from dialog_engine.tool_calls.results.views import decision_details
@@ -101,26 +103,34 @@ class DecisionRequest(Body):
         return Approve(self.hash, None if self.arguments is None else _checked(self.arguments))
 
 
-@router.post("/chat")
-async def chat(body: ChatRequest, engine: Engine, subject: Subject, request: Request) -> Response:
+@router.post(
+    "/chat",
+    response_class=Response,
+    responses=described.EVENTS | described.BODY | described.NOT_FOUND | described.CONFLICT,
+)
+async def chat(body: ChatRequest, engine: Engine, sender: Sender, request: Request) -> Response:
     """Start a turn and stream its events."""
-    slot = await engine.consumption.stream(subject)
+    slot = await engine.consumption.stream(sender.subject)
     try:
-        turn = await _started(body, body.session_id, engine, subject, request)
+        turn = await _started(body, body.session_id, engine, sender, request)
     except BaseException:
         await slot.release()
         raise
     headers = {"X-Session-Id": turn.session_id, "X-Turn-Id": turn.turn_id}
-    events = turn_events.of_running(engine, subject, turn.turn_id, START)
+    events = turn_events.of_running(engine, sender.subject, turn.turn_id, START)
     return EventStream(engine.streams, events, headers, on_end=slot.release)
 
 
-@router.post("/sessions/{session_id}/turns", status_code=HTTPStatus.ACCEPTED)
+@router.post(
+    "/sessions/{session_id}/turns",
+    status_code=HTTPStatus.ACCEPTED,
+    responses=described.BODY | described.NOT_FOUND | described.CONFLICT,
+)
 async def start_turn(
-    session_id: str, body: TurnRequest, engine: Engine, subject: Subject, request: Request
+    session_id: str, body: TurnRequest, engine: Engine, sender: Sender, request: Request
 ) -> dict[str, str]:
     """Start a turn; its events are at `eventsUrl`."""
-    turn = await _started(body, session_id, engine, subject, request)
+    turn = await _started(body, session_id, engine, sender, request)
     return {
         "sessionId": turn.session_id,
         "turnId": turn.turn_id,
@@ -128,7 +138,14 @@ async def start_turn(
     }
 
 
-@router.get("/turns/{turn_id}/events")
+@router.get(
+    "/turns/{turn_id}/events",
+    response_class=Response,
+    responses=described.EVENTS
+    | described.empty(HTTPStatus.NO_CONTENT)
+    | described.problems((HTTPStatus.BAD_REQUEST,))
+    | described.NOT_FOUND,
+)
 async def events(
     turn_id: str,
     engine: Engine,
@@ -163,13 +180,13 @@ async def _batches(turn_id: str, engine: Services, subject: str, cursor: Cursor)
     return turn_events.of_running(engine, subject, turn_id, cursor)
 
 
-@router.get("/turns/{turn_id}")
+@router.get("/turns/{turn_id}", responses=described.NOT_FOUND)
 async def turn(turn_id: str, engine: Engine, subject: Subject) -> dict[str, object]:
     """The state of a turn."""
     return views.turn(await engine.archive.turn(subject, turn_id))
 
 
-@router.post("/turns/{turn_id}/cancel", status_code=HTTPStatus.ACCEPTED)
+@router.post("/turns/{turn_id}/cancel", status_code=HTTPStatus.ACCEPTED, responses=described.NOT_FOUND)
 async def cancel(turn_id: str, engine: Engine, subject: Subject) -> dict[str, str]:
     """Stop a turn: the model's stream, and its tool calls."""
     await engine.archive.turn(subject, turn_id)
@@ -179,18 +196,25 @@ async def cancel(turn_id: str, engine: Engine, subject: Subject) -> dict[str, st
     return {"turnId": turn_id, "status": (await engine.archive.turn(subject, turn_id)).status}
 
 
-@router.post("/turns/{turn_id}/approvals/{tool_call_id}")
+@router.post(
+    "/turns/{turn_id}/approvals/{tool_call_id}",
+    responses=described.BODY | described.NOT_FOUND | described.CONFLICT,
+)
 async def decide(
-    turn_id: str, tool_call_id: str, body: DecisionRequest, engine: Engine, subject: Subject
+    turn_id: str, tool_call_id: str, body: DecisionRequest, engine: Engine, sender: Sender
 ) -> dict[str, Any]:
     """Approve a tool call, as it is or with other arguments, or refuse it."""
-    record, decision = await engine.approvals.decide(subject, turn_id, tool_call_id, body.given())
+    record, decision = await engine.approvals.decide(sender.subject, turn_id, tool_call_id, body.given(), sender.roles)
     call = record.call
     ids = {"turnId": turn_id, "toolCallId": call.tool_call_id, "correlationId": call.correlation_id}
     return ids | {"status": decision.status} | decision_details(decision)
 
 
-@router.get("/turns/{turn_id}/tool-calls/{correlation_id}/content/{number}")
+@router.get(
+    "/turns/{turn_id}/tool-calls/{correlation_id}/content/{number}",
+    response_class=Response,
+    responses=described.content(HTTPStatus.OK, "*/*") | described.NOT_FOUND,
+)
 async def content(turn_id: str, correlation_id: str, number: int, engine: Engine, subject: Subject) -> Response:
     """An image or a sound of a tool's result."""
     outcome = await engine.archive.outcome(subject, turn_id, correlation_id)
@@ -201,7 +225,11 @@ async def content(turn_id: str, correlation_id: str, number: int, engine: Engine
     return media
 
 
-@router.get("/turns/{turn_id}/tool-calls/{correlation_id}/text")
+@router.get(
+    "/turns/{turn_id}/tool-calls/{correlation_id}/text",
+    response_class=PlainTextResponse,
+    responses=described.NOT_FOUND,
+)
 async def text(turn_id: str, correlation_id: str, engine: Engine, subject: Subject) -> Response:
     """The whole text of a tool's result; where a part of it is not stored any more, the text says so."""
     outcome = await engine.archive.outcome(subject, turn_id, correlation_id)
@@ -211,17 +239,19 @@ async def text(turn_id: str, correlation_id: str, engine: Engine, subject: Subje
     return views.result_text(outcome, await engine.archive.whole(subject, turn_id, correlation_id))
 
 
-async def _started(body: TurnRequest, session_id: str | None, engine: Services, subject: str, request: Request) -> Turn:
+async def _started(
+    body: TurnRequest, session_id: str | None, engine: Services, sender: Principal, request: Request
+) -> Turn:
     """Start the turn, and count it. Raises LimitExceededError, and what `_accepted` raises."""
 
     async def start() -> Turn:
-        return await _accepted(body, session_id, engine, subject, request)
+        return await _accepted(body, session_id, engine, sender, request)
 
-    return await engine.consumption.counted_turn(subject, start, engine.turns.when_ended)
+    return await engine.consumption.counted_turn(sender.subject, start, engine.turns.when_ended)
 
 
 async def _accepted(
-    body: TurnRequest, session_id: str | None, engine: Services, subject: str, request: Request
+    body: TurnRequest, session_id: str | None, engine: Services, sender: Principal, request: Request
 ) -> Turn:
     """Start the turn. A queued message is withdrawn when its client disconnects.
 
@@ -234,9 +264,12 @@ async def _accepted(
         raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "MESSAGE_TOO_LONG", detail, field="message")
     traceparent = _traceparent(request)
     choice = engine.choices.made(body.model, body.tool_mode)
-    if body.on_busy == "refuse":
-        return await engine.turns.start(subject, session_id, body.message, traceparent, choice=choice)
-    start = engine.turns.start(subject, session_id, body.message, traceparent, queue=True, choice=choice)
+    queue = body.on_busy == "queue"
+    start = engine.turns.start(
+        sender.subject, session_id, body.message, traceparent, queue=queue, choice=choice, roles=sender.roles
+    )
+    if not queue:
+        return await start
     queued = asyncio.create_task(start, name="queued message")
     disconnect = asyncio.create_task(_disconnected(request), name="queued message: client")
     try:

@@ -19,7 +19,7 @@ from typing import Annotated
 import msgspec
 from pydantic import SecretStr
 
-from dialog_engine.identity.principal import USER, Principal
+from dialog_engine.identity.principal import ROLE, USER, Principal
 from plugins_contract.watched_file import WatchedFile, read_file
 
 PREFIX = "callstream_"
@@ -27,7 +27,7 @@ PREFIX = "callstream_"
 _DIGEST = r"^[0-9a-f]{64}$"
 _NAME = re.compile(r"[^\s\x00-\x1f\x7f]{1,255}")
 
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+Name = Annotated[str, msgspec.Meta(pattern=rf"^{ROLE.pattern}\Z")]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 

@@ -1,18 +1,39 @@
 """Finds out who makes a request, from the credential that it carries."""
 
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Protocol
 
 from dialog_engine.errors import TooManyAttemptsError, UnauthenticatedError
 from dialog_engine.identity.api_keys import ApiKeys, digest_of
 from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.identity.principal import Principal
-from dialog_engine.identity.tokens import TokenVerifier, is_token
 
 NO_CREDENTIAL = "this server needs a key or a token, and the request has no valid one"
 MOST_ACCEPTED = 10_000
 """How many accepted credentials are remembered; beyond that the one that was used least recently is forgotten."""
+
+
+_TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+"""What looks like a JSON Web Token."""
+
+
+class Tokens(Protocol):
+    """Checks tokens."""
+
+    async def prepare(self, token: str) -> None:
+        """Fetch what is needed to check this token. Raises IdentityProviderError."""
+        ...
+
+    def verify(self, token: str) -> Principal | None:
+        """Whom the token names; None when it is not valid.
+
+        Raises:
+            UnauthenticatedError: it is genuine, and has expired.
+        """
+        ...
 
 
 class Authenticator:
@@ -25,8 +46,8 @@ class Authenticator:
     def __init__(
         self,
         keys: ApiKeys,
-        tokens: TokenVerifier | None,
         attempts: FailedAttempts,
+        tokens: Tokens | None = None,
         *,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -47,7 +68,7 @@ class Authenticator:
         """
         digest = digest_of(credential)
         key, token = self._keys.find(digest), self._accepted.get(digest)
-        may_be_token = not key and not token and self._tokens and is_token(credential)
+        may_be_token = not key and not token and self._tokens and _TOKEN.fullmatch(credential)
         if self._tokens and may_be_token:
             await self._tokens.prepare(credential)  # first: nothing is awaited between the two uses of `attempts`
         if digest not in self._accepted and (wait := self._attempts.wait(address)):

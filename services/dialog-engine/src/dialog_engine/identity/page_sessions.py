@@ -11,7 +11,6 @@ from typing import TypeVar
 import msgspec
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
-from dialog_engine.identity.principal import Principal
 from plugins_contract.signing import read_keys
 
 MAX_COOKIE_CHARS = 4_000
@@ -25,10 +24,6 @@ class PageSession(msgspec.Struct, frozen=True, tag="session"):
     name: str
     roles: tuple[str, ...]
     ends_at: float
-
-    def principal(self) -> Principal:
-        """The sender of a request with this session."""
-        return Principal(self.subject, self.roles, self.name, self.ends_at)
 
 
 class PendingSignIn(msgspec.Struct, frozen=True, tag="sign-in"):

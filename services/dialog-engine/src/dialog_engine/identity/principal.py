@@ -1,11 +1,14 @@
 """Who makes a request, with which roles."""
 
+import re
 from dataclasses import dataclass
 
 USER = "user"
 """The role that may chat: everything below /v1 and /ui."""
 OPERATOR = "operator"
 """The role that may read the operators' endpoints."""
+ROLE = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
+"""What a role may be called."""
 
 
 @dataclass(frozen=True, slots=True)

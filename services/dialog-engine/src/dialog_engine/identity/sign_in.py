@@ -10,15 +10,15 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
+from dialog_engine.config import SIGN_IN_CALLBACK
 from dialog_engine.errors import IdentityProviderError, UnauthenticatedError
 from dialog_engine.identity.page_sessions import MAX_COOKIE_CHARS, PageSession, PendingSignIn, Seal
-from dialog_engine.identity.principal import OPERATOR, USER
+from dialog_engine.identity.principal import OPERATOR, USER, Principal
 from dialog_engine.identity.provider import Provider
 from dialog_engine.identity.tokens import TokenVerifier
 
 SIGN_IN_SECONDS = 600
 """How long the provider may take to answer."""
-CALLBACK = "/sign-in/callback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Client:
     @property
     def redirect_uri(self) -> str:
         """Where the provider sends the browser back to."""
-        return self.public_url.rstrip("/") + CALLBACK
+        return self.public_url.rstrip("/") + SIGN_IN_CALLBACK
 
 
 class SignIn:
@@ -110,9 +110,10 @@ class SignIn:
             text = self._seal.seal(PageSession(session.subject, session.name, kept, session.ends_at))
         return text
 
-    def session(self, sealed: str) -> PageSession | None:
-        """The session in a cookie; None when it is not valid, or has ended."""
-        return self._seal.unseal(sealed, PageSession)
+    def sender(self, sealed: str) -> Principal | None:
+        """Whose session a cookie has; None when it is not valid, or has ended."""
+        session = self._seal.unseal(sealed, PageSession)
+        return session and Principal(session.subject, session.roles, session.name, session.ends_at)
 
     async def _id_token(self, code: str, verifier: str) -> str:
         metadata, client = await self._provider.metadata(), self._client
@@ -125,10 +126,8 @@ class SignIn:
         options: dict[str, Any] = {"data": form}
         methods = metadata.token_endpoint_auth_methods_supported
         if client.client_secret and "client_secret_basic" in methods:
-            options["auth"] = (
-                quote_plus(client.client_id),
-                quote_plus(client.client_secret),
-            )  # RFC 6749, section 2.3.1
+            # Encoded as RFC 6749, section 2.3.1, says.
+            options["auth"] = (quote_plus(client.client_id), quote_plus(client.client_secret))
         else:
             form["client_id"] = client.client_id
             if client.client_secret:

@@ -1,24 +1,18 @@
 """Checks the tokens of an OpenID Connect provider: access tokens of the API, and the ID tokens of the sign-in."""
 
-import re
 from dataclasses import dataclass
 from typing import Any, cast
 
 import jwt
 
 from dialog_engine.errors import UnauthenticatedError
-from dialog_engine.identity.principal import OPERATOR, USER, Principal
+from dialog_engine.identity.authenticator import Tokens
+from dialog_engine.identity.principal import OPERATOR, ROLE, USER, Principal
 from dialog_engine.identity.provider import ALGORITHMS, Provider
 
 LEEWAY_SECONDS = 30
 """How far the clocks of the engine and of the provider may differ."""
 MAX_ROLES = 100
-_TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
-
-
-def is_token(credential: str) -> bool:
-    """Whether this looks like a JSON Web Token."""
-    return _TOKEN.fullmatch(credential) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +35,12 @@ class RoleRule:
         values = (
             found.split() if isinstance(found, str) else cast("list[Any]", found) if isinstance(found, list) else []
         )
-        names = [value for value in values if isinstance(value, str)][:MAX_ROLES]
+        names = [value for value in values if isinstance(value, str) and ROLE.fullmatch(value)][:MAX_ROLES]
         others = [name for name in names if name not in (USER, OPERATOR)]
         return tuple(dict.fromkeys([USER, *([OPERATOR] if self.operator in names else []), *others]))
 
 
-class TokenVerifier:
+class TokenVerifier(Tokens):
     """Checks tokens that the provider has issued for `audience`."""
 
     def __init__(self, provider: Provider, audience: str, rule: RoleRule) -> None:

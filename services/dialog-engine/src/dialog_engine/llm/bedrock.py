@@ -6,6 +6,7 @@ Its imports need the optional extra `bedrock`.
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from struct import error as StructError  # noqa: N812 -- an exception of the standard library
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -83,22 +84,29 @@ class EventStreamParser(Framing):
 
     def __init__(self) -> None:
         self._buffer = EventStreamBuffer()
+        self._failure: LLMStreamBrokenError | None = None
 
     def feed(self, read: bytes) -> list[bytes]:
-        """The payloads that `read` completes.
+        """The payloads that `read` completes, up to a message that cannot be read.
 
         Raises:
-            LLMStreamBrokenError: a checksum or a payload is wrong.
+            LLMStreamBrokenError: the next message has a wrong checksum, header or payload.
         """
-        self._buffer.add_data(read)
-        try:
-            messages = cast("Iterable[_Message]", self._buffer)
-            return [_payload(message.headers, message.payload) for message in messages]
-        except (ParserError, ValueError) as error:
-            raise LLMStreamBrokenError("the model's provider sent an event stream that cannot be read") from error
+        payloads: list[bytes] = []
+        if self._failure is None:
+            self._buffer.add_data(read)
+            try:
+                for message in cast("Iterable[_Message]", self._buffer):
+                    payloads.append(_payload(message.headers, message.payload))  # noqa: PERF401 -- keeps the readable
+            except (ParserError, ValueError, StructError) as error:
+                self._failure = LLMStreamBrokenError("the model's provider sent an event stream that cannot be read")
+                self._failure.__cause__ = error
+        return payloads or self.finish()
 
     def finish(self) -> list[bytes]:
-        """None: a message that is cut off has no payload."""
+        """None: a message that is cut off has no payload. Raises LLMStreamBrokenError as `feed` does."""
+        if self._failure is not None:
+            raise self._failure
         return []
 
 
@@ -108,7 +116,7 @@ class _Message(Protocol):
 
 
 def _payload(headers: Mapping[str, Any], payload: bytes) -> bytes:
-    fields = cast("dict[str, Any]", msgspec.json.decode(payload or b"{}"))
+    fields = msgspec.json.decode(payload or b"{}", type=dict[str, Any])
     if isinstance(fields.get("bytes"), str):
         return b64decode(fields["bytes"])
     kind = headers.get(":exception-type") or headers.get(":error-code")

@@ -5,7 +5,8 @@ import platform
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.process_collector import ProcessCollector
 
-from plugins_contract.metrics import TOOL_CALL_BUCKETS, StreamMetrics, ToolLabels, exposition
+from plugins_contract.ledger.replies import Loss
+from plugins_contract.metrics import TOOL_CALL_BUCKETS, StreamMetrics, ToolLabels, begin_at_zero, exposition
 
 FIRST_TOKEN_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96)
 TURN_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600)
@@ -92,6 +93,8 @@ class Metrics:
         self.llm_requests = Counter(
             "dialog_llm_requests", "Requests to models.", ["outcome", "model"], registry=registry
         )
+        # Requests that the SDKs repeated before an answer began; one request above may have several.
+        self.llm_retries = Counter("dialog_llm_retries", "Retries of requests to models.", ["model"], registry=registry)
         # From a request to the model to its first token.
         self.llm_first_token = Histogram(
             "dialog_llm_first_token_seconds",
@@ -127,6 +130,16 @@ class Metrics:
         self.store_up = Gauge("dialog_store_up", "Whether the store answers.", registry=registry)
         # Workers with a heartbeat. 0: tool calls wait.
         self.workers = Gauge("dialog_workers", "Workers with a heartbeat.", registry=registry)
+        begin_at_zero(self.turns, "stop", "error")
+        begin_at_zero(self.turns_moved, "restart", "takeover", "lost")
+        begin_at_zero(self.calls_refused, "overloaded", "conflict", "error")
+        begin_at_zero(self.calls_lost, *Loss)
+        begin_at_zero(self.approvals, "approved", "edited", "refused", "expired")
+        begin_at_zero(self.lease_renewals, "ok", "failed")
+
+    def llm_retried(self, model: str, times: int) -> None:
+        """One request to `model` was repeated so many times."""
+        self.llm_retries.labels(model).inc(times)
 
     def tool_refused(self, tool: str, model: str) -> None:
         """The provider of `model` refuses this tool."""

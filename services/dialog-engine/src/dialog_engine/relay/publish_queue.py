@@ -7,6 +7,7 @@ not read again for LOOK_BACK_SECONDS: `_seen` is the highest sequence number tha
 
 import asyncio
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
@@ -21,6 +22,8 @@ from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
+FACTS_SECONDS = 0.05
+"""How long facts are collected before they are published together: no turn waits for them."""
 LOOK_BACK_SECONDS = 30.0
 """How often the table is read again from its beginning. On PostgreSQL a lower sequence number may be committed after a
 higher one, and a commit whose answer was lost offers nothing: this finds both."""
@@ -43,6 +46,8 @@ class PublishQueue:
         self._window = window
         self._scheduler = FairScheduler(window)
         self._offered: OrderedDict[tuple[str, str], OutboxRow] = OrderedDict()
+        self._facts: list[OutboxRow] = []
+        self._facts_at = math.inf
         self._in_hand: set[int] = set()
         self._refused: dict[str, int] = {}
         """Sequence numbers of calls that were answered as refused, whose answers are not in the table yet."""
@@ -67,12 +72,19 @@ class PublishQueue:
     @property
     def ready(self) -> bool:
         """Whether there is a row to publish without polling."""
-        return bool(self._offered or self._unmarked) or self._scheduler.ready
+        due = self._facts_at <= asyncio.get_running_loop().time()
+        return due or bool(self._offered or self._unmarked) or self._scheduler.ready
+
+    @property
+    def wake_at(self) -> float:
+        """When there may be a row to publish though none is offered, in seconds on the clock of the event loop."""
+        return min(self.look_at, self._facts_at)
 
     def begin(self, in_hand: Iterable[OutboxRow]) -> None:
         """Start over from the table, without the rows `in_hand`: those are published and not marked yet."""
         self._scheduler = FairScheduler(self._window)
         self._offered.clear()
+        self._facts, self._facts_at = [], math.inf
         self._unmarked.clear()
         self._in_hand = {row.seq for row in in_hand} | set(self._refused.values())
         self._seen, self._counted, self.look_at = 0, False, 0.0
@@ -113,6 +125,9 @@ class PublishQueue:
 
     async def next(self, limit: int) -> list[OutboxRow]:
         """Rows to publish now. They are in hand until `put_back` or `done`."""
+        if self._facts_at <= asyncio.get_running_loop().time():
+            self._offered.update({(row.event_type, row.event_id): row for row in self._facts})
+            self._facts, self._facts_at = [], math.inf
         while not self._offered and (self._unmarked or self._scheduler.ready):
             if not await self._release(limit):
                 break
@@ -143,7 +158,12 @@ class PublishQueue:
 
     def _take(self, row: OutboxRow) -> None:
         self._in_hand.add(row.seq)
-        self._offered[row.event_type, row.event_id] = row
+        if row.event_type == TOOL_CALL_REQUESTED:
+            self._offered[row.event_type, row.event_id] = row
+            return
+        if not self._facts:
+            self._facts_at = asyncio.get_running_loop().time() + FACTS_SECONDS
+        self._facts.append(row)
 
     def _end(self, correlation_id: str) -> None:
         """The call was answered: a request that still waits here is not published."""

@@ -8,7 +8,7 @@ with its answer, or retried while no turn waits for the call.
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from dialog_engine.calls.mailbox import Publisher
 from dialog_engine.calls.observer import CallObserver
 from dialog_engine.calls.subscriptions import Refusal, Rejected, Subscriptions, reason_of
-from dialog_engine.chat.outbox import Outbox, OutboxRow
+from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.relay.publish_queue import LOOK_BACK_SECONDS, POLL_SECONDS, PublishQueue
@@ -36,6 +36,9 @@ BACKLOG_KNOWN_SECONDS = 5.0
 """How long the last known length of the stream is used."""
 FACTS_KEPT = 100_000
 """About how many entries a stream of facts keeps."""
+MARK_SECONDS = 0.1
+"""How long published rows are collected before they are marked in one commit. Most calls are answered by then, and
+their rows are deleted."""
 RETRY_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 2.0
 """The first and the longest pause while Redis is unavailable."""
@@ -72,7 +75,7 @@ class Relay(Publisher):
         self._observer = observer or CallObserver()
         self._queue = PublishQueue(outbox, subject_window, look_back_seconds=look_back_seconds)
         self._refused: list[tuple[OutboxRow, Overloaded]] = []
-        self._published: list[OutboxRow] = []
+        self._published: dict[tuple[str, str], OutboxRow] = {}
         self._wake = asyncio.Event()
         self._mark = asyncio.Event()
         self._check_at = 0.0
@@ -87,11 +90,13 @@ class Relay(Publisher):
 
     def unmarked(self) -> frozenset[str]:
         """The calls that are published and not marked so in the table yet, such as while the disk is full."""
-        return frozenset(row.event_id for row in self._published if row.event_type == TOOL_CALL_REQUESTED)
+        return frozenset(row.event_id for row in self._published.values() if row.event_type == TOOL_CALL_REQUESTED)
 
     def offer(self, rows: Sequence[OutboxRow]) -> None:
         """Take rows that were committed."""
         for row in rows:
+            if row.event_type == TOOL_CALL_FINISHED:  # the same commit deleted the request
+                self._forget([(TOOL_CALL_REQUESTED, row.event_id)])
             # Only a subject that has its share of the stream is refused for the length of the backlog.
             if not self._queue.offer(row) and 0 < self._backlog_limit < (waiting := self._waiting()):
                 self._queue.refuse(row)
@@ -108,8 +113,9 @@ class Relay(Publisher):
         """Publish until cancelled."""
         # Rows that an earlier run was publishing when it failed are in the table.
         self._refused.clear()
-        self._queue.begin(self._published)
-        self._mark.set()
+        self._queue.begin(self._published.values())
+        if self._published:
+            self._mark.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._publish_all(), name="relay")
             tasks.create_task(self._mark_published(), name="relay marks")
@@ -140,7 +146,7 @@ class Relay(Publisher):
         if self._queue.ready or self._refused:
             return
         try:
-            async with asyncio.timeout_at(self._queue.look_at):
+            async with asyncio.timeout_at(self._queue.wake_at):
                 await self._wake.wait()
         except TimeoutError:
             pass
@@ -227,18 +233,23 @@ class Relay(Publisher):
             self._queue.look_again(row)
 
     def _note_published(self, row: OutboxRow) -> None:
-        self._published.append(row)
+        self._published[row.event_type, row.event_id] = row
         self._mark.set()
+
+    def _forget(self, keys: Iterable[tuple[str, str]]) -> None:
+        """These rows need no mark any more."""
+        self._queue.done([row for key in keys if (row := self._published.pop(key, None))])
 
     async def _mark_published(self) -> None:
         """Mark published rows in groups. When a mark is lost, its row is published again, which is idempotent."""
         while True:
             await self._mark.wait()
+            await asyncio.sleep(MARK_SECONDS)
             self._mark.clear()
             rows = self._published.copy()
             try:
                 if rows:
-                    await self._outbox.published(rows)
+                    await self._outbox.published([*rows.values()])
                     self._outages.worked()
             except StorageUnavailableError as error:
                 # They stay in hand: otherwise facts would be published again and again while the disk is full.
@@ -246,8 +257,7 @@ class Relay(Publisher):
                 await asyncio.sleep(POLL_SECONDS)
                 self._mark.set()
                 continue
-            del self._published[: len(rows)]
-            self._queue.done(rows)
+            self._forget(rows)
 
     def _waiting(self) -> int:
         """How many calls wait, as far as it is known: those held back here, and those in the stream."""

@@ -15,6 +15,7 @@ from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import add_requests, answer_call, call_of
 from dialog_engine.storage.database import Database, Transaction, fence, fence_look, placeholders
 from dialog_engine.storage.sealed import open_data, owner
+from dialog_engine.storage.turns import roles_of
 from dialog_engine.tool_calls.approvals.rules import ApprovalState, Asked, Decision, Question
 from dialog_engine.tool_calls.ports import ApprovalStore, MakeRequest
 from plugins_contract.encryption import CLEAR, Cipher
@@ -30,7 +31,7 @@ _WAITING = (
 # The turn's row is locked first, as each write of a turn does.
 _TURN = (
     "UPDATE turns SET crashes = 0 WHERE turn_id = $1 AND status = 'running'"
-    " RETURNING turn_id, session_id, owner, epoch, rounds, traceparent"
+    " RETURNING turn_id, session_id, owner, epoch, rounds, traceparent, roles"
 )
 # Matches an undecided question.
 _UPDATE = (
@@ -173,10 +174,17 @@ def _question(cipher: Cipher, correlation_id: str, data: bytes) -> Question:
 
 
 def _turn(
-    tx: Transaction, turn_id: str, session_id: str, owner: str, epoch: int, rounds: int, traceparent: str | None
+    tx: Transaction,
+    turn_id: str,
+    session_id: str,
+    owner: str,
+    epoch: int,
+    rounds: int,
+    traceparent: str | None,
+    roles: str,
 ) -> tuple[Turn, str]:
     [(subject,)] = tx.execute("SELECT subject FROM sessions WHERE session_id = $1", session_id)
-    return Turn(turn_id, session_id, subject, epoch, rounds, traceparent), owner
+    return Turn(turn_id, session_id, subject, epoch, rounds, traceparent, roles=roles_of(roles)), owner
 
 
 def _state(

@@ -15,6 +15,7 @@ from dialog_engine.model import Choice, Turn, Usage
 from dialog_engine.storage.database import Database, Transaction, placeholders
 from dialog_engine.storage.outbox import rows_of
 from dialog_engine.storage.schemas import RELEASE
+from dialog_engine.storage.turns import roles_of
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import UnsupportedEventError, decode_request, encode_request
 
@@ -39,8 +40,8 @@ _ADOPT = (
     "UPDATE turns SET owner = $1, epoch = epoch + 1, owned_since = now_ms(),"
     " crashes = CASE WHEN $2 = 1 OR now_ms() - owned_since >= $3 THEN 0 ELSE crashes + 1 END"
     " WHERE turn_id IN (SELECT turn_id FROM turns WHERE owner = $4 AND status = 'running'{} ORDER BY created_at"
-    " LIMIT $5 {}) RETURNING turn_id, session_id, epoch, rounds, traceparent, input_tokens, output_tokens,"
-    " chosen_model, tool_mode, stop_requested, crashes"
+    " LIMIT $5 {}) RETURNING turn_id, session_id, epoch, rounds, traceparent, roles, input_tokens,"
+    " output_tokens, chosen_model, tool_mode, stop_requested, crashes"
 )
 
 
@@ -109,11 +110,11 @@ class SqlEngines(Engines):
 
         return await self._database.write(unit)
 
-    async def remove(self, seen: SeenEngine) -> Sequence[OutboxRow]:
-        def unit(tx: Transaction) -> list[OutboxRow]:
+    async def remove(self, seen: SeenEngine) -> Sequence[OutboxRow] | None:
+        def unit(tx: Transaction) -> list[OutboxRow] | None:
             running = tx.execute(f"{_OWNED} LIMIT 1", seen.engine_id)
             if running or not _is_as_seen(tx, seen):
-                return []
+                return None
             tx.execute("DELETE FROM waiting_turns WHERE engine_id = $1", seen.engine_id)
             tx.execute("DELETE FROM engines WHERE engine_id = $1", seen.engine_id)
             return self._take_rows(tx, "owner = $1", seen.engine_id)
@@ -141,10 +142,10 @@ class SqlEngines(Engines):
             *(turn_ids if turn_ids is not None else ()),
         )
         adopted: list[Adopted] = []
-        for turn_id, session_id, epoch, rounds, traceparent, tokens_in, tokens_out, model, mode, stop, crashes in rows:
+        for turn_id, session_id, epoch, rounds, traceparent, roles, *used, model, mode, stop, crashes in rows:
             [(subject,)] = tx.execute("SELECT subject FROM sessions WHERE session_id = $1", session_id)
-            usage, choice = Usage(tokens_in, tokens_out), Choice(model, mode)
-            turn = Turn(turn_id, session_id, subject, epoch, rounds, traceparent, usage, choice)
+            usage, choice = Usage(*used), Choice(model, mode)
+            turn = Turn(turn_id, session_id, subject, epoch, rounds, traceparent, usage, choice, roles_of(roles))
             requests = self._take_rows(tx, "turn_id = $1", turn_id)
             adopted.append(Adopted(turn, bool(stop), crashes, requests))
         return adopted

@@ -34,7 +34,7 @@ _FIRST = (
 )
 _BEGIN = (
     "INSERT INTO turns (turn_id, session_id, status, owner, owned_since, traceparent, chosen_model, tool_mode,"
-    " created_at) VALUES ($1, $2, 'running', $3, now_ms(), $4, $5, $6, now_ms())"
+    " roles, created_at) VALUES ($1, $2, 'running', $3, now_ms(), $4, $5, $6, $7, now_ms())"
 )
 _FINISH = (
     "UPDATE turns SET status = $1, reason = $2, input_tokens = $3, output_tokens = $4, ttft_ms = $5, model = $6,"
@@ -85,7 +85,14 @@ class SqlTurns(TurnStore):
                     return first[0], []
             choice = turn.choice
             tx.execute(
-                _BEGIN, turn.turn_id, turn.session_id, self._engine_id, turn.traceparent, choice.model, choice.tool_mode
+                _BEGIN,
+                turn.turn_id,
+                turn.session_id,
+                self._engine_id,
+                turn.traceparent,
+                choice.model,
+                choice.tool_mode,
+                stored_roles(turn),
             )
             if queue:
                 tx.execute("DELETE FROM waiting_turns WHERE turn_id = $1", turn.turn_id)
@@ -219,6 +226,16 @@ def _touch_session(tx: Transaction, cipher: Cipher, session_id: str, subject: st
     )
     if not found:
         raise SessionNotFoundError(f"there is no session {session_id}")
+
+
+def stored_roles(turn: Turn) -> str:
+    """The roles as the column has them: one in each line, none as an empty text."""
+    return "\n".join(turn.roles)
+
+
+def roles_of(stored: str) -> tuple[str, ...]:
+    """The roles in the column of a turn."""
+    return tuple(stored.split("\n")) if stored else ()
 
 
 def _status(reason: DoneReason) -> str:

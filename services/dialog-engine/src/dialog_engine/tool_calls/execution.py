@@ -97,7 +97,7 @@ class ToolExecution:
     async def _plan(self, ctx: TurnContext, call: ToolCall, over: ToolOutcome | None) -> Runnable | Unrunnable:
         if over:
             return Unrunnable(call, over)
-        planned = await validating(plan, call, self._tools)
+        planned = await validating(plan, call, self._tools.visible_to(ctx.turn.subject, ctx.turn.roles))
         if refusal := ctx.repeats.refusal(call):
             return Unrunnable(planned.call, refusal)
         if problem := ctx.problems.get(call.correlation_id):

@@ -86,6 +86,10 @@ class LocalTools(ToolSource):
         tool = self._tools.get(name)
         return self._source.find(name) if tool is None else tool.entry
 
+    def visible_to(self, subject: str, roles: Sequence[str]) -> ToolSource:
+        source = self._source.visible_to(subject, roles)
+        return self if source is self._source else LocalTools(source, [*self._tools.values()])
+
     async def answered(self, turn: Turn, plan: Runnable) -> Unrunnable | None:
         """The call with its outcome, if its tool is local; otherwise None."""
         tool = self._tools.get(plan.tool.name)

@@ -41,6 +41,10 @@ class ToolSource(Protocol):
         """The tool of that name, or the error that the model reads when there is none."""
         ...
 
+    def visible_to(self, subject: str, roles: Sequence[str]) -> "ToolSource":
+        """The tools that this sender may use; by default all of them."""
+        return self
+
 
 class CallStore(Protocol):
     """Commits rounds and results. Every write raises TurnFencedError when another engine runs the turn."""
@@ -187,6 +191,9 @@ class ToolDirectory(ToolSource, Protocol):
     def workers(self) -> int:
         """The number of workers that report, as counted for the server with the most of them."""
         ...
+
+    def visible_to(self, subject: str, roles: Sequence[str]) -> "ToolDirectory":
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,9 @@ class ToolPreparation:
     async def process(self, ctx: TurnContext) -> TurnContext:
         """Sets the tools. The catalog stays the same for the whole turn, so that no tool disappears between rounds;
         a search may add tools."""
-        catalog = self._source.tools() if ctx.catalog is None else ctx.catalog
+        catalog = ctx.catalog
+        if catalog is None:
+            catalog = self._source.visible_to(ctx.turn.subject, ctx.turn.roles).tools()
         await self._exposure.prepare(catalog)
         tools = self._exposure.offered(catalog, ctx.messages, self._own, self._reader)
         return replace(ctx, catalog=catalog, tools=tools)

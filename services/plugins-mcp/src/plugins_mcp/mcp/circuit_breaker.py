@@ -24,7 +24,9 @@ from plugins_contract.catalog import BreakerState
 from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
 
 MIN_COUNTED_TIMEOUT_SECONDS = 1.0
-"""A timeout after less time than this is no health signal: the call had spent its time waiting elsewhere."""
+MIN_COUNTED_TIMEOUT_SHARE = 0.5
+"""A timeout after less time than this, or less of the call's time, is no health signal: the call had spent its time
+waiting elsewhere, on the stream or for a slot."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,13 @@ class Failing:
     retry_after: float | None = None
 
 
-def health_signal(result: CallResult | None, *, seconds: float, lost: bool) -> Healthy | Failing | None:
+def health_signal(
+    result: CallResult | None, *, seconds: float, granted_s: float, lost: bool
+) -> Healthy | Failing | None:
     """What a call's result says about its server; None when it says nothing, as for a cancelled call (no result).
 
-    `seconds` is the time that the server had. `lost`: the connection was lost. The connection's owner reports that
-    once, so the calls that were lost with it do not count as well.
+    `seconds` is the time that the server had, of the `granted_s` that the call was given in all. `lost`: the connection
+    was lost. The connection's owner reports that once, so the calls that were lost with it do not count as well.
     """
     match result:
         case Answered() | Rejected():
@@ -75,9 +79,11 @@ def health_signal(result: CallResult | None, *, seconds: float, lost: bool) -> H
             return Failing(reason, after_s)
         case Ambiguous(reason) | NotSent(reason):
             return None if lost else Failing(reason)
-        case TimedOut(sent):
-            counts = sent and seconds >= MIN_COUNTED_TIMEOUT_SECONDS and not lost
-            return Failing("no answer in time") if counts else None
+        case TimedOut(sent, quiet_s):
+            long_enough = seconds >= MIN_COUNTED_TIMEOUT_SECONDS and (
+                quiet_s is not None or seconds >= MIN_COUNTED_TIMEOUT_SHARE * granted_s
+            )
+            return Failing("no answer in time") if sent and long_enough and not lost else None
         case None:
             return None
 

@@ -49,6 +49,7 @@ class EchoServer(McpServer):
         arguments: dict[str, Any],
         *,
         timeout_s: float,
+        granted_s: float | None = None,
         on_progress: Callable[[CallProgress], None] = lambda progress: None,
         meta: dict[str, Any] | None = None,
         send_state: SendState | None = None,

@@ -110,15 +110,18 @@ class McpServer:
         arguments: dict[str, Any],
         *,
         timeout_s: float,
+        granted_s: float | None = None,
         on_progress: Callable[[CallProgress], None] = lambda progress: None,
         meta: dict[str, Any] | None = None,
         send_state: SendState | None = None,
     ) -> CallResult:
         """Call `tool` once, without retries. The result holds no secret of the server's configuration.
 
-        `timeout_s` is the total, which includes waiting for a free slot and for the connection. `on_progress` is called
-        in order, must not block, and is never called after the return. Cancelling the caller cancels the call at the
-        server; `send_state` then tells whether the call was sent. A server whose circuit is open refuses at once.
+        `timeout_s` is the total, which includes waiting for a free slot and for the connection. It is what is left of
+        `granted_s`, the time that the call was given before it waited elsewhere: a timeout after a small part of that
+        does not count against the server. `on_progress` is called in order, must not block, and is never called after
+        the return. Cancelling the caller cancels the call at the server; `send_state` then tells whether the call was
+        sent. A server whose circuit is open refuses at once.
         """
         if self.spec.options.tool(tool).disabled:
             return Rejected(ErrorCode.DISABLED, f"the tool {tool!r} is disabled in the configuration")
@@ -130,6 +133,7 @@ class McpServer:
             tool,
             arguments,
             timeout_s=timeout_s,
+            granted_s=timeout_s if granted_s is None else granted_s,
             on_progress=on_progress,
             meta=meta,
             send_state=send_state or SendState(),

@@ -110,11 +110,12 @@ class ServerConnection:
         arguments: dict[str, Any],
         *,
         timeout_s: float,
+        granted_s: float,
         on_progress: Callable[[CallProgress], None],
         meta: dict[str, Any] | None,
         send_state: SendState,
     ) -> CallResult:
-        """Call `tool` once. `timeout_s` is the total, which includes waiting for a slot and for a session."""
+        """Call `tool` once: see `McpServer.call`."""
         if refusal := self.breaker.refusal():
             return self._refused(refusal)
         try:
@@ -129,7 +130,7 @@ class ServerConnection:
                     return result
                 finally:
                     signal = TimedOut(send_state.sent) if total.expired() else result
-                    self._call_ended(session, permit, signal, time.monotonic() - started)
+                    self._call_ended(session, permit, signal, time.monotonic() - started, granted_s)
         except TimeoutError:
             return TimedOut(send_state.sent)
 
@@ -184,12 +185,14 @@ class ServerConnection:
         except TimeoutError:
             return TimedOut(send_state.sent, quiet_s=limit)
 
-    def _call_ended(self, session: Session, permit: Permit, result: CallResult | None, seconds: float) -> None:
+    def _call_ended(
+        self, session: Session, permit: Permit, result: CallResult | None, seconds: float, granted_s: float
+    ) -> None:
         """Report a call that took `seconds`; `result` is None when the caller cancelled it."""
         current = session is self.session
         if current and isinstance(result, NotSent):
             self.breaker.lost()  # the owner finds out more; other calls wait for that instead of failing the same way
-        match health_signal(result, seconds=seconds, lost=not current):
+        match health_signal(result, seconds=seconds, granted_s=granted_s, lost=not current):
             case Healthy() if current:
                 self.breaker.answered()
             case Failing(reason, retry_after):

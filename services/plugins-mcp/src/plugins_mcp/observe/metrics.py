@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.process_collector import ProcessCollector
 
 from plugins_contract.catalog import BreakerState, ServerState
-from plugins_contract.metrics import TOOL_CALL_BUCKETS, StreamMetrics, ToolLabels, exposition
+from plugins_contract.metrics import TOOL_CALL_BUCKETS, StreamMetrics, ToolLabels, begin_at_zero, exposition
 from plugins_mcp.mcp import ServerHealth
 
 
@@ -82,6 +82,8 @@ class Metrics:
         self.consuming = Gauge("plugins_consuming", "Whether the worker reads requests.", registry=registry)
         # 1 while Redis answers.
         self.redis_up = Gauge("plugins_redis_up", "Whether Redis answers.", registry=registry)
+        begin_at_zero(self.redeliveries, "takeover", "recovery")
+        begin_at_zero(self.lease_renewals, "renewed", "stale", "failed")
 
     def set_servers(self, servers: dict[str, ServerHealth]) -> None:
         """Set the gauges of MCP servers."""

@@ -215,7 +215,7 @@ def _add_trace(groups: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    trace.add_argument("id", metavar="ID", help="the correlation id of a call, or the id of a turn")
+    trace.add_argument("id", metavar="ID", help="the correlation id of a call, or the id or the trace id of a turn")
     trace.add_argument(
         "--log",
         type=Path,

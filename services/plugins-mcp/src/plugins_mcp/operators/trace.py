@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from redis.asyncio import Redis
@@ -20,6 +21,7 @@ from plugins_mcp.operators.display import plain
 
 DONE, NOT_FOUND, WRONG = 0, 1, 2
 _HUMAN = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) (.*)", re.DOTALL)
+_TRACE_ID = re.compile(r"[0-9a-f]{32}")
 _STANDARD = ("timestamp", "level", "logger", "message")
 
 
@@ -56,11 +58,15 @@ async def show_trace(redis: Redis, keys: Keys, command: Trace, cipher: Cipher = 
 
 
 async def _calls(redis: Redis, keys: Keys, name: str, cipher: Cipher) -> list[str]:
-    """The correlation ids that a name stands for: of a call, or of a turn by the log of its events."""
+    """The correlation ids that a name stands for: of a call, or of a turn by the log of its events.
+
+    The trace id of a turn that began its own trace is the id of the turn without its hyphens.
+    """
     if await redis.exists(keys.call(name)):
         return [name]
-    entries: Any = await redis.xrange(keys.turn(name))
-    data = (cipher.open(fields.get(b"data", b""), entry_owner(name, entry.decode())) for entry, fields in entries)
+    turn = str(UUID(name)) if _TRACE_ID.fullmatch(name) else name
+    entries: Any = await redis.xrange(keys.turn(turn))
+    data = (cipher.open(fields.get(b"data", b""), entry_owner(turn, entry.decode())) for entry, fields in entries)
     found = map(_correlation_id, data)
     return [*dict.fromkeys(call for call in found if call)]
 

@@ -106,8 +106,12 @@ class PendingApprovals:
             except StorageUnavailableError as error:
                 log.warning("cannot read decisions on tool calls from the store now: %s", error)
 
-    async def decide(self, turn_id: str, asked: Asked, given: Given) -> Decision | None:
+    async def decide(
+        self, turn_id: str, asked: Asked, given: Given, subject: str = "", roles: Sequence[str] = ()
+    ) -> Decision | None:
         """Commit what follows from a person's decision on a call of any turn.
+
+        The person, who is `subject` with these roles, cannot approve a tool that they may not use.
 
         Returns None when the question is not open any more: the caller reads the call again.
 
@@ -115,7 +119,7 @@ class PendingApprovals:
             ApprovalError: the decision is refused. The question stays open, or a new one was put.
             StorageUnavailableError: it cannot be committed now.
         """
-        tool = self._source.find(asked.call.tool_name)
+        tool = self._source.visible_to(subject, roles).find(asked.call.tool_name)
         match await validating(rules.judge, asked.question, given, tool, self._now_ms()):
             case Reject(error):
                 raise error

@@ -22,6 +22,10 @@ MAX_TOOLS = 120
 ("Expected an array with maximum length 128"), and the engine's own tools are among them."""
 
 
+MOST_CATALOGS = 16
+"""For how many catalogs it is remembered how they are offered: senders with different rights have different ones."""
+
+
 class ExposureMode(StrEnum):
     """The values of TOOL_EXPOSURE."""
 
@@ -47,22 +51,18 @@ class Exposure:
     def __init__(self, mode: ExposureMode = ExposureMode.AUTO, budget_tokens: int = 12_000) -> None:
         self.mode = mode
         self.budget_tokens = budget_tokens
-        self._last: tuple[tuple[ToolEntry, ...], OfferRule] | None = None
+        self._recent: list[tuple[tuple[ToolEntry, ...], OfferRule]] = []
         self._preparing = asyncio.Lock()
 
     async def prepare(self, catalog: tuple[ToolEntry, ...]) -> None:
         """Decide how this catalog is offered, in a thread: with hundreds of tools it takes 10 ms and more."""
         async with self._preparing:
-            if not self._knows(catalog):
-                self._last = catalog, await asyncio.to_thread(self._decide, catalog)
+            if self._known(catalog) is None:
+                self._keep(catalog, await asyncio.to_thread(self._decide, catalog))
 
     def in_force(self, catalog: tuple[ToolEntry, ...]) -> OfferRule:
-        """How this catalog is offered. The last answer is kept, because catalogs seldom change."""
-        if self._last is not None and self._knows(catalog):
-            return self._last[1]
-        rule = self._decide(catalog)
-        self._last = catalog, rule
-        return rule
+        """How this catalog is offered. Answers are kept, because catalogs seldom change: one for each set of rights."""
+        return self._known(catalog) or self._keep(catalog, self._decide(catalog))
 
     def offered(
         self,
@@ -85,11 +85,16 @@ class Exposure:
             later.insert(sum(tool.name in before for tool in later), reader)
         return (*rule.offered, *own, *later)
 
-    def _knows(self, catalog: tuple[ToolEntry, ...]) -> bool:
-        if self._last is None or self._last[0] != catalog:
-            return False
-        self._last = catalog, self._last[1]  # so that equal content in new objects is compared once
-        return True
+    def _known(self, catalog: tuple[ToolEntry, ...]) -> OfferRule | None:
+        for place, (known, rule) in enumerate(self._recent):
+            if known == catalog:
+                self._recent[place] = catalog, rule  # so that equal content in new objects is compared once
+                return rule
+        return None
+
+    def _keep(self, catalog: tuple[ToolEntry, ...], rule: OfferRule) -> OfferRule:
+        self._recent = [*self._recent[1 - MOST_CATALOGS :], (catalog, rule)]
+        return rule
 
     def _decide(self, catalog: tuple[ToolEntry, ...]) -> OfferRule:
         tokens = sum(map(tokens_of_tool, catalog))

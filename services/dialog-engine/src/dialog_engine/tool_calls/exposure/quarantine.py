@@ -16,6 +16,7 @@ from dialog_engine.errors import LLMRequestError
 from dialog_engine.model import ChatEvent, ChatRequest, Message, ToolMessage
 from dialog_engine.tool_calls.arguments import unusable_schema
 from dialog_engine.tool_calls.exposure import search
+from dialog_engine.tool_calls.exposure.allowed import ToolRights
 from dialog_engine.tool_calls.ports import Refused, ServerView, StreamChat, ToolDirectory
 from plugins_contract.catalog import Quarantined, ToolEntry
 from plugins_contract.outcomes import ToolError
@@ -136,11 +137,14 @@ class OfferedTools(ToolDirectory):
     """The tools of another directory, without those in quarantine, which its servers list with the reasons.
 
     Also in quarantine is a tool whose schema could not be applied to a call, such as one that takes too long.
+
+    With `rights` each sender sees what these allow.
     """
 
-    def __init__(self, directory: ToolDirectory, quarantine: Quarantine) -> None:
+    def __init__(self, directory: ToolDirectory, quarantine: Quarantine, rights: ToolRights | None = None) -> None:
         self._directory = directory
         self._quarantine = quarantine
+        self._rights = rights
 
     @property
     def servers(self) -> tuple[ServerView, ...]:
@@ -155,6 +159,9 @@ class OfferedTools(ToolDirectory):
 
     def find(self, name: str) -> ToolEntry | ToolError:
         return self._directory.find(name)
+
+    def visible_to(self, subject: str, roles: Sequence[str]) -> ToolDirectory:
+        return self._rights.restricted(self, subject, roles) if self._rights else self
 
     def _seen(self, view: ServerView) -> ServerView:
         tools = view.catalog.tools

@@ -102,6 +102,8 @@ ANSWER_TOKENS = 2_000
 """The most tokens that the schemas in an answer may cost."""
 MAX_DESCRIPTION = 300
 """Characters of a description in an answer."""
+MOST_CATALOGS = 8
+"""For how many catalogs the index is kept: senders with different rights have different ones."""
 MAX_SERVERS = 30
 """The most servers that the description names."""
 
@@ -187,7 +189,7 @@ class ToolSearch(LocalTool):
 
     def __init__(self, source: ToolSource) -> None:
         self._source = source
-        self._last: tuple[tuple[ToolEntry, ...], Ranking] | None = None
+        self._recent: list[tuple[tuple[ToolEntry, ...], Ranking]] = []
         self._indexing = asyncio.Lock()
 
     @property
@@ -195,16 +197,20 @@ class ToolSearch(LocalTool):
         return local_entry(NAME, _ABOUT, _INPUT)
 
     async def answer(self, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
-        catalog = self._source.tools()
-        if not catalog and isinstance(why := self._source.find(NAME), ToolError):
+        source = self._source.visible_to(turn.subject, turn.roles)
+        catalog = source.tools()
+        if not catalog and isinstance(why := source.find(NAME), ToolError):
             return ToolOutcome(CallState.FAILED, error=why)
         ranking = await self._ranking(catalog)
         found = answer(ranking, catalog, arguments["query"], arguments.get("limit", DEFAULT_LIMIT))
         return ToolOutcome(CallState.SUCCEEDED, (TextBlock(msgspec.json.encode(found).decode()),))
 
     async def _ranking(self, catalog: tuple[ToolEntry, ...]) -> Ranking:
-        """The index of the catalog. It is built in a thread, and kept while the catalog stays the same."""
+        """The index of the catalog. It is built in a thread, and kept: one for each set of rights."""
         async with self._indexing:
-            if self._last is None or self._last[0] != catalog:
-                self._last = catalog, await asyncio.to_thread(Ranking, catalog)
-            return self._last[1]
+            for known, ranking in self._recent:
+                if known == catalog:
+                    return ranking
+            ranking = await asyncio.to_thread(Ranking, catalog)
+            self._recent = [*self._recent[1 - MOST_CATALOGS :], (catalog, ranking)]
+            return ranking

@@ -1,4 +1,4 @@
--- Version 2. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 3. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -42,6 +42,7 @@ CREATE TABLE turns (
     model          TEXT, -- which model spoke last
     chosen_model   TEXT NOT NULL DEFAULT '', -- what was asked for with the message; empty: nothing
     tool_mode      TEXT NOT NULL DEFAULT '',
+    roles          TEXT NOT NULL DEFAULT '', -- of the sender, one in each line
     created_at     bigint NOT NULL,
     finished_at    bigint
 );

@@ -1,0 +1,118 @@
+"""Which subjects and roles may use which tools, as RIGHTS_FILE says. Engines offer, and workers run, nothing else."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from plugins_contract.watched_file import WatchedFile
+
+Pattern = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """For which senders, which tools. The patterns may have `*`, `?` and `[...]`.
+
+    `tools` are patterns of `server/tool`. The rule is for whoever matches one of `subjects` or has one of `roles`; with
+    neither it is for every sender.
+    """
+
+    tools: Annotated[tuple[Pattern, ...], msgspec.Meta(min_length=1)]
+    subjects: tuple[Pattern, ...] = ()
+    roles: tuple[Pattern, ...] = ()
+
+
+class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    allow: tuple[Rule, ...] = ()
+    deny: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPattern:
+    """Matches tools of servers. The server ends at the first slash, so that a name with slashes is not ambiguous."""
+
+    server: re.Pattern[str]
+    tool: re.Pattern[str]
+
+    def matches(self, server: str, tool: str) -> bool:
+        """Whether it matches this tool."""
+        return bool(self.server.match(server) and self.tool.match(tool))
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The tools that one sender may use. Senders with the same access have equal values."""
+
+    allowed: tuple[ToolPattern, ...]
+    denied: tuple[ToolPattern, ...]
+
+    def allows(self, server: str, tool: str) -> bool:
+        """Whether the sender may use the tool: a rule allows it, and none denies it."""
+        return _any(self.allowed, server, tool) and not _any(self.denied, server, tool)
+
+    def sees(self, server: str) -> bool:
+        """Whether the sender may use any tool of the server, as far as the rules say without its tools."""
+        return any(each.server.match(server) for each in self.allowed)
+
+
+class Rights:
+    """The rules of a file. What no rule allows is denied."""
+
+    def __init__(self, data: bytes) -> None:
+        """Raises ValueError when `data` is not a TOML file of rules; the text says where."""
+        try:
+            content = msgspec.toml.decode(data, type=_Content)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"is not a file of rights: {error}") from None
+        self._allow = [_CompiledRule(rule) for rule in content.allow]
+        self._deny = [_CompiledRule(rule) for rule in content.deny]
+
+    def access(self, subject: str, roles: Sequence[str]) -> Access:
+        """What a sender may use."""
+        allowed, denied = (
+            tuple(pattern for rule in rules if rule.is_for(subject, roles) for pattern in rule.tools)
+            for rules in (self._allow, self._deny)
+        )
+        return Access(allowed, denied)
+
+
+def watched_rights(path: Path | None) -> WatchedFile[Rights] | None:
+    """The file of rights, which may be replaced at any time; None without a file: every sender may use every tool.
+
+    Raises:
+        ValueError: it cannot be used; the text says why.
+    """
+    return WatchedFile(path, Rights) if path else None
+
+
+class _CompiledRule:
+    def __init__(self, rule: Rule) -> None:
+        self.tools = tuple(map(_tool_pattern, rule.tools))
+        self._subjects = [_compiled(each) for each in rule.subjects]
+        self._roles = [_compiled(each) for each in rule.roles]
+
+    def is_for(self, subject: str, roles: Sequence[str]) -> bool:
+        if not self._subjects and not self._roles:
+            return True
+        return any(each.match(subject) for each in self._subjects) or any(
+            each.match(role) for each in self._roles for role in roles
+        )
+
+
+def _tool_pattern(text: str) -> ToolPattern:
+    server, slash, tool = text.partition("/")
+    if not server or not slash or not tool:
+        raise ValueError(f"tools has {text!r}, which is not server/tool, such as git/* or */get_*")
+    return ToolPattern(_compiled(server), _compiled(tool))
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(translate(pattern))
+
+
+def _any(patterns: Sequence[ToolPattern], server: str, tool: str) -> bool:
+    return any(pattern.matches(server, tool) for pattern in patterns)

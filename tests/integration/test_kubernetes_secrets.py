@@ -1,0 +1,93 @@
+"""The Secrets that deploy/k8s/secrets.sh makes fit the manifests, the settings of the services, and a real Redis."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from redis import Redis
+from redis.exceptions import NoPermissionError
+
+from deploy.check import OVERLAYS, built, problems
+from dialog_engine.config import Settings as EngineSettings
+from plugins_contract.keys import GROUP, Keys
+from plugins_mcp.config import OperatorSettings as WorkerSettings
+from tests.support.processes import ROOT
+from tests.support.servers import LocalServer, embedded_binary
+
+SCRIPT = ROOT / "deploy" / "k8s" / "secrets.sh"
+NAMES = sorted(overlay.name for overlay in OVERLAYS.iterdir())
+Resource = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def secrets() -> dict[str, dict[str, str]]:
+    """The files of each Secret."""
+    env = {"PATH": os.environ["PATH"], "API_KEYS": "me:it's-a-key-for-tests", "OPENAI_API_KEY": "sk-1"}
+    done = subprocess.run(["sh", SCRIPT], env=env, capture_output=True, text=True, check=True)
+    resources: list[Resource] = list(yaml.safe_load_all(done.stdout))
+    assert [problem for resource in resources for problem in problems(resource)] == []
+    return {resource["metadata"]["name"]: resource["stringData"] for resource in resources}
+
+
+def mounted(name: str, workload: str) -> dict[str, list[str]]:
+    """The names of the Secrets in each volume of a workload."""
+    [found] = [
+        each for each in built(OVERLAYS / name) if each["kind"] in ("Deployment", "StatefulSet")
+        and each["metadata"]["name"] == workload
+    ]  # fmt: skip
+    volumes = found["spec"]["template"]["spec"]["volumes"]
+    return {
+        volume["name"]: [source["secret"]["name"] for source in volume.get("projected", {}).get("sources", [])]
+        + ([volume["secret"]["secretName"]] if "secret" in volume else [])
+        for volume in volumes
+    }
+
+
+@pytest.mark.parametrize("overlay", NAMES)
+@pytest.mark.parametrize(("service", "kind"), [("engine", EngineSettings), ("worker", WorkerSettings)])
+def test_a_service_reads_its_login_and_the_request_keys_from_its_secrets(
+    overlay: str, service: str, kind: Any, secrets: dict[str, dict[str, str]], tmp_path: Path
+) -> None:
+    for name in mounted(overlay, f"callstream-{service}")["secrets"]:
+        for file, text in secrets[name].items():
+            (tmp_path / file).write_text(text)
+
+    settings = kind(_secrets_dir=tmp_path, _env_file=None, request_keys_file=tmp_path / "request_keys")
+
+    assert settings.redis_address.login.username == f"callstream-{service}"
+    assert settings.redis_address.login.password == secrets[f"callstream-{service}"]["redis_password"]
+    assert settings.request_keys
+    if service == "engine":
+        assert set(settings.api_keys) == {"me"}
+
+
+def test_the_autoscaler_logs_in_as_the_worker(secrets: dict[str, dict[str, str]]) -> None:
+    [trigger] = [each for each in built(OVERLAYS / "scale") if each["kind"] == "TriggerAuthentication"]
+
+    login = {each["parameter"]: secrets[each["name"]][each["key"]] for each in trigger["spec"]["secretTargetRef"]}
+    assert login["username"] == "callstream-worker"
+    assert login["password"] == secrets["callstream-worker"]["redis_password"]
+
+
+def test_the_redis_of_the_small_overlay_admits_the_users_and_what_the_autoscaler_asks(
+    secrets: dict[str, dict[str, str]], tmp_path: Path
+) -> None:
+    assert mounted("small", "redis")["users"] == ["callstream-redis"]
+    (tmp_path / "users.acl").write_text(secrets["callstream-redis"]["users.acl"])
+    server = LocalServer(embedded_binary(), tmp_path, "--aclfile", str(tmp_path / "users.acl"))
+    server.start()
+    try:
+        worker = secrets["callstream-worker"]
+        engine = secrets["callstream-engine"]
+        with Redis.from_url(server.url, username=engine["redis_username"], password=engine["redis_password"]) as redis:
+            redis.xgroup_create(Keys().requests, GROUP, mkstream=True)
+        with Redis.from_url(server.url, username=worker["redis_username"], password=worker["redis_password"]) as redis:
+            assert redis.xlen(Keys().requests) == 0
+            assert redis.xpending(Keys().requests, GROUP)["pending"] == 0
+        with Redis.from_url(server.url) as anonymous, pytest.raises(NoPermissionError):
+            anonymous.xlen(Keys().requests)
+    finally:
+        server.stop()
