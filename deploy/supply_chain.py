@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SBOM = ROOT / "dist" / "callstream.cdx.json"
 PIP_AUDIT = "pip-audit==2.10.1"
-BASELINE = ".secrets.baseline"
+BASELINE = "deploy/.secrets.baseline"
 _EXPORT = ("export", "--frozen", "--quiet", "--no-dev", "--all-packages", "--all-extras", "--no-emit-workspace")
 _NOT_REACHED = re.compile(
     r"ConnectionError|ConnectTimeout|Max retries exceeded|Name or service not known|ServiceError|Failed to fetch"
