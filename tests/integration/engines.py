@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
 from dialog_engine.config import Settings
 from dialog_engine.http.app import server_of
-from dialog_engine.main import bind
+from dialog_engine.main import bind, bind_operations
 from dialog_engine.wiring import build_app
 from plugins_contract.keys import Keys
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested, encode_request, new_id
@@ -301,8 +301,9 @@ async def running_engine(configured: Settings, *, port: int = 0) -> AsyncGenerat
     closing = asyncio.Event()
     app = build_app(configured, closing)
     listener = bind(configured.model_copy(update={"port": port}))
+    listeners = [listener, *bind_operations(configured)]
     server = server_of(app, closing, grace_seconds=configured.shutdown_grace_seconds)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    serving = asyncio.create_task(server.serve(sockets=listeners))
     engine = Engine(app, listener.getsockname()[1])
     try:
         await wait_until(lambda: server.started or serving.done(), what="the engine's start")
@@ -313,4 +314,5 @@ async def running_engine(configured: Settings, *, port: int = 0) -> AsyncGenerat
         await engine.client.aclose()
         server.should_exit = True
         await serving
-        listener.close()
+        for each in listeners:
+            each.close()
