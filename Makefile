@@ -1,6 +1,6 @@
 # Callstream. GNU make 3.81 or newer, on Linux or macOS. Needs uv, or a Python ≥ 3.11 to get uv with.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check check-js check-deploy fmt bench bench-relay chaos fuzz clean sync sync-run
+.PHONY: help run test test-all check check-js check-deploy fmt bench bench-peers bench-relay chaos fuzz clean sync sync-run
 
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 UV_VERSION := 0.13.9
@@ -23,7 +23,7 @@ BIN := $(VENV)/bin
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-run: sync-run ## the whole product on this machine: http://127.0.0.1:8000 (PORT=, OPENAI_API_KEY=, MCP_CONFIG=, …; see .env.example)
+run: sync-run ## the whole product on this machine: http://127.0.0.1:8000 (PORT=, OPENAI_API_KEY=, MCP_CONFIG=, WORKERS=, …; see .env.example)
 	@exec $(BIN)/python -m deploy.local.stack
 
 # Tests start hundreds of Python processes: without compiled bytecode each of them costs a second of CPU time more.
@@ -73,8 +73,11 @@ fmt: sync ## format, and fix what lint can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: sync ## the round trip of a tool call through the whole pair, beside a direct call
+bench: sync ## the round trip of a tool call: alone, over HTTP, over stdio, beside the MCP SDK
 	$(BIN)/python -m benchmarks.round_trip $(ARGS)
+
+bench-peers: sync ## the same beside celery, taskiq, arq, faststream and pydocket, which it downloads
+	UV="$(UV)" $(BIN)/python -m benchmarks.peers $(ARGS)
 
 bench-relay: sync ## a model's tokens relayed, beside a naive relay and LiteLLM's proxy
 	$(BIN)/python -m benchmarks.relay $(ARGS)

@@ -59,7 +59,12 @@ class Processes:
 
 @contextmanager
 def processes(
-    folder: Path, *, workers: int, concurrency: int, log: Mapping[str, str] = {"LOG_LEVEL": "WARNING"}
+    folder: Path,
+    *,
+    workers: int,
+    concurrency: int,
+    log: Mapping[str, str] = {"LOG_LEVEL": "WARNING"},
+    more_servers: Mapping[str, object] = {},
 ) -> Generator[Processes]:
     """Run the processes for the duration of the block. Their data is in `folder`. `log`: settings of the workers."""
     with ExitStack() as stack:
@@ -79,7 +84,7 @@ def processes(
         environment = {"DEMO_EFFECT_LOG": str(folder / "effects.log")}
         child = {"command": STDIO_SERVER[0], "args": STDIO_SERVER[1:], "cwd": str(ROOT), "env": environment}
         stdio = {**child, "callstream": {"trust": True}}
-        (folder / "mcp.json").write_text(json.dumps({"mcpServers": {HTTP: http, STDIO: stdio}}))
+        (folder / "mcp.json").write_text(json.dumps({"mcpServers": {HTTP: http, STDIO: stdio, **more_servers}}))
         pids = {"redis": redis.process.pid, "MCP server": server.pid}
         for number in range(workers):
             port = health_port if number == 0 else free_port()
@@ -201,10 +206,10 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
 
 
 @asynccontextmanager
-async def engine(redis_url: str, database_file: Path) -> AsyncGenerator[Engine]:
-    """An engine that knows the echo of each server."""
+async def engine(redis_url: str, database_file: Path, *, servers: int = 3) -> AsyncGenerator[Engine]:
+    """An engine that knows the echo of each of the `servers`."""
     async with engine_parts(redis_url, database_file) as parts:
-        await wait_until(lambda: len(_echoes(parts.catalog)) == 3, 20, what="the tool echo of three servers")
+        await wait_until(lambda: len(_echoes(parts.catalog)) == servers, 20, what="the tool echo of each server")
         yield Engine(parts, _echoes(parts.catalog))
 
 

@@ -2,7 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -16,6 +16,8 @@ LOCAL = "127.0.0.1"
 REQUEST_KEYS = DATA / "request.keys"
 LONGEST_SOCKET_PATH = 100
 """Bytes of the path of a Unix socket: Linux accepts 107, macOS 103."""
+MOST_PROCESSES = 32
+"""Of one kind. More than this on one machine is a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +65,49 @@ def make_plan(environment: Mapping[str, str], *, free_port: Callable[[], int], v
         *_model(given, shared, facts, free_port),
         *_tools(given, shared, facts, free_port),
     ]
-    health_port = given.get("HEALTH_PORT") or str(free_port())
     host, port = given.get("HOST", LOCAL), _port(given)
     url = _page(host, port)
-    # A user who presses Ctrl-C should not wait for 30 seconds, which is the default for clusters.
-    worker = {"HEALTH_PORT": health_port, "DRAIN_SECONDS": given.get("DRAIN_SECONDS", "5")}
-    engine = {
-        "HOST": host,
-        "PORT": str(port),
-        "OUTBOX_PATH": given.get("OUTBOX_PATH", str(DATA / "dialog-engine.sqlite3")),
-    }
-    config = shared.get("MCP_CONFIG") or given.get("MCP_CONFIG")
-    workers_own = own_variables.worker(Path(config) if config else None)
-    ready_url = f"http://{LOCAL}:{health_port}/readyz"
-    programs += [
-        Program("plugins-mcp", _script("plugins-mcp"), shared | worker, ready_url, 1, workers_own),
-        Program("dialog-engine", _script("dialog-engine"), shared | engine, f"{url}/readyz", 1, own_variables.engine),
-    ]
-    facts = {"Chat page": url, **facts, "Data": f"{DATA}, logs in {DATA / 'logs'}"}
+    workers, engines = _count(given, "WORKERS"), _count(given, "ENGINES")
+    if engines > 1 and "DATABASE_URL" not in given:
+        raise PlanError(f"ENGINES={engines} needs DATABASE_URL: several engines share a PostgreSQL")
+    programs += _workers(given, shared, workers, free_port)
+    others = [free_port() for _ in range(engines - 1)]
+    programs += _engines(given, shared, host, (port, *others))
+    more = {"Engines": ", ".join([url, *(_page(host, other) for other in others)])} if others else {}
+    facts = {"Chat page": url, **more, **facts, "Data": f"{DATA}, logs in {DATA / 'logs'}"}
     return Plan(tuple(programs), host, port, url, facts)
+
+
+def _workers(
+    given: Mapping[str, str], shared: Mapping[str, str], count: int, free_port: Callable[[], int]
+) -> list[Program]:
+    config = shared.get("MCP_CONFIG") or given.get("MCP_CONFIG")
+    inherits = own_variables.worker(Path(config) if config else None)
+    programs: list[Program] = []
+    for number in range(1, count + 1):
+        port = given.get("HEALTH_PORT", "") if number == 1 else ""
+        port = port or str(free_port())
+        # A user who presses Ctrl-C should not wait for 30 seconds, which is the default for clusters.
+        env = {**shared, "HEALTH_PORT": port, "DRAIN_SECONDS": given.get("DRAIN_SECONDS", "5")}
+        ready_url = f"http://{LOCAL}:{port}/readyz"
+        programs.append(Program(_name("plugins-mcp", number), _script("plugins-mcp"), env, ready_url, 1, inherits))
+    return programs
+
+
+def _engines(given: Mapping[str, str], shared: Mapping[str, str], host: str, ports: Sequence[int]) -> list[Program]:
+    programs: list[Program] = []
+    for number, port in enumerate(ports, 1):
+        env = {**shared, "HOST": host, "PORT": str(port)}
+        env["OUTBOX_PATH"] = given.get("OUTBOX_PATH", str(DATA / "dialog-engine.sqlite3"))
+        if number > 1:
+            env["OPERATIONS_PORT"] = ""  # the first engine has it
+        name, ready_url = _name("dialog-engine", number), f"{_page(host, port)}/readyz"
+        programs.append(Program(name, _script("dialog-engine"), env, ready_url, 1, own_variables.engine))
+    return programs
+
+
+def _name(program: str, number: int) -> str:
+    return program if number == 1 else f"{program}-{number}"
 
 
 def _redis(
@@ -169,6 +195,13 @@ def _port(given: Mapping[str, str]) -> int:
     text = given.get("PORT", "8000")
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise PlanError(f"PORT must be a number from 1 to 65535, not {text!r}")
+    return int(text)
+
+
+def _count(given: Mapping[str, str], name: str) -> int:
+    text = given.get(name, "1")
+    if not text.isdecimal() or not 0 < int(text) <= MOST_PROCESSES:
+        raise PlanError(f"{name} must be a number from 1 to {MOST_PROCESSES}, not {text!r}")
     return int(text)
 
 

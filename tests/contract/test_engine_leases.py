@@ -151,7 +151,7 @@ async def test_only_the_turns_of_an_engine_whose_lease_is_as_it_was_seen_are_ado
     seen = await b.seen(a)
     await a.engines.renew(LEASE_MS + 1000, ())
     assert await b.engines.adopt(seen, 16) == []
-    assert await b.engines.remove(seen) == []
+    assert await b.engines.remove(seen) is None
     assert await a.engines.fenced([turn]) == []
 
     adopted = await taken_over(a, b)
@@ -283,13 +283,17 @@ async def test_facts_and_waiting_messages_of_a_removed_engine_are_taken_over(a: 
     with pytest.raises(TurnRunningError):
         await a.turns.begin(waiting, "Next", queue=True)
     seen = await b.seen(a)
-    assert await b.engines.remove(seen) == []  # it has a running turn
+    assert await b.engines.remove(seen) is None  # it has a running turn
     await a.end(turn)
     await a.engines.renew(LEASE_MS + 1000, {waiting.turn_id})
-    assert await b.engines.remove(seen) == []  # it lives
+    assert await b.engines.remove(seen) is None  # it lives
 
-    [fact] = await b.engines.remove(await b.seen(a))
+    seen = await b.seen(a)
+    removed = await b.engines.remove(seen)
 
+    assert removed is not None
+    [fact] = removed
+    assert await b.engines.remove(seen) is None  # it is gone
     assert (fact.event_type, fact.event_id) == ("TurnFinished", turn.turn_id)
     assert [*await b.outbox.waiting(9)] == [fact]
     assert await a.outbox.waiting(9) == []

@@ -1,11 +1,13 @@
 """Every fuzzer by its name."""
 
+from tests.fuzz.api import api
 from tests.fuzz.loop import Fuzzer
 from tests.fuzz.markdown import markdown
 from tests.fuzz.replies import replies
 from tests.fuzz.tags import tags
 
 FUZZERS: dict[str, Fuzzer] = {
+    "api": api,
     "tags": tags,
     "replies": replies,
     "markdown": markdown,

@@ -8,7 +8,7 @@ from dialog_engine.tool_calls.prompt_mode.source import CodeFenceTracker, Source
 from tests.fuzz.fuzzers import FUZZERS
 from tests.fuzz.loop import run
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:Do not use the `random` module")]
 
 SECONDS = 1.0
 LONGEST = 20.0

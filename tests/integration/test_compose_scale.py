@@ -1,4 +1,4 @@
-"""The profiles `scale` and `observe` of docker-compose.yml: three engines on a PostgreSQL behind nginx, two workers."""
+"""The profiles `scale` and `observe` of Compose: three engines on a PostgreSQL behind nginx, four workers."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stack]:
         },
         profiles=("scale", "observe"),
     )
-    with stack.running("--scale", "engine=3", "--scale", "worker=2"):
+    with stack.running("--scale", "engine=3", "--scale", "worker=4"):
         yield stack
 
 
@@ -73,11 +73,12 @@ def test_prometheus_scrapes_every_engine_and_every_worker(stack: Stack) -> None:
             targets: list[dict[str, Any]] = json.load(response)["data"]["activeTargets"]
         return sorted(target["labels"]["job"] for target in targets if target["health"] == "up")
 
-    wait_until_blocking(lambda: scraped() == ["dialog-engine"] * 3 + ["plugins-mcp"] * 2, 60, what="every target")
+    wait_until_blocking(lambda: scraped() == ["dialog-engine"] * 3 + ["plugins-mcp"] * 4, 60, what="every target")
 
 
 def test_a_killed_engine_and_a_killed_worker_lose_nothing(stack: Stack) -> None:
     engines, workers = stack.names("engine"), stack.names("worker")
+    assert stack.servers()  # nginx knows the addresses of the engines: requests that wait for them go to one
     with ThreadPoolExecutor(8) as clients:
         turns = [clients.submit(stack.chat_through_failures, "Run a slow job for 8 seconds") for _ in range(8)]
         wait_until_blocking(lambda: sum(running_turns(stack, name) for name in engines) == 8, what="8 running turns")
@@ -93,15 +94,15 @@ def test_a_killed_engine_and_a_killed_worker_lose_nothing(stack: Stack) -> None:
 
 
 def test_after_that_all_are_started_again_and_the_workers_share_the_load(stack: Stack) -> None:
-    stack.compose("up", "--detach", "--wait", "--no-build", "--scale", "engine=3", "--scale", "worker=2")
+    stack.compose("up", "--detach", "--wait", "--no-build", "--scale", "engine=3", "--scale", "worker=4")
 
     workers = stack.names("worker")
     before = [calls_run(stack, name) for name in workers]
-    with ThreadPoolExecutor(8) as clients:
-        turns = [clients.submit(stack.chat, "Run a slow job for 1 second") for _ in range(16)]
+    with ThreadPoolExecutor(12) as clients:
+        turns = [clients.submit(stack.chat, "Run a slow job for 1 second") for _ in range(24)]
         assert {turn.result(timeout=100)[-1][1]["reason"] for turn in turns} == {"stop"}
     ran = [calls_run(stack, name) - was for name, was in zip(workers, before, strict=True)]
-    assert sum(ran) == 16
+    assert sum(ran) == 24
     assert min(ran) > 0
 
 

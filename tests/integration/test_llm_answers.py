@@ -203,6 +203,21 @@ async def test_before_the_first_byte_it_is_tried_again(protocol: Protocol, provi
     assert len(provider.requests) == 3
 
 
+async def test_the_retries_of_the_sdk_are_reported_whether_they_helped_or_not(
+    protocol: Protocol, provider: Provider
+) -> None:
+    retries: list[int] = []
+    async with aclosing(protocol.client(provider.url, max_retries=2, retried=retries.append)) as client:
+        provider.scripts = [refusal(503), answer(protocol.hello)]
+        assert await said(client) == "Hello"
+        provider.scripts = [refusal(503), refusal(503), refusal(503)]
+        with pytest.raises(LLMUnavailableError):
+            await said(client)
+        provider.scripts = [answer(protocol.hello)]
+        assert await said(client) == "Hello"
+    assert retries == [1, 2]
+
+
 async def test_a_provider_that_says_to_come_back_in_a_minute_is_not_waited_for(
     protocol: Protocol, provider: Provider
 ) -> None:

@@ -497,7 +497,7 @@ async def test_the_caller_of_a_request_of_another_version_is_answered(crew: Crew
     caller = crew.caller
     request = await caller.call()
     row = (await caller.redis.xrange(caller.keys.requests))[0]
-    newer = encode_request(request).replace(b'"eventVersion":1', b'"eventVersion":2')
+    newer = encode_request(request).replace(b'"eventVersion":1', b'"eventVersion":3')
     await caller.command("XDEL", caller.keys.requests, row[0])
     entry = await caller.redis.xadd(caller.keys.requests, {**row[1], b"event": newer})
     await caller.redis.hset(caller.keys.call(request.correlation_id), "entry", entry)
@@ -506,7 +506,7 @@ async def test_the_caller_of_a_request_of_another_version_is_answered(crew: Crew
         assert not gate.taken
     assert outcome.state is CallState.DEAD
     assert outcome.error is not None
-    assert "eventVersion is 2, this release reads 1" in outcome.error.message
+    assert "eventVersion is 3, this release reads 1 and 2" in outcome.error.message
     assert [identity for identity, _ in await caller.mailbox()] == [request.correlation_id]
 
 

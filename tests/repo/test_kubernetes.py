@@ -154,6 +154,21 @@ def test_the_address_of_the_ingress_may_have_every_connection_of_an_engine() -> 
     assert limit == EngineSettings.model_fields["max_connections"].default
 
 
+def test_prometheus_reads_the_metrics_of_engines_at_the_port_that_needs_no_key() -> None:
+    [engine] = pods("scale")["callstream-engine"]["containers"]
+    ports = {each["name"]: str(each["containerPort"]) for each in engine["ports"]}
+    env = {each["name"]: each.get("value") for each in engine["env"]}
+    [monitor] = [each for each in of_kind("scale", "ServiceMonitor") if each["metadata"]["name"] == "dialog-engine"]
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind("scale", "NetworkPolicy")}
+    admitted = {
+        each["from"][0]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]: each["ports"][0]["port"]
+        for each in policies["callstream-engine-ingress"]["ingress"]
+    }
+
+    assert env["OPERATIONS_PORT"] == ports[monitor["spec"]["endpoints"][0]["port"]]
+    assert admitted == {"ingress-nginx": "http", "monitoring": "operations"}
+
+
 def test_there_is_no_secret_in_the_manifests() -> None:
     assert of_kind("small", "Secret") == []
     assert of_kind("scale", "Secret") == []

@@ -33,9 +33,9 @@ class Protocol:
     error: Callable[[str], bytes]
     """An overload error with this message, inside a stream."""
 
-    def client(self, url: str, *, max_retries: int = 0, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> Model:
+    def client(self, url: str, *, max_retries: int = 0, timeouts: Timeouts = DEFAULT_TIMEOUTS, **options: Any) -> Model:
         """A client, for its caller to close."""
-        return self.kind(url, KEY, "model", max_retries=max_retries, timeouts=timeouts)
+        return self.kind(url, KEY, "model", max_retries=max_retries, timeouts=timeouts, **options)
 
     @property
     def hello(self) -> bytes:

@@ -79,7 +79,9 @@ def test_fields_of_a_later_release_are_ignored() -> None:
         (wire(deadline="soon"), r"\$\.deadline"),
         (wire(executionClass="twice"), r"\$\.executionClass"),
         (wire(eventType="Other"), "eventType is 'Other'"),
-        (wire(eventVersion=2), "eventVersion is 2, this release reads 1"),
+        (wire(eventVersion=3), "eventVersion is 3, this release reads 1 and 2"),
+        (wire(eventVersion=2), "a request with `sealed` has eventVersion 2"),
+        (wire(sealed="x"), "a request with `sealed` has eventVersion 2"),
     ],
 )
 def test_a_request_that_cannot_be_read_says_which_field_is_wrong(data: bytes, complaint: str) -> None:
@@ -99,7 +101,10 @@ SAME_OR_NOT: list[tuple[tuple[str, Any], tuple[str, Any], bool]] = [
 
 @pytest.mark.parametrize(("one", "other", "same"), SAME_OR_NOT)
 def test_the_hash_tells_requests_apart(one: tuple[str, Any], other: tuple[str, Any], same: bool) -> None:
-    assert (arguments_hash(*one) == arguments_hash(*other)) is same
+    first, second = (
+        msgspec.structs.replace(REQUEST, tool_name=name, arguments=arguments) for name, arguments in (one, other)
+    )
+    assert (arguments_hash(first) == arguments_hash(second)) is same
 
 
 OUTCOME = ToolOutcome(

@@ -34,7 +34,8 @@ class Body(httpx2.AsyncByteStream):
 
 def answer(stream: Body, content_type: str) -> AsyncGenerator[LLMEvent]:
     async def post(body: Json, max_retries: int) -> httpx2.Response:
-        return httpx2.Response(200, headers={"content-type": content_type}, stream=stream)
+        request = httpx2.Request("POST", "http://provider.test/v1")
+        return httpx2.Response(200, headers={"content-type": content_type}, stream=stream, request=request)
 
     async def close() -> None:
         pass

@@ -56,6 +56,36 @@ def test_engine_and_worker_share_the_embedded_server_which_has_no_port() -> None
     assert f"--port 0 --unixsocket {socket} --unixsocketperm 700" in words_of(plan, "valkey")
 
 
+def test_several_workers_and_engines_have_ports_of_their_own() -> None:
+    plan = planned(WORKERS="3", ENGINES="2", DATABASE_URL="postgresql://p", HEALTH_PORT="9000", OPERATIONS_PORT="9100")
+    workers = ("plugins-mcp", "plugins-mcp-2", "plugins-mcp-3")
+    engines = ("dialog-engine", "dialog-engine-2")
+
+    assert names(plan)[-5:] == [*workers, *engines]
+    assert settings_of(plan, "plugins-mcp")["HEALTH_PORT"] == "9000"
+    assert len({settings_of(plan, name)["HEALTH_PORT"] for name in workers}) == 3
+    assert len({settings_of(plan, name)["PORT"] for name in engines}) == 2
+    assert "OPERATIONS_PORT" not in settings_of(plan, "dialog-engine")
+    assert settings_of(plan, "dialog-engine-2")["OPERATIONS_PORT"] == ""
+    assert len({program.ready_url for program in plan.programs}) == len(plan.programs)
+    assert settings_of(plan, "dialog-engine-2")["PORT"] in plan.facts["Engines"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"WORKERS": "0"}, "WORKERS"),
+        ({"WORKERS": "many"}, "WORKERS"),
+        ({"WORKERS": "33"}, "WORKERS"),
+        ({"ENGINES": "-1"}, "ENGINES"),
+        ({"ENGINES": "2"}, "DATABASE_URL"),
+    ],
+)
+def test_a_wrong_number_of_processes_is_refused_by_its_name(settings: dict[str, str], named: str) -> None:
+    with pytest.raises(PlanError, match=named):
+        planned(**settings)
+
+
 def test_a_folder_with_a_long_path_gets_a_short_path_for_the_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

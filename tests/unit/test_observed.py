@@ -1,5 +1,6 @@
 """What is counted, and under which names. Every metric that is declared is counted here or at the scrape."""
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -8,6 +9,8 @@ import pytest
 from dialog_engine.chat.ports import TurnLog, TurnLogs
 from dialog_engine.errors import LLMRateLimitedError
 from dialog_engine.model import (
+    ApprovalStatus,
+    ApprovalStep,
     AssistantMessage,
     ChatEvent,
     ChatRequest,
@@ -120,3 +123,22 @@ async def test_a_failed_or_abandoned_request_is_counted_as_such() -> None:
         await anext(events)
     assert value(metrics, "dialog_llm_requests_total", outcome="MODEL_RATE_LIMITED", model="openai:x") == 1
     assert value(metrics, "dialog_llm_requests_total", outcome="abandoned", model="openai:x") == 1
+
+
+async def test_an_approval_is_logged_with_the_ids_of_its_call_and_without_its_arguments(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    log = ObservedLogs(Quiet(), Metrics()).open(TURN)
+    call = ToolCall("call_1", "c-1", "demo__delete_everything", '{"what": "my secret"}')
+    for status in (ApprovalStatus.ASKED, ApprovalStatus.EDITED):
+        log.append(ApprovalStep(status, call, "demo", 1, {"arguments": {"what": "my secret"}}))
+    await log.close()
+
+    asked, decided = [vars(record) for record in caplog.records if record.name == "dialog_engine.calls"]
+    assert asked["message"] == "tool call waits for approval"
+    assert (decided["message"], decided["decision"]) == ("tool call approval decided", "edited")
+    ids = {"correlationId": "c-1", "turnId": "turn", "sessionId": "session", "toolName": "demo__delete_everything"}
+    assert ids.items() <= asked.items()
+    assert ids.items() <= decided.items()
+    assert "secret" not in repr([asked, decided])

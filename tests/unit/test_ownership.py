@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -17,6 +17,7 @@ from dialog_engine.chat.ownership import (
     RENEW_SECONDS,
     Ownership,
 )
+from dialog_engine.chat.ports import Adopted, SeenEngine
 from dialog_engine.chat.turns import RunningTurns, SessionQueue
 from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrashesError
 from dialog_engine.model import Turn
@@ -196,6 +197,24 @@ async def test_an_engine_that_was_shut_down_is_adopted_at_once(store: SharedTurn
     assert "a" not in store.leases
     assert b.counted("dialog_turns_moved_total", how="takeover") == len(turns)
     assert b.counted("dialog_engines_adopted_total") == 1
+
+
+async def test_an_engine_that_two_others_find_dead_is_counted_once(
+    store: SharedTurns, a: Engine, b: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = await started(store, "c")
+    await a.ownership.release()
+    adopt = c.engines.adopt
+
+    async def after_b(seen: SeenEngine, limit: int) -> Sequence[Adopted]:
+        await b.ownership.look()
+        return await adopt(seen, limit)
+
+    monkeypatch.setattr(c.engines, "adopt", after_b)
+    await c.ownership.look()
+
+    assert b.counted("dialog_engines_adopted_total") == 1
+    assert c.counted("dialog_engines_adopted_total") == 0
 
 
 async def test_renewals_of_the_lease_and_engines_are_counted(a: Engine, b: Engine) -> None:

@@ -325,3 +325,19 @@ def test_written_calls_are_parsed_back_unchanged(dialect: Dialect, arguments: li
     read_back = calls_of(read(dialect, [dialect.calls(calls)]))
     assert [json.loads(call.arguments) for call in read_back] == arguments
     assert [call.problem for call in read_back] == [""] * len(calls)
+
+
+@dialects
+@pytest.mark.parametrize(
+    "line", ["`{}`", "``{}``", "Write ``{}`` here.", "``a ` {} b``", "Use ``a`b`` then `{}`.", "- `a` and `{}`"]
+)
+async def test_a_tag_in_inline_code_is_text_however_many_backticks_it_has(dialect: Dialect, line: str) -> None:
+    text = line.replace("{}", BLOCKS[dialect.name])
+    events, _ = await ask(dialect, says(text))
+    assert (text_of(events), calls_of(events)) == (text, [])
+
+
+@dialects
+async def test_a_tag_behind_inline_code_is_a_call(dialect: Dialect) -> None:
+    events, _ = await ask(dialect, says("Run ``a`b`` and `c`: " + BLOCKS[dialect.name]))
+    assert len(calls_of(events)) == 1

@@ -9,6 +9,8 @@ import pytest
 
 from dialog_engine.errors import LLMRateLimitedError, LLMRequestError
 from dialog_engine.model import ChatEvent, ChatRequest, Message, TextDelta, ToolMessage, Turn, UserMessage
+from dialog_engine.tool_calls.arguments import validate
+from dialog_engine.tool_calls.bounded_validation import validating
 from dialog_engine.tool_calls.exposure import search
 from dialog_engine.tool_calls.exposure.quarantine import MAX_REFUSED, OfferedTools, Quarantine, refused_tool
 from dialog_engine.tool_calls.ports import ServerView, StreamChat, ToolDirectory
@@ -180,9 +182,11 @@ async def test_the_number_of_refused_tools_per_request_is_bounded() -> None:
 class Directory(FakeCatalog, ToolDirectory):
     """One server."""
 
+    listed = (GOOD, BAD)
+
     @property
     def servers(self) -> tuple[ServerView, ...]:
-        return (ServerView(ServerCatalog(server="a", tools=(GOOD, BAD)), ServerState.READY, None, 1),)
+        return (ServerView(ServerCatalog(server="a", tools=self.listed), ServerState.READY, None, 1),)
 
     @property
     def workers(self) -> int:
@@ -220,3 +224,27 @@ async def test_a_tool_that_one_model_accepts_stays_in_the_catalog() -> None:
 
 async def test_where_no_model_is_asked_nothing_is_refused() -> None:
     assert OfferedTools(Directory(*TOOLS), Quarantine()).tools() == TOOLS
+
+
+async def test_a_tool_whose_schema_takes_too_long_is_listed_and_no_longer_offered_until_it_changes() -> None:
+    doubling = {
+        "type": "object",
+        "$ref": "#/$defs/d0",
+        "$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(30)} | {"d30": {}},
+    }
+    slow, other = tool("slow__one", doubling), tool("slow__two")
+    directory = Directory(slow, other)
+    directory.listed = (slow, other)
+    offered_tools = OfferedTools(directory, Quarantine())
+    assert offered_tools.tools() == (slow, other)
+
+    assert "takes too long" in (await validating(validate, slow, {}) or "")
+    assert offered_tools.tools() == (other,)
+    [view] = [view for view in offered_tools.servers if view.catalog.quarantined]
+    assert [(each.tool, each.reason) for each in view.catalog.quarantined] == [
+        (slow.tool, "the input schema takes too long to apply")
+    ]
+    assert view.catalog.tools == (other,)
+
+    mended = tool("slow__one")
+    assert OfferedTools(Directory(mended), Quarantine()).tools() == (mended,)

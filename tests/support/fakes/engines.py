@@ -103,10 +103,10 @@ class MemoryEngines(Engines):
         own = self._use().of(self.engine_id)
         return [self._adopted(each, released) for each in own if turn_ids is None or each.turn.turn_id in turn_ids]
 
-    async def remove(self, seen: SeenEngine) -> Sequence[OutboxRow]:
+    async def remove(self, seen: SeenEngine) -> Sequence[OutboxRow] | None:
         store = self._use()
         if store.leases.get(seen.engine_id, NO_LEASE) != seen.lease_until or store.of(seen.engine_id):
-            return []
+            return None
         store.leases.pop(seen.engine_id, None)
         return self.store.facts.pop(seen.engine_id, [])
 

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 from dialog_engine.errors import ConfigurationError
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import MAX_TIMEOUT_MS
-from plugins_contract.settings import ServiceSettings, problems
+from plugins_contract.settings import EncryptionSettings, ServiceSettings, problems
 
 SECRETS_DIRS = [path for path in (Path("/run/callstream"), Path("/run/secrets")) if path.is_dir()]
 """Folders with one file per setting: those that deploy/compose creates, and those of the operator, which win."""
@@ -101,7 +101,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class StoreSettings(BaseSettings):
+class StoreSettings(EncryptionSettings, BaseSettings):
     """Which store is used: the part that the commands for operators need."""
 
     model_config = SettingsConfigDict(

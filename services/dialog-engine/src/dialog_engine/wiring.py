@@ -46,6 +46,7 @@ from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.outbox import SqlOutbox
+from dialog_engine.storage.sealed import check_keys
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
@@ -62,6 +63,7 @@ from dialog_engine.tool_calls.results.read_result import ReadResult
 from dialog_engine.traces import RedisTraces
 from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client
+from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.loops import LISTEN_SECONDS, kept_running
@@ -115,6 +117,7 @@ class _Base:
     outbox: SqlOutbox
     audit: AuditTrail
     rights: WatchedFile[Rights] | None
+    cipher: Cipher
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,20 +187,21 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     connections = await _connections(stack, settings.redis_address)
     database = await stack.enter_async_context(_open_store(settings))
     engine_id = await database.engine_id()
-    outbox = SqlOutbox(database, engine_id)
-    audit = AuditTrail(engine_id, await read_digest_key(database), stream=settings.audit_stream)
+    outbox, cipher = SqlOutbox(database, engine_id), settings.cipher
+    await check_keys(database, cipher)
+    audit = AuditTrail(engine_id, await read_digest_key(database, cipher), stream=settings.audit_stream)
     keys, clock = Keys(settings.redis_key_prefix), RedisClock()
     metrics = Metrics(keys.requests, VERSION)
     try:
         rights = watched_rights(settings.rights_file)
     except ValueError as error:
         raise ConfigurationError(f"RIGHTS_FILE: {error}") from None
-    return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox, audit, rights)
+    return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox, audit, rights, cipher)
 
 
 def _calls(base: _Base) -> _Calls:
     settings, keys, outbox, redis = base.settings, base.keys, base.outbox, base.connections.commands
-    ledger = EngineLedger(redis, keys, settings.request_keys)
+    ledger = EngineLedger(redis, keys, settings.request_keys, base.cipher)
     watch = RedisWatch(redis, keys, base.clock)
     catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock)
     waiting = Subscriptions()
@@ -221,6 +225,7 @@ def _calls(base: _Base) -> _Calls:
         outbox,
         waiting,
         publisher=relay,
+        cipher=base.cipher,
     )
     blocked = BlockedCalls(watch, catalog)
     timeout_ms = settings.mcp_request_timeout_ms
@@ -238,12 +243,18 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     check_routes(EVENT_TYPES | await base.outbox.event_types(), DEFAULT_ROUTES | settings.outbox_routes)
     offer, mailbox_of = calls.relay.offer, base.keys.mailbox
     control = ControlPublisher(base.connections.commands, base.keys)
-    call_store = SqlCalls(database, engine_id, offer, base.audit)
+    call_store = SqlCalls(database, engine_id, offer, base.audit, base.cipher)
     turn_store = SqlTurns(
-        database, engine_id, offer, base.audit, control.free, facts_with_text=settings.facts_with_text
+        database,
+        engine_id,
+        offer,
+        base.audit,
+        control.free,
+        facts_with_text=settings.facts_with_text,
+        cipher=base.cipher,
     )
-    approval_store = SqlApprovals(database, engine_id, offer, mailbox_of, base.audit)
-    archive = SqlArchive(database, call_store)
+    approval_store = SqlApprovals(database, engine_id, offer, mailbox_of, base.audit, base.cipher)
+    archive = SqlArchive(database, call_store, base.cipher)
     pending = PendingApprovals(
         approval_store,
         calls.tools,
@@ -254,8 +265,9 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     )
     rounds = Rounds(call_store, calls.executor, pending, settings.result_max_chars)
     exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
-    llm = await stack.enter_async_context(open_llm(settings, _around_each(settings, metrics, calls.quarantine)))
-    reader = ReadResult(SqlResults(database), settings.result_max_chars)
+    around = _around_each(settings, metrics, calls.quarantine)
+    llm = await stack.enter_async_context(open_llm(settings, around, metrics.llm_retried))
+    reader = ReadResult(SqlResults(database, base.cipher), settings.result_max_chars)
     service = ChatService(
         _llm_with_tools(llm, calls.tools, exposure, rounds, reader, settings),
         turns=turn_store,
@@ -264,7 +276,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
         rounds=rounds,
         memory=Memory(settings.history_max_messages, settings.history_max_tokens),
     )
-    logs = RedisTurnLogs(base.connections.commands, base.keys)
+    logs = RedisTurnLogs(base.connections.commands, base.keys, base.cipher)
     turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics), control)
     engines = SqlEngines(database, engine_id, mailbox_of)
     ownership = Ownership(turns, engines, offer=offer, observer=ObservedOwnership(metrics))
@@ -291,7 +303,9 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         has_workers=settings.enable_mcp,
         gate=StartGate(settings.tools_wait_seconds),
     )
-    sessions = SqlSessions(base.database, calls.relay.offer, base.audit, facts_with_text=settings.facts_with_text)
+    sessions = SqlSessions(
+        base.database, calls.relay.offer, base.audit, base.cipher, facts_with_text=settings.facts_with_text
+    )
     traces = RedisTraces(base.connections.commands, base.keys, (DEFAULT_ROUTES | settings.outbox_routes)[TURN_FINISHED])
     return Services(
         about=_about(settings),

@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
+from plugins_contract.encryption import CLEAR, Cipher, DecryptionError, open_request, seal_request
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import decode_reply
 from plugins_contract.ledger.scripts import Scripts, finished
 from plugins_contract.messages import (
+    EVENT_VERSION,
     NOT_READABLE,
     ExecutionClass,
     ToolCallRequested,
@@ -92,8 +94,11 @@ class Requeued:
 class DeadLetters:
     """Reads, requeues and discards dead letters. Raises what redis raises."""
 
-    def __init__(self, redis: Redis, keys: Keys, request_keys: RequestKeys | None = None) -> None:
+    def __init__(
+        self, redis: Redis, keys: Keys, request_keys: RequestKeys | None = None, cipher: Cipher = CLEAR
+    ) -> None:
         self._redis = redis
+        self._cipher = cipher
         self._scripts = Scripts(redis)
         self._keys = keys
         self._request_keys = request_keys or RequestKeys()
@@ -109,7 +114,7 @@ class DeadLetters:
         while True:
             page: Any = await self._redis.xrevrange(self._keys.dead, last, str(since_ms), count=PAGE)
             for letter_id, fields in page:
-                yield read_letter(letter_id.decode(), fields)
+                yield read_letter(letter_id.decode(), fields, self._cipher)
             if len(page) < PAGE:
                 return
             last = f"({page[-1][0].decode()}"
@@ -118,7 +123,7 @@ class DeadLetters:
         """The dead letter with this id, or the newest one of the call with this correlation id."""
         if _is_letter_id(name):
             page: Any = await self._redis.xrange(self._keys.dead, name, name)
-            return read_letter(page[0][0].decode(), page[0][1]) if page else None
+            return read_letter(page[0][0].decode(), page[0][1], self._cipher) if page else None
         async for letter in self.newest_first():
             # An empty name matches no letter, though there are letters without a correlation id.
             if name and letter.correlation_id == name:
@@ -146,7 +151,7 @@ class DeadLetters:
                 new.correlation_id,
                 GROUP,
                 event,
-                arguments_hash(new.tool_name, new.arguments),
+                arguments_hash(new),
                 new.execution_class,
                 new.deadline,
                 new.mailbox,
@@ -167,21 +172,24 @@ class DeadLetters:
         if entry is None:
             return None
         rows: Any = await self._redis.xrange(self._keys.response(correlation_id), entry, entry)
-        return finished(rows[0][1][b"reply"] if rows else b"")
+        return finished(rows[0][1][b"reply"] if rows else b"", correlation_id, self._cipher)
 
     def again(self, request: ToolCallRequested, *, deadline: int) -> ToolCallRequested:
-        """The same request as a new call, with another deadline."""
+        """The same request as a new call, with another deadline. It is encrypted again if there is a key."""
         correlation_id = new_id()
-        return msgspec.structs.replace(
+        again = msgspec.structs.replace(
             request,
+            event_version=EVENT_VERSION,
             correlation_id=correlation_id,
             response_channel=self._keys.response(correlation_id),
             mailbox=self._keys.mailbox(OPERATORS),
             deadline=deadline,
+            sealed=msgspec.UNSET,
         )
+        return seal_request(again, self._cipher)
 
 
-def read_letter(letter_id: str, fields: dict[bytes, bytes]) -> DeadLetter:
+def read_letter(letter_id: str, fields: dict[bytes, bytes], cipher: Cipher = CLEAR) -> DeadLetter:
     """A dead letter from its fields. Those of an earlier release have no history."""
 
     def text(name: bytes) -> str:
@@ -190,7 +198,7 @@ def read_letter(letter_id: str, fields: dict[bytes, bytes]) -> DeadLetter:
     event = fields.get(b"event", b"")
     request, unreadable = None, ""
     try:
-        request = decode_request(event)
+        request = open_request(decode_request(event), cipher)
     except UnsupportedEventError as error:
         unreadable = str(error)
     starts = text(b"starts")
@@ -205,7 +213,7 @@ def read_letter(letter_id: str, fields: dict[bytes, bytes]) -> DeadLetter:
         event=event,
         request=request,
         unreadable=unreadable,
-        outcome=_outcome(fields.get(b"reply", b"")),
+        outcome=_outcome(fields.get(b"reply", b""), text(b"correlationId"), cipher),
     )
 
 
@@ -215,14 +223,14 @@ def read_history(text: str) -> list[Happening]:
     return [Happening(int(line[0]), line[1], line[2]) for line in lines if len(line) == 3 and line[0].isdecimal()]
 
 
-def _outcome(reply: bytes) -> ToolOutcome | None:
+def _outcome(reply: bytes, correlation_id: str, cipher: Cipher) -> ToolOutcome | None:
     try:
-        match decode_reply(reply) if reply else None:
+        match decode_reply(reply, correlation_id, cipher) if reply else None:
             case CallFinished(outcome):
                 return outcome
             case _:
                 return None
-    except NOT_READABLE:
+    except (*NOT_READABLE, DecryptionError):
         return None
 
 

@@ -11,6 +11,8 @@ import msgspec
 
 EVENT_TYPE = "PluginToolCallRequested"
 EVENT_VERSION = 1
+SEALED_VERSION = 2
+"""The version of a request whose arguments are encrypted: a release that cannot decrypt them refuses it."""
 MAX_TIMEOUT_MS = 30 * 86_400_000
 """The longest timeout of a call. A deadline too far off for the expiry times of Redis would break the scripts."""
 
@@ -27,7 +29,8 @@ class ExecutionClass(StrEnum):
 class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One tool call, as committed to the outbox. Times are Unix milliseconds on the clock of Redis.
 
-    `arguments` is a JSON object that fits the tool's schema. `tool_call_id` is the provider's id and unique only
+    `arguments` is a JSON object that fits the tool's schema. With `sealed`, their encrypted form, they are not encoded,
+    and empty until `encryption.open_request` has opened them. `tool_call_id` is the provider's id and unique only
     within its assistant message; `correlation_id` is unique among all calls. `roles` are those of `subject`.
     """
 
@@ -49,6 +52,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     subject: str
     roles: tuple[str, ...] = ()
     traceparent: str | None = None
+    sealed: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class SubmittedRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -90,6 +94,8 @@ _R = TypeVar("_R", ToolCallRequested, SubmittedRequest)
 
 def encode_request(request: ToolCallRequested) -> bytes:
     """The request as JSON."""
+    if request.sealed:
+        request = msgspec.structs.replace(request, arguments={})
     return msgspec.json.encode(request)
 
 
@@ -99,7 +105,10 @@ def decode_request(data: bytes) -> ToolCallRequested:
     Raises:
         UnsupportedEventError: it names the field that is wrong.
     """
-    return _decoded(_decoder, data)
+    request = _decoded(_decoder, data, (EVENT_VERSION, SEALED_VERSION))
+    if bool(request.sealed) != (request.event_version == SEALED_VERSION):
+        raise UnsupportedEventError(f"a request with `sealed` has eventVersion {SEALED_VERSION}, and no other has")
+    return request
 
 
 def decode_submitted(data: bytes) -> SubmittedRequest:
@@ -108,24 +117,28 @@ def decode_submitted(data: bytes) -> SubmittedRequest:
     Raises:
         UnsupportedEventError: it names the field that is wrong.
     """
-    return _decoded(_submitted_decoder, data)
+    return _decoded(_submitted_decoder, data, (EVENT_VERSION,))
 
 
-def _decoded(decoder: msgspec.json.Decoder[_R], data: bytes) -> _R:
+def _decoded(decoder: msgspec.json.Decoder[_R], data: bytes, versions: tuple[int, ...]) -> _R:
     try:
         request = decoder.decode(data)
     except NOT_READABLE as error:
         raise UnsupportedEventError(f"not a {EVENT_TYPE} event: {error}") from error
     if request.event_type != EVENT_TYPE:
         raise UnsupportedEventError(f"eventType is {request.event_type!r}, expected {EVENT_TYPE!r}")
-    if request.event_version != EVENT_VERSION:
-        raise UnsupportedEventError(f"eventVersion is {request.event_version}, this release reads {EVENT_VERSION}")
+    if request.event_version not in versions:
+        readable = " and ".join(map(str, versions))
+        raise UnsupportedEventError(f"eventVersion is {request.event_version}, this release reads {readable}")
     return request
 
 
-def arguments_hash(tool_name: str, arguments: dict[str, Any]) -> str:
-    """Distinguishes a repeated request from a different one with the same correlation id."""
-    canonical = msgspec.json.encode([tool_name, arguments], order="deterministic")
+def arguments_hash(request: ToolCallRequested) -> str:
+    """Distinguishes a repeated request from a different one with the same correlation id.
+
+    Sealed arguments are hashed as they are: a hash of the arguments themselves would let a reader guess them.
+    """
+    canonical = msgspec.json.encode([request.tool_name, request.sealed or request.arguments], order="deterministic")
     return hashlib.sha256(canonical).hexdigest()
 
 

@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError, model_validator
 
+from plugins_contract.encryption import Cipher, read_encryption_keys
 from plugins_contract.signing import RequestKeys, read_request_keys
 
 SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
@@ -142,7 +143,28 @@ def _readable_url(url: str) -> str:
     return url
 
 
-class RedisSettings(BaseModel):
+class EncryptionSettings(BaseModel):
+    """The keys of encryption at rest, which every program that reads texts needs."""
+
+    encryption_keys_file: Path | None = Field(
+        None, description="File of keys that encrypt texts at rest, one in each line: the first encrypts, all decrypt."
+    )
+
+    @property
+    def cipher(self) -> Cipher:
+        """The keys of `encryption_keys_file`. Raises ValueError when the file was made unusable after the start."""
+        return read_encryption_keys(self.encryption_keys_file)
+
+    @model_validator(mode="after")
+    def _have_encryption_keys(self) -> Self:
+        try:
+            read_encryption_keys(self.encryption_keys_file)
+        except ValueError as error:
+            raise ValueError(f"ENCRYPTION_KEYS_FILE: {error}") from None
+        return self
+
+
+class RedisSettings(EncryptionSettings):
     """The Redis part of each program's settings. An error names its variable and the fix, and holds no secret."""
 
     redis_url: Annotated[str, AfterValidator(_readable_url)] = Field(

@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from plugins_contract.connections import describe_outage, is_outage
+from plugins_contract.encryption import CLEAR, Cipher, open_request
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
@@ -78,6 +79,7 @@ class Consumer:
         steady_for: Callable[[], float],
         check_redis: Callable[[], Awaitable[None]],
         request_keys: RequestKeys | None = None,
+        cipher: Cipher = CLEAR,
         times: LeaseTimes | None = None,
         settle_seconds: float = SETTLE_SECONDS,
         observer: Observer | None = None,
@@ -97,6 +99,7 @@ class Consumer:
         self._steady_for = steady_for
         self._check_redis = check_redis
         self._request_keys = request_keys or RequestKeys()
+        self._cipher = cipher
         self._times = times or LeaseTimes()
         self._settle_seconds = settle_seconds
         self._observer = observer or Observer()
@@ -285,6 +288,8 @@ class Consumer:
             return True
         try:
             request = decode_request(event)
+            if request.sealed:
+                request = open_request(request, self._cipher)
         except UnsupportedEventError as error:
             self._observer.unreadable(entry, str(error))
             await self._bury(entry, fields, str(error))

@@ -1,6 +1,7 @@
 """The console script `plugins-mcp`: the worker, and commands for operators."""
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -28,6 +29,7 @@ def main() -> None:
 def work() -> None:
     """Run the worker until SIGTERM or SIGINT, then drain. Exits with 2 when a setting is wrong."""
     hide_environment()  # from the MCP servers that are started here
+    gc.disable()  # while modules are imported, which makes many objects and hardly any garbage
     from plugins_contract.logs import set_up_logging  # noqa: PLC0415 -- these take a second to import, and no command
     from plugins_contract.tracing import TracingError, exported_spans  # noqa: PLC0415 -- needs them
     from plugins_mcp.mcp import NOISY_LOGGERS  # noqa: PLC0415
@@ -51,6 +53,8 @@ async def serve(settings: Settings, times: "LeaseTimes | None" = None) -> None:
     """Run the worker until SIGTERM or SIGINT, then drain. Raises the errors of `run_worker`."""
     from plugins_mcp.wiring import run_worker  # noqa: PLC0415 -- see above
 
+    gc.freeze()  # a full collection then skips what stays for good, and blocks the event loop for less time
+    gc.enable()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -64,7 +64,8 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
         renewals = thread_client(settings.redis_address, timeout=RENEWAL_TIMEOUT_SECONDS)
         stack.callback(renewals.close)
 
-        ledger = WorkerLedger(redis, keys)
+        cipher = settings.cipher
+        ledger = WorkerLedger(redis, keys, cipher)
         changed = asyncio.Event()
         servers = McpServers(configured.servers, configured.broken, changed=lambda _: changed.set())
         if settings.development_echo:
@@ -104,6 +105,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             steady_for=watch.steady_for,
             check_redis=watch.ask,
             request_keys=settings.request_keys,
+            cipher=cipher,
             times=times,
             observer=observer,
         )

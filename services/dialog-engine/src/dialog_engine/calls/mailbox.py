@@ -20,6 +20,7 @@ from dialog_engine.chat.outbox import Outbox
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.outage_log import OutageLog
 from plugins_contract.connections import is_outage
+from plugins_contract.encryption import CLEAR, Cipher, DecryptionError
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import AUDIT_BATCH, EngineLedger, decode_reply
 from plugins_contract.ledger.replies import Loss
@@ -60,6 +61,7 @@ class Mailbox:
         calls: Subscriptions,
         *,
         publisher: Publisher,
+        cipher: Cipher = CLEAR,
     ) -> None:
         self._blocking = blocking
         self._redis = redis
@@ -68,6 +70,7 @@ class Mailbox:
         self.key = keys.mailbox(engine_id)
         self._calls = calls
         self._publisher = publisher
+        self._cipher = cipher
         self._last = ""
         self._late: list[str] = []
         self._wake = asyncio.Event()
@@ -144,8 +147,8 @@ class Mailbox:
         if correlation_id not in self._calls:
             return
         try:
-            reply = decode_reply(data)
-        except msgspec.DecodeError:
+            reply = decode_reply(data, correlation_id, self._cipher)
+        except (msgspec.DecodeError, DecryptionError):
             log.exception("reply to call %s cannot be read", correlation_id)
             return
         self._calls.replied(correlation_id, reply)

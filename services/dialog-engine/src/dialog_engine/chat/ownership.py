@@ -164,8 +164,10 @@ class Ownership:
     async def _adopt_all(self, engine: SeenEngine) -> None:
         while adopted := await self._engines.adopt(engine, ADOPT_AT_ONCE):
             self._resume(adopted, "takeover")
-        self._offer(await self._engines.remove(engine))
-        self._observer.adopted(engine.engine_id)
+        rows = await self._engines.remove(engine)
+        if rows is not None:
+            self._offer(rows)
+            self._observer.adopted(engine.engine_id)
 
     def _resume(self, adopted: Sequence[Adopted], how: str) -> None:
         for each in adopted:

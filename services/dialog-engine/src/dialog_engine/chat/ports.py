@@ -116,9 +116,9 @@ class Engines(Protocol):
         is not counted as a crash."""
         ...
 
-    async def remove(self, seen: SeenEngine) -> Sequence[OutboxRow]:
+    async def remove(self, seen: SeenEngine) -> Sequence[OutboxRow] | None:
         """Delete an engine that has no running turns, if its lease is still as it was seen. Returns its unpublished
-        outbox rows, which this engine owns now."""
+        outbox rows, which this engine owns now; None if it was not deleted, such as when another engine was first."""
         ...
 
     async def release(self) -> None:

@@ -14,10 +14,14 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from dialog_engine.chat.events import DONE, Batch, Cursor, LogGoneError
 from dialog_engine.event_log.growing_log import Entry, GrowingLog, batches_of, entry_from_fields
 from dialog_engine.event_log.turn_log import LiveLog
+from dialog_engine.outage_log import OutageLog
 from plugins_contract.connections import is_outage
+from plugins_contract.encryption import CLEAR, SEALED, Cipher, DecryptionError, entry_owner
 from plugins_contract.keys import Keys
 
 log = logging.getLogger(__name__)
+
+_Part = str | bytes | int
 
 LIFETIME_SECONDS = 24 * 3600
 PAGE = 100
@@ -27,8 +31,10 @@ PAGE = 100
 class LogStore:
     """Appends to streams and reads them. Raises the errors of the Redis client: RedisError, OSError."""
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
+    def __init__(self, redis: Redis, keys: Keys, cipher: Cipher = CLEAR) -> None:
         self._redis = redis
+        self._cipher = cipher
+        self._outages = OutageLog(log, "a part of a turn log")
         untyped: Any = redis
         self._append = untyped.register_script(files(__package__ or __name__).joinpath("turn_log.lua").read_text())
         self._keys = keys
@@ -47,14 +53,17 @@ class LogStore:
             answers = await self._run(commands)
         return [answer if isinstance(answer, Exception) else Cursor.parse(answer.decode()) for answer in answers]
 
-    def _command(self, live: LiveLog) -> list[str | int]:
+    def _command(self, live: LiveLog) -> list[_Part]:
         key, epoch = self._keys.turn(live.turn.turn_id), live.turn.epoch
-        command: list[str | int] = ["EVALSHA", self._append.sha, 1, key, epoch, live.stored, LIFETIME_SECONDS]
+        command: list[_Part] = ["EVALSHA", self._append.sha, 1, key, epoch, live.stored, LIFETIME_SECONDS]
         for entry in live.to_store():
-            command += (f"{epoch}-{entry.seq}", entry.name, entry.data)
+            entry_id, data = f"{epoch}-{entry.seq}", entry.data
+            if self._cipher.active:
+                data = self._cipher.seal(data.encode(), entry_owner(live.turn.turn_id, entry_id))
+            command += (entry_id, entry.name, data)
         return command
 
-    async def _run(self, commands: Sequence[list[str | int]]) -> list[Any]:
+    async def _run(self, commands: Sequence[list[_Part]]) -> list[Any]:
         if len(commands) == 1:
             # The common case. A pipeline of one command takes twice the processor time.
             try:
@@ -73,7 +82,7 @@ class LogStore:
         end = "+" if before_epoch is None else f"({before_epoch}-0"
         while True:
             page: Any = await self._redis.xrange(self._keys.turn(turn_id), f"({after}", end, count=PAGE)
-            if entries := _entries(page):
+            if entries := self._entries(turn_id, page):
                 yield entries
                 after = entries[-1].cursor
             if len(page) < PAGE:
@@ -84,16 +93,27 @@ class LogStore:
         keys: Any = {self._keys.turn(turn_id): str(place) for turn_id, place in places.items()}
         turns = dict(zip(keys, places, strict=True))
         answer: Any = await self._redis.xread(keys, count=PAGE)
-        return {turns[key.decode()]: _entries(page) for key, page in answer}
+        names = ((turns[key.decode()], page) for key, page in answer)
+        return {turn_id: self._entries(turn_id, page) for turn_id, page in names}
 
     async def newest(self, turn_id: str) -> Entry | None:
         """The last entry; None when there is no log."""
-        entries = _entries(await self._redis.xrevrange(self._keys.turn(turn_id), count=1))
+        entries = self._entries(turn_id, await self._redis.xrevrange(self._keys.turn(turn_id), count=1))
         return entries[0] if entries else None
 
-
-def _entries(page: Any) -> list[Entry]:
-    return [entry_from_fields(Cursor.parse(entry_id.decode()), fields) for entry_id, fields in page]
+    def _entries(self, turn_id: str, page: Any) -> list[Entry]:
+        """The entries of a page. One that cannot be decrypted is left out: readers see the gap, and get a reset."""
+        entries: list[Entry] = []
+        for raw_id, fields in page:
+            entry_id = raw_id.decode()
+            if fields[b"data"].startswith(SEALED):
+                try:
+                    fields[b"data"] = self._cipher.open(fields[b"data"], entry_owner(turn_id, entry_id))
+                except DecryptionError as error:
+                    self._outages.failed(error)
+                    continue
+            entries.append(entry_from_fields(Cursor.parse(entry_id), fields))
+        return entries
 
 
 POLL_SECONDS = 0.05
@@ -207,4 +227,5 @@ class LogTails:
         while some := dict(islice(tails, LOGS_AT_ONCE)):
             news = await self._store.read_many({turn_id: tail.read_up_to for turn_id, tail in some.items()})
             for turn_id, entries in news.items():
-                some[turn_id].add(entries)
+                if entries:
+                    some[turn_id].add(entries)

@@ -17,6 +17,7 @@ from dialog_engine.event_log.stored_logs import LogStore, LogTails
 from dialog_engine.event_log.turn_log import LiveLog
 from dialog_engine.model import Turn
 from plugins_contract.connections import is_outage
+from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.keys import Keys
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,8 @@ FIRST_EPOCH = 1
 class RedisTurnLogs(TurnLogs, TurnFrames):
     """Opens, stores and follows the logs. Without `run` nothing is stored, and only logs in memory can be followed."""
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
-        self._store = LogStore(redis, keys)
+    def __init__(self, redis: Redis, keys: Keys, cipher: Cipher = CLEAR) -> None:
+        self._store = LogStore(redis, keys, cipher)
         self._tails = LogTails(self._store)
         self._live: dict[str, LiveLog] = {}
         self._grown: dict[LiveLog, None] = {}

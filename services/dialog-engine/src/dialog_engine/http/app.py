@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
-from dialog_engine.http import problems, sessions, turns
+from dialog_engine.http import described, problems, sessions, turns
 from dialog_engine.http.admission import Admission
 from dialog_engine.http.connection import UNSENT_BYTES, ConnectionLimits, connections_within
 from dialog_engine.http.guards import (
@@ -73,7 +73,7 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,  # the documentation pages load scripts from other hosts; /openapi.json is there
         redoc_url=None,
-        responses=problems.RESPONSES,
+        responses=described.EVERYWHERE,
         # Spans of requests, where spans are exported (`plugins_contract/tracing.py`); nothing else of FastAPI's.
         telemetry={"auto_configure": False, "metrics": False, "logs": False, "operation_spans": False},
     )

@@ -30,6 +30,8 @@ from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dialog_engine.http import described
+
 MAX_TEXTS = 200
 MAX_CHARACTERS = 400_000
 RENDER_SECONDS = 1.0
@@ -74,7 +76,7 @@ def markdown_router() -> APIRouter:
     router = APIRouter()
     slots = asyncio.Semaphore(RENDERS)
 
-    @router.post("/ui/markdown")
+    @router.post("/ui/markdown", responses=described.BODY)
     async def render_markdown(request: MarkdownRequest) -> MarkdownAnswer:  # pyright: ignore[reportUnusedFunction]
         async with slots:
             return MarkdownAnswer(html=await asyncio.to_thread(render_all, request.texts))

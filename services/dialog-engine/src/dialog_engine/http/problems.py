@@ -60,29 +60,6 @@ _STATUS: dict[type[EngineError], HTTPStatus] = {
 }
 
 
-_DOCUMENT = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail", "code"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "code": {"type": "string"},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
-            },
-        },
-    },
-}
-_PROBLEM = {"description": "A problem document (RFC 9457).", "content": {MEDIA_TYPE: {"schema": _DOCUMENT}}}
-RESPONSES: dict[int | str, dict[str, Any]] = {"4XX": _PROBLEM, "5XX": _PROBLEM, 422: _PROBLEM}
-"""What every route may answer, for the description of the API."""
-
-
 class ProblemError(Exception):
     """Raised by a route or its dependencies; the response is this problem."""
 

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Header, Query
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from pydantic import AwareDatetime
 
-from dialog_engine.http import views
+from dialog_engine.http import described, views
 from dialog_engine.http.guards import Sender, Subject
+from dialog_engine.http.problems import MEDIA_TYPE
 from dialog_engine.http.services import Engine
 from dialog_engine.identity.principal import OPERATOR
 
@@ -37,14 +38,19 @@ async def sessions(
     return {"sessions": [views.session(record) for record in records]}
 
 
-@router.get("/sessions/{session_id}/messages")
+@router.get("/sessions/{session_id}/messages", responses=described.NOT_FOUND)
 async def messages(session_id: str, engine: Engine, subject: Subject) -> dict[str, Any]:
     """The session's messages, oldest first, and the state of each turn."""
     session, messages = await engine.archive.transcript(subject, session_id)
     return views.transcript(session, messages, await engine.archive.turns(subject, session_id))
 
 
-@router.delete("/sessions/{session_id}")
+@router.delete(
+    "/sessions/{session_id}",
+    status_code=HTTPStatus.NO_CONTENT,
+    response_class=Response,
+    responses=described.NOT_FOUND | described.CONFLICT,
+)
 async def delete(session_id: str, engine: Engine, subject: Subject) -> Response:
     """Delete a session with all its messages, and what it left in Redis. Backups keep what they have."""
     await engine.personal_data.delete(subject, session_id)
@@ -57,7 +63,11 @@ async def me(sender: Sender) -> dict[str, Any]:
     return {"subject": sender.subject, "name": sender.name, "roles": sender.roles}
 
 
-@router.get("/me/data")
+@router.get(
+    "/me/data",
+    response_class=StreamingResponse,
+    responses=described.content(HTTPStatus.OK, "application/jsonl"),
+)
 async def export(engine: Engine, subject: Subject) -> StreamingResponse:
     """Everything that is stored of the subject: one session with its messages and turns per line, as JSON."""
 
@@ -126,7 +136,12 @@ async def healthz() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@operations.get("/readyz")
+@operations.get(
+    "/readyz",
+    responses=described.content(
+        HTTPStatus.SERVICE_UNAVAILABLE, "application/json", MEDIA_TYPE, schema={"type": "object"}
+    ),
+)
 async def readyz(engine: Engine, sender: Sender) -> JSONResponse:
     """Readiness: turns can be served, and every MCP server was listed or has failed. Operators see each part.
 
@@ -138,7 +153,11 @@ async def readyz(engine: Engine, sender: Sender) -> JSONResponse:
     return JSONResponse({"status": now.status} | parts, code)
 
 
-@operations.get("/metrics")
+@operations.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    responses=described.content(HTTPStatus.OK, "text/plain", "application/openmetrics-text"),
+)
 async def metrics(engine: Engine, accept: Annotated[str, Header()] = "") -> Response:
     """Metrics in the text format of Prometheus, or in OpenMetrics."""
     text, content_type = await engine.metrics(accept)

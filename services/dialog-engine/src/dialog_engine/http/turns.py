@@ -9,12 +9,13 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import PlainTextResponse
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from dialog_engine.chat.events import START, Batch, Cursor
 from dialog_engine.errors import ArgumentsRefusedError
-from dialog_engine.http import turn_events, views
+from dialog_engine.http import described, turn_events, views
 from dialog_engine.http.guards import Sender, Subject
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, Services
@@ -102,7 +103,11 @@ class DecisionRequest(Body):
         return Approve(self.hash, None if self.arguments is None else _checked(self.arguments))
 
 
-@router.post("/chat")
+@router.post(
+    "/chat",
+    response_class=Response,
+    responses=described.EVENTS | described.BODY | described.NOT_FOUND | described.CONFLICT,
+)
 async def chat(body: ChatRequest, engine: Engine, sender: Sender, request: Request) -> Response:
     """Start a turn and stream its events."""
     slot = await engine.consumption.stream(sender.subject)
@@ -116,7 +121,11 @@ async def chat(body: ChatRequest, engine: Engine, sender: Sender, request: Reque
     return EventStream(engine.streams, events, headers, on_end=slot.release)
 
 
-@router.post("/sessions/{session_id}/turns", status_code=HTTPStatus.ACCEPTED)
+@router.post(
+    "/sessions/{session_id}/turns",
+    status_code=HTTPStatus.ACCEPTED,
+    responses=described.BODY | described.NOT_FOUND | described.CONFLICT,
+)
 async def start_turn(
     session_id: str, body: TurnRequest, engine: Engine, sender: Sender, request: Request
 ) -> dict[str, str]:
@@ -129,7 +138,14 @@ async def start_turn(
     }
 
 
-@router.get("/turns/{turn_id}/events")
+@router.get(
+    "/turns/{turn_id}/events",
+    response_class=Response,
+    responses=described.EVENTS
+    | described.empty(HTTPStatus.NO_CONTENT)
+    | described.problems((HTTPStatus.BAD_REQUEST,))
+    | described.NOT_FOUND,
+)
 async def events(
     turn_id: str,
     engine: Engine,
@@ -164,13 +180,13 @@ async def _batches(turn_id: str, engine: Services, subject: str, cursor: Cursor)
     return turn_events.of_running(engine, subject, turn_id, cursor)
 
 
-@router.get("/turns/{turn_id}")
+@router.get("/turns/{turn_id}", responses=described.NOT_FOUND)
 async def turn(turn_id: str, engine: Engine, subject: Subject) -> dict[str, object]:
     """The state of a turn."""
     return views.turn(await engine.archive.turn(subject, turn_id))
 
 
-@router.post("/turns/{turn_id}/cancel", status_code=HTTPStatus.ACCEPTED)
+@router.post("/turns/{turn_id}/cancel", status_code=HTTPStatus.ACCEPTED, responses=described.NOT_FOUND)
 async def cancel(turn_id: str, engine: Engine, subject: Subject) -> dict[str, str]:
     """Stop a turn: the model's stream, and its tool calls."""
     await engine.archive.turn(subject, turn_id)
@@ -180,7 +196,10 @@ async def cancel(turn_id: str, engine: Engine, subject: Subject) -> dict[str, st
     return {"turnId": turn_id, "status": (await engine.archive.turn(subject, turn_id)).status}
 
 
-@router.post("/turns/{turn_id}/approvals/{tool_call_id}")
+@router.post(
+    "/turns/{turn_id}/approvals/{tool_call_id}",
+    responses=described.BODY | described.NOT_FOUND | described.CONFLICT,
+)
 async def decide(
     turn_id: str, tool_call_id: str, body: DecisionRequest, engine: Engine, sender: Sender
 ) -> dict[str, Any]:
@@ -191,7 +210,11 @@ async def decide(
     return ids | {"status": decision.status} | decision_details(decision)
 
 
-@router.get("/turns/{turn_id}/tool-calls/{correlation_id}/content/{number}")
+@router.get(
+    "/turns/{turn_id}/tool-calls/{correlation_id}/content/{number}",
+    response_class=Response,
+    responses=described.content(HTTPStatus.OK, "*/*") | described.NOT_FOUND,
+)
 async def content(turn_id: str, correlation_id: str, number: int, engine: Engine, subject: Subject) -> Response:
     """An image or a sound of a tool's result."""
     outcome = await engine.archive.outcome(subject, turn_id, correlation_id)
@@ -202,7 +225,11 @@ async def content(turn_id: str, correlation_id: str, number: int, engine: Engine
     return media
 
 
-@router.get("/turns/{turn_id}/tool-calls/{correlation_id}/text")
+@router.get(
+    "/turns/{turn_id}/tool-calls/{correlation_id}/text",
+    response_class=PlainTextResponse,
+    responses=described.NOT_FOUND,
+)
 async def text(turn_id: str, correlation_id: str, engine: Engine, subject: Subject) -> Response:
     """The whole text of a tool's result; where a part of it is not stored any more, the text says so."""
     outcome = await engine.archive.outcome(subject, turn_id, correlation_id)

@@ -31,6 +31,9 @@ CHOICE = "tool_choice"
 IMAGE = "image"
 """The option to send the images of results. A refusal may concern one image: the next request has the option again."""
 
+RETRIES_FIELD = "x-stainless-retry-count"
+"""The SDKs' header field with the number of earlier attempts."""
+
 NO_KEY = "no-key"
 """Sent in the place of a key to servers that need none."""
 
@@ -92,6 +95,7 @@ class ChatClient(ABC):
     `profile` describes the provider's deviations; by default it is derived from the address and the model. `max_tokens`
     bounds the answer; None leaves that to the protocol. `max_retries` counts retries before the first byte of an
     answer; later nothing is retried. `extra_body` is merged into every request, such as a temperature.
+    `retried` is called with the number of retries of a request that was retried.
     """
 
     stop_option: ClassVar[str]
@@ -107,6 +111,7 @@ class ChatClient(ABC):
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         max_retries: int = 2,
         extra_body: Mapping[str, Any] | None = None,
+        retried: Callable[[int], None] = lambda times: None,
     ) -> None:
         self._provider = provider
         self._model = model
@@ -115,6 +120,7 @@ class ChatClient(ABC):
         self._timeouts = timeouts
         self._max_retries = max_retries
         self._extra_body = dict(extra_body or {})
+        self._retried = retried
         self._errors = ErrorClassifier(*provider.secrets)
         self._options = self._wanted()
 
@@ -191,13 +197,21 @@ class ChatClient(ABC):
 
     async def _send(self, body: Json) -> httpx2.Response:
         try:
-            return await self._provider.post(body, self._max_retries)
+            response = await self._provider.post(body, self._max_retries)
         except self._provider.error as error:
+            self._count_retries(getattr(error, "request", None))
             # The provider may have closed a kept connection at that moment. A model without retries, because another
             # one stands behind it, must not lose its turn to that.
             if self._max_retries or not _was_closed_without_answer(error):
                 raise
-        return await self._provider.post(body, 0)
+            return await self._provider.post(body, 0)
+        self._count_retries(response.request)
+        return response
+
+    def _count_retries(self, request: httpx2.Request | None) -> None:
+        """Report the retries that the SDK made; it numbers them in a header field of the last request."""
+        if request is not None and (times := int(request.headers.get(RETRIES_FIELD, "0"))):
+            self._retried(times)
 
     def _sent(self, request: ChatRequest, options: frozenset[str]) -> Iterable[str]:
         """Those of the options that the body for this request can contain."""

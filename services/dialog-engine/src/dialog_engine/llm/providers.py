@@ -1,6 +1,7 @@
 """The providers of models, opened from their settings. To add one: a function that opens it, and its settings."""
 
 import contextlib
+import functools
 from collections.abc import AsyncGenerator, Callable, Mapping
 
 from pydantic import SecretStr
@@ -19,13 +20,19 @@ Wrap = Callable[[StreamChat, str], StreamChat]
 """Wraps one model, given its name, `provider:model`."""
 
 
+Retried = Callable[[str, int], None]
+"""Is called with the name of a model and the number of retries of one request to it."""
+
+
 def unwrapped(llm: StreamChat, _: str) -> StreamChat:
     """The model itself."""
     return llm
 
 
 @contextlib.asynccontextmanager
-async def open_llm(settings: Settings, wrap: Wrap = unwrapped) -> AsyncGenerator[StreamChat]:
+async def open_llm(
+    settings: Settings, wrap: Wrap = unwrapped, retried: Retried = lambda model, times: None
+) -> AsyncGenerator[StreamChat]:
     """The configured chat models behind one interface, without tools. Closes their connections at the end of the block.
 
     Models of one provider share its connections.
@@ -43,7 +50,8 @@ async def open_llm(settings: Settings, wrap: Wrap = unwrapped) -> AsyncGenerator
                 stack.push_async_callback(providers[kind].close)
             # A model with a fallback is not retried: the fallback answers instead.
             last = not settings.llm_fallbacks or name == settings.llm_fallbacks[-1]
-            client = _client(settings, kind, providers[kind], model, MAX_RETRIES if last else 0)
+            max_retries = MAX_RETRIES if last else 0
+            client = _client(settings, kind, providers[kind], model, max_retries, functools.partial(retried, name))
             models[name] = wrap(client.stream_chat, name)
         router = Router(
             models, settings.default_model, settings.llm_fallbacks, cooldown_seconds=settings.llm_cooldown_seconds
@@ -58,7 +66,9 @@ def timeouts_of(settings: Settings) -> Timeouts:
     )
 
 
-def _client(settings: Settings, kind: str, provider: Provider, model: str, max_retries: int) -> ChatClient:
+def _client(
+    settings: Settings, kind: str, provider: Provider, model: str, max_retries: int, retried: Callable[[int], None]
+) -> ChatClient:
     if kind in ("openai", "azure"):
         from dialog_engine.llm.openai_client import OpenAIChatClient as Client  # noqa: PLC0415 -- see above
 
@@ -74,6 +84,7 @@ def _client(settings: Settings, kind: str, provider: Provider, model: str, max_r
         max_tokens=settings.llm_max_tokens,
         timeouts=timeouts_of(settings),
         max_retries=max_retries,
+        retried=retried,
         extra_body=extra_body,
     )
 

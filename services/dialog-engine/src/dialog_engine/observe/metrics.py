@@ -93,6 +93,8 @@ class Metrics:
         self.llm_requests = Counter(
             "dialog_llm_requests", "Requests to models.", ["outcome", "model"], registry=registry
         )
+        # Requests that the SDKs repeated before an answer began; one request above may have several.
+        self.llm_retries = Counter("dialog_llm_retries", "Retries of requests to models.", ["model"], registry=registry)
         # From a request to the model to its first token.
         self.llm_first_token = Histogram(
             "dialog_llm_first_token_seconds",
@@ -134,6 +136,10 @@ class Metrics:
         begin_at_zero(self.calls_lost, *Loss)
         begin_at_zero(self.approvals, "approved", "edited", "refused", "expired")
         begin_at_zero(self.lease_renewals, "ok", "failed")
+
+    def llm_retried(self, model: str, times: int) -> None:
+        """One request to `model` was repeated so many times."""
+        self.llm_retries.labels(model).inc(times)
 
     def tool_refused(self, tool: str, model: str) -> None:
         """The provider of `model` refuses this tool."""

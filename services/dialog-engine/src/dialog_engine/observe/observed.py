@@ -11,6 +11,8 @@ from dialog_engine.calls.observer import CallObserver
 from dialog_engine.chat.ports import TurnLog, TurnLogs
 from dialog_engine.errors import LLMError
 from dialog_engine.model import (
+    ApprovalStatus,
+    ApprovalStep,
     ChatEvent,
     ChatRequest,
     Done,
@@ -29,6 +31,7 @@ from dialog_engine.tool_calls.ports import StreamChat
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.logs import call_ids, turn_ids
 from plugins_contract.messages import ToolCallRequested
+from plugins_contract.metrics import begin_at_zero
 from plugins_contract.outcomes import ToolOutcome
 from plugins_contract.tracing import span, start_span, trace_id
 
@@ -41,6 +44,7 @@ NOT_RUN = "(not run)"
 
 def observed_llm(llm: StreamChat, metrics: Metrics, model: str) -> StreamChat:
     """`llm`, observed as `model`."""
+    begin_at_zero(metrics.llm_retries, model)
 
     async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
         seen = _Answer(metrics, model, request.turn)
@@ -144,6 +148,8 @@ class _ObservedLog(TurnLog):
                 # A call that no server was asked for may bear any name that the model made up.
                 tool = self._metrics.tools.of(event.call.tool_name) if event.server else NOT_RUN
                 self._metrics.tool_calls.labels(tool, event.status).inc()
+            case ApprovalStep() if logger.isEnabledFor(logging.INFO):
+                self._approval(event)
             case TurnFailed(code):
                 logger.warning("turn failed", extra=_ids(self._turn) | {"code": code})
             case Done():
@@ -155,6 +161,15 @@ class _ObservedLog(TurnLog):
     async def close(self) -> None:
         self._metrics.turns_running.dec()
         await self._log.close()
+
+    def _approval(self, step: ApprovalStep) -> None:
+        """A call waits for a person, or was decided on; without its arguments."""
+        fields = {"correlationId": step.call.correlation_id, "server": step.server, "toolName": step.call.tool_name}
+        if step.status is ApprovalStatus.ASKED:
+            call_log.info("tool call waits for approval", extra=_ids(self._turn) | fields)
+        else:
+            decided = fields | {"decision": str(step.status)}
+            call_log.info("tool call approval decided", extra=_ids(self._turn) | decided)
 
     def _done(self, event: Done) -> None:
         seconds = time.monotonic() - self._opened

@@ -1,6 +1,7 @@
 """The command line of `dialog-engine`: without a command the engine itself."""
 
 import argparse
+import asyncio
 import os
 import re
 import sys
@@ -9,11 +10,13 @@ from datetime import UTC, datetime
 
 from dialog_engine.chat.audit import AuditAction
 from dialog_engine.config import load_store_settings
-from dialog_engine.errors import EngineError
+from dialog_engine.errors import ConfigurationError, EngineError
 from dialog_engine.identity import keys_command
-from dialog_engine.operators import audit
+from dialog_engine.operators import audit, encrypt
+from plugins_contract.encryption import DecryptionError
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+NOT_DONE = 1
 WRONG = 2
 """Exit code for a wrong argument or setting, and for a store that cannot be read."""
 
@@ -24,14 +27,14 @@ def run(argv: list[str]) -> int:
         return keys_command.run(argv[1:])
     found = _parser().parse_args(argv)
     try:
-        return _audit(found)
-    except EngineError as error:
+        return _audit(found) if found.command == "audit" else asyncio.run(_encrypt(found))
+    except (EngineError, DecryptionError) as error:
         sys.stderr.write(f"dialog-engine {found.command}: {error}\n")
         return WRONG
     except BrokenPipeError:
         # The reader closed the pipe. Python must not flush to it at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return NOT_DONE
 
 
 def _audit(found: argparse.Namespace) -> int:
@@ -39,6 +42,24 @@ def _audit(found: argparse.Namespace) -> int:
     with audit.opened(load_store_settings()) as query:
         for line in audit.show(audit.events(query, wanted), as_lines_of_json=found.json):
             sys.stdout.write(line + "\n")
+    return 0
+
+
+async def _encrypt(found: argparse.Namespace) -> int:
+    settings = load_store_settings()
+    cipher = settings.cipher
+    if not cipher.active:
+        raise ConfigurationError("ENCRYPTION_KEYS_FILE: is not set: it names the file with the keys")
+    async with encrypt.open_store(settings) as database:
+        done = await encrypt.encrypt(database, cipher, remove=found.remove)
+    for table, count in sorted(done.written.items()):
+        sys.stdout.write(f"{table}: {count} values {'decrypted' if found.remove else 'encrypted'}\n")
+    if done.still_needed:
+        keys = ", ".join(sorted(done.still_needed))
+        sys.stdout.write(f"Still needed by calls without an answer: {keys}. Run this again when they have ended.\n")
+        return NOT_DONE
+    kept = "no key" if found.remove else f"the key {cipher.first}"
+    sys.stdout.write(f"The store needs {kept} from now on. What Redis still holds expires after 24 hours.\n")
     return 0
 
 
@@ -55,6 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--action", default="", choices=["", *AuditAction], help="only events of this kind")
     shown.add_argument("--id", default="", help="only events of this session, turn or call")
     shown.add_argument("--json", action="store_true", help="one JSON object per line, with every field")
+    encrypted = commands.add_parser("encrypt", help="encrypt the whole store with the first key, to retire the others")
+    encrypted.add_argument("--remove", action="store_true", help="decrypt the store instead")
     return parser
 
 

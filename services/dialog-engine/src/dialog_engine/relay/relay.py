@@ -114,7 +114,8 @@ class Relay(Publisher):
         # Rows that an earlier run was publishing when it failed are in the table.
         self._refused.clear()
         self._queue.begin(self._published.values())
-        self._mark.set()
+        if self._published:
+            self._mark.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._publish_all(), name="relay")
             tasks.create_task(self._mark_published(), name="relay marks")

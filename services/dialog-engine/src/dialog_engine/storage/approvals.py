@@ -14,9 +14,11 @@ from dialog_engine.model import ApprovalStatus, Turn
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import add_requests, answer_call, call_of
 from dialog_engine.storage.database import Database, Transaction, fence, fence_look, placeholders
+from dialog_engine.storage.sealed import open_data, owner
 from dialog_engine.storage.turns import roles_of
 from dialog_engine.tool_calls.approvals.rules import ApprovalState, Asked, Decision, Question
 from dialog_engine.tool_calls.ports import ApprovalStore, MakeRequest
+from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import decode_request
 from plugins_contract.outcomes import ToolOutcome
@@ -31,9 +33,9 @@ _TURN = (
     "UPDATE turns SET crashes = 0 WHERE turn_id = $1 AND status = 'running'"
     " RETURNING turn_id, session_id, owner, epoch, rounds, traceparent, roles"
 )
-# Matches an undecided question that is still the one that was answered.
+# Matches an undecided question.
 _UPDATE = (
-    "UPDATE approvals SET {} = $1 WHERE correlation_id = $2 AND question = $3 AND decision IS NULL AND EXISTS"
+    "UPDATE approvals SET {} = $1 WHERE correlation_id = $2 AND decision IS NULL AND EXISTS"
     " (SELECT 1 FROM tool_calls c WHERE c.correlation_id = approvals.correlation_id AND c.outcome IS NULL) RETURNING 1"
 )
 _DECIDE = _UPDATE.format("decision")
@@ -62,17 +64,19 @@ class SqlApprovals(ApprovalStore):
         offer: OfferRows,
         mailbox_of: Callable[[str], str],
         audit: AuditTrail,
+        cipher: Cipher = CLEAR,
     ) -> None:
         self._database = database
         self._engine_id = engine_id
         self._offer = offer
         self._mailbox_of = mailbox_of
         self._audit = audit
+        self._cipher = cipher
 
     async def waiting(self, turn: Turn) -> list[Asked]:
         def unit(tx: Transaction) -> list[Asked]:
             fence_look(tx, turn, self._engine_id)
-            return _waiting(tx, turn)
+            return _waiting(tx, self._cipher, turn)
 
         return await self._database.write(unit)
 
@@ -81,7 +85,7 @@ class SqlApprovals(ApprovalStore):
         for at in range(0, len(correlation_ids), STATES_AT_ONCE):
             ids = correlation_ids[at : at + STATES_AT_ONCE]
             query = _STATES.format(placeholders(2, len(ids)))
-            found += [_state(*row) for row in await self._database.read(query, TOOL_CALL_REQUESTED, *ids)]
+            found += [_state(self._cipher, *row) for row in await self._database.read(query, TOOL_CALL_REQUESTED, *ids)]
         return found
 
     async def decide(
@@ -96,17 +100,16 @@ class SqlApprovals(ApprovalStore):
             call = asked.call
             if not (found := tx.execute(_TURN, turn_id)):
                 return None
-            turn, owner = _turn(tx, *found[0])
-            encoded = msgspec.json.encode(asked.question)
-            if not tx.execute(_DECIDE, msgspec.json.encode(decision), call.correlation_id, encoded):
+            turn, owned_by = _turn(tx, *found[0])
+            if not self._update(tx, _DECIDE, "approvals.decision", decision, asked):
                 return None
             rows = self._audit.add(tx, self._decided(turn, asked, decision))
             if request is not None:
-                addressed = msgspec.structs.replace(request(turn), mailbox=self._mailbox_of(owner))
-                rows += add_requests(tx, self._audit, owner, turn, [addressed])
+                addressed = msgspec.structs.replace(request(turn), mailbox=self._mailbox_of(owned_by))
+                rows += add_requests(tx, self._audit, self._cipher, owned_by, turn, [addressed])
             if outcome is not None:
-                rows += answer_call(tx, self._audit, owner, turn, call, outcome)
-            return rows if owner == self._engine_id else []  # otherwise their owner polls the table
+                rows += answer_call(tx, self._audit, self._cipher, owned_by, turn, call, outcome)
+            return rows if owned_by == self._engine_id else []  # otherwise their owner polls the table
 
         rows = await self._database.write(unit)
         self._offer(rows or [])
@@ -114,9 +117,8 @@ class SqlApprovals(ApprovalStore):
 
     async def ask_again(self, turn_id: str, asked: Asked, question: Question) -> bool:
         def unit(tx: Transaction) -> bool:
-            encoded = msgspec.json.encode(asked.question)
-            return bool(tx.execute(_TURN, turn_id)) and bool(
-                tx.execute(_ASK_AGAIN, msgspec.json.encode(question), asked.call.correlation_id, encoded)
+            return bool(tx.execute(_TURN, turn_id)) and self._update(
+                tx, _ASK_AGAIN, "approvals.question", question, asked
             )
 
         return await self._database.write(unit)
@@ -124,17 +126,26 @@ class SqlApprovals(ApprovalStore):
     async def close(self, turn: Turn, outcome: ToolOutcome) -> Sequence[Asked]:
         def unit(tx: Transaction) -> tuple[list[Asked], list[OutboxRow]]:
             fence(tx, turn, self._engine_id)
-            closed = _waiting(tx, turn)
+            closed = _waiting(tx, self._cipher, turn)
             facts = [
                 row
                 for each in closed
-                for row in answer_call(tx, self._audit, self._engine_id, turn, each.call, outcome)
+                for row in answer_call(tx, self._audit, self._cipher, self._engine_id, turn, each.call, outcome)
             ]
             return closed, facts
 
         closed, facts = await self._database.write(unit)
         self._offer(facts)
         return closed
+
+    def _update(self, tx: Transaction, statement: str, column: str, value: Question | Decision, asked: Asked) -> bool:
+        """Update the call's row, if its question is still `asked`. The turn's lock keeps it from changing meanwhile."""
+        call_id = asked.call.correlation_id
+        found = tx.execute("SELECT question FROM approvals WHERE correlation_id = $1", call_id)
+        if not found or _question(self._cipher, call_id, found[0][0]) != asked.question:
+            return False
+        sealed = self._cipher.seal(msgspec.json.encode(value), owner(column, call_id))
+        return bool(tx.execute(statement, sealed, call_id))
 
     def _decided(self, turn: Turn, asked: Asked, decision: Decision) -> AuditEvent:
         return AuditEvent(
@@ -151,11 +162,15 @@ class SqlApprovals(ApprovalStore):
         )
 
 
-def _waiting(tx: Transaction, turn: Turn) -> list[Asked]:
+def _waiting(tx: Transaction, cipher: Cipher, turn: Turn) -> list[Asked]:
     return [
-        Asked(call_of(*call), msgspec.json.decode(question, type=Question))
+        Asked(call_of(cipher, *call), _question(cipher, call[1], question))
         for *call, question in tx.execute(_WAITING, turn.turn_id)
     ]
+
+
+def _question(cipher: Cipher, correlation_id: str, data: bytes) -> Question:
+    return msgspec.json.decode(open_data(cipher, data, "approvals.question", correlation_id), type=Question)
 
 
 def _turn(
@@ -172,11 +187,16 @@ def _turn(
     return Turn(turn_id, session_id, subject, epoch, rounds, traceparent, roles=roles_of(roles)), owner
 
 
-def _state(correlation_id: str, question: bytes, decision: Any, outcome: Any, payload: Any) -> ApprovalState:
+def _state(
+    cipher: Cipher, correlation_id: str, question: bytes, decision: Any, outcome: Any, payload: Any
+) -> ApprovalState:
+    def opened(column: str, data: bytes) -> bytes:
+        return open_data(cipher, data, column, correlation_id)
+
     return ApprovalState(
         correlation_id,
-        msgspec.json.decode(question, type=Question),
-        msgspec.json.decode(decision, type=Decision) if decision is not None else None,
-        msgspec.json.decode(outcome, type=ToolOutcome) if outcome is not None else None,
+        _question(cipher, correlation_id, question),
+        msgspec.json.decode(opened("approvals.decision", decision), type=Decision) if decision is not None else None,
+        msgspec.json.decode(opened("tool_calls.outcome", outcome), type=ToolOutcome) if outcome is not None else None,
         decode_request(payload) if payload is not None else None,
     )

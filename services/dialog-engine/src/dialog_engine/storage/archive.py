@@ -29,13 +29,15 @@ from dialog_engine.model import (
     UserMessage,
 )
 from dialog_engine.storage.audit import AuditTrail
-from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.calls import SqlCalls, read_whole
 from dialog_engine.storage.database import Database, Row, Transaction
+from dialog_engine.storage.sealed import open_data, open_text
 from dialog_engine.storage.turns import add_session
 from dialog_engine.tool_calls.approvals.rules import Approval, Decision, Question
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
 from dialog_engine.tool_calls.results.views import tool_message
+from plugins_contract.encryption import CLEAR, MARK, SEALED, Cipher
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import ToolOutcome
@@ -66,17 +68,24 @@ class SqlSessions(Sessions):
     """The sessions of all subjects."""
 
     def __init__(
-        self, database: Database, offer: OfferRows, audit: AuditTrail, *, facts_with_text: bool = False
+        self,
+        database: Database,
+        offer: OfferRows,
+        audit: AuditTrail,
+        cipher: Cipher = CLEAR,
+        *,
+        facts_with_text: bool = False,
     ) -> None:
         """With `facts_with_text`, facts that are not published yet are deleted with their session."""
         self._database = database
         self._offer = offer
         self._audit = audit
+        self._cipher = cipher
         self._erased_events = (TOOL_CALL_REQUESTED, *([TURN_FINISHED] if facts_with_text else []))
 
     async def create(self, subject: str) -> str:
         session_id = new_id()
-        await self._database.write(lambda tx: add_session(tx, session_id, subject, ""))
+        await self._database.write(lambda tx: add_session(tx, self._cipher, session_id, subject, ""))
         return session_id
 
     async def list(self, subject: str, *, limit: int, before: int | None) -> list[SessionRecord]:
@@ -86,7 +95,7 @@ class SqlSessions(Sessions):
             before if before is not None else 2**62,
             limit,
         )
-        return [_session_record(*row) for row in rows]
+        return [_session_record(self._cipher, *row) for row in rows]
 
     async def delete(self, subject: str, session_id: str, *, key_id: str = "") -> DeletedSession:
         def unit(tx: Transaction) -> tuple[DeletedSession, list[OutboxRow]]:
@@ -130,8 +139,9 @@ class SqlSessions(Sessions):
 class SqlArchive(Archive, History):
     """Messages and turns, for the model and for users."""
 
-    def __init__(self, database: Database, calls: SqlCalls) -> None:
+    def __init__(self, database: Database, calls: SqlCalls, cipher: Cipher = CLEAR) -> None:
         self._database = database
+        self._cipher = cipher
         self._calls = calls
 
     async def transcript(self, subject: str, session_id: str) -> tuple[SessionRecord, list[MessageRecord]]:
@@ -141,37 +151,37 @@ class SqlArchive(Archive, History):
         if not sessions:
             raise SessionNotFoundError(f"there is no session {session_id}")
         rows = await self._database.read(_MESSAGES_OF_SESSION, session_id)
-        return _session_record(*sessions[0]), [_message_record(head, calls) for head, calls in _by_message(rows)]
+        return _session_record(self._cipher, *sessions[0]), [_message_record(*each) for each in self._by_message(rows)]
 
     async def turns(self, subject: str, session_id: str) -> list[TurnRecord]:
         rows = await self._database.read(
             f"{_TURN} WHERE s.session_id = $1 AND subject = $2 ORDER BY t.created_at, turn_id", session_id, subject
         )
-        return [_turn_record(*row) for row in rows]
+        return [_turn_record(self._cipher, *row) for row in rows]
 
     async def turn(self, subject: str, turn_id: str) -> TurnRecord:
         rows = await self._database.read(f"{_TURN} WHERE turn_id = $1 AND subject = $2", turn_id, subject)
         if not rows:
             raise TurnNotFoundError(f"there is no turn {turn_id}")
-        return _turn_record(*rows[0])
+        return _turn_record(self._cipher, *rows[0])
 
     async def outcome(self, subject: str, turn_id: str, correlation_id: str) -> ToolOutcome | None:
         await self.turn(subject, turn_id)
         rows = await self._database.read(
             "SELECT outcome FROM tool_calls WHERE turn_id = $1 AND correlation_id = $2", turn_id, correlation_id
         )
-        return _outcome(rows[0][0]) if rows else None
+        return _outcome(self._cipher, correlation_id, rows[0][0]) if rows else None
 
     async def whole(self, subject: str, turn_id: str, correlation_id: str) -> WholeResult | None:
         outcome = await self.outcome(subject, turn_id, correlation_id)
         if outcome is None or not outcome.truncated:
             return outcome and whole_of(outcome)
         rows = await self._database.read("SELECT whole FROM whole_results WHERE correlation_id = $1", correlation_id)
-        return msgspec.json.decode(rows[0][0], type=WholeResult) if rows else None
+        return read_whole(self._cipher, correlation_id, rows[0][0]) if rows else None
 
     async def messages(self, session_id: str) -> list[Message]:
         messages: list[Message] = []
-        for head, calls in _by_message(await self._database.read(_MESSAGES_OF_SESSION, session_id)):
+        for head, calls in self._by_message(await self._database.read(_MESSAGES_OF_SESSION, session_id)):
             _, _, role, content, reasoning, interrupted, _ = head
             if role == "user":
                 messages.append(UserMessage(content))
@@ -187,25 +197,43 @@ class SqlArchive(Archive, History):
 
     async def turn_messages(self, turn: Turn) -> list[MessageRecord]:
         rows = await self._database.read(_MESSAGES_OF_TURN, turn.turn_id)
-        return [_message_record(head, calls) for head, calls in _by_message(rows)]
+        return [_message_record(*each) for each in self._by_message(rows)]
 
     async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
         return await self._calls.open_calls(turn)
 
+    def _by_message(self, rows: Iterable[Row]) -> Iterable[tuple[Row, list[CallRecord]]]:
+        """The columns of each message, and its calls."""
+        for (number, turn_id, role, content, reasoning, *rest), group in groupby(rows, key=lambda row: row[:7]):
+            content = _text(self._cipher, content, "messages.content", turn_id, role)  # noqa: PLW2901
+            reasoning = _text(self._cipher, reasoning, "messages.reasoning", turn_id, role)  # noqa: PLW2901
+            calls = [_call_record(self._cipher, *row[7:]) for row in group if row[8] is not None]
+            yield (number, turn_id, role, content, reasoning, *rest), calls
+
+
+def _text(cipher: Cipher, value: str, column: str, *bound_to: str) -> str:
+    return open_text(cipher, value, column, *bound_to) if value.startswith(MARK) else value
+
+
+def _data(cipher: Cipher, value: bytes, column: str, *bound_to: str) -> bytes:
+    return open_data(cipher, value, column, *bound_to) if value.startswith(SEALED) else value
+
 
 def _session_record(
-    session_id: str, title: str, created_at: int, updated_at: int, running_turn_id: str | None, awaits_approval: int
+    cipher: Cipher,
+    session_id: str,
+    title: str,
+    created_at: int,
+    updated_at: int,
+    running_turn_id: str | None,
+    awaits_approval: int,
 ) -> SessionRecord:
+    title = _text(cipher, title, "sessions.title", session_id)
     return SessionRecord(session_id, title, created_at, updated_at, running_turn_id, bool(awaits_approval))
 
 
-def _by_message(rows: Iterable[Row]) -> Iterable[tuple[Row, list[CallRecord]]]:
-    """The columns of each message, and its calls."""
-    for head, group in groupby(rows, key=lambda row: row[:7]):
-        yield head, [_call_record(*row[7:]) for row in group if row[8] is not None]
-
-
 def _call_record(
+    cipher: Cipher,
     tool_call_id: str,
     correlation_id: str,
     name: str,
@@ -217,16 +245,19 @@ def _call_record(
     question: bytes | None,
     decision: bytes | None,
 ) -> CallRecord:
-    echoed = msgspec.json.decode(extra) if extra else None
+    arguments = _text(cipher, arguments, "tool_calls.arguments", correlation_id)
+    echoed = msgspec.json.decode(_data(cipher, extra, "tool_calls.extra", correlation_id)) if extra else None
     call = ToolCall(tool_call_id, correlation_id, name, arguments, echoed, tool)
-    return CallRecord(call, server, _outcome(outcome), _approval(question, decision))
+    approval = _approval(cipher, correlation_id, question, decision) if question else None
+    return CallRecord(call, server, _outcome(cipher, correlation_id, outcome), approval)
 
 
-def _approval(question: bytes | None, decision: bytes | None) -> Approval | None:
-    if question is None:
-        return None
-    decided = msgspec.json.decode(decision, type=Decision) if decision else None
-    return Approval(msgspec.json.decode(question, type=Question), decided)
+def _approval(cipher: Cipher, correlation_id: str, question: bytes, decision: bytes | None) -> Approval:
+    asked = msgspec.json.decode(_data(cipher, question, "approvals.question", correlation_id), type=Question)
+    if not decision:
+        return Approval(asked)
+    data = _data(cipher, decision, "approvals.decision", correlation_id)
+    return Approval(asked, msgspec.json.decode(data, type=Decision))
 
 
 def _edited(record: CallRecord) -> Mapping[str, Any] | None:
@@ -234,6 +265,7 @@ def _edited(record: CallRecord) -> Mapping[str, Any] | None:
 
 
 def _turn_record(
+    cipher: Cipher,
     turn_id: str,
     session_id: str,
     status: str,
@@ -247,7 +279,8 @@ def _turn_record(
     finished_at: int | None,
     model: str | None,
 ) -> TurnRecord:
-    failure = TurnFailed(error_code, error_message or "") if error_code else None
+    message = _text(cipher, error_message or "", "turns.error_message", turn_id)
+    failure = TurnFailed(error_code, message) if error_code else None
     usage = Usage(input_tokens, output_tokens)
     return TurnRecord(turn_id, session_id, status, reason, usage, ttft_ms, failure, created_at, finished_at, model)
 
@@ -257,5 +290,7 @@ def _message_record(head: Row, calls: list[CallRecord]) -> MessageRecord:
     return MessageRecord(message_id, turn_id, role, content, bool(interrupted), created_at, tuple(calls))
 
 
-def _outcome(data: Any) -> ToolOutcome | None:
-    return None if data is None else msgspec.json.decode(data, type=ToolOutcome)
+def _outcome(cipher: Cipher, correlation_id: str, data: bytes | None) -> ToolOutcome | None:
+    if data is None:
+        return None
+    return msgspec.json.decode(_data(cipher, data, "tool_calls.outcome", correlation_id), type=ToolOutcome)

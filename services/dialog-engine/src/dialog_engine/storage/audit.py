@@ -16,6 +16,8 @@ from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.outbox import add_event
+from dialog_engine.storage.sealed import open_text, owner
+from plugins_contract.encryption import CLEAR, Cipher
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +37,7 @@ _ADD = (
     f"INSERT INTO audit (at, {', '.join(COLUMNS)}) VALUES (now_ms(),"
     f" {', '.join(f'${number}' for number in range(1, len(COLUMNS) + 1))})"
 )
-_DIGEST_KEY = "audit_digest_key"
+DIGEST_KEY = "audit_digest_key"
 KEPT_SINCE = "audit_kept_since"
 """The row of `meta` with the time in Unix milliseconds before which events may be deleted."""
 PRUNED_AT_ONCE = 1_000
@@ -122,15 +124,14 @@ class SqlAuditLog(AuditLog):
         return await self._database.write(unit)
 
 
-async def read_digest_key(database: Database) -> bytes:
-    """The key of the digests, which is created with the first engine of this store."""
+async def read_digest_key(database: Database, cipher: Cipher = CLEAR) -> bytes:
+    """The key of the digests, which is created with the first engine of this store. Raises DecryptionError."""
 
     def unit(tx: Transaction) -> str:
-        tx.execute(
-            "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT DO NOTHING", _DIGEST_KEY, secrets.token_hex(32)
-        )
-        [(value,)] = tx.execute("SELECT value FROM meta WHERE key = $1", _DIGEST_KEY)
-        return value
+        new = cipher.seal_text(secrets.token_hex(32), owner("meta.value", DIGEST_KEY))
+        tx.execute("INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT DO NOTHING", DIGEST_KEY, new)
+        [(value,)] = tx.execute("SELECT value FROM meta WHERE key = $1", DIGEST_KEY)
+        return open_text(cipher, value, "meta.value", DIGEST_KEY)
 
     return bytes.fromhex(await database.write(unit))
 

@@ -15,6 +15,7 @@ from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.database import Database, Row, Transaction, fence, fence_look
 from dialog_engine.storage.outbox import add_event
+from dialog_engine.storage.sealed import open_data, open_text, owner
 from dialog_engine.tool_calls.approvals.rules import Question
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.ports import (
@@ -26,6 +27,7 @@ from dialog_engine.tool_calls.ports import (
     ResultStore,
 )
 from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
+from plugins_contract.encryption import CLEAR, Cipher, seal_request
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request, encode_request
@@ -42,7 +44,9 @@ _OPEN = (
 )
 
 
-def insert_message(tx: Transaction, turn: Turn, role: str, message: AssistantMessage) -> tuple[int, int]:
+def insert_message(
+    tx: Transaction, cipher: Cipher, turn: Turn, role: str, message: AssistantMessage
+) -> tuple[int, int]:
     """Add a message to the turn's session. Returns its id in the table, and its number in the session."""
     [(message_id, number)] = tx.execute(
         "INSERT INTO messages (session_id, turn_id, role, content, reasoning, interrupted, created_at, number)"
@@ -51,8 +55,8 @@ def insert_message(tx: Transaction, turn: Turn, role: str, message: AssistantMes
         turn.session_id,
         turn.turn_id,
         role,
-        message.content,
-        message.reasoning,
+        cipher.seal_text(message.content, owner("messages.content", turn.turn_id, role)),
+        cipher.seal_text(message.reasoning, owner("messages.reasoning", turn.turn_id, role)),
         int(message.interrupted),
     )
     return message_id, number
@@ -61,11 +65,14 @@ def insert_message(tx: Transaction, turn: Turn, role: str, message: AssistantMes
 class SqlCalls(CallStore):
     """The tool calls of the turns that this engine runs."""
 
-    def __init__(self, database: Database, engine_id: str, offer: OfferRows, audit: AuditTrail) -> None:
+    def __init__(
+        self, database: Database, engine_id: str, offer: OfferRows, audit: AuditTrail, cipher: Cipher = CLEAR
+    ) -> None:
         self._database = database
         self._engine_id = engine_id
         self._offer = offer
         self._audit = audit
+        self._cipher = cipher
 
     async def add_round(
         self,
@@ -78,12 +85,13 @@ class SqlCalls(CallStore):
         *,
         cost: Usage = NO_COST,
     ) -> int:
+        seal, seal_text = self._cipher.seal, self._cipher.seal_text
         of_call = {**servers, **{request.correlation_id: request.server for request in requests}}
         of_call |= {correlation_id: question.server for correlation_id, question in questions.items()}
 
         def unit(tx: Transaction) -> tuple[int, list[OutboxRow]]:
             fence(tx, turn, self._engine_id)
-            message_id, number = insert_message(tx, turn, "assistant", message)
+            message_id, number = insert_message(tx, self._cipher, turn, "assistant", message)
             tx.execute(
                 "UPDATE turns SET rounds = rounds + 1, input_tokens = input_tokens + $1,"
                 " output_tokens = output_tokens + $2 WHERE turn_id = $3",
@@ -102,21 +110,26 @@ class SqlCalls(CallStore):
                         call.tool_call_id,
                         call.name,
                         of_call.get(call.correlation_id, ""),
-                        call.arguments,
+                        seal_text(call.arguments, owner("tool_calls.arguments", call.correlation_id)),
                         call.tool,
-                        msgspec.json.encode(call.extra) if call.extra else None,
+                        seal(msgspec.json.encode(call.extra), owner("tool_calls.extra", call.correlation_id))
+                        if call.extra
+                        else None,
                     )
                     for ordinal, call in enumerate(message.tool_calls)
                 ],
             )
             tx.execute_many(
                 "INSERT INTO approvals (correlation_id, question) VALUES ($1, $2)",
-                [(correlation_id, msgspec.json.encode(question)) for correlation_id, question in questions.items()],
+                [
+                    (i, seal(msgspec.json.encode(question), owner("approvals.question", i)))
+                    for i, question in questions.items()
+                ],
             )
-            rows = add_requests(tx, self._audit, self._engine_id, turn, requests)
+            rows = add_requests(tx, self._audit, self._cipher, self._engine_id, turn, requests)
             for call in message.tool_calls:
                 if outcome := answered.get(call.correlation_id):
-                    rows += answer_call(tx, self._audit, self._engine_id, turn, call, outcome)
+                    rows += answer_call(tx, self._audit, self._cipher, self._engine_id, turn, call, outcome)
             return number, rows
 
         number, rows = await self._database.write(unit)
@@ -128,9 +141,9 @@ class SqlCalls(CallStore):
     ) -> bool:
         def unit(tx: Transaction) -> list[OutboxRow]:
             fence(tx, turn, self._engine_id)
-            rows = answer_call(tx, self._audit, self._engine_id, turn, call, outcome)
+            rows = answer_call(tx, self._audit, self._cipher, self._engine_id, turn, call, outcome)
             if rows and whole is not None:
-                keep_whole(tx, call.correlation_id, whole)
+                keep_whole(tx, self._cipher, call.correlation_id, whole)
             return rows
 
         rows = await self._database.write(unit)
@@ -149,11 +162,11 @@ class SqlCalls(CallStore):
             found: list[OpenCall] = []
             facts: list[OutboxRow] = []
             for *columns, payload in tx.execute(_OPEN, TOOL_CALL_REQUESTED, turn.turn_id):
-                call = call_of(*columns)
+                call = call_of(self._cipher, *columns)
                 try:
                     found.append(OpenCall(call, decode_request(payload)))
                 except UnsupportedEventError as error:
-                    facts += answer_call(tx, self._audit, self._engine_id, turn, call, _unreadable(error))
+                    facts += answer_call(tx, self._audit, self._cipher, self._engine_id, turn, call, _unreadable(error))
             return found, facts
 
         found, facts = await self._database.write(unit)
@@ -161,17 +174,30 @@ class SqlCalls(CallStore):
         return found
 
 
-def call_of(tool_call_id: str, correlation_id: str, name: str, arguments: str, tool: str) -> ToolCall:
+def call_of(cipher: Cipher, tool_call_id: str, correlation_id: str, name: str, arguments: str, tool: str) -> ToolCall:
     """A call from its columns, without `extra`, which matters only in the history for the model."""
+    arguments = open_text(cipher, arguments, "tool_calls.arguments", correlation_id)
     return ToolCall(tool_call_id, correlation_id, name, arguments, tool=tool)
 
 
 def add_requests(
-    tx: Transaction, audit: AuditTrail, owner: str, turn: Turn, requests: Sequence[ToolCallRequested]
+    tx: Transaction,
+    audit: AuditTrail,
+    cipher: Cipher,
+    owned_by: str,
+    turn: Turn,
+    requests: Sequence[ToolCallRequested],
 ) -> list[OutboxRow]:
     """Put the requests of calls into the outbox. Returns the rows to publish."""
     rows = [
-        add_event(tx, owner, turn.turn_id, TOOL_CALL_REQUESTED, request.correlation_id, encode_request(request))
+        add_event(
+            tx,
+            owned_by,
+            turn.turn_id,
+            TOOL_CALL_REQUESTED,
+            request.correlation_id,
+            encode_request(seal_request(request, cipher)),
+        )
         for request in requests
     ]
     accepted = (
@@ -191,7 +217,13 @@ def add_requests(
 
 
 def answer_call(
-    tx: Transaction, audit: AuditTrail, owner: str, turn: Turn, call: ToolCall, outcome: ToolOutcome
+    tx: Transaction,
+    audit: AuditTrail,
+    cipher: Cipher,
+    owned_by: str,
+    turn: Turn,
+    call: ToolCall,
+    outcome: ToolOutcome,
 ) -> list[OutboxRow]:
     """Store the outcome unless there is one, delete the request from the outbox, and add a fact for analytics.
 
@@ -200,7 +232,7 @@ def answer_call(
     answered = tx.execute(
         "UPDATE tool_calls SET outcome = $1, answered_at = now_ms() WHERE correlation_id = $2 AND outcome IS NULL"
         " RETURNING answered_at, server",
-        msgspec.json.encode(outcome),
+        cipher.seal(msgspec.json.encode(outcome), owner("tool_calls.outcome", call.correlation_id)),
         call.correlation_id,
     )
     if not answered:
@@ -230,7 +262,10 @@ def answer_call(
         outcome=f"{outcome.state} {outcome.error.code}" if outcome.error else outcome.state,
     )
     payload = msgspec.json.encode(fact)
-    return [add_event(tx, owner, turn.turn_id, TOOL_CALL_FINISHED, call.correlation_id, payload), *audit.add(tx, ended)]
+    return [
+        add_event(tx, owned_by, turn.turn_id, TOOL_CALL_FINISHED, call.correlation_id, payload),
+        *audit.add(tx, ended),
+    ]
 
 
 def _unreadable(error: UnsupportedEventError) -> ToolOutcome:
@@ -247,20 +282,21 @@ MIN_NAME = 8
 """The least number of characters of a correlation id that name a result."""
 
 
-def keep_whole(tx: Transaction, correlation_id: str, whole: WholeResult) -> None:
+def keep_whole(tx: Transaction, cipher: Cipher, correlation_id: str, whole: WholeResult) -> None:
     """Store the whole text of a result."""
     tx.execute(
         "INSERT INTO whole_results (correlation_id, whole) VALUES ($1, $2) ON CONFLICT DO NOTHING",
         correlation_id,
-        msgspec.json.encode(whole),
+        cipher.seal(msgspec.json.encode(whole), owner("whole_results.whole", correlation_id)),
     )
 
 
 class SqlResults(ResultStore):
     """The results of all sessions."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, cipher: Cipher = CLEAR) -> None:
         self._database = database
+        self._cipher = cipher
 
     async def result(self, turn: Turn, name: str) -> KeptResult | None:
         if len(name) < MIN_NAME:
@@ -272,7 +308,7 @@ class SqlResults(ResultStore):
             turn.subject,
             name,
         )
-        return _kept(rows[0]) if rows else None
+        return _kept(self._cipher, rows[0]) if rows else None
 
     async def cut_results(self, turn: Turn) -> Sequence[tuple[str, str]]:
         rows = await self._database.read(
@@ -283,13 +319,16 @@ class SqlResults(ResultStore):
         return [(correlation_id, name) for correlation_id, name in rows]
 
 
-def _kept(row: Row) -> KeptResult:
+def _kept(cipher: Cipher, row: Row) -> KeptResult:
+    """A row, whose whole text is stored separately where the outcome has a part."""
     correlation_id, name, outcome, whole = row
-    return KeptResult(correlation_id, name, whole_result(outcome, whole))
-
-
-def whole_result(outcome: bytes, whole: bytes | None) -> WholeResult:
-    """The whole text of an outcome, which is stored separately where the outcome has a part."""
     if whole is not None:
-        return msgspec.json.decode(whole, type=WholeResult)
-    return whole_of(msgspec.json.decode(outcome, type=ToolOutcome))
+        return KeptResult(correlation_id, name, read_whole(cipher, correlation_id, whole))
+    data = open_data(cipher, outcome, "tool_calls.outcome", correlation_id)
+    return KeptResult(correlation_id, name, whole_of(msgspec.json.decode(data, type=ToolOutcome)))
+
+
+def read_whole(cipher: Cipher, correlation_id: str, whole: bytes) -> WholeResult:
+    """The whole text of a result from its column."""
+    data = open_data(cipher, whole, "whole_results.whole", correlation_id)
+    return msgspec.json.decode(data, type=WholeResult)

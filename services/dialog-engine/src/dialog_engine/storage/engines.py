@@ -110,11 +110,11 @@ class SqlEngines(Engines):
 
         return await self._database.write(unit)
 
-    async def remove(self, seen: SeenEngine) -> Sequence[OutboxRow]:
-        def unit(tx: Transaction) -> list[OutboxRow]:
+    async def remove(self, seen: SeenEngine) -> Sequence[OutboxRow] | None:
+        def unit(tx: Transaction) -> list[OutboxRow] | None:
             running = tx.execute(f"{_OWNED} LIMIT 1", seen.engine_id)
             if running or not _is_as_seen(tx, seen):
-                return []
+                return None
             tx.execute("DELETE FROM waiting_turns WHERE engine_id = $1", seen.engine_id)
             tx.execute("DELETE FROM engines WHERE engine_id = $1", seen.engine_id)
             return self._take_rows(tx, "owner = $1", seen.engine_id)

@@ -19,6 +19,8 @@ from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import insert_message
 from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.outbox import add_event
+from dialog_engine.storage.sealed import open_text, owner
+from plugins_contract.encryption import CLEAR, Cipher, fact_owner
 
 OnFree = Callable[[str], None]
 """Called with a session whose next message waits at another engine. Must not block."""
@@ -53,6 +55,7 @@ class SqlTurns(TurnStore):
         on_free: OnFree = lambda _: None,
         *,
         facts_with_text: bool = False,
+        cipher: Cipher = CLEAR,
     ) -> None:
         self._database = database
         self._engine_id = engine_id
@@ -60,13 +63,14 @@ class SqlTurns(TurnStore):
         self._audit = audit
         self._on_free = on_free
         self._facts_with_text = facts_with_text
+        self._cipher = cipher
 
     async def begin(self, turn: Turn, text: str, *, new_session: bool = False, queue: bool = False) -> None:
         def unit(tx: Transaction) -> tuple[str | None, list[OutboxRow]]:
             if new_session:
-                add_session(tx, turn.session_id, turn.subject, text)
+                add_session(tx, self._cipher, turn.session_id, turn.subject, text)
             else:
-                _touch_session(tx, turn.session_id, turn.subject, text)
+                _touch_session(tx, self._cipher, turn.session_id, turn.subject, text)
                 [first] = tx.execute(_FIRST, turn.session_id) or [(turn.turn_id,)]
                 if first[0] != turn.turn_id:
                     if not queue:
@@ -92,7 +96,7 @@ class SqlTurns(TurnStore):
             )
             if queue:
                 tx.execute("DELETE FROM waiting_turns WHERE turn_id = $1", turn.turn_id)
-            insert_message(tx, turn, "user", AssistantMessage(text))
+            insert_message(tx, self._cipher, turn, "user", AssistantMessage(text))
             started = AuditEvent(
                 AuditAction.TURN_STARTED,
                 turn.subject,
@@ -129,7 +133,9 @@ class SqlTurns(TurnStore):
                 done.ttft_ms,
                 done.model,
                 failure.code if failure else None,
-                failure.message if failure else None,
+                self._cipher.seal_text(failure.message, owner("turns.error_message", turn.turn_id))
+                if failure
+                else None,
                 turn.turn_id,
                 self._engine_id,
                 turn.epoch,
@@ -137,7 +143,7 @@ class SqlTurns(TurnStore):
             if not ended:
                 self._check_ended_here(tx, turn)
                 return None, [], False
-            number = insert_message(tx, turn, "assistant", message)[1] if message else None
+            number = insert_message(tx, self._cipher, turn, "assistant", message)[1] if message else None
             tx.execute("UPDATE sessions SET updated_at = now_ms() WHERE session_id = $1", turn.session_id)
             payload = msgspec.json.encode(self._fact(tx, turn, message, done))
             fact = add_event(tx, self._engine_id, turn.turn_id, TURN_FINISHED, turn.turn_id, payload)
@@ -167,6 +173,10 @@ class SqlTurns(TurnStore):
             turn.turn_id,
         )
         assistant_message = message.content if message else ""
+        if self._facts_with_text:
+            user_message = open_text(self._cipher, user_message, "messages.content", turn.turn_id, "user")
+            user_message = self._cipher.seal_text(user_message, fact_owner(turn.turn_id, "userMessage"))
+            assistant_message = self._cipher.seal_text(assistant_message, fact_owner(turn.turn_id, "assistantMessage"))
         return TurnFinished(
             turn_id=turn.turn_id,
             session_id=turn.session_id,
@@ -194,23 +204,23 @@ class SqlTurns(TurnStore):
             raise TurnFencedError(turn.turn_id)
 
 
-def add_session(tx: Transaction, session_id: str, subject: str, first_message: str) -> None:
+def add_session(tx: Transaction, cipher: Cipher, session_id: str, subject: str, first_message: str) -> None:
     """Insert a session, titled after the first message."""
     tx.execute(
         "INSERT INTO sessions (session_id, subject, title, created_at, updated_at)"
         " VALUES ($1, $2, $3, now_ms(), now_ms())",
         session_id,
         subject,
-        _title(first_message),
+        cipher.seal_text(_title(first_message), owner("sessions.title", session_id)),
     )
 
 
-def _touch_session(tx: Transaction, session_id: str, subject: str, text: str) -> None:
+def _touch_session(tx: Transaction, cipher: Cipher, session_id: str, subject: str, text: str) -> None:
     """Update the session for a new message. The lock of its row serialises the turns that begin in it."""
     found = tx.execute(
         "UPDATE sessions SET updated_at = now_ms(), title = CASE title WHEN '' THEN $1 ELSE title END"
         " WHERE session_id = $2 AND subject = $3 RETURNING 1",
-        _title(text),
+        cipher.seal_text(_title(text), owner("sessions.title", session_id)),
         session_id,
         subject,
     )

@@ -95,8 +95,21 @@ def validate(tool: ToolEntry, arguments: dict[str, Any]) -> str | None:
         return read_errors(tool.input_schema, arguments, validation_messages)
     except UnusableSchemaError as error:
         reason = str(error)[:MAX_MESSAGE]
+        if len(_unusable) >= MAX_UNUSABLE:
+            _unusable.clear()
+        _unusable[tool.name] = tool, f"the input schema {reason}"
         log.warning("a call of %r at server %r cannot be checked: its input schema %s", tool.tool, tool.server, reason)
         return f"they cannot be checked, because the input schema of {tool.name} {reason}. Tell the user."
+
+
+_unusable: dict[str, tuple[ToolEntry, str]] = {}
+MAX_UNUSABLE = 1_000
+
+
+def unusable_schema(tool: ToolEntry) -> str | None:
+    """Why the tool's schema could not be applied to a call; None when it could, or the tool has changed since."""
+    known, reason = _unusable.get(tool.name, (None, None))
+    return reason if known == tool else None
 
 
 def validation_messages(errors: Iterable[ValidationError]) -> str | None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from redis.asyncio import Redis
 
+from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies
 from plugins_contract.ledger.scripts import LOST_REPLY, Scripts, encode_reply, finished, unexpected
@@ -22,9 +23,12 @@ AUDIT_BYTES = 1024 * 1024
 class EngineLedger:
     """The ledger's side of one engine."""
 
-    def __init__(self, redis: Redis, keys: Keys, request_keys: RequestKeys | None = None) -> None:
+    def __init__(
+        self, redis: Redis, keys: Keys, request_keys: RequestKeys | None = None, cipher: Cipher = CLEAR
+    ) -> None:
         self._scripts = Scripts(redis)
         self._keys = keys
+        self._cipher = cipher
         self._request_keys = request_keys or RequestKeys()
 
     async def enqueue(self, request: ToolCallRequested, *, backlog_limit: int = 0) -> replies.Enqueued:
@@ -35,7 +39,7 @@ class EngineLedger:
             [self._keys.call(request.correlation_id), self._keys.requests, request.response_channel],
             [
                 request.correlation_id,
-                arguments_hash(request.tool_name, request.arguments),
+                arguments_hash(request),
                 event,
                 request.deadline,
                 request.execution_class,
@@ -51,7 +55,7 @@ class EngineLedger:
             case [b"EXISTS", entry]:
                 return replies.AlreadyQueued(entry.decode())
             case [b"FINISHED", reply]:
-                return replies.AlreadyFinished(finished(reply))
+                return replies.AlreadyFinished(finished(reply, request.correlation_id, self._cipher))
             case [b"CONFLICT"]:
                 return replies.Conflict()
             case [b"OVERLOADED", backlog]:
@@ -101,7 +105,7 @@ class EngineLedger:
             case [b"REQUESTED"]:
                 return replies.CancelRequested()
             case [b"FINISHED", reply]:
-                return replies.AlreadyFinished(finished(reply))
+                return replies.AlreadyFinished(finished(reply, request.correlation_id, self._cipher))
             case _:
                 raise unexpected("CANCEL", answer)
 
@@ -150,7 +154,7 @@ class EngineLedger:
             case [b"ENDED"]:
                 return replies.EndedLost()
             case [b"FINISHED", reply]:
-                return replies.AlreadyFinished(finished(reply))
+                return replies.AlreadyFinished(finished(reply, request.correlation_id, self._cipher))
             case [b"FOUND"]:
                 return replies.NotLost()
             case _:

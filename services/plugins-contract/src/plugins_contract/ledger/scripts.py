@@ -10,6 +10,7 @@ import msgspec
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
+from plugins_contract.encryption import CLEAR, SEALED, Cipher, DecryptionError, reply_owner
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallFinished, CallReply, CallState, ToolOutcome
 
@@ -81,12 +82,15 @@ def encode_reply(reply: CallReply) -> bytes:
     return msgspec.json.encode(reply)
 
 
-def decode_reply(data: bytes) -> CallReply:
-    """A message of the response channel.
+def decode_reply(data: bytes, correlation_id: str = "", cipher: Cipher = CLEAR) -> CallReply:
+    """A message of the response channel of a call.
 
     Raises:
         msgspec.DecodeError: `data` is no such message.
+        DecryptionError: it is encrypted, and the cipher cannot open it.
     """
+    if data.startswith(SEALED):
+        data = cipher.open(data, reply_owner(correlation_id))
     return _reply_decoder.decode(data)
 
 
@@ -102,13 +106,17 @@ LOST_REPLY = encode_reply(
 """Stands for the reply of a finished call whose response channel is lost."""
 
 
-def finished(data: bytes) -> ToolOutcome:
-    """The outcome in a terminal reply. Empty `data` means that the reply was lost, and gives the outcome that says so.
+def finished(data: bytes, correlation_id: str = "", cipher: Cipher = CLEAR) -> ToolOutcome:
+    """The outcome in a terminal reply. A reply that was lost (empty `data`), or that the cipher cannot open, gives the
+    outcome that says so.
 
     Raises:
         msgspec.DecodeError: `data` is no terminal reply.
     """
-    reply = decode_reply(data or LOST_REPLY)
+    try:
+        reply = decode_reply(data or LOST_REPLY, correlation_id, cipher)
+    except DecryptionError as error:
+        return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, str(error))
     if not isinstance(reply, CallFinished):
         raise msgspec.ValidationError("the stored reply of a finished call is not terminal")
     return reply.outcome

@@ -7,12 +7,13 @@ from typing import Any
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
+from plugins_contract.encryption import CLEAR, Cipher, reply_owner
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies
 from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, encode_reply, run_each, unexpected
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, arguments_hash, encode_request
-from plugins_contract.outcomes import CallFinished, CallProgress, CallState, ToolOutcome
+from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallState, ToolOutcome
 
 LEASE_MS = 10_000
 """How long the lease of a running call lasts after START or RENEW. All workers of a group must use the same."""
@@ -31,10 +32,11 @@ class Delivery:
 class WorkerLedger:
     """The ledger's side of one worker."""
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
+    def __init__(self, redis: Redis, keys: Keys, cipher: Cipher = CLEAR) -> None:
         self._redis: Any = redis  # redis-py types its commands only partly
         self._scripts = Scripts(redis)
         self._keys = keys
+        self._cipher = cipher
 
     async def adopt(self, delivery: Delivery, *, timeout_ms: int) -> replies.Adoption:
         """Create the ledger entry of a request from another producer, once. Deadline 0 means `timeout_ms` from now.
@@ -49,7 +51,7 @@ class WorkerLedger:
                 GROUP,
                 delivery.consumer,
                 delivery.entry,
-                arguments_hash(request.tool_name, request.arguments),
+                arguments_hash(request),
                 request.execution_class,
                 request.deadline or "",
                 timeout_ms,
@@ -126,7 +128,7 @@ class WorkerLedger:
         answer = await self._scripts.run(
             "progress",
             [self._keys.call(request.correlation_id), request.response_channel, _mailbox(request)],
-            [request.correlation_id, fence, encode_reply(progress), request.tool_call_id],
+            [request.correlation_id, fence, self._reply(request, progress), request.tool_call_id],
         )
         return answer[0] == b"OK"
 
@@ -147,7 +149,7 @@ class WorkerLedger:
                 delivery.entry,
                 fence,
                 outcome.state,
-                encode_reply(CallFinished(outcome)),
+                self._reply(request, CallFinished(outcome)),
                 dead_reason,
                 encode_request(request) if dead_reason else b"",
                 delivery.consumer,
@@ -233,6 +235,11 @@ class WorkerLedger:
         """
         answer = await self._scripts.run("retire", [self._keys.requests], [GROUP, consumer, lease_ms + 1])
         return answer[0] == b"OK"
+
+    def _reply(self, request: ToolCallRequested, reply: CallReply) -> bytes:
+        """A reply as it is stored: encrypted if the request is."""
+        data = encode_reply(reply)
+        return self._cipher.seal(data, reply_owner(request.correlation_id)) if request.sealed else data
 
     def _call_keys(self, request: ToolCallRequested) -> list[str]:
         return [

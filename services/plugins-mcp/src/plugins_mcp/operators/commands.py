@@ -90,9 +90,9 @@ async def _connect_and_run(settings: OperatorSettings, command: OperatorCommand)
             case AcceptTools():
                 return await tools.accept(PinStore(redis, keys), command)
             case Trace():
-                return await show_trace(redis, keys, command)
+                return await show_trace(redis, keys, command, settings.cipher)
             case _:
-                return await carry_out(DeadLetters(redis, keys, settings.request_keys), command)
+                return await carry_out(DeadLetters(redis, keys, settings.request_keys, settings.cipher), command)
     finally:
         await redis.aclose()
 

@@ -13,6 +13,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from plugins_contract.dead_letters import read_history
+from plugins_contract.encryption import CLEAR, Cipher, entry_owner
 from plugins_contract.keys import Keys
 from plugins_contract.messages import NOT_READABLE
 from plugins_mcp.operators.arguments import Trace
@@ -33,9 +34,9 @@ class Line:
     text: str
 
 
-async def show_trace(redis: Redis, keys: Keys, command: Trace) -> int:
+async def show_trace(redis: Redis, keys: Keys, command: Trace, cipher: Cipher = CLEAR) -> int:
     """Print the history, in order; returns the exit code. Raises the errors of redis."""
-    calls = await _calls(redis, keys, command.name)
+    calls = await _calls(redis, keys, command.name, cipher)
     lines = [line for call in calls for line in await _ledger(redis, keys, call)]
     names = {command.name, *calls}
     try:
@@ -56,7 +57,7 @@ async def show_trace(redis: Redis, keys: Keys, command: Trace) -> int:
     return DONE
 
 
-async def _calls(redis: Redis, keys: Keys, name: str) -> list[str]:
+async def _calls(redis: Redis, keys: Keys, name: str, cipher: Cipher) -> list[str]:
     """The correlation ids that a name stands for: of a call, or of a turn by the log of its events.
 
     The trace id of a turn that began its own trace is the id of the turn without its hyphens.
@@ -65,7 +66,8 @@ async def _calls(redis: Redis, keys: Keys, name: str) -> list[str]:
         return [name]
     turn = str(UUID(name)) if _TRACE_ID.fullmatch(name) else name
     entries: Any = await redis.xrange(keys.turn(turn))
-    found = (_correlation_id(fields.get(b"data", b"")) for _, fields in entries)
+    data = (cipher.open(fields.get(b"data", b""), entry_owner(turn, entry.decode())) for entry, fields in entries)
+    found = map(_correlation_id, data)
     return [*dict.fromkeys(call for call in found if call)]
 
 

@@ -14,10 +14,11 @@ import msgspec
 
 from dialog_engine.errors import LLMRequestError
 from dialog_engine.model import ChatEvent, ChatRequest, Message, ToolMessage
+from dialog_engine.tool_calls.arguments import unusable_schema
 from dialog_engine.tool_calls.exposure import search
 from dialog_engine.tool_calls.exposure.allowed import ToolRights
 from dialog_engine.tool_calls.ports import Refused, ServerView, StreamChat, ToolDirectory
-from plugins_contract.catalog import ToolEntry
+from plugins_contract.catalog import Quarantined, ToolEntry
 from plugins_contract.outcomes import ToolError
 
 log = logging.getLogger(__name__)
@@ -135,6 +136,8 @@ def _without_found(message: Message, names: Collection[str]) -> Message:
 class OfferedTools(ToolDirectory):
     """The tools of another directory, without those in quarantine, which its servers list with the reasons.
 
+    Also in quarantine is a tool whose schema could not be applied to a call, such as one that takes too long.
+
     With `rights` each sender sees what these allow.
     """
 
@@ -152,7 +155,7 @@ class OfferedTools(ToolDirectory):
         return self._directory.workers
 
     def tools(self) -> tuple[ToolEntry, ...]:
-        return tuple(tool for tool in self._directory.tools() if not self._quarantine.by_all(tool))
+        return tuple(tool for tool in self._directory.tools() if self._offered(tool))
 
     def find(self, name: str) -> ToolEntry | ToolError:
         return self._directory.find(name)
@@ -167,7 +170,15 @@ class OfferedTools(ToolDirectory):
             for tool in tools
             for model, reason in self._quarantine.reasons(tool).items()
         )
-        if not refused:
+        unusable = tuple(
+            Quarantined(tool=tool.tool, reason=reason) for tool in tools if (reason := unusable_schema(tool))
+        )
+        if not refused and not unusable:
             return view
-        kept = tuple(tool for tool in tools if not self._quarantine.by_all(tool))
-        return replace(view, catalog=msgspec.structs.replace(view.catalog, tools=kept), refused=refused)
+        kept = tuple(tool for tool in tools if self._offered(tool))
+        quarantined = (*view.catalog.quarantined, *unusable)
+        catalog = msgspec.structs.replace(view.catalog, tools=kept, quarantined=quarantined)
+        return replace(view, catalog=catalog, refused=refused)
+
+    def _offered(self, tool: ToolEntry) -> bool:
+        return not self._quarantine.by_all(tool) and unusable_schema(tool) is None

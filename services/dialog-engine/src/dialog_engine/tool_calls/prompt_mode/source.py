@@ -226,6 +226,7 @@ class Source:
 _LINE_START = 200
 """Characters of a line that are kept. A fence is at its beginning."""
 
+_BACKTICKS = re.compile("`+")
 _FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?(`{3,}|~{3,})")
 
 
@@ -248,7 +249,7 @@ class CodeFenceTracker:
     def in_code(self) -> bool:
         """Whether what is shown next is in a code fence, on the line that opens one, or in inline code."""
         self._examine()
-        return bool(self._fence or self._opened()) or self._ticks % 2 == 1
+        return bool(self._fence or self._opened() or self._span)
 
     @property
     def at_line_start(self) -> bool:
@@ -265,12 +266,15 @@ class CodeFenceTracker:
             self._extend(line)
 
     def _start_line(self) -> None:
-        self._start, self._length, self._ticks, self._blank = "", 0, 0, True
+        self._start, self._length, self._ticks, self._span, self._blank = "", 0, 0, 0, True
 
     def _extend(self, text: str) -> None:
         self._start += text[: _LINE_START - len(self._start)]
         self._length += len(text)
-        self._ticks += text.count("`")
+        for run in map(len, _BACKTICKS.findall(text)):
+            self._ticks += run
+            # Inline code ends with as many backticks as it began with. A run never ends with `text`: a tag follows it.
+            self._span = 0 if self._span == run else self._span or run
         self._blank = self._blank and not text.strip()
 
     def _end_line(self) -> None:

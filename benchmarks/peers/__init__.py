@@ -1,0 +1,1 @@
+"""The same call through other task queues: see `python -m benchmarks.peers --help`."""

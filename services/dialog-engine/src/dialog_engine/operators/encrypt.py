@@ -1,0 +1,97 @@
+"""`dialog-engine encrypt`: encrypts everything in the store with the first key, so that other keys can be retired."""
+
+import re
+from collections import Counter
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from dialog_engine.config import StoreSettings
+from dialog_engine.storage.database import Database, Transaction
+from dialog_engine.storage.sealed import TABLES, SealedTable, keys_in_use, owner, set_keys_in_use
+from dialog_engine.storage.sqlite import open_sqlite
+from plugins_contract.encryption import CLEAR, SEALED, Cipher, key_of
+
+PAGE = 200
+_IN_PAYLOAD = re.compile(SEALED + rb"([0-9a-f]{8}):")
+
+
+@dataclass(frozen=True, slots=True)
+class Encrypted:
+    """How many values of each table were written, and the ids of other keys that rows of the outbox still need."""
+
+    written: Counter[str]
+    still_needed: frozenset[str]
+
+
+def open_store(settings: StoreSettings) -> AbstractAsyncContextManager[Database]:
+    """The store of the settings. A SQLite file must not be in use by an engine."""
+    if settings.database_url is None:
+        return open_sqlite(settings.outbox_path)
+    from dialog_engine.storage.postgres import open_postgres  # noqa: PLC0415 -- psycopg is slow to import
+
+    return open_postgres(settings.database_url.get_secret_value(), 1)
+
+
+async def encrypt(database: Database, cipher: Cipher, *, remove: bool = False) -> Encrypted:
+    """Encrypt what is clear or has another key than the first; with `remove` decrypt everything instead.
+
+    Engines that share the store may run meanwhile: a value that they change is left to them.
+
+    Raises:
+        DecryptionError: a key is missing, or a value was changed. What was written so far stays.
+    """
+    target = CLEAR if remove else cipher
+    written = Counter[str]()
+    for table in TABLES:
+        last: Any = None
+        while rows := await database.read(*_page(table, last)):
+            changes = [change for row in rows for change in _changes(table, row, cipher, target)]
+            if changes:
+                written[table.name] += await database.write(lambda tx, changes=changes: _apply(tx, changes))
+            last = rows[-1][0]
+    return Encrypted(written, await database.write(lambda tx: _note_keys(tx, target.first)))
+
+
+_Change = tuple[str, str | bytes, Any, str | bytes]
+"""A statement, the new value, the primary key and the old value."""
+
+
+def _page(table: SealedTable, last: Any) -> tuple[Any, ...]:
+    columns = ", ".join((table.primary_key, *table.bound_to, *table.columns))
+    only = f" AND {table.only}" if table.only else ""
+    after = f"{table.primary_key} > $1" if last is not None else "TRUE"
+    statement = f"SELECT {columns} FROM {table.name} WHERE {after}{only} ORDER BY {table.primary_key} LIMIT {PAGE}"
+    return (statement,) if last is None else (statement, last)
+
+
+def _changes(table: SealedTable, row: tuple[Any, ...], cipher: Cipher, target: Cipher) -> list[_Change]:
+    bound_to, values = row[1 : 1 + len(table.bound_to)], row[1 + len(table.bound_to) :]
+    changes: list[_Change] = []
+    for column, old in zip(table.columns, values, strict=True):
+        if not old or key_of(old) == target.first:
+            continue
+        belongs_to = owner(f"{table.name}.{column}", *bound_to)
+        if isinstance(old, str):
+            new = target.seal_text(cipher.open_text(old, belongs_to), belongs_to)
+        else:
+            new = target.seal(cipher.open(old, belongs_to), belongs_to)
+        where = f"{table.primary_key} = $2 AND {column} = $3"
+        changes.append((f"UPDATE {table.name} SET {column} = $1 WHERE {where} RETURNING 1", new, row[0], old))
+    return changes
+
+
+def _apply(tx: Transaction, changes: list[_Change]) -> int:
+    return sum(len(tx.execute(*change)) for change in changes)
+
+
+def _note_keys(tx: Transaction, first: str) -> frozenset[str]:
+    """Record which keys are in use from now on. Returns those that the outbox needs besides `first`."""
+    found = (key.decode() for (payload,) in tx.execute("SELECT payload FROM outbox") for key in _keys(payload))
+    needed = keys_in_use(tx) & frozenset(found) - {first}
+    set_keys_in_use(tx, needed | frozenset(filter(None, [first])))
+    return needed
+
+
+def _keys(payload: bytes) -> list[bytes]:
+    return _IN_PAYLOAD.findall(payload)

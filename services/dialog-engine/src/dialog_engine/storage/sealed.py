@@ -1,0 +1,85 @@
+"""The columns that hold texts, arguments and results, and what their sealed values are bound to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dialog_engine.errors import ConfigurationError
+from dialog_engine.storage.database import Database, Transaction
+from plugins_contract.encryption import MARK, SEALED, Cipher
+
+KEYS_IN_USE = "encryption_keys"
+"""The row of `meta` with the ids of the keys that may have sealed something in this store."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedTable:
+    """A table with sealed columns. `bound_to` are the columns to whose values they are bound."""
+
+    name: str
+    primary_key: str
+    bound_to: Sequence[str]
+    columns: Sequence[str]
+    only: str = ""
+    """SQL of a condition on the rows."""
+
+
+TABLES = (
+    SealedTable("sessions", "session_id", ("session_id",), ("title",)),
+    SealedTable("turns", "turn_id", ("turn_id",), ("error_message",)),
+    SealedTable("messages", "message_id", ("turn_id", "role"), ("content", "reasoning")),
+    SealedTable("tool_calls", "correlation_id", ("correlation_id",), ("arguments", "extra", "outcome")),
+    SealedTable("whole_results", "correlation_id", ("correlation_id",), ("whole",)),
+    SealedTable("approvals", "correlation_id", ("correlation_id",), ("question", "decision")),
+    SealedTable("meta", "key", ("key",), ("value",), "key = 'audit_digest_key'"),
+)
+"""In the outbox, fields of requests and facts are sealed too; they go with their row."""
+
+
+def owner(column: str, *bound_to: str) -> str:
+    """What a value is bound to. `column` is `table.column`."""
+    return " ".join((column, *bound_to))
+
+
+def open_text(cipher: Cipher, value: str, column: str, *bound_to: str) -> str:
+    """The text of a column. Raises DecryptionError."""
+    return cipher.open_text(value, owner(column, *bound_to)) if value.startswith(MARK) else value
+
+
+def open_data(cipher: Cipher, value: bytes, column: str, *bound_to: str) -> bytes:
+    """The data of a column. Raises DecryptionError."""
+    return cipher.open(value, owner(column, *bound_to)) if value.startswith(SEALED) else value
+
+
+async def check_keys(database: Database, cipher: Cipher) -> None:
+    """Check that every key that may be in use in this store is there, and record the first one as in use.
+
+    Raises:
+        ConfigurationError: one is missing; the text names it. Nothing was changed.
+    """
+
+    def unit(tx: Transaction) -> None:
+        missing = sorted(keys_in_use(tx) - cipher.ids)
+        if missing:
+            raise ConfigurationError(
+                f"ENCRYPTION_KEYS_FILE: texts in the store are encrypted with the key {', '.join(missing)}, which is"
+                " not there: add it as a further line, or retire it with `dialog-engine encrypt` where it still is"
+            )
+        if cipher.active:
+            set_keys_in_use(tx, keys_in_use(tx) | {cipher.first})
+
+    await database.write(unit)
+
+
+def keys_in_use(tx: Transaction) -> frozenset[str]:
+    """The ids of the keys that may have sealed something."""
+    rows = tx.execute("SELECT value FROM meta WHERE key = $1", KEYS_IN_USE)
+    return frozenset(rows[0][0].split()) if rows else frozenset()
+
+
+def set_keys_in_use(tx: Transaction, ids: frozenset[str]) -> None:
+    """Record them."""
+    tx.execute(
+        "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        KEYS_IN_USE,
+        " ".join(sorted(ids)),
+    )

@@ -1,0 +1,380 @@
+"""Looking for a text in every key of Redis and in every page of the store, with encryption at rest; and its keys."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from redis import Redis as SyncRedis
+from redis.asyncio import Redis
+
+from dialog_engine.errors import ConfigurationError
+from dialog_engine.operators import commands
+from dialog_engine.operators.encrypt import encrypt
+from dialog_engine.storage.sealed import TABLES
+from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.wiring import run_engine
+from plugins_contract.dead_letters import DeadLetters
+from plugins_contract.encryption import CLEAR, Cipher, key_id, open_request
+from plugins_contract.ledger import EngineLedger, WorkerLedger, decode_reply
+from plugins_contract.messages import decode_request
+from plugins_contract.outcomes import CallFinished, CallProgress, CallState, TextBlock, ToolOutcome
+from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.integration.test_attacks_deletion import publish_tool
+from tests.support.engine_stores import DIALECTS, OpenDatabase, opener
+from tests.support.ledger import Bench
+from tests.support.processes import ROOT
+from tests.support.waiting import wait_until
+from tests.support.working import working
+
+pytestmark = pytest.mark.anyio
+
+MARKER = "the-hidden-marzipan"
+LARGE = MARKER * 3000
+"""More than a model is shown, and than a notification holds."""
+OLD, NEW = "o" * 32, "n" * 32
+
+
+@pytest.fixture
+def keys_file(tmp_path: Path) -> Path:
+    return write_keys(tmp_path, NEW)
+
+
+def write_keys(folder: Path, *secrets: str) -> Path:
+    path = folder / "encryption.keys"
+    path.write_text("\n".join(secrets))
+    return path
+
+
+async def keys_with_marker(redis: Any) -> list[str]:
+    """The keys of Redis whose value contains the marker."""
+    found: list[str] = []
+    async for key in redis.scan_iter():
+        match await redis.type(key):
+            case b"stream":
+                value: Any = [await redis.xrange(key), await redis.xinfo_stream(key, full=True)]
+            case b"hash":
+                value = await redis.hgetall(key)
+            case b"set":
+                value = await redis.smembers(key)
+            case b"zset":
+                value = await redis.zrange(key, 0, -1)
+            case _:
+                value = await redis.get(key)
+        if MARKER in repr(value):
+            found.append(key.decode())
+    return found
+
+
+def files_with_marker(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir() if file.is_file() and MARKER.encode() in file.read_bytes()]
+
+
+def demo_servers(folder: Path) -> Path:
+    config = folder / "mcp.json"
+    server = {
+        "command": sys.executable,
+        "args": ["-m", "examples.demo_server", "--transport", "stdio"],
+        "env": {"PYTHONPATH": str(ROOT), "DEMO_EFFECT_LOG": str(folder / "elsewhere" / "effects.jsonl")},
+        "callstream": {"trust": True, "approval": "destructive"},
+    }
+    config.write_text(json.dumps({"mcpServers": {"demo": server}}))
+    return config
+
+
+async def test_no_key_and_no_page_holds_a_text_an_argument_or_a_result(
+    tmp_path: Path, redis_url: str, redis: Redis, model: Model, keys_file: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    configured = settings(tmp_path, redis_url, model.url, encryption_keys_file=keys_file, facts_with_text=True)
+    async with (
+        working(redis_url, demo_servers(tmp_path), encryption_keys_file=keys_file),
+        running_engine(configured) as engine,
+    ):
+        await wait_until(lambda: offered(engine), 30, what="the tools")
+        model.will_call_with("demo__echo", {"text": MARKER})
+        model.will_call_with("demo__echo", {"text": LARGE})
+        model.will_call_with("demo__fail", {"reason": MARKER})
+        model.will_say(f"Found {MARKER}.")
+        events = await engine.chat(f"Where is {MARKER}?")
+        states = [event.data["status"] for event in events if event.data.get("type") == "tool"]
+        assert [state for state in states if state in ("succeeded", "failed")] == ["succeeded", "succeeded", "failed"]
+        assert events[-1].data["reason"] == "stop"
+
+        async def published() -> bool:
+            return await redis.xlen("events.ltm") == 1
+
+        await wait_until(published, 20, what="the fact")
+        await refuse_a_call(engine, model)
+        assert await keys_with_marker(redis) == []
+        assert files_with_marker(tmp_path) == []
+
+        # It is all there for its owner.
+        titles = [each["title"] for each in (await engine.client.get("/v1/sessions")).json()["sessions"]]
+        assert f"Where is {MARKER}?" in titles
+        assert (await engine.client.get("/v1/me/data")).text.count(MARKER) > 5
+        replayed = await engine.events("GET", f"/v1/turns/{events[0].data['turnId']}/events")
+        assert MARKER in repr(replayed)
+    assert files_with_marker(tmp_path) == []
+
+    async with running_engine(configured) as engine:
+        replayed = await engine.events("GET", f"/v1/turns/{events[0].data['turnId']}/events")
+        assert MARKER in repr(replayed)
+
+
+async def offered(engine: Engine) -> bool:
+    servers = (await engine.client.get("/v1/tools")).json()["servers"]
+    return any(each["name"] == "demo__echo" for server in servers for each in server["tools"])
+
+
+async def refuse_a_call(engine: Engine, model: Model) -> None:
+    """A turn whose call asks a person, who refuses it with the marker as the reason."""
+    model.will_call_with("demo__delete_everything", {"token": MARKER})
+    model.will_say("Then not.")
+    session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
+    begun = await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Delete it"})
+    turn_id = begun.json()["turnId"]
+    async with engine.stream("GET", f"/v1/turns/{turn_id}/events") as stream:
+        while (data := (await stream.until("control")).data).get("status") != "asked":
+            pass
+        path = f"/v1/turns/{turn_id}/approvals/{data['toolCallId']}"
+        refused = await engine.client.post(path, json={"decision": "refuse", "reason": MARKER})
+        assert refused.status_code == 200, refused.text
+        assert (await stream.until("done")).data["reason"] == "stop"
+
+
+async def test_without_encryption_the_same_search_finds_the_text(
+    tmp_path: Path, redis_url: str, redis: Redis, model: Model
+) -> None:
+    model.will_say(MARKER)
+    async with running_engine(settings(tmp_path, redis_url, model.url, facts_with_text=True)) as engine:
+        await engine.chat(MARKER)
+
+        async def found() -> bool:
+            return {key.partition(":")[0] for key in await keys_with_marker(redis)} == {"events.ltm", "dialog.turns"}
+
+        await wait_until(found, 20, what="the fact and the log of the turn, in clear")
+        assert files_with_marker(tmp_path) != []
+
+
+# --- The ledger ---
+
+
+@pytest.fixture
+async def bench(redis: Redis, redis_url: str) -> AsyncGenerator[Bench]:
+    with SyncRedis.from_url(redis_url) as thread:
+        bench = Bench(redis, thread)
+        await bench.open()
+        yield bench
+
+
+DONE = ToolOutcome(CallState.SUCCEEDED, (TextBlock(LARGE),))
+
+
+async def test_progress_a_reply_and_a_dead_letter_of_an_encrypted_request_are_encrypted(
+    tmp_path: Path, redis_url: str, model: Model, bench: Bench, keys_file: Path
+) -> None:
+    await publish_tool(bench)
+    cipher = Cipher([NEW])
+    worker = WorkerLedger(bench.redis, bench.keys, cipher)
+    configured = settings(tmp_path, redis_url, model.url, encryption_keys_file=keys_file)
+    async with running_engine(configured) as engine:
+        model.will_call_with("demo__find", {"what": MARKER})
+        model.will_say("Found it.")
+        async with engine.stream("POST", "/v1/chat", json={"message": "Find it"}) as stream:
+            await stream.until("control")
+            taken = await wait_until(lambda: bench.next_delivery("w"), 20, what="the call")
+            assert taken is not None
+            assert taken.request.arguments == {}
+            assert open_request(taken.request, cipher).arguments == {"what": MARKER}
+            fence = await bench.run(taken)
+            assert await worker.progress(taken.request, fence, CallProgress(0.5, message=MARKER))
+            progress = await wait_for_progress(stream)
+            assert progress["message"] == MARKER
+            await worker.complete(taken, fence, DONE, dead_reason="kept for the test")
+            assert (await stream.until("done")).data["reason"] == "stop"
+        assert await keys_with_marker(bench.redis) == []
+
+    letters = DeadLetters(bench.redis, bench.keys, cipher=cipher)
+    [letter] = [letter async for letter in letters.newest_first()]
+    assert letter.request is not None
+    assert (letter.request.arguments, letter.outcome) == ({"what": MARKER}, DONE)
+    again = await letters.requeue(letter, letters.again(letter.request, deadline=letter.request.deadline))
+    assert again is not None
+    [(_, fields)] = await bench.redis.xrange(bench.keys.requests)
+    requeued = open_request(decode_request(fields[b"event"]), cipher)
+    assert (requeued.correlation_id, requeued.arguments) == (again.correlation_id, {"what": MARKER})
+    assert await keys_with_marker(bench.redis) == []
+
+
+async def wait_for_progress(stream: Any) -> dict[str, Any]:
+    while True:
+        data = (await stream.until("control")).data
+        if data.get("status") == "progress" or data.get("progress") is not None:
+            return data["progress"] if isinstance(data.get("progress"), dict) else data
+
+
+async def test_a_reply_whose_key_is_missing_ends_its_call_as_unknown_and_stays(bench: Bench) -> None:
+    cipher = Cipher([NEW])
+    request = await bench.request()
+    sealed = msgspec.structs.replace(request, sealed="x", event_version=2)
+    engine = EngineLedger(bench.redis, bench.keys, cipher=CLEAR)
+    await engine.enqueue(sealed)
+    taken = await bench.deliver()
+    await WorkerLedger(bench.redis, bench.keys, cipher).complete(taken, await bench.run(taken), DONE)
+
+    answer = await engine.enqueue(sealed)
+    outcome: Any = getattr(answer, "outcome", None)
+    assert outcome.state is CallState.UNKNOWN
+    assert f"key {key_id(NEW)}: add this key to ENCRYPTION_KEYS_FILE" in outcome.error.message
+    [*_, (_, fields)] = await bench.redis.xrange(request.response_channel)
+    assert decode_reply(fields[b"reply"], request.correlation_id, cipher) == CallFinished(DONE)
+
+
+async def test_a_worker_without_the_key_refuses_by_name_and_loses_nothing(
+    tmp_path: Path, redis_url: str, bench: Bench, model: Model, keys_file: Path
+) -> None:
+    configured = settings(tmp_path, redis_url, model.url, encryption_keys_file=keys_file)
+    async with working(redis_url, demo_servers(tmp_path)), running_engine(configured) as engine:
+        await wait_until(lambda: offered(engine), 30, what="the tools")
+        model.will_call_with("demo__echo", {"text": MARKER})
+        model.will_say("It did not work.")
+        events = await engine.chat("Say it")
+        assert "ENCRYPTION_KEYS_FILE" in repr(events)
+    [letter] = [each async for each in DeadLetters(bench.redis, bench.keys, cipher=Cipher([NEW])).newest_first()]
+    assert letter.request is not None
+    assert letter.request.arguments == {"text": MARKER}
+
+
+# --- Keys ---
+
+
+@pytest.fixture(params=DIALECTS)
+def open_database(request: pytest.FixtureRequest, tmp_path: Path) -> OpenDatabase:
+    return opener(request.param, tmp_path / "engine.sqlite3", request)
+
+
+async def chat_with(tmp_path: Path, redis_url: str, model: Model, text: str, **changes: Any) -> str:
+    """One turn of an engine of its own; every text of all sessions."""
+    async with running_engine(settings(tmp_path, redis_url, model.url, **changes)) as engine:
+        await engine.chat(text)
+        return (await engine.client.get("/v1/me/data")).text
+
+
+async def test_what_was_stored_in_clear_or_by_an_older_key_stays_readable(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    await chat_with(tmp_path, redis_url, model, "in clear")
+    await chat_with(tmp_path, redis_url, model, "by the old key", encryption_keys_file=write_keys(tmp_path, OLD))
+    both = write_keys(tmp_path, NEW, OLD)
+    found = await chat_with(tmp_path, redis_url, model, "by the new key", encryption_keys_file=both)
+    assert all(text in found for text in ("in clear", "by the old key", "by the new key"))
+
+
+@pytest.mark.parametrize("secrets", [(), (NEW,)])
+async def test_an_engine_without_a_key_of_its_store_does_not_start_and_names_it(
+    tmp_path: Path, redis_url: str, model: Model, secrets: Sequence[str]
+) -> None:
+    await chat_with(tmp_path, redis_url, model, "Hi", encryption_keys_file=write_keys(tmp_path, OLD))
+    changes = {"encryption_keys_file": write_keys(tmp_path, *secrets)} if secrets else {}
+    with pytest.raises(ConfigurationError, match=f"ENCRYPTION_KEYS_FILE.* the key {key_id(OLD)}, which is not there"):
+        async with run_engine(settings(tmp_path, redis_url, model.url, **changes), asyncio.Event()):
+            pass
+
+
+async def test_a_key_is_retired_by_the_command(
+    tmp_path: Path,
+    redis_url: str,
+    model: Model,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    await chat_with(tmp_path, redis_url, model, MARKER)
+    await chat_with(tmp_path, redis_url, model, MARKER, encryption_keys_file=write_keys(tmp_path, OLD))
+    monkeypatch.setenv("OUTBOX_PATH", str(tmp_path / "engine.sqlite3"))
+    monkeypatch.setenv("ENCRYPTION_KEYS_FILE", str(write_keys(tmp_path, NEW, OLD)))
+    assert await asyncio.to_thread(commands.run, ["encrypt"]) == 0
+    assert f"needs the key {key_id(NEW)}" in capsys.readouterr().out
+    assert files_with_marker(tmp_path) == []
+    assert key_id(OLD).encode() not in (tmp_path / "engine.sqlite3").read_bytes()
+
+    only_new = write_keys(tmp_path, NEW)
+    assert (await chat_with(tmp_path, redis_url, model, "Hi", encryption_keys_file=only_new)).count(MARKER) >= 4
+    assert await asyncio.to_thread(commands.run, ["encrypt", "--remove"]) == 0
+    assert (await chat_with(tmp_path, redis_url, model, "Hi")).count(MARKER) >= 4
+
+
+async def test_every_column_with_a_text_is_encrypted_and_decrypted_by_the_command(
+    open_database: OpenDatabase,
+) -> None:
+    cipher = Cipher([NEW, OLD])
+    async with open_database() as database:
+        await fill(database)
+        before = await contents(database)
+        done = await encrypt(database, cipher)
+        assert set(done.written) == {table.name for table in TABLES} - {"meta"}
+        assert MARKER not in repr(await contents(database))
+        assert not (await encrypt(database, cipher)).written
+        await encrypt(database, cipher, remove=True)
+        assert await contents(database) == before
+
+
+async def fill(database: Any) -> None:
+    """A row of each table, with the marker in each column that holds text."""
+    text, data = MARKER, f'"{MARKER}"'.encode()
+
+    def unit(tx: Any) -> None:
+        tx.execute("INSERT INTO sessions VALUES ('s', 'ada', $1, 1, 1)", text)
+        tx.execute(
+            "INSERT INTO turns (turn_id, session_id, status, error_message, created_at)"
+            " VALUES ('t', 's', 'failed', $1, 1)",
+            text,
+        )
+        message = 0
+        for number, role in enumerate(("user", "assistant")):
+            [(message,)] = tx.execute(
+                "INSERT INTO messages (session_id, turn_id, number, role, content, reasoning, created_at)"
+                " VALUES ('s', 't', $1, $2, $3, $3, 1) RETURNING message_id",
+                number,
+                role,
+                text,
+            )
+        tx.execute(
+            "INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server,"
+            " arguments, extra, outcome, created_at) VALUES ('c', $1, 't', 0, 'i', 'n', 'x', $2, $3, $3, 1)",
+            message,
+            text,
+            data,
+        )
+        tx.execute("INSERT INTO whole_results VALUES ('c', $1)", data)
+        tx.execute("INSERT INTO approvals VALUES ('c', $1, $1)", data)
+
+    await database.write(unit)
+
+
+async def contents(database: Any) -> list[Any]:
+    return [await database.read(f"SELECT * FROM {table.name} ORDER BY 1") for table in TABLES if table.name != "meta"]  # noqa: S608
+
+
+async def test_every_column_that_can_hold_a_text_is_among_the_sealed_ones(tmp_path: Path) -> None:
+    """A new column of text or bytes must be named here or there."""
+    ids_names_and_states = {
+        "action", "chosen_model", "correlation_id", "digest", "engine_id", "error", "error_code", "event_id",
+        "event_type", "key", "key_id", "model", "name", "outcome", "owner", "payload", "reason", "release", "role",
+        "roles", "server", "session_id", "status", "subject", "tool", "tool_call_id", "tool_mode", "traceparent",
+        "turn_id",
+    }  # fmt: skip
+    async with open_sqlite(tmp_path / "engine.sqlite3") as database:
+        rows = await database.read(
+            "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c"
+            " WHERE m.type = 'table' AND c.type IN ('TEXT', 'BLOB') AND m.name NOT LIKE 'sqlite%'"
+        )
+    sealed = {(table.name, column) for table in TABLES for column in table.columns}
+    left = {row for row in rows if row not in sealed}
+    assert {column for _, column in left} <= ids_names_and_states
+    assert ("audit", "outcome") in left
+    assert ("tool_calls", "outcome") not in left
