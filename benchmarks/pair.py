@@ -29,6 +29,7 @@ from dialog_engine.storage.turns import SqlTurns
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client
+from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.loops import LISTEN_SECONDS
@@ -59,7 +60,12 @@ class Processes:
 
 @contextmanager
 def processes(
-    folder: Path, *, workers: int, concurrency: int, log: Mapping[str, str] = {"LOG_LEVEL": "WARNING"}
+    folder: Path,
+    *,
+    workers: int,
+    concurrency: int,
+    log: Mapping[str, str] = {"LOG_LEVEL": "WARNING"},
+    more_servers: Mapping[str, object] = {},
 ) -> Generator[Processes]:
     """Run the processes for the duration of the block. Their data is in `folder`. `log`: settings of the workers."""
     with ExitStack() as stack:
@@ -79,7 +85,7 @@ def processes(
         environment = {"DEMO_EFFECT_LOG": str(folder / "effects.log")}
         child = {"command": STDIO_SERVER[0], "args": STDIO_SERVER[1:], "cwd": str(ROOT), "env": environment}
         stdio = {**child, "callstream": {"trust": True}}
-        (folder / "mcp.json").write_text(json.dumps({"mcpServers": {HTTP: http, STDIO: stdio}}))
+        (folder / "mcp.json").write_text(json.dumps({"mcpServers": {HTTP: http, STDIO: stdio, **more_servers}}))
         pids = {"redis": redis.process.pid, "MCP server": server.pid}
         for number in range(workers):
             port = health_port if number == 0 else free_port()
@@ -154,7 +160,9 @@ class Parts:
 
 
 @asynccontextmanager
-async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Parts]:
+async def engine_parts(
+    redis_url: str, store: Path | str, *, cipher: Cipher = CLEAR, trail: type[AuditTrail] = AuditTrail
+) -> AsyncGenerator[Parts]:
     """Run the engine's components, wired as in `dialog_engine.wiring`, on a SQLite file or the URI of a PostgreSQL."""
     opened = open_sqlite(store) if isinstance(store, Path) else open_postgres(store, POOL_SIZE)
     keys, clock = Keys(), RedisClock()
@@ -162,7 +170,7 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
     mail = blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
     announcements = blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
     async with redis, mail, announcements, opened as database:
-        ledger = EngineLedger(redis, keys)
+        ledger = EngineLedger(redis, keys, cipher=cipher)
         this_engine, waiting = await database.engine_id(), Subscriptions()
         outbox = SqlOutbox(database, this_engine)
         watch = RedisWatch(redis, keys, clock)
@@ -188,23 +196,31 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
             outbox,
             waiting,
             publisher=relay,
+            cipher=cipher,
         )
         executor = CallExecutor(
             ledger, waiting, mailbox, blocked, keys, clock, default_timeout_ms=TIMEOUT_MS, observer=observer
         )
         await watch.ask()
         async with _running(watch.run, mailbox.run, relay.run, catalog.run, blocked.run):
-            audit = AuditTrail(this_engine, b"key")
-            calls = SqlCalls(database, this_engine, relay.offer, audit)
-            turns = SqlTurns(database, this_engine, relay.offer, audit)
+            audit = trail(this_engine, b"key")
+            calls = SqlCalls(database, this_engine, relay.offer, audit, cipher)
+            turns = SqlTurns(database, this_engine, relay.offer, audit, cipher=cipher)
             yield Parts(database, calls, turns, executor, mailbox, catalog, watch)
 
 
 @asynccontextmanager
-async def engine(redis_url: str, database_file: Path) -> AsyncGenerator[Engine]:
-    """An engine that knows the echo of each server."""
-    async with engine_parts(redis_url, database_file) as parts:
-        await wait_until(lambda: len(_echoes(parts.catalog)) == 3, 20, what="the tool echo of three servers")
+async def engine(
+    redis_url: str,
+    database_file: Path,
+    *,
+    servers: int = 3,
+    cipher: Cipher = CLEAR,
+    trail: type[AuditTrail] = AuditTrail,
+) -> AsyncGenerator[Engine]:
+    """An engine that knows the echo of each of the `servers`."""
+    async with engine_parts(redis_url, database_file, cipher=cipher, trail=trail) as parts:
+        await wait_until(lambda: len(_echoes(parts.catalog)) == servers, 20, what="the tool echo of each server")
         yield Engine(parts, _echoes(parts.catalog))
 
 

@@ -172,8 +172,8 @@ MUTATIONS = {
         (
             Edit(
                 f"{LEDGER}/start.lua",
-                "return say('RUN')",
-                "redis.call('XACK', requests, group, entry)\nreturn say('RUN')",
+                "return say('RUN', ",
+                "redis.call('XACK', requests, group, entry)\nreturn say('RUN', ",
             ),
         ),
         quick=True,
@@ -235,8 +235,8 @@ MUTATIONS = {
         (
             Edit(
                 f"{LEDGER}/start.lua",
-                "redis.call('HSET', call, 'state', 'started',",
-                "redis.call('HSET', call, 'class', 'repeatable', 'state', 'started',",
+                "return say('RUN', 'state', 'started',",
+                "return say('RUN', 'class', 'repeatable', 'state', 'started',",
             ),
         ),
     ),

@@ -1,6 +1,7 @@
 """What operators see of one call through both services: log lines, one trace, metrics, and `plugins-mcp trace`."""
 
 import json
+import re
 import subprocess
 import threading
 from collections.abc import Generator
@@ -125,7 +126,9 @@ def test_a_call_leaves_its_trail_in_both_logs_under_the_same_ids(stack: Stack, s
 def test_no_argument_and_no_text_is_logged(stack: Stack, said: Said) -> None:
     for service in ("engine", "worker"):
         trail(stack, service, call_of(said))
-        log = output(stack, service)
+        log = re.sub(
+            r'"timestamp":"[^"]*"', "", output(stack, service)
+        )  # digits of a time may be those of the question
         for secret in ("1723", "2311", "What is", str(1723 * 2311 + 4)):
             assert secret not in log
 

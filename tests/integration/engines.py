@@ -16,7 +16,7 @@ from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
 from dialog_engine.config import Settings
 from dialog_engine.http.app import server_of
 from dialog_engine.http.connection import ConnectionLimits
-from dialog_engine.main import bind
+from dialog_engine.main import bind, bind_operations
 from dialog_engine.wiring import build_app
 from plugins_contract.keys import Keys
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested, encode_request, new_id
@@ -304,8 +304,9 @@ async def running_engine(
     closing = asyncio.Event()
     app = build_app(configured, closing)
     listener = bind(configured.model_copy(update={"port": port}))
+    listeners = [listener, *bind_operations(configured)]
     server = server_of(app, closing, grace_seconds=configured.shutdown_grace_seconds, limits=limits)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    serving = asyncio.create_task(server.serve(sockets=listeners))
     engine = Engine(app, listener.getsockname()[1])
     try:
         await wait_until(lambda: server.started or serving.done(), what="the engine's start")
@@ -316,4 +317,5 @@ async def running_engine(
         await engine.client.aclose()
         server.should_exit = True
         await serving
-        listener.close()
+        for each in listeners:
+            each.close()

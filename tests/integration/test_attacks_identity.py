@@ -1,5 +1,6 @@
 """Every route of an engine, as a sender who may not use it. The routes are those of the application itself."""
 
+import socket
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import jwt
 import pytest
 from fastapi.routing import iter_route_contexts
@@ -237,3 +239,23 @@ async def test_no_route_shows_or_changes_what_belongs_to_another_subject(place: 
         chat = {"message": "Hi", "sessionId": ids["session_id"]}
         assert (await client.post("/v1/chat", headers=headers, json=chat)).status_code == 404
     assert (await client.get(f"/v1/sessions/{ids['session_id']}/messages", headers=ann)).json() == before
+
+
+async def test_the_operations_port_serves_operators_without_a_key_and_nothing_else(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    keys = {"ann": "a-key-of-sixteen-characters"}
+    configured = settings(tmp_path, redis_url, model.url, api_keys=keys, operations_port=port)
+    async with running_engine(configured) as engine:
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as operations:
+            for method, path in routes(engine):
+                answer = await operations.request(method, filled(path), headers={"host": engine.url[7:]})
+                served = path in OPERATORS | {"/healthz", "/readyz"}
+                assert (answer.status_code in (200, 503)) == served, (method, path)
+                assert answer.status_code in (200, 503, 404)
+            assert "parts" in (await operations.get("/readyz")).json()
+        for path in OPERATORS:
+            answer = await engine.client.get(path, headers={"host": f"127.0.0.1:{port}"})
+            assert answer.status_code == 401, "the port counts, and not what the client calls it"

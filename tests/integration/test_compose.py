@@ -132,13 +132,15 @@ def test_the_page_says_that_the_model_is_scripted(stack: Stack) -> None:
     assert json.loads(about)["model"]["scripted"] is True
 
 
-def test_the_proxy_shows_no_metrics(stack: Stack) -> None:
+def test_the_proxy_shows_no_metrics_and_no_details_of_the_readiness(stack: Stack) -> None:
     assert stack.ask("/metrics", key=None)[0] == 404
+    assert json.loads(stack.ask("/readyz", key=None)[1]).keys() == {"status"}
 
 
 def test_both_workers_report(stack: Stack) -> None:
     def workers() -> int:
-        _, readiness = stack.ask("/readyz", key=None)
+        [engine] = stack.containers("engine")
+        readiness = stack.fetch(engine["Name"].lstrip("/"), "http://127.0.0.1:8001/readyz")
         return json.loads(readiness)["parts"]["workers"]
 
     wait_until_blocking(lambda: workers() == 2, 30, what="two workers in /readyz")

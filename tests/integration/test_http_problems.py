@@ -243,7 +243,7 @@ async def test_the_description_of_the_api_lists_the_routes_and_their_problems(en
     }
     for methods in document["paths"].values():
         for route in methods.values():
-            assert "application/problem+json" in route["responses"]["4XX"]["content"]
+            assert "application/problem+json" in route["responses"]["401"]["content"]
             assert "HTTPValidationError" not in str(route)
 
 

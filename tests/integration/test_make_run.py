@@ -24,7 +24,17 @@ pytestmark = pytest.mark.anyio
 
 QUESTION = "What time is it in Tokyo and in Paris?"
 UNSET: dict[str, str] = dict.fromkeys(
-    ("REDIS_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", "MCP_CONFIG", "MCP_SERVER_ENDPOINT", "HOST"), ""
+    (
+        "REDIS_URL",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "OPENAI_MODEL",
+        "MCP_CONFIG",
+        "MCP_SERVER_ENDPOINT",
+        "HOST",
+        "WORKERS",
+    ),
+    "",
 )
 COMMAND = (sys.executable, "-m", "deploy.local.stack")
 
@@ -86,8 +96,9 @@ async def ask(port: int) -> list[dict[str, Any]]:
 
 async def test_a_question_is_answered_with_two_tool_calls_and_ctrl_c_ends_every_process(folder: Path) -> None:
     port = free_port()
-    async with stack(folder, port) as process:
+    async with stack(folder, port, WORKERS="2") as process:
         events = await ask(port)
+        workers = json.loads(await anyio.to_thread.run_sync(call, port, "/readyz"))["parts"]["workers"]
         children = children_of(process)
         process.send(signal.SIGINT)
         assert await process.ended(30) == 0
@@ -101,7 +112,8 @@ async def test_a_question_is_answered_with_two_tool_calls_and_ctrl_c_ends_every_
     assert "Tokyo" in answer
     assert "Paris" in answer
     assert events[-1]["reason"] == "stop"
-    assert len(children) == 5
+    assert workers == 2
+    assert len(children) == 6
     assert gone(children)
 
 

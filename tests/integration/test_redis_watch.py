@@ -27,6 +27,7 @@ async def test_every_server_answers_and_no_key_is_left_behind(redis: Redis) -> N
 
 @pytest.mark.every_redis
 async def test_a_user_without_the_right_to_info_can_watch_too(redis: Redis, redis_url: str) -> None:
+    await redis.execute_command("ACL", "LOG", "RESET")  # other tests use the same server
     await redis.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-info")
     try:
         url = redis_url.replace("redis://", "redis://worker:secret@")

@@ -359,6 +359,10 @@ class Settings(ServiceSettings, StoreSettings):
         return self
 
     def _check_identity(self) -> None:
+        if self.operations_port and not self.needs_sign_in:
+            raise ValueError("OPERATIONS_PORT is for engines with API_KEYS, API_KEYS_FILE or OIDC_ISSUER: unset it")
+        if self.operations_port == self.port:
+            raise ValueError("OPERATIONS_PORT must be another port than PORT")
         if not self.needs_sign_in and not is_loopback(self.host):
             raise ValueError(
                 f"HOST {self.host} can be reached from other machines: set API_KEYS, API_KEYS_FILE or OIDC_ISSUER, or"

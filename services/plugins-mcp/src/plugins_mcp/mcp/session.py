@@ -97,8 +97,9 @@ class Session:
         self.ended.set()
 
     def result(self, result: dict[str, Any]) -> None:
-        """Remove malformed tools from a result before the SDK reads it."""
-        self._malformed += remove_malformed_tools(result)
+        """Remove malformed tools from a listing before the SDK reads it."""
+        if "tools" in result:
+            self._malformed += remove_malformed_tools(result)
 
     async def call(
         self,
