@@ -12,7 +12,7 @@ from dialog_engine.chat.outbox import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_F
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedCalls
-from dialog_engine.relay import publish_queue
+from dialog_engine.relay import publish_queue, relay
 from dialog_engine.relay.relay import BATCH, Relay, check_routes
 from plugins_contract.connections import command_client
 from plugins_contract.errors import ErrorCode
@@ -140,6 +140,43 @@ async def test_facts_reach_the_streams_of_their_routes(bench: Bench) -> None:
         assert fields == {
             b"eventType": row.event_type.encode(), b"id": row.event_id.encode(), b"event": row.payload,
         }  # fmt: skip
+
+
+async def test_the_rows_of_answered_calls_are_not_marked_and_their_facts_are_deleted_in_one_commit(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "MARK_SECONDS", 1.0)
+    commits: list[Sequence[OutboxRow]] = []
+    published = bench.outbox.published
+
+    async def counted(rows: Sequence[OutboxRow]) -> None:
+        commits.append(rows)
+        await published(rows)
+
+    monkeypatch.setattr(bench.outbox, "published", counted)
+    deadline = await bench.deadline()
+    calls = [bench.outbox.call(request(deadline)) for _ in range(20)]
+    async with at_work(bench.relay.run):
+        bench.relay.offer(calls)
+        await wait_until(lambda: len(bench.answers) == len(calls))
+        for call in calls:
+            bench.relay.offer([bench.outbox.answer(call.event_id)])
+        await wait_until(bench.empty)
+
+    [marked] = commits
+    assert [row.event_type for row in marked] == [TOOL_CALL_FINISHED] * len(calls)
+
+
+async def test_facts_are_published_together(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish_queue, "FACTS_SECONDS", 0.5)
+    async with at_work(bench.relay.run):
+        await wait_until(lambda: bench.outbox.looks == 1)
+        for number in range(5):
+            bench.relay.offer([bench.outbox.add(TOOL_CALL_FINISHED, f"call-{number}", b"{}")])
+            await asyncio.sleep(0)
+            assert await bench.redis.xlen("events.analytics") == 0
+        await wait_until(bench.empty)
+    assert await bench.redis.xlen("events.analytics") == 5
 
 
 async def test_without_redis_rows_wait_and_are_published_when_it_is_back(own_redis: LocalServer) -> None:
