@@ -227,7 +227,7 @@ async def test_a_streamed_event_is_in_the_outbox_of_the_same_commit(store: Engin
 
 async def test_a_single_event_is_committed_before_it_is_reported_as_recorded(store: EngineStore) -> None:
     log = SqlAuditLog(store.database, AuditTrail("engine", b"key"), store.offered.extend)
-    event = AuditEvent(AuditAction.SIGN_IN_REFUSED, "ada", key_id="laptop", outcome="expired")
+    event = AuditEvent(AuditAction.SIGNED_IN, "ada", key_id="page")
     await log.record(event)
     assert await recorded(store) == [event]
 

@@ -13,7 +13,6 @@ class AuditAction(StrEnum):
     """What was done. Stable: exports and filters match on these words."""
 
     SIGNED_IN = "sign_in"
-    SIGN_IN_REFUSED = "sign_in.refused"
     SIGNED_OUT = "sign_out"
     TURN_STARTED = "turn.started"
     CALL_ACCEPTED = "call.accepted"

@@ -6,8 +6,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
+from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.config import SIGN_IN_CALLBACK
 from dialog_engine.errors import UnauthenticatedError
+from dialog_engine.http.services import services_of
 from dialog_engine.identity.sign_in import SIGN_IN_SECONDS, SignIn
 
 PENDING = "callstream-sign-in"
@@ -39,15 +41,25 @@ def sign_in_router(sign_in: SignIn) -> APIRouter:
         if not code:
             raise UnauthenticatedError("the identity provider has not signed you in: begin the sign-in again")
         session = await sign_in.finish(request.cookies.get(PENDING, ""), code=code, state=state, issuer=iss)
+        if person := sign_in.sender(session):
+            await _record(request, AuditEvent(AuditAction.SIGNED_IN, person.subject, key_id=person.key_id))
         response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
         keep(response, sign_in.cookie, session, sign_in.session_seconds)
         response.delete_cookie(PENDING, secure=sign_in.secure, httponly=True, samesite="lax")
         return response
 
     @router.post("/sign-out", status_code=HTTPStatus.NO_CONTENT)
-    async def end() -> Response:  # pyright: ignore[reportUnusedFunction]
+    async def end(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
+        if person := sign_in.sender(request.cookies.get(sign_in.cookie, "")):
+            await _record(request, AuditEvent(AuditAction.SIGNED_OUT, person.subject, key_id=person.key_id))
         response = Response(status_code=HTTPStatus.NO_CONTENT)
         response.delete_cookie(sign_in.cookie, secure=sign_in.secure, httponly=True, samesite="lax")
         return response
 
     return router
+
+
+async def _record(request: Request, event: AuditEvent) -> None:
+    """Record it before the browser is answered. Raises StorageUnavailableError."""
+    engine = await services_of(request)
+    await engine.audit.record(event)

@@ -23,6 +23,8 @@ class Principal:
     roles: tuple[str, ...] = (USER,)
     name: str = ""
     expires_at: float | None = None
+    key_id: str = ""
+    """Names the credential in the audit: the id of an API key, `oidc` for a token, `page` for a sign-in."""
 
 
 LOCAL = Principal("local", (USER, OPERATOR))

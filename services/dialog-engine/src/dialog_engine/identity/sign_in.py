@@ -113,7 +113,7 @@ class SignIn:
     def sender(self, sealed: str) -> Principal | None:
         """Whose session a cookie has; None when it is not valid, or has ended."""
         session = self._seal.unseal(sealed, PageSession)
-        return session and Principal(session.subject, session.roles, session.name, session.ends_at)
+        return session and Principal(session.subject, session.roles, session.name, session.ends_at, "page")
 
     async def _id_token(self, code: str, verifier: str) -> str:
         metadata, client = await self._provider.metadata(), self._client

@@ -81,7 +81,7 @@ class TokenVerifier(Tokens):
             return None
         subject, name = claims["sub"], _name(claims)
         expires_at = float(claims["exp"]) + LEEWAY_SECONDS
-        return Principal(subject, self._rule.roles(claims), name or subject, expires_at) if subject else None
+        return Principal(subject, self._rule.roles(claims), name or subject, expires_at, "oidc") if subject else None
 
 
 def _header(token: str) -> dict[str, Any] | None:
