@@ -29,6 +29,7 @@ from dialog_engine.storage.turns import SqlTurns
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client
+from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.loops import LISTEN_SECONDS
@@ -159,7 +160,9 @@ class Parts:
 
 
 @asynccontextmanager
-async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Parts]:
+async def engine_parts(
+    redis_url: str, store: Path | str, *, cipher: Cipher = CLEAR, trail: type[AuditTrail] = AuditTrail
+) -> AsyncGenerator[Parts]:
     """Run the engine's components, wired as in `dialog_engine.wiring`, on a SQLite file or the URI of a PostgreSQL."""
     opened = open_sqlite(store) if isinstance(store, Path) else open_postgres(store, POOL_SIZE)
     keys, clock = Keys(), RedisClock()
@@ -167,7 +170,7 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
     mail = blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
     announcements = blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
     async with redis, mail, announcements, opened as database:
-        ledger = EngineLedger(redis, keys)
+        ledger = EngineLedger(redis, keys, cipher=cipher)
         this_engine, waiting = await database.engine_id(), Subscriptions()
         outbox = SqlOutbox(database, this_engine)
         watch = RedisWatch(redis, keys, clock)
@@ -193,22 +196,30 @@ async def engine_parts(redis_url: str, store: Path | str) -> AsyncGenerator[Part
             outbox,
             waiting,
             publisher=relay,
+            cipher=cipher,
         )
         executor = CallExecutor(
             ledger, waiting, mailbox, blocked, keys, clock, default_timeout_ms=TIMEOUT_MS, observer=observer
         )
         await watch.ask()
         async with _running(watch.run, mailbox.run, relay.run, catalog.run, blocked.run):
-            audit = AuditTrail(this_engine, b"key")
-            calls = SqlCalls(database, this_engine, relay.offer, audit)
-            turns = SqlTurns(database, this_engine, relay.offer, audit)
+            audit = trail(this_engine, b"key")
+            calls = SqlCalls(database, this_engine, relay.offer, audit, cipher)
+            turns = SqlTurns(database, this_engine, relay.offer, audit, cipher=cipher)
             yield Parts(database, calls, turns, executor, mailbox, catalog, watch)
 
 
 @asynccontextmanager
-async def engine(redis_url: str, database_file: Path, *, servers: int = 3) -> AsyncGenerator[Engine]:
+async def engine(
+    redis_url: str,
+    database_file: Path,
+    *,
+    servers: int = 3,
+    cipher: Cipher = CLEAR,
+    trail: type[AuditTrail] = AuditTrail,
+) -> AsyncGenerator[Engine]:
     """An engine that knows the echo of each of the `servers`."""
-    async with engine_parts(redis_url, database_file) as parts:
+    async with engine_parts(redis_url, database_file, cipher=cipher, trail=trail) as parts:
         await wait_until(lambda: len(_echoes(parts.catalog)) == servers, 20, what="the tool echo of each server")
         yield Engine(parts, _echoes(parts.catalog))
 

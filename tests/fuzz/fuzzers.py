@@ -4,11 +4,13 @@ from tests.fuzz.api import api
 from tests.fuzz.loop import Fuzzer
 from tests.fuzz.markdown import markdown
 from tests.fuzz.replies import replies
+from tests.fuzz.requests import requests
 from tests.fuzz.tags import tags
 
 FUZZERS: dict[str, Fuzzer] = {
     "api": api,
     "tags": tags,
     "replies": replies,
+    "requests": requests,
     "markdown": markdown,
 }

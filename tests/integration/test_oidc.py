@@ -1,7 +1,9 @@
 """Tokens of a provider whose keys change, and people who sign in on the page."""
 
+import sqlite3
 import time
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +195,13 @@ async def sent_back(engine: Engine) -> str:
 OWN = {"origin": "http://chat.example"}
 
 
-async def test_a_person_signs_in_chats_and_signs_out(engine: Engine, oidc: OidcProvider) -> None:
+def audited(folder: Path) -> list[tuple[str, str, str]]:
+    """Who did what with which credential, as the store of the engine has it."""
+    with closing(sqlite3.connect(folder / "engine.sqlite3")) as store:
+        return store.execute("SELECT action, subject, key_id FROM audit ORDER BY seq").fetchall()
+
+
+async def test_a_person_signs_in_chats_and_signs_out(engine: Engine, tmp_path: Path) -> None:
     refused = await engine.client.get("/v1/me")
     assert refused.status_code == 401
     assert refused.json()["signIn"] == "/sign-in"
@@ -211,6 +219,10 @@ async def test_a_person_signs_in_chats_and_signs_out(engine: Engine, oidc: OidcP
     assert (await engine.events("POST", "/v1/chat", json={"message": "Hi"}, headers=OWN))[-1].name == "done"
     assert (await engine.client.post("/sign-out", headers=OWN)).status_code == 204
     assert (await engine.client.get("/v1/me")).status_code == 401
+    recorded = audited(tmp_path)
+    assert ("sign_in", "ann@oidc", "page") in recorded
+    assert ("turn.started", "ann@oidc", "page") in recorded
+    assert ("sign_out", "ann@oidc", "page") in recorded
 
 
 async def test_requests_of_other_pages_with_the_cookie_are_refused(engine: Engine) -> None:

@@ -22,6 +22,7 @@ from plugins_contract.connections import is_outage
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.loops import follow
+from plugins_contract.messages import NOT_READABLE
 from plugins_contract.outcomes import ToolError
 
 log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class CatalogReader(ToolDirectory):
                     raise fields
                 if view := self._view(fields):
                     views.append(view)
-            except (msgspec.DecodeError, ResponseError) as error:
+            except (*NOT_READABLE, ResponseError) as error:
                 if is_outage(error):
                     raise
                 log.error("the catalog entry of server %r is left out: %s", name, error)  # noqa: TRY400 -- said it all

@@ -12,6 +12,7 @@ from dialog_engine.chat.ports import Control
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.loops import follow
+from plugins_contract.messages import NOT_READABLE
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class ControlListener:
             return
         try:
             message = msgspec.json.decode(data, type=_Message)
-        except msgspec.DecodeError:
+        except NOT_READABLE:
             log.warning("a control message cannot be read: %.100r", data)
             return
         match message.kind:

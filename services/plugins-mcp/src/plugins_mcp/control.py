@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 
 from plugins_contract.keys import Keys
 from plugins_contract.loops import follow
+from plugins_contract.messages import NOT_READABLE
 
 
 class _Notice(msgspec.Struct, rename="camel"):
@@ -28,6 +29,6 @@ def _cancelled(data: bytes) -> str | None:
     """The call that `data` asks to cancel; None for any other message."""
     try:
         notice = msgspec.json.decode(data, type=_Notice)
-    except msgspec.DecodeError:
+    except NOT_READABLE:
         return None
     return notice.correlation_id if notice.kind == "cancel" else None

@@ -51,9 +51,9 @@ async def messages(session_id: str, engine: Engine, subject: Subject) -> dict[st
     response_class=Response,
     responses=described.NOT_FOUND | described.CONFLICT,
 )
-async def delete(session_id: str, engine: Engine, subject: Subject) -> Response:
+async def delete(session_id: str, engine: Engine, sender: Sender) -> Response:
     """Delete a session with all its messages, and what it left in Redis. Backups keep what they have."""
-    await engine.personal_data.delete(subject, session_id)
+    await engine.personal_data.delete(sender.subject, session_id, key_id=sender.key_id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
@@ -68,11 +68,11 @@ async def me(sender: Sender) -> dict[str, Any]:
     response_class=StreamingResponse,
     responses=described.content(HTTPStatus.OK, "application/jsonl"),
 )
-async def export(engine: Engine, subject: Subject) -> StreamingResponse:
+async def export(engine: Engine, sender: Sender) -> StreamingResponse:
     """Everything that is stored of the subject: one session with its messages and turns per line, as JSON."""
 
     async def lines() -> AsyncGenerator[bytes, None]:
-        async for session, messages, turns in engine.personal_data.export(subject):
+        async for session, messages, turns in engine.personal_data.export(sender.subject, key_id=sender.key_id):
             yield msgspec.json.encode(views.transcript(session, messages, turns)) + b"\n"
 
     name = {"Content-Disposition": 'attachment; filename="callstream.jsonl"'}
@@ -80,9 +80,9 @@ async def export(engine: Engine, subject: Subject) -> StreamingResponse:
 
 
 @router.delete("/me/data")
-async def erase(engine: Engine, subject: Subject) -> dict[str, Any]:
+async def erase(engine: Engine, sender: Sender) -> dict[str, Any]:
     """Delete all sessions of the subject. Those with a running turn stay, and are named in `running`."""
-    erased = await engine.personal_data.erase(subject)
+    erased = await engine.personal_data.erase(sender.subject, key_id=sender.key_id)
     return {"deleted": erased.deleted, "running": erased.running}
 
 

@@ -5,6 +5,7 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
@@ -204,7 +205,9 @@ async def decide(
     turn_id: str, tool_call_id: str, body: DecisionRequest, engine: Engine, sender: Sender
 ) -> dict[str, Any]:
     """Approve a tool call, as it is or with other arguments, or refuse it."""
-    record, decision = await engine.approvals.decide(sender.subject, turn_id, tool_call_id, body.given(), sender.roles)
+    record, decision = await engine.approvals.decide(
+        sender.subject, turn_id, tool_call_id, replace(body.given(), key_id=sender.key_id), sender.roles
+    )
     call = record.call
     ids = {"turnId": turn_id, "toolCallId": call.tool_call_id, "correlationId": call.correlation_id}
     return ids | {"status": decision.status} | decision_details(decision)
@@ -266,7 +269,14 @@ async def _accepted(
     choice = engine.choices.made(body.model, body.tool_mode)
     queue = body.on_busy == "queue"
     start = engine.turns.start(
-        sender.subject, session_id, body.message, traceparent, queue=queue, choice=choice, roles=sender.roles
+        sender.subject,
+        session_id,
+        body.message,
+        traceparent,
+        queue=queue,
+        choice=choice,
+        roles=sender.roles,
+        key_id=sender.key_id,
     )
     if not queue:
         return await start

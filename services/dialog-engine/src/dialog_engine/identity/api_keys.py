@@ -43,7 +43,8 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def principal(self) -> Principal:
         """The sender of a request with this key."""
-        return Principal(self.subject, self.roles, self.subject, self.expires.timestamp() if self.expires else None)
+        expires_at = self.expires.timestamp() if self.expires else None
+        return Principal(self.subject, self.roles, self.subject, expires_at, self.id)
 
 
 class KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,13 +16,14 @@ class Principal:
     """The sender of a request. Sessions belong to the subject.
 
     `roles` are names that the rights file may use as well. `name` is shown to people. After `expires_at`, in Unix
-    seconds, it must prove who it is again.
+    seconds, it must prove who it is again. `key_id` names the credential for the audit.
     """
 
     subject: str
     roles: tuple[str, ...] = (USER,)
     name: str = ""
     expires_at: float | None = None
+    key_id: str = ""
 
 
 LOCAL = Principal("local", (USER, OPERATOR))

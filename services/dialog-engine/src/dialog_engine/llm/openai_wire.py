@@ -144,7 +144,8 @@ class ReasoningDetails:
                 continue
             for name, value in fragment.items():
                 if name in _PIECEWISE and isinstance(value, str):
-                    before = block.get(name) or ""
+                    before = block.get(name)
+                    before = before if isinstance(before, str) else ""
                     # Encrypted data that is sent again is a copy, not a second piece.
                     block[name] = before if name == "data" and before == value else before + value
                 elif value is not None:

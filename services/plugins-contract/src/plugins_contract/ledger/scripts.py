@@ -91,7 +91,10 @@ def decode_reply(data: bytes, correlation_id: str = "", cipher: Cipher = CLEAR) 
     """
     if data.startswith(SEALED):
         data = cipher.open(data, reply_owner(correlation_id))
-    return _reply_decoder.decode(data)
+    try:
+        return _reply_decoder.decode(data)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error
 
 
 LOST_REPLY = encode_reply(

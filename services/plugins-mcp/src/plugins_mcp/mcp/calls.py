@@ -97,20 +97,6 @@ class Outbound:
 current_call: ContextVar[SendState | None] = ContextVar("current_call", default=None)
 """The call that the current task makes through the SDK."""
 
-
-def note_request(method: str) -> SendState | None:
-    """Record in the current call that the SDK sends a request. Returns the state of a tool call, None for the rest."""
-    send_state = current_call.get()
-    if send_state is None:
-        return None
-    if method != "tools/call":
-        send_state.answered = True  # during a call the SDK sends another request only because of an answer
-        return None
-    send_state.rounds += 1
-    send_state.answered = False
-    return send_state
-
-
 _NO_CALL = Outbound()
 outbound_message: ContextVar[Outbound] = ContextVar("outbound_message", default=_NO_CALL)
 """The message that the current task is sending to the server."""

@@ -1,0 +1,74 @@
+"""Attacks by somebody who can write to Redis: messages that cannot be read hold up none of those that can."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from dialog_engine.control import ControlListener
+from plugins_contract.connections import blocking_client
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import decode_reply
+from plugins_contract.loops import LISTEN_SECONDS
+from plugins_mcp.control import listen_for_cancels
+from tests.integration.engines import at_work
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+KEYS = Keys()
+UNREADABLE = (
+    b"",
+    b"\xff",
+    b'{"kind": "\xff"}',
+    b'{"kind": "stop\xed\xa0\x80"}',
+    b'{"kind": ' + b"[" * 100_000,
+    b"null",
+)
+
+Listener = Callable[[Redis, Callable[[str], None]], Coroutine[Any, Any, None]]
+
+
+async def worker(redis: Redis, receive: Callable[[str], None]) -> None:
+    await listen_for_cancels(redis, KEYS, receive)
+
+
+async def engine(redis: Redis, receive: Callable[[str], None]) -> None:
+    await ControlListener(redis, KEYS, receive, lambda: None, receive).run()
+
+
+@pytest.mark.parametrize(
+    ("listen", "channel", "message"),
+    [
+        (worker, KEYS.control, {"kind": "cancel", "correlationId": "x"}),
+        (engine, KEYS.engines, {"kind": "stop", "turnId": "x"}),
+    ],
+)
+async def test_control_messages_that_cannot_be_read_are_passed_by(
+    redis: Redis, redis_url: str, caplog: pytest.LogCaptureFixture, listen: Listener, channel: str, message: Any
+) -> None:
+    received = list[str]()
+    blocking = blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
+
+    async def heard() -> bool:
+        # A message before the subscription is lost.
+        await asyncio.gather(*(redis.publish(channel, data) for data in UNREADABLE))
+        await redis.publish(channel, msgspec.json.encode(message))
+        return bool(received)
+
+    try:
+        async with at_work(lambda: listen(blocking, received.append)):
+            await wait_until(heard, what="the message that can be read")
+    finally:
+        await blocking.aclose()
+    assert set(received) == {"x"}
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("data", UNREADABLE)
+def test_a_reply_that_cannot_be_read_has_one_exception(data: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode_reply(data)
