@@ -1074,6 +1074,20 @@ SECURITY: dict[str, tuple[str, ...] | str] = {
     "make run keeps Redis private and secrets out of the environment of stdio servers": (
         "integration/test_attacks_make_run.py::test_valkey_has_no_port_and_secrets_are_in_no_environment_that_a_stdio_server_reads",
     ),
+    "every call, decision and deletion is in the audit, which nothing changes": (
+        "integration/test_audit.py::test_a_call_is_recorded_when_it_is_accepted_and_when_it_has_ended",
+        "integration/test_audit.py::test_a_decision_is_recorded_with_the_credential_of_the_person",
+        "integration/test_audit.py::test_an_event_and_what_it_records_are_one_commit",
+        "integration/test_audit.py::test_the_events_of_a_session_outlive_it_and_hold_no_text",
+        "integration/test_audit.py::test_the_database_refuses_to_change_or_delete_an_event",
+    ),
+    "with encryption at rest no text is readable in the store or in Redis": (
+        "integration/test_encryption.py::test_no_key_and_no_page_holds_a_text_an_argument_or_a_result",
+        "integration/test_encryption.py::test_an_engine_without_a_key_of_its_store_does_not_start_and_names_it",
+        "integration/test_encryption.py::test_a_key_is_retired_by_the_command",
+        "unit/test_encryption.py::test_a_value_cannot_be_moved_changed_or_cut",
+    ),
+    "a secret in a file is found before a release": ("repo/test_supply_chain.py::test_a_secret_in_a_file_is_found",),
     "a trusted server cannot change its tools past the approval": (
         "integration/test_attacks_catalog.py::test_a_trusted_server_cannot_change_its_tools_past_the_approval",
     ),

@@ -77,7 +77,8 @@ class _Tracebacks(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep it."""
-        if record.exc_info and record.exc_info[1]:
+        # The MCP SDK logs whatever it cannot read with a traceback; the worker switches that off.
+        if record.exc_info and record.exc_info[1] and not record.name.startswith("mcp."):
             self.found.append(f"{record.name}: {record.getMessage()}: {record.exc_info[1]!r}")
 
 

@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
 from dialog_engine.config import Settings
 from dialog_engine.http.app import server_of
+from dialog_engine.http.connection import ConnectionLimits
 from dialog_engine.main import bind, bind_operations
 from dialog_engine.wiring import build_app
 from plugins_contract.keys import Keys
@@ -296,13 +297,15 @@ def settings(folder: Path, redis_url: str, model_url: str, **changes: Any) -> Se
 
 
 @asynccontextmanager
-async def running_engine(configured: Settings, *, port: int = 0) -> AsyncGenerator[Engine]:
+async def running_engine(
+    configured: Settings, *, port: int = 0, limits: ConnectionLimits | None = None
+) -> AsyncGenerator[Engine]:
     """An engine that serves for as long as the block; port 0 is any."""
     closing = asyncio.Event()
     app = build_app(configured, closing)
     listener = bind(configured.model_copy(update={"port": port}))
     listeners = [listener, *bind_operations(configured)]
-    server = server_of(app, closing, grace_seconds=configured.shutdown_grace_seconds)
+    server = server_of(app, closing, grace_seconds=configured.shutdown_grace_seconds, limits=limits)
     serving = asyncio.create_task(server.serve(sockets=listeners))
     engine = Engine(app, listener.getsockname()[1])
     try:
