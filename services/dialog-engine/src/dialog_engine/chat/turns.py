@@ -114,7 +114,7 @@ class RunningTurns:
         key_id: str = "",
     ) -> Turn:
         """Commit the user's message and run the turn here; in a new session when `session_id` is None. `roles` are the
-        sender's, and `key_id` names the sender's credential for the audit.
+        sender's, and `key_id` names the credential of the request.
 
         Once the commit has begun, the turn runs even if the caller is cancelled. With `queue` the message waits for its
         session behind those that came before it, at whichever engine; it is not accepted when its caller is cancelled
@@ -127,15 +127,8 @@ class RunningTurns:
         """
         turn_id = new_id()
         traceparent = traceparent_of_turn(turn_id, traceparent)
-        turn = Turn(
-            turn_id,
-            session_id or new_id(),
-            subject,
-            traceparent=traceparent,
-            choice=choice,
-            roles=roles,
-            key_id=key_id,
-        )
+        session = session_id or new_id()
+        turn = Turn(turn_id, session, subject, traceparent=traceparent, choice=choice, roles=roles, key_id=key_id)
         set_log_ids(turn_ids(turn.turn_id, turn.session_id, traceparent))
         if session_id is None:
             await run_shielded(self._begin_session(turn, text))

@@ -72,8 +72,7 @@ async def export(engine: Engine, sender: Sender) -> StreamingResponse:
     """Everything that is stored of the subject: one session with its messages and turns per line, as JSON."""
 
     async def lines() -> AsyncGenerator[bytes, None]:
-        data = engine.personal_data.export(sender.subject, key_id=sender.key_id)
-        async for session, messages, turns in data:
+        async for session, messages, turns in engine.personal_data.export(sender.subject, key_id=sender.key_id):
             yield msgspec.json.encode(views.transcript(session, messages, turns)) + b"\n"
 
     name = {"Content-Disposition": 'attachment; filename="callstream.jsonl"'}

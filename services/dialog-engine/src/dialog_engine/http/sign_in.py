@@ -9,8 +9,9 @@ from fastapi.responses import RedirectResponse
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.config import SIGN_IN_CALLBACK
 from dialog_engine.errors import UnauthenticatedError
-from dialog_engine.http.services import services_of
-from dialog_engine.identity.sign_in import SIGN_IN_SECONDS, SignIn
+from dialog_engine.http.guards import Sender
+from dialog_engine.http.services import Engine
+from dialog_engine.identity.sign_in import PAGE, SIGN_IN_SECONDS, SignIn
 
 PENDING = "callstream-sign-in"
 """The cookie of a sign-in that the provider has not answered yet."""
@@ -34,24 +35,25 @@ def sign_in_router(sign_in: SignIn) -> APIRouter:
     @router.get(SIGN_IN_CALLBACK)
     async def finish(  # pyright: ignore[reportUnusedFunction]
         request: Request,
+        engine: Engine,
         code: Annotated[str, Query(max_length=4_000)] = "",
         state: Annotated[str, Query(max_length=200)] = "",
         iss: Annotated[str | None, Query(max_length=1_000)] = None,
     ) -> Response:
         if not code:
             raise UnauthenticatedError("the identity provider has not signed you in: begin the sign-in again")
-        session = await sign_in.finish(request.cookies.get(PENDING, ""), code=code, state=state, issuer=iss)
-        if person := sign_in.sender(session):
-            await _record(request, AuditEvent(AuditAction.SIGNED_IN, person.subject, key_id=person.key_id))
+        pending = request.cookies.get(PENDING, "")
+        subject, session = await sign_in.finish(pending, code=code, state=state, issuer=iss)
+        # Refusals are logged only: anyone could fill the store with them.
+        await engine.audit.record(AuditEvent(AuditAction.SIGNED_IN, subject, key_id=PAGE))
         response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
         keep(response, sign_in.cookie, session, sign_in.session_seconds)
         response.delete_cookie(PENDING, secure=sign_in.secure, httponly=True, samesite="lax")
         return response
 
     @router.post("/sign-out", status_code=HTTPStatus.NO_CONTENT)
-    async def end(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
-        if person := sign_in.sender(request.cookies.get(sign_in.cookie, "")):
-            await _record(request, AuditEvent(AuditAction.SIGNED_OUT, person.subject, key_id=person.key_id))
+    async def end(engine: Engine, sender: Sender) -> Response:  # pyright: ignore[reportUnusedFunction]
+        await engine.audit.record(AuditEvent(AuditAction.SIGNED_OUT, sender.subject, key_id=sender.key_id))
         response = Response(status_code=HTTPStatus.NO_CONTENT)
         response.delete_cookie(sign_in.cookie, secure=sign_in.secure, httponly=True, samesite="lax")
         return response

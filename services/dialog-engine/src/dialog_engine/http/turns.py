@@ -205,8 +205,9 @@ async def decide(
     turn_id: str, tool_call_id: str, body: DecisionRequest, engine: Engine, sender: Sender
 ) -> dict[str, Any]:
     """Approve a tool call, as it is or with other arguments, or refuse it."""
-    given = replace(body.given(), key_id=sender.key_id)
-    record, decision = await engine.approvals.decide(sender.subject, turn_id, tool_call_id, given, sender.roles)
+    record, decision = await engine.approvals.decide(
+        sender.subject, turn_id, tool_call_id, replace(body.given(), key_id=sender.key_id), sender.roles
+    )
     call = record.call
     ids = {"turnId": turn_id, "toolCallId": call.tool_call_id, "correlationId": call.correlation_id}
     return ids | {"status": decision.status} | decision_details(decision)

@@ -16,7 +16,7 @@ class Principal:
     """The sender of a request. Sessions belong to the subject.
 
     `roles` are names that the rights file may use as well. `name` is shown to people. After `expires_at`, in Unix
-    seconds, it must prove who it is again.
+    seconds, it must prove who it is again. `key_id` names the credential for the audit.
     """
 
     subject: str
@@ -24,7 +24,6 @@ class Principal:
     name: str = ""
     expires_at: float | None = None
     key_id: str = ""
-    """Names the credential in the audit: the id of an API key, `oidc` for a token, `page` for a sign-in."""
 
 
 LOCAL = Principal("local", (USER, OPERATOR))

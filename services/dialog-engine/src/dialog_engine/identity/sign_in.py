@@ -17,6 +17,8 @@ from dialog_engine.identity.principal import OPERATOR, USER, Principal
 from dialog_engine.identity.provider import Provider
 from dialog_engine.identity.tokens import TokenVerifier
 
+PAGE = "page"
+"""The name of every session on the page in the audit."""
 SIGN_IN_SECONDS = 600
 """How long the provider may take to answer."""
 
@@ -85,8 +87,8 @@ class SignIn:
         pending = PendingSignIn(state, nonce, verifier, self._now() + SIGN_IN_SECONDS)
         return f"{metadata.authorization_endpoint}{separator}{urlencode(query)}", self._seal.seal(pending)
 
-    async def finish(self, sealed: str, *, code: str, state: str, issuer: str | None) -> str:
-        """The sealed session of the person with whom the provider has answered.
+    async def finish(self, sealed: str, *, code: str, state: str, issuer: str | None) -> tuple[str, str]:
+        """The subject with which the provider has answered, and the sealed session.
 
         Raises:
             UnauthenticatedError: this browser has not begun the sign-in, or the provider's answer is not valid.
@@ -108,12 +110,12 @@ class SignIn:
         if len(text) > MAX_COOKIE_CHARS:
             kept = tuple(role for role in principal.roles if role in (USER, OPERATOR))
             text = self._seal.seal(PageSession(session.subject, session.name, kept, session.ends_at))
-        return text
+        return session.subject, text
 
     def sender(self, sealed: str) -> Principal | None:
         """Whose session a cookie has; None when it is not valid, or has ended."""
         session = self._seal.unseal(sealed, PageSession)
-        return session and Principal(session.subject, session.roles, session.name, session.ends_at, "page")
+        return session and Principal(session.subject, session.roles, session.name, session.ends_at, PAGE)
 
     async def _id_token(self, code: str, verifier: str) -> str:
         metadata, client = await self._provider.metadata(), self._client

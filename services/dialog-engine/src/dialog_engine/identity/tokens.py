@@ -13,6 +13,8 @@ from dialog_engine.identity.provider import ALGORITHMS, Provider
 LEEWAY_SECONDS = 30
 """How far the clocks of the engine and of the provider may differ."""
 MAX_ROLES = 100
+KEY_ID = "token"
+"""The name of every token in the audit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class TokenVerifier(Tokens):
             return None
         subject, name = claims["sub"], _name(claims)
         expires_at = float(claims["exp"]) + LEEWAY_SECONDS
-        return Principal(subject, self._rule.roles(claims), name or subject, expires_at, "oidc") if subject else None
+        return Principal(subject, self._rule.roles(claims), name or subject, expires_at, KEY_ID) if subject else None
 
 
 def _header(token: str) -> dict[str, Any] | None:
