@@ -59,9 +59,3 @@ def sign_in_router(sign_in: SignIn) -> APIRouter:
         return response
 
     return router
-
-
-async def _record(request: Request, event: AuditEvent) -> None:
-    """Record it before the browser is answered. Raises StorageUnavailableError."""
-    engine = await services_of(request)
-    await engine.audit.record(event)
