@@ -1,6 +1,6 @@
 # Callstream. GNU make 3.81 or newer, on Linux or macOS. Needs uv, or a Python ≥ 3.11 to get uv with.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check check-js check-deploy fmt bench bench-peers bench-relay chaos fuzz clean sync sync-run
+.PHONY: help run test test-all check check-js check-deploy release-check fmt bench bench-peers bench-relay chaos fuzz clean sync sync-run
 
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 UV_VERSION := 0.13.9
@@ -68,6 +68,9 @@ check-js: ## lint and types of the page's JavaScript; skipped where there is no 
 	fi; \
 	cd .. && web-check/node_modules/.bin/eslint --config web-check/eslint.config.js --max-warnings 0 $(WEB) && \
 	web-check/node_modules/.bin/tsc -p web-check
+
+release-check: sync ## before a release: bill of materials (dist/), known vulnerabilities, secrets in the files
+	$(BIN)/python -m deploy.supply_chain --uv $(UV)
 
 fmt: sync ## format, and fix what lint can fix
 	$(BIN)/ruff format .

@@ -19,8 +19,8 @@ import contextlib
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from redis import Redis
 from benchmarks.arguments import at_least
 from benchmarks.machine import describe
 from benchmarks.pair import HTTP, IN_WORKER, STDIO, STDIO_SERVER, Engine, engine, processes
+from dialog_engine.main import tune_gc
 from tests.support.processes import ROOT
 
 Call = Callable[[str], Awaitable[str]]
@@ -42,7 +43,7 @@ Call = Callable[[str], Awaitable[str]]
 PIPE, PAIR_HTTP, PAIR_STDIO = "tool in the worker", "over HTTP", "over stdio"
 SDK_HTTP, SDK_STDIO = "SDK over HTTP", "SDK over stdio"
 TEXT = "The quick brown fox jumps over the lazy dog."
-WARM_UP = 200
+WARM_UP = 100
 CALL_SECONDS = 30.0
 ENGINE = "engine"
 """The name of this process."""
@@ -117,9 +118,18 @@ class Load:
 class Measured:
     """One way to call, alone and with many in flight."""
 
-    def __init__(self, call: Call, in_flight: int) -> None:
-        self.call = call
+    def __init__(self, opened: Callable[[], AbstractAsyncContextManager[Call]], in_flight: int) -> None:
+        """`opened` is opened for each round: a server closes connections that were idle during the other rounds."""
+        self._opened = opened
         self.alone, self.loaded = Load(1), Load(in_flight)
+
+    async def round(self, alone: int, burst: int, metered: Callable[[], Meter]) -> None:
+        """Measure once more."""
+        async with self._opened() as call:
+            meter = metered()  # now all processes are there
+            await block(call, WARM_UP, self.loaded.in_flight)
+            await self.alone.round(call, alone, meter)
+            await self.loaded.round(call, burst, meter)
 
 
 async def timed(call: Call) -> float:
@@ -167,36 +177,37 @@ def report(ways: dict[str, Measured], in_flight: int) -> None:
         print(f"{name:20}" + "".join(f"{f'{loaded:.1f}, {alone:.1f}':>14}" for loaded, alone in cells))
 
 
+@asynccontextmanager
+async def direct(client: Client) -> AsyncGenerator[Call]:
+    """The SDK called from this process."""
+    async with client:
+
+        async def call(text: str) -> str:
+            result = await client.call_tool("echo", {"text": text})
+            return "".join(part.text for part in result.content if isinstance(part, TextContent))
+
+        yield call
+
+
 async def measure(options: argparse.Namespace, folder: Path) -> None:
+    tune_gc()  # as an engine's own process does
     async with AsyncExitStack() as stack:
         running = stack.enter_context(processes(folder, workers=1, concurrency=options.concurrency))
         mine = await stack.enter_async_context(engine(running.redis_url, folder / "engine.sqlite3"))
         await mine.prepare(options.in_flight)
-        over_http = await stack.enter_async_context(Client(running.mcp_url))
-        server = StdioServerParameters(command=STDIO_SERVER[0], args=list(STDIO_SERVER[1:]), cwd=ROOT)
-        over_stdio = await stack.enter_async_context(Client(stdio_client(server)))
         redis = stack.enter_context(contextlib.closing(Redis.from_url(running.redis_url)))
-        meter = Meter(running.pids, redis, mine)
-
-        async def direct(client: Client, text: str) -> str:
-            result = await client.call_tool("echo", {"text": text})
-            return "".join(part.text for part in result.content if isinstance(part, TextContent))
-
-        calls: dict[str, Call] = {
-            PIPE: partial(mine.call, server=IN_WORKER),
-            PAIR_HTTP: partial(mine.call, server=HTTP),
-            PAIR_STDIO: partial(mine.call, server=STDIO),
-            SDK_HTTP: partial(direct, over_http),
-            SDK_STDIO: partial(direct, over_stdio),
+        stdio = StdioServerParameters(command=STDIO_SERVER[0], args=list(STDIO_SERVER[1:]), cwd=ROOT)
+        ways = {
+            PIPE: Measured(lambda: nullcontext(partial(mine.call, server=IN_WORKER)), options.in_flight),
+            PAIR_HTTP: Measured(lambda: nullcontext(partial(mine.call, server=HTTP)), options.in_flight),
+            PAIR_STDIO: Measured(lambda: nullcontext(partial(mine.call, server=STDIO)), options.in_flight),
+            SDK_HTTP: Measured(lambda: direct(Client(running.mcp_url)), options.in_flight),
+            SDK_STDIO: Measured(lambda: direct(Client(stdio_client(stdio))), options.in_flight),
         }
-        ways = {name: Measured(call, options.in_flight) for name, call in calls.items()}
-        for way in ways.values():
-            await block(way.call, WARM_UP, options.in_flight)
         print(f"{describe(folder, running.redis_url)}; {options.concurrency} slots", flush=True)
         for _ in range(options.rounds):
             for way in ways.values():
-                await way.alone.round(way.call, options.calls, meter)
-                await way.loaded.round(way.call, options.burst, meter)
+                await way.round(options.calls, options.burst, lambda: Meter(running.pids, redis, mine))
         report(ways, options.in_flight)
 
 

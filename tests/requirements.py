@@ -1081,8 +1081,57 @@ SECURITY: dict[str, tuple[str, ...] | str] = {
     "make run keeps Redis private and secrets out of the environment of stdio servers": (
         "integration/test_attacks_make_run.py::test_valkey_has_no_port_and_secrets_are_in_no_environment_that_a_stdio_server_reads",
     ),
+    "every call, decision and deletion is in the audit, which nothing changes": (
+        "integration/test_audit.py::test_a_call_is_recorded_when_it_is_accepted_and_when_it_has_ended",
+        "integration/test_audit.py::test_a_decision_is_recorded_with_the_credential_of_the_person",
+        "integration/test_audit.py::test_an_event_and_what_it_records_are_one_commit",
+        "integration/test_audit.py::test_the_events_of_a_session_outlive_it_and_hold_no_text",
+        "integration/test_audit.py::test_the_database_refuses_to_change_or_delete_an_event",
+    ),
+    "with encryption at rest no text is readable in the store or in Redis": (
+        "integration/test_encryption.py::test_no_key_and_no_page_holds_a_text_an_argument_or_a_result",
+        "integration/test_encryption.py::test_an_engine_without_a_key_of_its_store_does_not_start_and_names_it",
+        "integration/test_encryption.py::test_a_key_is_retired_by_the_command",
+        "unit/test_encryption.py::test_a_value_cannot_be_moved_changed_or_cut",
+    ),
+    "a secret in a file is found before a release": ("repo/test_supply_chain.py::test_a_secret_in_a_file_is_found",),
     "a trusted server cannot change its tools past the approval": (
         "integration/test_attacks_catalog.py::test_a_trusted_server_cannot_change_its_tools_past_the_approval",
+    ),
+    "no route serves a sender who has not proved who they are, and none shows what belongs to another subject": (
+        "integration/test_attacks_identity.py::test_no_route_serves_a_sender_who_has_proved_nothing",
+        "integration/test_attacks_identity.py::test_no_route_shows_or_changes_what_belongs_to_another_subject",
+        "integration/test_attacks_identity.py::test_a_role_opens_its_own_routes_only",
+    ),
+    "API keys are stored as hashes, expire, and are revoked without a restart": (
+        "unit/test_api_keys.py::test_the_file_holds_hashes_and_is_private",
+        "unit/test_api_keys.py::test_a_changed_file_is_read_again_and_a_bad_one_keeps_the_last_good_content",
+        "integration/test_attacks_identity.py::test_no_route_serves_a_sender_who_has_proved_nothing",
+    ),
+    "tokens of an OpenID Connect provider are accepted while its keys rotate": (
+        "integration/test_oidc.py::test_a_new_key_of_the_provider_is_fetched_when_its_first_token_arrives",
+        "integration/test_oidc.py::test_tokens_with_unknown_keys_cause_one_request_in_some_seconds",
+        "integration/test_oidc.py::test_known_keys_stay_in_use_while_the_provider_is_away",
+    ),
+    "people sign in on the page with PKCE, and only the page uses their session": (
+        "integration/test_oidc.py::test_a_person_signs_in_chats_and_signs_out",
+        "integration/test_oidc.py::test_an_answer_that_this_browser_did_not_ask_for_signs_nobody_in",
+        "integration/test_oidc.py::test_requests_of_other_pages_with_the_cookie_are_refused",
+    ),
+    "operators' endpoints are apart from the API": (
+        "integration/test_attacks_identity.py::test_readiness_shows_its_parts_to_operators_only",
+        "integration/test_attacks_identity.py::test_the_operations_port_serves_operators_without_a_key_and_nothing_else",
+    ),
+    "wrong keys are slowed down, and right ones behind the same address are served": (
+        "unit/test_failed_attempts.py::test_after_the_limit_an_address_waits_and_then_gets_one_attempt_after_the_other",
+        "unit/test_failed_attempts.py::test_a_key_that_was_accepted_before_is_served_from_an_address_that_fails",
+    ),
+    "a tool that a sender may not use is neither offered nor requested nor run": (
+        "unit/test_rights.py::test_what_is_not_allowed_is_neither_offered_nor_requested",
+        "unit/test_rights.py::test_neither_the_gateway_nor_the_search_leads_around_the_rights",
+        "unit/test_rights.py::test_an_approval_does_not_lift_a_missing_right",
+        "unit/test_rights.py::test_a_worker_runs_only_what_its_own_file_allows",
+        "integration/test_rights.py::test_a_request_carries_the_roles_of_its_turn_also_after_a_restart",
     ),
 }
 

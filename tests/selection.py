@@ -22,6 +22,7 @@ EXHAUSTIVE = {
     "e2e/test_page_connections.py": "needs a browser",
     "e2e/test_page_modules.py": "needs a browser",
     "e2e/test_page_safety.py": "needs a browser",
+    "e2e/test_page_sign_in.py": "needs a browser",
     "e2e/test_stack_approvals.py": "needs a browser and real processes",
     "e2e/test_stack_faults.py": "real processes fail for many seconds",
     "e2e/test_stack_many_tools.py": "real processes",

@@ -31,6 +31,7 @@ from benchmarks.floor import floor
 from benchmarks.machine import describe
 from benchmarks.pair import IN_WORKER, engine, processes
 from benchmarks.round_trip import block
+from dialog_engine.main import tune_gc
 from tests.support.processes import ROOT
 
 APPS = Path(__file__).with_name("apps")
@@ -108,6 +109,7 @@ def _end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
 
 
 async def measure(options: argparse.Namespace, folder: Path) -> None:
+    tune_gc()  # as an engine's own process does
     async with AsyncExitStack() as stack:
         running = stack.enter_context(processes(folder, workers=1, concurrency=options.concurrency))
         mine = await stack.enter_async_context(engine(running.redis_url, folder / "engine.sqlite3"))

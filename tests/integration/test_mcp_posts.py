@@ -5,29 +5,45 @@ The SDK is the oracle: the outcome of a call, what it reports, and what the serv
 
 import gzip
 import json
+import ssl
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from mcp import MCPError
 from mcp.shared._httpx_utils import next_request_within_origin
+from mcp.types import DiscoverResult, Implementation, ServerCapabilities
 
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent
 from plugins_mcp.mcp.calls import SendState
-from plugins_mcp.mcp.http_posts import can_post, redirect_within_server
+from plugins_mcp.mcp.http_posts import can_post, posting_session, redirect_within_server
 from plugins_mcp.mcp.spec import Http, ServerSpec
+from plugins_mcp.mcp.transports import TransportListener
 from tests.integration.servers import connected, remote
 from tests.integration.servers.behaviours import FATES, answer
 from tests.integration.servers.scripted import Behaviour, Request, ScriptedServer, scripted
+from tests.support.certificates import make_certificates
 
 pytestmark = pytest.mark.anyio
 
 ARGUMENTS: dict[str, Any] = {"text": "Grüße 🦊 \u2028", "region": "eu", "deep": [{"a": None, "b": 10**30, "c": 1.5}]}
 SCHEMA = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
 META = {"traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-00"}
+CLIENT = Implementation(name="test", version="1")
+DISCOVERED = DiscoverResult(supported_versions=["2026-07-28"], capabilities=ServerCapabilities())
 CHOSEN_BY_THE_LIBRARY = {"accept-encoding", "connection", "content-length", "user-agent"}
+
+
+class Listener(TransportListener):
+    """Listens to nothing."""
+
+    def lost(self) -> None: ...
+
+    def result(self, result: dict[str, Any]) -> None: ...
 
 
 def progress(request: Request, **fields: Any) -> bytes:
@@ -84,6 +100,10 @@ async def answer_with_the_id_as_text(request: Request) -> None:
     await request.respond(200, json.dumps(message | {"id": str(message["id"])}).encode())
 
 
+async def answer_with_long_header_fields(request: Request) -> None:
+    await request.respond(200, final(request), x_policy="p" * 40_000)
+
+
 async def answer_compressed(request: Request) -> None:
     await request.respond(200, gzip.compress(final(request)), content_encoding="gzip")
 
@@ -134,6 +154,7 @@ BEHAVIOURS: dict[str, Behaviour] = {case[0]: case[1] for case in FATES} | {
         answer_with_everything,
         answer_with_a_failure,
         answer_with_the_id_as_text,
+        answer_with_long_header_fields,
         answer_compressed,
         answer_with_broken_compression,
         ask_again,
@@ -188,6 +209,27 @@ async def test_a_post_and_the_transport_of_the_sdk_do_the_same(name: str, monkey
         by_sdk = await call(peer, spec)
     assert by_post == by_sdk
     assert by_post.requests[0][0]["mcp-param-region"] == "eu"
+
+
+async def test_the_certificates_are_those_of_the_sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = make_certificates(tmp_path)
+    peer = ScriptedServer(behaviours={"tool": answer}, tls=ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
+    assert peer.tls is not None
+    peer.tls.load_cert_chain(files.server, files.server_key)
+    await peer.start()
+    try:
+        monkeypatch.setenv("SSL_CERT_FILE", str(files.ca))
+        async with connected(remote(peer.url)) as server:
+            assert isinstance(await server.call("tool", {}, timeout_s=10), Answered)
+            assert len(peer.calls("tool")) == 1
+        monkeypatch.delenv("SSL_CERT_FILE")
+        target = Http(peer.url)
+        async with posting_session(target, DISCOVERED, CLIENT, Listener()) as session:
+            with pytest.raises(MCPError, match="certificate"):
+                await session.call_tool("tool", {})
+    finally:
+        await peer.stop()
+    assert len(peer.calls("tool")) == 1
 
 
 def _never(target: Http) -> bool:

@@ -91,12 +91,12 @@ def test_imports_point_one_way() -> None:
 
 
 def test_every_make_command_in_the_documents_exists() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     commands = {
         command
         for path in documents()
         for block in re.findall(r"```(?:sh|console)\n(.*?)```|`(make [^`]+)`", text_of(path), re.DOTALL)
-        for command in re.findall(r"\bmake ([a-z]+)", "".join(block))
+        for command in re.findall(r"\bmake ([a-z-]+)", "".join(block))
     }
 
     assert {"run", "test"} <= commands

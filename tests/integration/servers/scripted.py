@@ -5,6 +5,7 @@ A tool's behaviour is a function that writes bytes; everything around it (handsh
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -93,6 +94,7 @@ class ScriptedServer:
     page: int = 100
     requests: list[Request] = field(default_factory=list[Request])
     keep_requests: bool = True
+    tls: ssl.SSLContext | None = None
     session: int = 1
     port: int = 0
     _connections: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
@@ -100,7 +102,8 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/mcp?key=secret-in-url"
+        origin = f"https://localhost:{self.port}" if self.tls else f"http://127.0.0.1:{self.port}"
+        return f"{origin}/mcp?key=secret-in-url"
 
     def methods(self) -> list[str]:
         return [request.method for request in self.requests]
@@ -110,7 +113,7 @@ class ScriptedServer:
 
     async def start(self) -> None:
         """Listen, on the same port as before when it is started again."""
-        self._server = await asyncio.start_server(self._connection, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._connection, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

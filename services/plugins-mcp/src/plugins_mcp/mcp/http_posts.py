@@ -56,6 +56,8 @@ from plugins_mcp.mcp.transports import TransportListener, note_request
 log = logging.getLogger(__name__)
 
 MAX_REDIRECTS = 20
+MAX_HEADER_BYTES = 64 * 1024
+"""Of one header field of a response."""
 _HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
 
@@ -77,7 +79,11 @@ async def posting_session(
     # Each call has its own time limit, and a quiet event stream is not broken.
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
     async with aiohttp.ClientSession(
-        connector=connector, headers=target.headers, timeout=timeout, trace_configs=[tracing]
+        connector=connector,
+        headers=target.headers,
+        timeout=timeout,
+        trace_configs=[tracing],
+        max_field_size=MAX_HEADER_BYTES,
     ) as http:
         dispatcher = PostDispatcher(http, httpx2.URL(target.url), listener)
         async with ClientSession(dispatcher=dispatcher, client_info=client_info) as session:

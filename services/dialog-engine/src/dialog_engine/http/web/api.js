@@ -1,13 +1,15 @@
 // @ts-check
 /** The engine's HTTP interface. Every failure is an ApiError that can be shown as it is. */
 
+const SIGN_IN = "/sign-in";
+
 /** A failed request: the server's problem document, or the reason why there is none (`status` 0: not reached). */
 export class ApiError extends Error {
   /**
    * @param {number} status
-   * @param {{title?: string, detail?: unknown, code?: string, errors?: unknown, turnId?: string}} problem
+   * @param {{title?: string, detail?: unknown, code?: string, errors?: unknown, turnId?: string, signIn?: string}} problem
    */
-  constructor(status, { title, detail, code, errors, turnId } = {}) {
+  constructor(status, { title, detail, code, errors, turnId, signIn } = {}) {
     super(typeof detail === "string" ? detail : title || "The request failed.");
     this.status = status;
     this.title = title || `The server answered ${status}.`;
@@ -16,6 +18,7 @@ export class ApiError extends Error {
     /** @type {{field: string, message: string}[]} */
     this.fields = Array.isArray(errors) ? errors : [];
     this.turnId = turnId || null;
+    this.signIn = signIn === SIGN_IN;
   }
 }
 
@@ -32,14 +35,19 @@ export class Api {
   #keys;
 
   /**
-   * `keys` is asked for a key when a 401 arrives.
-   * @param {{current(): string | null, ask(rejected: boolean): Promise<boolean>}} keys
+   * `keys` is asked for a key when a 401 arrives, and whether people can sign in as well.
+   * @param {{current(): string | null, ask(rejected: boolean, signIn: boolean): Promise<boolean>}} keys
    */
   constructor(keys) {
     this.#keys = keys;
   }
 
   about = () => this.#json("/v1/about");
+
+  /** @returns {Promise<{subject: string, name: string, roles: string[]}>} */
+  me = () => this.#json("/v1/me");
+
+  signOut = () => this.#request("/sign-out", { method: "POST" });
   models = () => this.#json("/v1/models");
 
   /** @param {string} [before] @returns {Promise<{sessions: Session[]}>} */
@@ -132,7 +140,7 @@ export class Api {
       const error = await failure(response);
       if (response.status !== 401) throw error;
       // Another request may have been given a new key in the meantime: try that one before asking again.
-      if (this.#keys.current() === key && !(await this.#keys.ask(key !== null))) throw error;
+      if (this.#keys.current() === key && !(await this.#keys.ask(key !== null, error.signIn))) throw error;
     }
   }
 }

@@ -143,6 +143,18 @@ function announce(text) {
   while (live.children.length > ANNOUNCEMENTS_KEPT) live.firstElementChild?.remove();
 }
 
+async function drawSender() {
+  const { name } = await api.me();
+  byId("signed-in-name").textContent = name;
+  byId("signed-in").hidden = !name;
+  byId("sign-out").hidden = !name || keys.current() !== null;
+}
+
+async function signOut() {
+  await api.signOut();
+  location.reload();
+}
+
 async function drawAbout() {
   const { model, version, mcp } = await api.about();
   byId("model").textContent = model.scripted ? "Scripted demo model" : model.label || model.id;
@@ -181,6 +193,7 @@ byId("empty").addEventListener("click", ({ target }) => {
   }
 });
 byId("forget-key").addEventListener("click", () => keys.forget());
+byId("sign-out").addEventListener("click", () => signOut().catch(showError));
 byId("skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address belongs to the conversation
   composer.focus();
@@ -197,4 +210,5 @@ draw();
 followAddress();
 sessions.refresh().catch(showError);
 drawAbout().catch(showError);
+drawSender().catch(() => {}); // the other requests show what is wrong
 if (!matchMedia("(pointer: coarse)").matches) composer.focus();

@@ -64,6 +64,7 @@ export class Keys {
   /** @param {() => void} onChange */
   constructor(onChange) {
     this.#onChange = onChange;
+    byId("sign-in").addEventListener("click", () => location.assign("/sign-in"));
   }
 
   current() {
@@ -71,11 +72,13 @@ export class Keys {
   }
 
   /**
-   * Resolves to true when the user entered a key. `rejected` says that the current one was not accepted.
+   * Resolves to true when the user entered a key. `rejected` says that the current one was not accepted, `signIn` that
+   * people can sign in instead: then they leave the page, and come back to it.
    * @param {boolean} rejected
+   * @param {boolean} signIn
    */
-  ask(rejected) {
-    this.#asking ??= this.#prompt(rejected).finally(() => (this.#asking = null));
+  ask(rejected, signIn) {
+    this.#asking ??= this.#prompt(rejected, signIn).finally(() => (this.#asking = null));
     return this.#asking;
   }
 
@@ -84,11 +87,15 @@ export class Keys {
     this.#onChange();
   }
 
-  /** @param {boolean} rejected */
-  async #prompt(rejected) {
+  /**
+   * @param {boolean} rejected
+   * @param {boolean} signIn
+   */
+  async #prompt(rejected, signIn) {
     /** @type {HTMLInputElement} */
     const input = byId("key-input");
     byId("key-rejected").hidden = !rejected;
+    byId("sign-in").hidden = !signIn;
     input.value = "";
     if (!(await ask(byId("key-dialog"))) || !input.value.trim()) return false;
     sessionStorage.setItem(STORED_KEY, input.value.trim());

@@ -1,0 +1,64 @@
+"""Signing in on the page, with a real engine and a provider that is asked over HTTP."""
+
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+from playwright.sync_api import BrowserContext, expect
+
+from deploy.local.ports import free_port
+from tests.e2e.chat_page import ChatPage
+from tests.integration.engines import Model, running_engine, settings
+from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, OidcProvider
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def url(tmp_path: Path, redis_url: str) -> Iterator[str]:
+    """An engine that wants people to sign in."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+
+    @asynccontextmanager
+    async def engine():
+        async with OidcProvider().serving() as provider, Model().serving() as model:
+            configured = settings(
+                tmp_path,
+                redis_url,
+                model.url,
+                oidc_issuer=provider.issuer,
+                oidc_client_id=CLIENT_ID,
+                oidc_client_secret=CLIENT_SECRET,
+                public_url=url,
+            )
+            async with running_engine(configured, port=port):
+                yield
+
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(engine()):
+        yield url
+
+
+def test_a_person_signs_in_asks_reloads_and_signs_out(context: BrowserContext, url: str) -> None:
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    chat = ChatPage(page, url)
+    chat.open()
+    page.get_by_test_id("sign-in").click()
+    expect(page.get_by_test_id("signed-in")).to_have_text("Signed in as Ann of OIDC")
+    expect(chat.key_dialog).to_be_hidden()
+    chat.ask("Hi")
+    expect(chat.answers).to_have_text("Hello")
+    [session] = [cookie for cookie in context.cookies() if cookie.get("name") == "callstream"]
+    assert session.get("httpOnly")
+    assert session.get("sameSite") == "Lax"
+    assert page.evaluate("document.cookie") == ""
+    page.reload()
+    expect(chat.answers).to_have_text("Hello")
+    page.get_by_test_id("sign-out").click()
+    expect(chat.key_dialog).to_be_visible()
+    assert [cookie for cookie in context.cookies() if cookie.get("name") == "callstream"] == []
+    assert errors == []

@@ -1,0 +1,41 @@
+"""What a release is checked for: its bill of materials, and secrets in its files."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from deploy import supply_chain
+from tests.support.processes import ROOT
+
+UV = shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
+
+
+def test_the_bill_of_materials_has_every_library_that_is_released_and_none_of_development(tmp_path: Path) -> None:
+    if not Path(UV).exists():
+        pytest.skip("there is no uv")
+    supply_chain.write_sbom(UV, tmp_path / "sbom.json")
+    bill = json.loads((tmp_path / "sbom.json").read_text())
+    names = {component["name"] for component in bill["components"]}
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
+    assert names >= {"cryptography", "fastapi", "mcp", "openai", "psycopg", "redis", "boto3"}
+    assert not names & {"pytest", "hypothesis", "ruff", "detect-secrets"}
+
+
+@pytest.mark.parametrize(
+    "secret", ["AKIA" + "IOSFODNN7EXAMPL3", "ghp_" + "a1B2" * 9, "-----BEGIN RSA " + "PRIVATE KEY-----"]
+)
+def test_a_secret_in_a_file_is_found(tmp_path: Path, secret: str, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.txt"
+    path.write_text(f'value = "{secret}"\n')
+    assert supply_chain.scan_for_secrets([str(path)]) == 1
+    assert "config.txt" in capfd.readouterr().out
+    path.write_text('value = "nothing"\n')
+    assert supply_chain.scan_for_secrets([str(path)]) == 0
+
+
+def test_generated_files_and_recorded_conversations_are_not_scanned() -> None:
+    files = supply_chain.released_files()
+    assert "README.md" in files
+    assert not [path for path in files if path == "uv.lock" or path.startswith("tests/corpus/")]
