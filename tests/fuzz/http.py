@@ -22,7 +22,7 @@ from tests.support.servers import LocalServer, embedded_binary
 LIMITS = ConnectionLimits(head_seconds=0.5, body_seconds=0.5)
 SECONDS = 20.0
 """How long a connection may stay open: the deadlines, the time that Uvicorn keeps idle ones, and a busy machine."""
-CONNECTIONS = 10
+CONNECTIONS = 50
 KEY = b"a-key-of-sixteen-characters"
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) [^\r\n]*\r\n")
 
