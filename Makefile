@@ -80,7 +80,7 @@ bench: sync ## the round trip of a tool call: alone, over HTTP, over stdio, besi
 	$(BIN)/python -m benchmarks.round_trip $(ARGS)
 
 bench-peers: sync ## the same beside celery, taskiq, arq, faststream and pydocket, which it downloads
-	UV="$(UV)" $(BIN)/python -m benchmarks.peers $(ARGS)
+	UV="$(if $(findstring /,$(UV)),$(abspath $(UV)),$(UV))" $(BIN)/python -m benchmarks.peers $(ARGS)
 
 bench-relay: sync ## a model's tokens relayed, beside a naive relay and LiteLLM's proxy
 	$(BIN)/python -m benchmarks.relay $(ARGS)

@@ -19,7 +19,7 @@ from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.chat.service import ChatService
 from dialog_engine.event_log.stored_logs import LogStore
 from dialog_engine.llm.openai_client import OpenAIChatClient
-from dialog_engine.main import main
+from dialog_engine.main import serve
 from dialog_engine.model import ChatRequest, LLMEvent, TextDelta, ToolMessage, TurnEvent
 from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.engines import SqlEngines
@@ -178,4 +178,4 @@ def _adopt_nothing() -> None:
 
 if __name__ == "__main__":
     arm(CrashPoint(Path(sys.argv.pop())))
-    main()
+    serve()

@@ -21,7 +21,7 @@ import msgspec
 from dialog_engine.chat import ownership
 from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.errors import TurnFencedError
-from dialog_engine.main import main
+from dialog_engine.main import serve
 from dialog_engine.model import Turn
 from dialog_engine.storage import database
 from dialog_engine.storage.engines import SqlEngines
@@ -129,4 +129,4 @@ if __name__ == "__main__":
     _watch_writes(notes)
     logging.getLogger("dialog_engine.event_log.turn_logs").addHandler(_RefusedLogs(notes))
     _notice_nothing()
-    main()
+    serve()

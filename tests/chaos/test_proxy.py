@@ -241,16 +241,25 @@ async def test_the_bandwidth_can_be_limited(proxy: Proxy, through: Redis) -> Non
 # --- Connections ---
 
 
-async def test_a_cut_breaks_what_is_open_and_new_connections_are_good(proxy: Proxy, through: Redis) -> None:
+async def test_a_cut_breaks_what_is_open_and_new_connections_are_good(
+    proxy: Proxy, through: Redis, redis: Redis
+) -> None:
     client_of_old = await asyncio.open_connection("127.0.0.1", proxy.port)
     await through.ping()
+    waiting = asyncio.create_task(through.execute_command("BLPOP", "nothing", 5))
+    await wait_until(lambda: _is_blocked(redis))
     proxy.cut()
     with pytest.raises(ConnectionResetError):
         await client_of_old[0].read()
     client_of_old[1].close()
     with pytest.raises(BROKEN):
-        await through.ping()
+        await waiting
     assert await through.ping()
+
+
+async def _is_blocked(redis: Redis) -> bool:
+    clients: Any = await redis.info("clients")
+    return clients["blocked_clients"] == 1
 
 
 async def test_a_half_closed_connection_still_carries_commands_to_the_server(proxy: Proxy, redis: Redis) -> None:

@@ -90,14 +90,15 @@ def test_a_call_that_an_old_worker_runs_ends_and_the_new_worker_has_the_next(pre
 def test_the_turn_of_an_engine_that_is_replaced_ends_at_one_of_the_other_release(
     previous: PreviousRelease, old_first: bool
 ) -> None:
-    first, second = (previous.engine, ENGINE) if old_first else (ENGINE, previous.engine)
-    with parts(engine=[*map(str, first)]) as stack:
+    with parts(engine=[*map(str, previous.engine)]) as stack:
         assert stack.engine
         stack.engine.stop()
-        leaving = Replica(stack, "leaving", program=first)
-        leaving.wait_for_tools()
-        staying = Replica(stack, "staying", program=second)
-        staying.wait_for_tools()
+        # The old engine first: it runs on while the new one migrates the store, and could not be started afterwards.
+        old = Replica(stack, "old", program=previous.engine)
+        old.wait_for_tools()
+        new = Replica(stack, "new", program=ENGINE)
+        new.wait_for_tools()
+        leaving, staying = (old, new) if old_first else (new, old)
         session, turn = leaving.begin("Run a slow job for 5 seconds, with token moved")
         stack.wait_for_effect("moved")
         leaving.process.send(signal.SIGTERM)
