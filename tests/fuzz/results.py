@@ -18,7 +18,7 @@ from plugins_contract.outcomes import CallFinished, CallProgress, TextBlock
 from plugins_mcp.mcp import Answered, McpServer, ServerOptions, ServerSpec, Stdio, to_outcome
 from tests.fuzz.loop import Attempt
 from tests.fuzz.mutations import changed_bytes, changed_json, written
-from tests.integration.servers import QUICK, connected, ready, remote
+from tests.integration.servers import QUICK, connected, remote
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, ScriptedServer, scripted
 from tests.support.waiting import wait_until
 
@@ -158,11 +158,12 @@ async def _call(server: McpServer, arguments: Json, counts: Counter[str]) -> Non
 
 
 async def _usable(server: McpServer, arguments: Json) -> None:
-    """A right answer is read again, though perhaps not at once: the connection may have been lost."""
+    """A right answer is read again, though perhaps not at once: the connection may have been lost.
+
+    It is called in any state: with an open circuit the next call is the probe that closes it.
+    """
 
     async def answered() -> bool:
-        if not ready(server):
-            return False
         result = await server.call("t", arguments, timeout_s=CALL_SECONDS)
         return isinstance(result, Answered) and to_outcome(result.result).content == (TextBlock("right"),)
 

@@ -1,6 +1,7 @@
 """Each fuzzer finds a defence that is missing."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from mcp.types import ContentBlock
@@ -11,6 +12,7 @@ from dialog_engine.llm.openai_decoding import OpenAIDecoder
 from dialog_engine.tool_calls.prompt_mode.source import CodeFenceTracker, Source
 from plugins_contract.signing import RequestKeys
 from plugins_mcp.mcp import content
+from tests.fuzz import results
 from tests.fuzz.fuzzers import FUZZERS
 from tests.fuzz.loop import run
 
@@ -57,6 +59,11 @@ async def test_content_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(content, "_translated", raise_it)
     assert (await run(FUZZERS["results"], LONGEST, seed=1, most_findings=1)).findings
+
+
+async def test_a_circuit_that_a_hostile_answer_opens_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "POLICY", replace(results.POLICY, failure_threshold=1))
+    assert not (await run(FUZZERS["results"], 1.0, seed=1, most_findings=1)).findings
 
 
 async def test_a_request_that_fails_with_an_internal_error_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

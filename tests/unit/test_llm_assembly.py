@@ -1,6 +1,8 @@
 """Which fragment belongs to which call: one file of `tests/corpus/streams` per habit, and the general law."""
 
 import itertools
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from dialog_engine.errors import LLMStreamBrokenError, LLMStreamEmptyError
 from dialog_engine.llm.error_classification import ErrorClassifier
+from dialog_engine.llm.lenient_json import ArgumentsScan, is_complete, join_arguments
 from dialog_engine.llm.openai_decoding import MessageAssembler, OpenAIDecoder
 from dialog_engine.llm.openai_wire import CallDelta, Choice, Chunk, Delta, FunctionDelta
 from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
@@ -218,3 +221,74 @@ def test_deltas_of_one_read_are_merged_in_order() -> None:
         TextDelta("HiHiHi"),
         ReasoningDelta("Hi"),
     ]
+
+
+# --- Hostile providers: the time is proportional to the answer -------------------------------------------------------
+
+
+def part(arguments: str, name: str | None = None, call_id: str | None = None, index: int | None = 0) -> Delta:
+    return Delta(tool_calls=[CallDelta(index, call_id, FunctionDelta(name, arguments))])
+
+
+LARGE: dict[str, Callable[[int], list[Delta]]] = {
+    "reasoning blocks": lambda n: [Delta(reasoning_details=[{"type": "t", "index": at}]) for at in range(n)],
+    "reasoning ids": lambda n: [Delta(reasoning_details=[{"type": "t", "index": 0, "id": at}]) for at in range(1, n)],
+    "pieces of a block": lambda n: [Delta(reasoning_details=[{"type": "t", "index": 0, "text": "a" * 1000}])] * n,
+    "a name repeated": lambda n: [part('{"a":"', "t"), *[part("a}", "t")] * n],
+    "changing ids": lambda n: [part('{"a":"', "t", "0"), *(part("a}", None, str(at)) for at in range(1, n))],
+    "calls": lambda n: [part("{}", "t", str(at), at) for at in range(n)],
+    "calls without index": lambda n: [part("{}", "t", str(at), None) for at in range(n)],
+    "empty objects": lambda n: [part("{}" * 60 * n, "t")],
+}
+
+
+@pytest.mark.parametrize("deltas", LARGE.values(), ids=LARGE)
+def test_twice_as_long_an_answer_takes_twice_as_long(deltas: Callable[[int], list[Delta]]) -> None:
+    def seconds(length: int) -> float:
+        chunks, assembler = [Chunk([Choice(delta)]) for delta in deltas(length)], MessageAssembler()
+        began = time.process_time()
+        for chunk in chunks:
+            assembler.feed(chunk)
+        assembler.finish()
+        return time.process_time() - began
+
+    # Four times as long if it were quadratic, which short answers hide.
+    ratio = min(seconds(4_000) for _ in range(3)) / min(seconds(2_000) for _ in range(3))
+    assert ratio < 3
+
+
+WHOLE = [CallDelta(None, str(at), FunctionDelta(str(at), "{}")) for at in range(100)]
+OTHERS = [CallDelta(None, f"b{at}", FunctionDelta(f"b{at}", "{}")) for at in range(100)]
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        [Choice(part("{}", "t"))] * 1_000,
+        [Choice(part("{", "t")), *[Choice(part("a", "u"))] * 1_000],
+        [Choice(message=Delta(tool_calls=WHOLE)), Choice(message=Delta(tool_calls=OTHERS))],
+    ],
+    ids=["an empty object resent", "another name", "whole messages"],
+)
+def test_a_provider_whose_calls_take_long_to_distinguish_is_refused(
+    choices: list[Choice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dialog_engine.llm.openai_decoding.MAX_COMPARED", 100_000)
+
+    with pytest.raises(LLMStreamBrokenError, match="repeats the names or ids of its calls too often"):
+        MessageAssembler().feed(Chunk(choices))
+
+
+def beginnings(text: str, ends: list[int]) -> list[str]:
+    return [*(text[:end] for end in ends), text]
+
+
+@given(
+    st.lists(st.text('{}":,a\\ ') | arguments)
+    | st.builds(beginnings, arguments, st.lists(st.integers(1, 9), max_size=5).map(sorted))
+)
+def test_the_scan_excludes_no_complete_arguments(fragments: list[str]) -> None:
+    scan = ArgumentsScan()
+    for at, fragment in enumerate(fragments):
+        scan.add(fragment)
+        assert scan.may_be_complete() or not is_complete(join_arguments(fragments[: at + 1]))

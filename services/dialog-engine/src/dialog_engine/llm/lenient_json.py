@@ -5,6 +5,7 @@ it. Arguments are never repaired by guessing, only reassembled.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from functools import cache
 from types import UnionType
@@ -15,6 +16,8 @@ import msgspec
 T = TypeVar("T", bound=msgspec.Struct)
 
 _documents = json.JSONDecoder()
+_not_space = re.compile(r"\S")
+_marks = re.compile(r'["{}]|\\.?', re.DOTALL)
 
 
 class Wire(msgspec.Struct, gc=False):
@@ -95,6 +98,56 @@ def join_arguments(fragments: Sequence[str]) -> str:
     return _resent_in_fragments(joined) or joined
 
 
+class _Balance:
+    """Whether a text that arrives in fragments has braces so far, and all of its braces and quotes are closed."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._quoted = self._escaped = self._closed = False
+
+    def __bool__(self) -> bool:
+        return self._closed and self._depth == 0 and not self._quoted
+
+    def add(self, text: str) -> None:
+        if self._escaped and text:
+            self._escaped, text = False, text[1:]
+        for mark in _marks.findall(text):
+            if mark == '"':
+                self._quoted = not self._quoted
+            elif mark == "\\":
+                self._escaped = True  # what it escapes is in the next fragment
+            elif not self._quoted and len(mark) == 1:
+                self._closed = mark == "}"
+                self._depth += 1 if mark == "{" else -1
+
+
+class ArgumentsScan:
+    """Excludes in linear time that the fragments of one call are complete, however often that is asked."""
+
+    def __init__(self) -> None:
+        self._joined = _Balance()
+        self._folded = _Balance()
+        self._text: list[str] = []
+        self._length = 0
+
+    def add(self, fragment: str) -> None:
+        """Add the next fragment."""
+        self._joined.add(fragment)
+        # The same steps as in `_fold`. The text so far is joined only for a fragment that is as long.
+        text = "".join(self._text) if len(fragment) >= self._length else None
+        if text is not None and len(fragment) > len(text) and fragment.startswith(text):
+            self._folded.add(fragment[len(text) :])
+            self._text, self._length = [fragment], len(fragment)
+        elif text is None or fragment != text or not is_complete(text):
+            self._folded.add(fragment)
+            self._text.append(fragment)
+            self._length += len(fragment)
+
+    def may_be_complete(self) -> bool:
+        """Whether `join_arguments` may give a complete object: False is certain."""
+        return bool(self._joined) or bool(self._folded)
+
+
 def _fold(fragments: Sequence[str]) -> str:
     text = ""
     for fragment in fragments:
@@ -107,18 +160,15 @@ def _fold(fragments: Sequence[str]) -> str:
 
 def _resent_in_fragments(text: str) -> str | None:
     """The last of several objects in a row, if those before it are its copies or the placeholder `{}`."""
-    objects: list[tuple[dict[str, Any], str]] = []
-    rest = text.strip()
-    while rest:
+    objects: list[dict[str, Any]] = []
+    begin = end = 0
+    while found := _not_space.search(text, end):
+        begin = found.start()
         try:
-            value, end = _documents.raw_decode(rest)
+            value, end = _documents.raw_decode(text, begin)
         except (ValueError, RecursionError):
             return None
         if not isinstance(value, dict):
             return None
-        objects.append((cast("dict[str, Any]", value), rest[:end]))
-        rest = rest[end:].lstrip()
-    if not objects:
-        return None
-    last, last_text = objects[-1]
-    return last_text if all(value in ({}, last) for value, _ in objects) else None
+        objects.append(cast("dict[str, Any]", value))
+    return text[begin:end] if objects and all(value in ({}, objects[-1]) for value in objects) else None

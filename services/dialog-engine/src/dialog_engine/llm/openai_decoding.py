@@ -13,7 +13,7 @@ import msgspec
 from dialog_engine.errors import LLMStreamBrokenError
 from dialog_engine.llm.decoding import Decoder, SSEParser
 from dialog_engine.llm.error_classification import ErrorClassifier
-from dialog_engine.llm.lenient_json import is_complete, join_arguments
+from dialog_engine.llm.lenient_json import ArgumentsScan, is_complete, join_arguments
 from dialog_engine.llm.openai_wire import (
     CallDelta,
     Chunk,
@@ -55,6 +55,12 @@ CUT_OFF = (
 )
 """The error that the model is sent for a call that the length limit cut off."""
 
+MAX_COMPARED = 64_000_000
+"""How much of one answer may be compared to distinguish its calls, in characters of arguments. Only providers that send
+a name without an id, or changing ids, with the fragments of a call cause any of it, and few of them much."""
+_COMPARED_PER_ITEM = 16
+"""Comparing two calls, or joining a fragment, takes as long as reading so many characters."""
+
 
 def mint_call_id() -> str:
     """An id for a call to which the provider gave none."""
@@ -70,6 +76,22 @@ class _Slot:
     name: str = ""
     fragments: list[str] = field(default_factory=list[str])
     extra: dict[str, Any] | None = None
+    scan: ArgumentsScan | None = None
+    """Of the first `scanned` fragments; few providers need it."""
+    scanned: int = 0
+
+    def clear(self) -> None:
+        """Remove the fragments."""
+        self.fragments.clear()
+        self.scan, self.scanned = None, 0
+
+    def may_be_complete(self) -> bool:
+        """Whether the fragments may be a complete object: False is certain."""
+        self.scan = self.scan or ArgumentsScan()
+        for fragment in self.fragments[self.scanned :]:
+            self.scan.add(fragment)
+        self.scanned = len(self.fragments)
+        return self.scan.may_be_complete()
 
 
 class MessageAssembler:
@@ -85,6 +107,9 @@ class MessageAssembler:
         self._slots: list[_Slot] = []
         self._current: _Slot | None = None
         self._by_index: dict[int, _Slot] = {}
+        self._by_id: dict[tuple[str, int | None], _Slot] = {}
+        """By id and index, and without an index the last one with that id."""
+        self._compared = 0
         self._usage = Usage()
         self.spoke = False
         """Whether there was any text."""
@@ -158,6 +183,7 @@ class MessageAssembler:
             calls.append(CallDelta(function=message.function_call))
         ids = {call.id for call in calls if call.id}
         open_slots = list(self._slots)
+        self._count_compared(len(calls) * len(open_slots) * _COMPARED_PER_ITEM)
         for call in calls:
             name = (call.function and call.function.name) or ""
             slot = _first(slot for slot in open_slots if call.id and slot.id == call.id) or _first(
@@ -168,22 +194,22 @@ class MessageAssembler:
             else:
                 open_slots.remove(slot)
             if _text(call.function):
-                slot.fragments.clear()
+                slot.clear()
             self._extend(slot, call)
 
     def _add(self, call: CallDelta) -> None:
         name = (call.function and call.function.name) or ""
         slot = self._slot_for(call.index, call.id, name)
-        if slot is None or _opens_another(slot, call, name):
+        if slot is None or self._opens_another(slot, call, name):
             slot = self._open(call.index)
         self._extend(slot, call)
 
     def _slot_for(self, index: int | None, call_id: str | None, name: str) -> _Slot | None:
         """The call that a fragment continues, unless it opens another one with the same index."""
         if call_id:
-            for slot in reversed(self._slots):
-                if slot.id == call_id and (index is None or slot.index in (None, index)):
-                    return slot
+            slot = self._by_id.get((call_id, index)) or self._by_id.get((call_id, None))
+            if slot is not None and (index is None or slot.index in (None, index)):
+                return slot
         if index is None:
             return self._current
         if index in self._by_index:
@@ -191,6 +217,32 @@ class MessageAssembler:
         # The index came later than the call.
         last = self._current
         return last if last is not None and last.index is None and not call_id and not name else None
+
+    def _opens_another(self, slot: _Slot, call: CallDelta, name: str) -> bool:
+        """Whether a fragment with the index of `slot` starts another: all calls may have the same index, or none."""
+        if call.id and slot.id:
+            # Some servers make up a new id for every fragment: only a name, or a call that is complete, is a new start.
+            return call.id != slot.id and (bool(name) or self._is_complete(slot))
+        if not name or not slot.name:
+            return False
+        if name != slot.name:
+            return call.index is None or self._is_complete(slot) or self._arguments(slot) == ""
+        text = _text(call.function)
+        return not slot.id and text != "" and self._is_complete(slot) and text != self._arguments(slot)
+
+    def _is_complete(self, slot: _Slot) -> bool:
+        """Whether the arguments so far are a complete object."""
+        return slot.may_be_complete() and is_complete(self._arguments(slot))
+
+    def _arguments(self, slot: _Slot) -> str:
+        """The arguments so far. Raises LLMStreamBrokenError when too much was compared."""
+        self._count_compared(sum(map(len, slot.fragments)) + len(slot.fragments) * _COMPARED_PER_ITEM)
+        return join_arguments(slot.fragments)
+
+    def _count_compared(self, characters: int) -> None:
+        self._compared += characters
+        if self._compared > MAX_COMPARED:
+            raise LLMStreamBrokenError("the model's provider repeats the names or ids of its calls too often")
 
     def _open(self, index: int | None) -> _Slot:
         slot = _Slot(index)
@@ -203,10 +255,12 @@ class MessageAssembler:
             slot.index = call.index if slot.index is None else slot.index
             self._by_index[call.index] = slot
         slot.id = slot.id or call.id or ""
+        if slot.id:
+            self._by_id[slot.id, slot.index] = self._by_id[slot.id, None] = slot
         if call.function is not None:
             slot.name = slot.name or call.function.name or ""
             if isinstance(call.function.arguments, dict):
-                slot.fragments.clear()
+                slot.clear()
             if text := _text(call.function):
                 slot.fragments.append(text)
         if call.extra_content:
@@ -269,20 +323,6 @@ class OpenAIDecoder(Decoder):
         if (self._assembler.finish_reason or "").lower() in _FAILED_REASONS:
             raise LLMStreamBrokenError("the model's provider gave up before the end of the answer")
         return self._assembler.finish(), self._assembler.spoke
-
-
-def _opens_another(slot: _Slot, call: CallDelta, name: str) -> bool:
-    """Whether a fragment with the index of `slot` starts another call: all calls may have the same index, or none."""
-    if call.id and slot.id:
-        # Some servers make up a new id for every fragment: only a name, or a call that is complete, is a new start.
-        return call.id != slot.id and (bool(name) or is_complete(join_arguments(slot.fragments)))
-    if not name or not slot.name:
-        return False
-    arguments = join_arguments(slot.fragments)
-    if name != slot.name:
-        return call.index is None or arguments == "" or is_complete(arguments)
-    text = _text(call.function)
-    return not slot.id and text not in ("", arguments) and is_complete(arguments)
 
 
 def _text(function: FunctionDelta | None) -> str:

@@ -5,6 +5,7 @@ blocks (OpenRouter).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
 from typing import Any, cast
 
 import msgspec
@@ -134,26 +135,47 @@ class ReasoningDetails:
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
+        """The text that arrives in pieces is a StringIO in them: a reply may have any number of pieces."""
+        self._first: dict[tuple[Any, Any], Block] = {}
+        self._by_id: dict[tuple[Any, Any, Any], Block] = {}
 
     def add(self, fragments: Sequence[Block]) -> None:
         """Add the next fragments. Those of one type and index are one block, unless they have different ids."""
         for fragment in fragments:
-            block = next((known for known in self._blocks if _continues(known, fragment)), None)
+            kind, index, block_id = (_plain(fragment.get(name)) for name in ("type", "index", "id"))
+            block = self._continued(kind, index, block_id, fragment)
             if block is None:
-                self._blocks.append(dict(fragment))
-                continue
+                block = dict[str, Any].fromkeys(fragment)
+                self._blocks.append(block)
+                self._first.setdefault((kind, index), block)
+            if block_id:
+                self._by_id.setdefault((kind, index, block_id), block)
             for name, value in fragment.items():
                 if name in _PIECEWISE and isinstance(value, str):
                     before = block.get(name)
-                    before = before if isinstance(before, str) else ""
+                    before = before if isinstance(before, StringIO) else StringIO()
                     # Encrypted data that is sent again is a copy, not a second piece.
-                    block[name] = before if name == "data" and before == value else before + value
+                    if name != "data" or before.tell() != len(value) or before.getvalue() != value:
+                        before.write(value)
+                    block[name] = before
                 elif value is not None:
                     block[name] = value
 
+    def _continued(self, kind: object, index: object, block_id: object, fragment: Block) -> Block | None:
+        if index is None and "data" in fragment:
+            return None  # encrypted blocks are whole, and have nothing else that distinguishes them
+        first = self._first.get((kind, index))
+        if first is None or not block_id or not first.get("id"):
+            return first
+        return self._by_id.get((kind, index, block_id))
+
     def kept(self, model: str) -> dict[str, Any]:
         """The entry for the `extra` of the message's first call; empty without blocks."""
-        return {DETAILS: msgspec.to_builtins(KeptDetails(model, self._blocks))} if self._blocks else {}
+        blocks = [
+            {name: value.getvalue() if isinstance(value, StringIO) else value for name, value in block.items()}
+            for block in self._blocks
+        ]
+        return {DETAILS: msgspec.to_builtins(KeptDetails(model, blocks))} if blocks else {}
 
 
 def kept_of(extras: Sequence[Mapping[str, Any] | None]) -> KeptDetails | None:
@@ -167,9 +189,6 @@ def kept_of(extras: Sequence[Mapping[str, Any] | None]) -> KeptDetails | None:
     return None
 
 
-def _continues(block: Block, fragment: Block) -> bool:
-    if (block.get("type"), block.get("index")) != (fragment.get("type"), fragment.get("index")):
-        return False
-    if fragment.get("index") is None and "data" in fragment:
-        return False  # encrypted blocks are whole, and have nothing else that distinguishes them
-    return not (block.get("id") and fragment.get("id")) or block["id"] == fragment["id"]
+def _plain(value: object) -> object:
+    """The value, which may be any JSON, as a key; None for lists and objects."""
+    return None if isinstance(value, list | dict) else value
