@@ -82,7 +82,7 @@ def count_lines() -> dict[str, Counter[str]]:
     lines: dict[str, Counter[str]] = {}
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in SUFFIXES and path.is_file():
+            if path.suffix in SUFFIXES and path.is_file() and "node_modules" not in path.parts:
                 counter = lines.setdefault(subsystem(path.relative_to(ROOT)), Counter())
                 counter[path.suffix] += path.read_bytes().count(b"\n")
     return lines

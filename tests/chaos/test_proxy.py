@@ -246,7 +246,8 @@ async def test_a_cut_breaks_what_is_open_and_new_connections_are_good(
 ) -> None:
     client_of_old = await asyncio.open_connection("127.0.0.1", proxy.port)
     await through.ping()
-    waiting = asyncio.create_task(through.execute_command("BLPOP", "nothing", 5))
+    blocking: Any = through
+    waiting: asyncio.Task[Any] = asyncio.create_task(blocking.execute_command("BLPOP", "nothing", 5))
     await wait_until(lambda: _is_blocked(redis))
     proxy.cut()
     with pytest.raises(ConnectionResetError):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dialog_engine.errors import LLMStreamBrokenError, LLMStreamEmptyError
@@ -283,6 +283,7 @@ def beginnings(text: str, ends: list[int]) -> list[str]:
     return [*(text[:end] for end in ends), text]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.text('{}":,a\\ ') | arguments)
     | st.builds(beginnings, arguments, st.lists(st.integers(1, 9), max_size=5).map(sorted))
