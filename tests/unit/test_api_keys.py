@@ -10,8 +10,8 @@ from threading import Thread
 import pytest
 from pydantic import SecretStr
 
-from dialog_engine.identity import keys_command
 from dialog_engine.identity.api_keys import ApiKeys, add_key, digest_of, list_keys, revoke_key
+from dialog_engine.operators import keys
 from dialog_engine.operators.commands import run as run_command
 from plugins_contract.watched_file import WatchedFile
 
@@ -147,7 +147,7 @@ def test_the_command_prints_a_key_once(
     assert out.strip() not in listed
 
     assert run_command(["keys", "revoke", entry.id]) == 0
-    assert run_command(["keys", "revoke", entry.id]) == keys_command.NOT_FOUND
+    assert run_command(["keys", "revoke", entry.id]) == keys.NOT_FOUND
     assert list_keys(path) == ()
 
 
@@ -156,12 +156,12 @@ def test_the_command_names_what_is_wrong(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("API_KEYS_FILE", raising=False)
-    assert run_command(["keys", "list"]) == keys_command.WRONG
+    assert run_command(["keys", "list"]) == keys.WRONG
     assert "API_KEYS_FILE is not set" in capsys.readouterr().err
-    assert run_command(["keys", "--file", str(tmp_path / "keys.json"), "add", "two words"]) == keys_command.WRONG
+    assert run_command(["keys", "--file", str(tmp_path / "keys.json"), "add", "two words"]) == keys.WRONG
     assert "cannot be a name" in capsys.readouterr().err
     (tmp_path / "keys.json").write_text("not JSON")
-    assert run_command(["keys", "--file", str(tmp_path / "keys.json"), "add", "ann"]) == keys_command.WRONG
+    assert run_command(["keys", "--file", str(tmp_path / "keys.json"), "add", "ann"]) == keys.WRONG
     assert "is not a file of keys" in capsys.readouterr().err
     assert (tmp_path / "keys.json").read_text() == "not JSON", "a file that cannot be read is not replaced"
     with pytest.raises(SystemExit, match="2"):

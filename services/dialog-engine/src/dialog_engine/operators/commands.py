@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from dialog_engine.chat.audit import AuditAction
 from dialog_engine.config import load_store_settings
 from dialog_engine.errors import ConfigurationError, EngineError
-from dialog_engine.identity import keys_command
-from dialog_engine.operators import audit, encrypt
+from dialog_engine.operators import audit, encrypt, keys
 from plugins_contract.encryption import DecryptionError
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -24,7 +23,7 @@ WRONG = 2
 def run(argv: list[str]) -> int:
     """Run the command in `argv`; returns its exit code. An error is one line on standard error."""
     if argv[:1] == ["keys"]:
-        return keys_command.run(argv[1:])
+        return keys.run(argv[1:])
     found = _parser().parse_args(argv)
     try:
         return _audit(found) if found.command == "audit" else asyncio.run(_encrypt(found))
