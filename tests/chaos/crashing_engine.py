@@ -94,7 +94,7 @@ def _commits(crash_point: CrashPoint) -> None:
 
 def _publication(crash_point: CrashPoint) -> None:
     """All turns share the relay: it does not wait, but publishes nothing more."""
-    offer, enqueue, mark = Relay.offer, EngineLedger.enqueue, SqlOutbox.published
+    offer, enqueue, mark = Relay.offer, EngineLedger.enqueue_each, SqlOutbox.published
 
     def offered(self: Relay, rows: Sequence[OutboxRow]) -> None:
         offer(self, rows)
@@ -102,10 +102,10 @@ def _publication(crash_point: CrashPoint) -> None:
             if row.event_type == TOOL_CALL_REQUESTED and crash_point.is_at(OFFERED):
                 crash_point.reached(OFFERED, SENT_SECONDS)
 
-    async def enqueued(self: EngineLedger, *args: Any, **options: Any) -> Any:
+    async def enqueued(self: EngineLedger, requests: Sequence[Any], **options: Any) -> Any:
         if crash_point.is_at(OFFERED):
-            raise ConnectionError("refused by the test")
-        answer = await enqueue(self, *args, **options)
+            return [ConnectionError("refused by the test")] * len(requests)
+        answer = await enqueue(self, requests, **options)
         if crash_point.is_at(ENQUEUED):
             crash_point.reached(ENQUEUED, 0)
         return answer
@@ -115,7 +115,7 @@ def _publication(crash_point: CrashPoint) -> None:
             await asyncio.get_running_loop().create_future()
         await mark(self, rows)
 
-    Relay.offer, EngineLedger.enqueue, SqlOutbox.published = offered, enqueued, marked
+    Relay.offer, EngineLedger.enqueue_each, SqlOutbox.published = offered, enqueued, marked
 
 
 def _log(crash_point: CrashPoint) -> None:

@@ -15,6 +15,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from deploy.local.ports import free_port
 from plugins_contract.connections import LONGEST_BLOCK, blocking_client, command_client, thread_client
+from plugins_contract.ledger import replies
 from plugins_contract.loops import LISTEN_SECONDS, follow, messages
 from tests.support.ledger import Bench
 from tests.support.servers import LocalServer
@@ -116,6 +117,23 @@ async def test_commands_of_one_turn_of_the_event_loop_are_one_write(redis_url: s
         assert await reads_of(client) - before <= 4
 
 
+async def test_commands_that_are_sent_together_are_one_write_and_each_error_has_its_place(redis_url: str) -> None:
+    async with command_client(redis_url, connections=1) as client:
+        before = await reads_of(client)
+        first, second, third = await client.execute_each([("SET", "one", 1), ("LPOP", "one"), ("GET", "one")])
+        assert await reads_of(client) - before == 2  # with that of INFO
+
+        assert (first, third) == (b"OK", b"1")
+        assert isinstance(second, ResponseError)
+        await client.delete("one")
+
+
+async def test_without_a_server_each_command_that_is_sent_together_gets_the_error() -> None:
+    async with command_client(f"redis://127.0.0.1:{free_port()}/0") as client:
+        errors = await client.execute_each([("PING",), ("PING",)])
+    assert [type(error) for error in errors] == [RedisConnectionError, RedisConnectionError]
+
+
 async def test_each_command_gets_its_own_reply_though_others_are_cancelled_or_refused(redis_url: str) -> None:
     async with command_client(redis_url) as client:
         await client.set("text", "a", ex=10)
@@ -205,13 +223,15 @@ async def test_scripts_survive_a_flush_of_the_server_and_its_restart(own_redis: 
         engine = bench.engine
         await engine.enqueue(await bench.request())
         await client.execute_command("SCRIPT", "FLUSH")
-        await engine.enqueue(await bench.request())
+        before = await bench.request()
+        queued = await engine.enqueue_each([before, await bench.request(), before])
+        assert [type(each) for each in queued] == [replies.Queued, replies.Queued, replies.AlreadyQueued]
         own_redis.kill()
         own_redis.start()
         with pytest.raises(RedisConnectionError):
             await client.ping()
         await engine.enqueue(await bench.request())
-        assert await bench.backlog() == 3
+        assert await bench.backlog() == 4
         bench.thread.close()
 
 

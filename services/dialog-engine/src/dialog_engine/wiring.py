@@ -67,6 +67,7 @@ from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.loops import LISTEN_SECONDS, kept_running
+from plugins_contract.pipelined import PipelinedRedis
 from plugins_contract.rights import Rights, watched_rights
 from plugins_contract.settings import RedisAddress
 from plugins_contract.watched_file import WatchedFile
@@ -432,7 +433,7 @@ def _llm_with_tools(
 class _Connections:
     """A pool for commands, and one connection for each blocking reader."""
 
-    commands: Redis
+    commands: PipelinedRedis
     mailbox: Redis
     announcements: Redis
     control: Redis

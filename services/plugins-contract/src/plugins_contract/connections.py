@@ -58,7 +58,9 @@ _SILENT_SECONDS = 8
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": _SILENT_SECONDS * 1000}
 
 
-def command_client(address: RedisAddress | str, *, connections: int = 4, timeout: float = COMMAND_TIMEOUT) -> "Redis":
+def command_client(
+    address: RedisAddress | str, *, connections: int = 4, timeout: float = COMMAND_TIMEOUT
+) -> PipelinedRedis:
     """A client for commands that answer within `timeout` seconds. Replies are bytes.
 
     It makes one connection for commands, and up to `connections` for pipelines and pub/sub.
@@ -116,7 +118,9 @@ class _SyncSentinelPool(SyncSentinelConnectionPool):
         self.sentinel_manager.close()
 
 
-def _client(address: RedisAddress | str, *, connections: int, socket_timeout: float, blocking: bool = False) -> "Redis":
+def _client(
+    address: RedisAddress | str, *, connections: int, socket_timeout: float, blocking: bool = False
+) -> PipelinedRedis:
     where = _read(address)
     options: dict[str, Any] = _options(where, socket_timeout) | {
         "retry": Retry(NoBackoff(), 0),

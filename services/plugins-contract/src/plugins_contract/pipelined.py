@@ -7,14 +7,14 @@ connects, logs in, follows Sentinels, builds commands and interprets replies. It
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import hiredis
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import DefaultParser
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import DataError, InvalidResponse, ReadOnlyError
+from redis.exceptions import DataError, InvalidResponse, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 _INCOMPLETE = object()
@@ -66,6 +66,18 @@ class PipelinedRedis(Redis):
         options.pop("keys", None)  # for a cache of redis-py
         interpret = self.response_callbacks.get(args[0])
         return interpret(response, **options) if interpret else response
+
+    async def execute_each(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Send all of `commands` in one write. Returns their replies in order, as the server sent them, with an error
+        in the place of a reply that did not come."""
+        link = self._link
+        try:
+            packed = [_packed(command) for command in commands]
+            if link is None or link.lost:
+                link = await self._open()
+        except (RedisError, OSError) as error:
+            return [error] * len(commands)
+        return await asyncio.gather(*map(link.send, packed), return_exceptions=True)
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         if self._opening is not None:
@@ -191,9 +203,9 @@ def _error(text: str) -> Exception:
     return parser.parse_error(text)
 
 
-def _packed(args: tuple[Any, ...]) -> bytes:
+def _packed(args: Sequence[Any]) -> bytes:
     name, *rest = args
     try:
-        return _pack((*name.split(), *rest) if " " in name else args)
+        return _pack((*name.split(), *rest) if " " in name else tuple(args))
     except TypeError as error:
         raise DataError(f"an argument of {name} is not bytes, text or a number: {error}") from None

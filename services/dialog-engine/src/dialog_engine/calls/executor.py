@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 2.0
 """How long after a deadline the worker's own answer is waited for."""
+TOGETHER_SECONDS = 0.1
+"""A call that is overdue so soon after another is ended with it: each attempt takes up to ASK_SECONDS."""
 CANCEL_SECONDS = 3.0
 """How long a worker has to answer a call that the user stopped."""
 ASK_SECONDS = 2.0
@@ -53,6 +55,13 @@ class _Waiting:
     request: ToolCallRequested
     since: float | None
     ends_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Overdue:
+    """The time until which this call is waited for is over."""
+
+    correlation_id: str
 
 
 class CallExecutor(ToolCalls):
@@ -107,8 +116,8 @@ class CallExecutor(ToolCalls):
     async def run(self, requests: Sequence[ToolCallRequested], *, late: bool = False) -> AsyncGenerator[CallUpdate]:
         # Messages between the commit of the requests and this subscription are not lost: replies are looked up here or
         # by the sweep of the mailbox, and the relay retries refused requests.
-        inbox = asyncio.Queue[CallMessage]()
-        since = None if late else asyncio.get_running_loop().time()
+        loop, inbox = asyncio.get_running_loop(), asyncio.Queue[CallMessage | _Overdue]()
+        since = None if late else loop.time()
         waiting = {request.correlation_id: _Waiting(request, since, self._ends_at(request)) for request in requests}
         with (
             self._blocked.subscribed(requests, inbox.put_nowait),
@@ -119,13 +128,18 @@ class CallExecutor(ToolCalls):
             else:
                 for request in requests:
                     self._observer.requested(request)
-            while waiting:
-                for update in await self._next(inbox, waiting):
-                    if update.correlation_id not in waiting:
-                        continue
-                    if isinstance(update, CallAnswered):
-                        self._answered(waiting.pop(update.correlation_id), update)
-                    yield update
+            timers = [loop.call_at(call.ends_at, inbox.put_nowait, _Overdue(i)) for i, call in waiting.items()]
+            try:
+                while waiting:
+                    for update in await self._updates(await inbox.get(), waiting):
+                        if update.correlation_id not in waiting:
+                            continue
+                        if isinstance(update, CallAnswered):
+                            self._answered(waiting.pop(update.correlation_id), update)
+                        yield update
+            finally:
+                for timer in timers:
+                    timer.cancel()
 
     async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
         inbox = asyncio.Queue[CallMessage]()
@@ -156,25 +170,21 @@ class CallExecutor(ToolCalls):
         left = (request.deadline - self._clock.now_ms()) / 1000
         return asyncio.get_running_loop().time() + left + GRACE_SECONDS
 
-    async def _next(self, inbox: asyncio.Queue[CallMessage], waiting: Mapping[str, _Waiting]) -> Sequence[CallUpdate]:
-        """The next update, or the answers to all calls that are overdue."""
-        now = asyncio.get_running_loop().time()
-        overdue = [each.request for each in waiting.values() if each.ends_at <= now]
-        if overdue:
+    async def _updates(self, message: CallMessage | _Overdue, waiting: Mapping[str, _Waiting]) -> Sequence[CallUpdate]:
+        """The update in a message; for an overdue call, the answers to all calls that are overdue."""
+        if not isinstance(message, (_Overdue, CallLost)):
+            return (message,)
+        if (call := waiting.get(message.correlation_id)) is None:
+            return ()
+        if isinstance(message, _Overdue):
+            soon = asyncio.get_running_loop().time() + TOGETHER_SECONDS
+            overdue = [each.request for each in waiting.values() if each.ends_at <= soon]
             outcomes = await self._end_all(overdue, losses.expired())
             return [
                 CallAnswered(request.correlation_id, outcome or losses.silent())
                 for request, outcome in zip(overdue, outcomes, strict=True)
             ]
-        try:
-            async with asyncio.timeout_at(min(each.ends_at for each in waiting.values())):
-                message = await inbox.get()
-        except TimeoutError:
-            return ()
-        if not isinstance(message, CallLost):
-            return (message,)
-        lost = waiting.get(message.correlation_id)
-        update = await self._settle(lost.request, message.loss) if lost else None
+        update = await self._settle(call.request, message.loss)
         return (update,) if update else ()
 
     async def _settle(self, request: ToolCallRequested, loss: Loss) -> CallUpdate | None:

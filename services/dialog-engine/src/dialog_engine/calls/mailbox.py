@@ -117,17 +117,17 @@ class Mailbox:
             self._last = newest[0][0].decode() if newest else "0-0"
             await self.check(self._calls.all())
         answer: Any = await self._blocking.xread({self.key: self._last}, count=BATCH, block=int(BLOCK_SECONDS * 1000))
+        large: list[str] = []
         for entries in _streams(answer):
             for entry_id, fields in entries:
                 self._last = entry_id.decode()
-                await self._notified(fields[b"id"].decode(), fields[b"reply"])
-
-    async def _notified(self, correlation_id: str, data: bytes) -> None:
-        self._publisher.begun(correlation_id)
-        if data:
-            self._deliver(correlation_id, data)
-        else:
-            await self.check([correlation_id])
+                correlation_id = fields[b"id"].decode()
+                self._publisher.begun(correlation_id)
+                if data := fields[b"reply"]:
+                    self._deliver(correlation_id, data)
+                else:
+                    large.append(correlation_id)
+        await self.check(large)
 
     async def _sweep(self) -> None:
         while True:

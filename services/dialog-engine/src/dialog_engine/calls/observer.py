@@ -1,5 +1,6 @@
 """What the executor and the relay report about tool calls. Observers count, log and trace; this one does nothing."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from plugins_contract.ledger.replies import Loss
@@ -13,8 +14,8 @@ class CallObserver:
     def requested(self, request: ToolCallRequested) -> None:
         """The call is committed, and waited for from now on."""
 
-    def publishing(self, request: ToolCallRequested) -> AbstractContextManager[object]:
-        """The call is being put on the stream while the context is open."""
+    def publishing(self, requests: Sequence[ToolCallRequested]) -> AbstractContextManager[object]:
+        """The calls are being put on the stream while the context is open."""
         return nullcontext()
 
     def enqueued(self, request: ToolCallRequested, entry: str, backlog: int) -> None:

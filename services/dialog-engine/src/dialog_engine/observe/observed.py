@@ -2,10 +2,10 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator
-from contextlib import AbstractContextManager, aclosing
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import aclosing, contextmanager
 
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from dialog_engine.calls.observer import CallObserver
 from dialog_engine.chat.ports import TurnLog, TurnLogs
@@ -33,7 +33,7 @@ from plugins_contract.logs import call_ids, turn_ids
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.metrics import begin_at_zero
 from plugins_contract.outcomes import ToolOutcome
-from plugins_contract.tracing import span, start_span, trace_id
+from plugins_contract.tracing import start_span, trace_id
 
 logger = logging.getLogger("dialog_engine.turns")
 call_log = logging.getLogger("dialog_engine.calls")
@@ -209,14 +209,15 @@ class ObservedCalls(CallObserver):
             fields = {"server": request.server, "tool": request.tool, "class": request.execution_class}
             call_log.info("tool call requested", extra=call_ids(request) | fields)
 
-    def publishing(self, request: ToolCallRequested) -> AbstractContextManager[object]:
-        attributes = {
-            "messaging.system": "redis",
-            "messaging.operation.name": "send",
-            "messaging.destination.name": "events.plugins",
-            "messaging.message.id": request.correlation_id,
-        }
-        return span("send events.plugins", SpanKind.PRODUCER, request.traceparent, attributes)
+    @contextmanager
+    def publishing(self, requests: Sequence[ToolCallRequested]) -> Generator[None]:
+        sent = [_send_span(request) for request in requests]
+        try:
+            yield
+        finally:
+            for each in sent:
+                if each is not None:
+                    each.end()
 
     def enqueued(self, request: ToolCallRequested, entry: str, backlog: int) -> None:
         if call_log.isEnabledFor(logging.INFO):
@@ -249,3 +250,13 @@ class ObservedCalls(CallObserver):
             if seconds is not None:
                 fields["totalMs"] = round(seconds * 1000)
             call_log.info("tool call finished", extra=call_ids(request) | fields)
+
+
+def _send_span(request: ToolCallRequested) -> Span | None:
+    attributes = {
+        "messaging.system": "redis",
+        "messaging.operation.name": "send",
+        "messaging.destination.name": "events.plugins",
+        "messaging.message.id": request.correlation_id,
+    }
+    return start_span("send events.plugins", SpanKind.PRODUCER, request.traceparent, attributes)

@@ -113,11 +113,12 @@ class PublishQueue:
         self.refuse(row)
         self._refused[row.event_id] = row.seq
 
-    def begun(self, correlation_id: str) -> None:
-        """A call has begun or ended: it blocks no other any more."""
+    def begun(self, correlation_id: str) -> bool:
+        """A call has begun or ended: it blocks no other any more. Returns whether there is a row to publish now."""
         if self._scheduler.remove(correlation_id):
             # It was published and the answer was lost. Publishing it again is idempotent, and marks the row.
             self._unmarked.append(correlation_id)
+        return bool(self._unmarked) or self._scheduler.ready
 
     def blocking(self, limit: int) -> list[str]:
         """About `limit` published calls that others wait for, oldest first."""

@@ -11,8 +11,6 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from redis.asyncio import Redis
-
 from dialog_engine.calls.mailbox import Publisher
 from dialog_engine.calls.observer import CallObserver
 from dialog_engine.calls.subscriptions import Refusal, Rejected, Subscriptions, reason_of
@@ -25,7 +23,8 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.ledger.replies import AlreadyFinished, AlreadyQueued, Conflict, Overloaded, Queued
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
-from plugins_contract.messages import decode_request
+from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request
+from plugins_contract.pipelined import PipelinedRedis
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ class Relay(Publisher):
     def __init__(
         self,
         outbox: Outbox,
-        redis: Redis,
+        redis: PipelinedRedis,
         ledger: EngineLedger,
         keys: Keys,
         routes: Mapping[str, str],
@@ -105,8 +104,7 @@ class Relay(Publisher):
 
     def begun(self, correlation_id: str) -> None:
         """A call has begun or ended. When this is missed, the ledger is asked after POLL_SECONDS."""
-        self._queue.begun(correlation_id)
-        if self._queue.ready:
+        if self._queue.begun(correlation_id):
             self._wake.set()
 
     async def run(self) -> None:
@@ -130,9 +128,7 @@ class Relay(Publisher):
             if not rows:
                 await self._rest()
                 continue
-            published = await asyncio.gather(*(self._publish(row) for row in rows))
-            failed = [row for row, done in zip(rows, published, strict=True) if not done]
-            if failed:
+            if failed := await self._publish(rows):
                 self._pause = min(max(self._pause * 2, RETRY_SECONDS), MAX_PAUSE_SECONDS)
                 self._queue.put_back(failed)
             elif self._pause:
@@ -145,11 +141,11 @@ class Relay(Publisher):
         # A call may have been refused since the event was cleared above.
         if self._queue.ready or self._refused:
             return
+        timer = asyncio.get_running_loop().call_at(self._queue.wake_at, self._wake.set)
         try:
-            async with asyncio.timeout_at(self._queue.wake_at):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+            await self._wake.wait()
+        finally:
+            timer.cancel()
 
     async def _check_blocking(self) -> None:
         """Ask the ledger whether calls that block others have begun: the notification may have been lost."""
@@ -175,50 +171,86 @@ class Relay(Publisher):
 
     async def _answer_refused(self) -> None:
         refused, self._refused = self._refused, []
-        await asyncio.gather(*(self._postpone(row, answer) for row, answer in refused))
+        await self._postpone(refused)
 
-    async def _publish(self, row: OutboxRow) -> bool:
-        """Publish one row. False when Redis could not be reached."""
-        refusal: Refusal | None = None
-        try:
-            if row.event_type == TOOL_CALL_REQUESTED:
-                refusal = await self._request(row)
-            else:
-                stream = self._keys.route(self._routes[row.event_type])
-                fields: Any = {"eventType": row.event_type, "id": row.event_id, "event": row.payload}
-                await self._redis.xadd(stream, fields, maxlen=FACTS_KEPT, approximate=True)
-        except Exception as error:
-            if is_outage(error):
-                return False
-            log.exception("outbox row %d (%s) cannot be published", row.seq, row.event_type)
-            refusal = Rejected(f"{type(error).__name__}: {error}"[:500])
-        if refusal is None:
+    async def _publish(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
+        """Publish rows: calls in one write, then facts in one write. Returns those that did not reach Redis."""
+        calls: list[tuple[OutboxRow, ToolCallRequested]] = []
+        facts: list[OutboxRow] = []
+        refused: list[tuple[OutboxRow, Refusal]] = []
+        for row in rows:
+            if row.event_type != TOOL_CALL_REQUESTED:
+                facts.append(row)
+                continue
+            try:
+                calls.append((row, decode_request(row.payload)))
+            except UnsupportedEventError as error:
+                refused.append((row, _rejected(row, error)))
+        failed: list[OutboxRow] = []
+        if calls:
+            failed += await self._enqueue(calls, refused)
+        if facts:
+            failed += await self._publish_facts(facts, refused)
+        await self._postpone(refused)
+        return failed
+
+    async def _enqueue(
+        self, calls: Sequence[tuple[OutboxRow, ToolCallRequested]], refused: list[tuple[OutboxRow, Refusal]]
+    ) -> list[OutboxRow]:
+        """Enqueue calls and notify the turns that wait for them, but not of those that are `refused`.
+
+        Returns the rows that did not reach Redis.
+        """
+        requests = [request for _, request in calls]
+        with self._observer.publishing(requests):
+            answers = await self._ledger.enqueue_each(requests, backlog_limit=self._backlog_limit)
+        failed: list[OutboxRow] = []
+        for (row, request), answer in zip(calls, answers, strict=True):
+            match answer:
+                case Overloaded() | Conflict():
+                    refused.append((row, answer))
+                    continue
+                case Exception():
+                    if is_outage(answer):
+                        failed.append(row)
+                    else:
+                        refused.append((row, _rejected(row, answer)))
+                    continue
+                case Queued(entry, backlog):
+                    self._backlog, self._backlog_at = backlog + 1, asyncio.get_running_loop().time()
+                    self._observer.enqueued(request, entry, backlog)
+                case AlreadyQueued():
+                    pass
+                case AlreadyFinished():
+                    self._queue.begun(row.event_id)
+            self._calls.enqueued(row.event_id, answer)
             self._note_published(row)
-        else:
-            await self._postpone(row, refusal)
-        return True
+        return failed
 
-    async def _request(self, row: OutboxRow) -> Overloaded | Conflict | None:
-        """Enqueue a call and notify the turn that waits for it. Returns a refusal without notifying."""
-        request = decode_request(row.payload)
-        with self._observer.publishing(request):
-            answer = await self._ledger.enqueue(request, backlog_limit=self._backlog_limit)
-        match answer:
-            case Queued(entry, backlog):
-                self._backlog, self._backlog_at = backlog + 1, asyncio.get_running_loop().time()
-                self._observer.enqueued(request, entry, backlog)
-            case AlreadyQueued():
-                pass
-            case AlreadyFinished():
-                self._queue.begun(row.event_id)
-            case Overloaded():
-                return answer
-            case Conflict():
-                return answer
-        self._calls.enqueued(row.event_id, answer)
-        return None
+    async def _publish_facts(
+        self, rows: Sequence[OutboxRow], refused: list[tuple[OutboxRow, Refusal]]
+    ) -> list[OutboxRow]:
+        """Add facts to the streams of their routes. Returns those that did not reach Redis."""
+        answers = await self._redis.execute_each([self._addition(row) for row in rows])
+        failed: list[OutboxRow] = []
+        for row, answer in zip(rows, answers, strict=True):
+            if not isinstance(answer, Exception):
+                self._note_published(row)
+            elif is_outage(answer):
+                failed.append(row)
+            else:
+                refused.append((row, _rejected(row, answer)))
+        return failed
 
-    async def _postpone(self, row: OutboxRow, refusal: Refusal) -> None:
+    def _addition(self, row: OutboxRow) -> Sequence[str | bytes | int]:
+        stream = self._keys.route(self._routes[row.event_type])
+        fields = ("eventType", row.event_type, "id", row.event_id, "event", row.payload)
+        return ("XADD", stream, "MAXLEN", "~", FACTS_KEPT, "*", *fields)
+
+    async def _postpone(self, refused: Sequence[tuple[OutboxRow, Refusal]]) -> None:
+        await asyncio.gather(*(self._postpone_one(row, refusal) for row, refusal in refused))
+
+    async def _postpone_one(self, row: OutboxRow, refusal: Refusal) -> None:
         """Postpone the row. A turn that waits for the call gets the refusal now, and its answer deletes the row."""
         delay = min(1000 * 2**row.attempts, MAX_RETRY_MS)
         if row.event_type == TOOL_CALL_REQUESTED:
@@ -263,6 +295,12 @@ class Relay(Publisher):
         """How many calls wait, as far as it is known: those held back here, and those in the stream."""
         is_known = asyncio.get_running_loop().time() - self._backlog_at < BACKLOG_KNOWN_SECONDS
         return max(self._queue.not_begun, self.held + (self._backlog if is_known else 0))
+
+
+def _rejected(row: OutboxRow, error: Exception) -> Rejected:
+    """The refusal of a row that Redis or the contract does not accept."""
+    log.error("outbox row %d (%s) cannot be published", row.seq, row.event_type, exc_info=error)
+    return Rejected(f"{type(error).__name__}: {error}"[:500])
 
 
 def _kind_of(refusal: Refusal) -> str:

@@ -1,13 +1,14 @@
 """The ledger as an engine uses it: publish calls, cancel them, and read their state."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from redis.asyncio import Redis
 
 from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies
-from plugins_contract.ledger.scripts import LOST_REPLY, Scripts, encode_reply, finished, unexpected
+from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, encode_reply, finished, unexpected
 from plugins_contract.messages import ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, ToolOutcome
 from plugins_contract.signing import RequestKeys
@@ -33,22 +34,35 @@ class EngineLedger:
 
     async def enqueue(self, request: ToolCallRequested, *, backlog_limit: int = 0) -> replies.Enqueued:
         """Put the request on the stream, once. With `backlog_limit` set, refuse when the stream holds that many."""
-        event = encode_request(request)
-        answer = await self._scripts.run(
-            "enqueue",
-            [self._keys.call(request.correlation_id), self._keys.requests, request.response_channel],
-            [
-                request.correlation_id,
-                arguments_hash(request),
-                event,
-                request.deadline,
-                request.execution_class,
-                backlog_limit,
-                request.mailbox,
-                GROUP,
-                self._request_keys.sign(event, has_ledger=True),
-            ],
+        [answer] = await self.enqueue_each([request], backlog_limit=backlog_limit)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def enqueue_each(
+        self, requests: Sequence[ToolCallRequested], *, backlog_limit: int = 0
+    ) -> list[replies.Enqueued | Exception]:
+        """Like `enqueue` for each of them, in their order and sent in one write. Errors stand in place of answers."""
+        answers = await self._scripts.run_each(
+            "enqueue", [self._enqueue(request, backlog_limit) for request in requests]
         )
+        return [self._enqueued(request, answer) for request, answer in zip(requests, answers, strict=True)]
+
+    def _enqueue(self, request: ToolCallRequested, backlog_limit: int) -> Command:
+        event = encode_request(request)
+        return [self._keys.call(request.correlation_id), self._keys.requests, request.response_channel], [
+            request.correlation_id,
+            arguments_hash(request),
+            event,
+            request.deadline,
+            request.execution_class,
+            backlog_limit,
+            request.mailbox,
+            GROUP,
+            self._request_keys.sign(event, has_ledger=True),
+        ]
+
+    def _enqueued(self, request: ToolCallRequested, answer: Any) -> replies.Enqueued | Exception:
         match answer:
             case [b"QUEUED", entry, backlog]:
                 return replies.Queued(entry.decode(), backlog)
@@ -60,8 +74,10 @@ class EngineLedger:
                 return replies.Conflict()
             case [b"OVERLOADED", backlog]:
                 return replies.Overloaded(backlog)
+            case Exception():
+                return answer
             case _:
-                raise unexpected("ENQUEUE", answer)
+                return unexpected("ENQUEUE", answer)
 
     async def cancel(
         self,

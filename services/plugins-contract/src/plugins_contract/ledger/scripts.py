@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
+from redis.exceptions import NoScriptError
 
 from plugins_contract.encryption import CLEAR, SEALED, Cipher, DecryptionError, reply_owner
 from plugins_contract.errors import ErrorCode
@@ -39,10 +40,23 @@ class Scripts:
 
     async def run(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> list[Any]:
         """Run a script; redis-py loads it first on a server that does not know it. Raises what redis raises."""
-        script = self._registered.get(name)
-        if script is None:
+        return await self._script(name)(keys, args)
+
+    async def run_each(self, name: str, commands: Sequence[Command]) -> list[Any]:
+        """Run a script once for each of `commands`, sent in one write. Errors stand in place of answers."""
+        script = self._script(name)
+        sent = [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in commands]
+        answers: list[Any] = await self._redis.execute_each(sent)
+        if unknown := [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
+            _, *again = await self._redis.execute_each([("SCRIPT LOAD", script.script), *(sent[at] for at in unknown)])
+            for at, answer in zip(unknown, again, strict=True):
+                answers[at] = answer
+        return answers
+
+    def _script(self, name: str) -> Any:
+        if (script := self._registered.get(name)) is None:
             script = self._registered[name] = self._redis.register_script(load(name))
-        return await script(keys, args)
+        return script
 
 
 def run_each(redis: SyncRedis, name: str, commands: Sequence[Command]) -> list[Any]:
