@@ -212,14 +212,14 @@ async def engine_parts(
 @asynccontextmanager
 async def engine(
     redis_url: str,
-    database_file: Path,
+    store: Path | str,
     *,
     servers: int = 3,
     cipher: Cipher = CLEAR,
     trail: type[AuditTrail] = AuditTrail,
 ) -> AsyncGenerator[Engine]:
     """An engine that knows the echo of each of the `servers`."""
-    async with engine_parts(redis_url, database_file, cipher=cipher, trail=trail) as parts:
+    async with engine_parts(redis_url, store, cipher=cipher, trail=trail) as parts:
         await wait_until(lambda: len(_echoes(parts.catalog)) == servers, 20, what="the tool echo of each server")
         yield Engine(parts, _echoes(parts.catalog))
 
