@@ -6,7 +6,7 @@ A statement is one text for both databases, with `$1` parameters. Both have a fu
 the clock of the database. Booleans are stored as 0 and 1.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from dialog_engine.errors import TurnFencedError
@@ -27,7 +27,7 @@ class Transaction(Protocol):
         """Run one statement; returns its rows (use RETURNING to see what a write did)."""
         ...
 
-    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run one statement for each of `rows`."""
         ...
 
