@@ -89,6 +89,13 @@ class _PostgresTransaction(Transaction):
         self._cursor.execute(sql.encode(), parameters)
         return self._cursor.fetchall() if self._cursor.description else []
 
+    def change(self, sql: str, *parameters: Any) -> int:
+        return self._cursor.execute(sql.encode(), parameters).rowcount
+
+    def insert(self, key: str, sql: str, *parameters: Any) -> int:
+        [(value,)] = self.execute(f"{sql} RETURNING {key}", *parameters)
+        return value
+
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         for row in rows:
             self._cursor.execute(sql.encode(), row)

@@ -64,6 +64,12 @@ class _SqliteTransaction(Transaction):
     def execute(self, sql: str, *parameters: Any) -> list[Row]:
         return self._cursor.execute(_as_sqlite(sql), parameters).fetchall()
 
+    def change(self, sql: str, *parameters: Any) -> int:
+        return self._cursor.execute(_as_sqlite(sql), parameters).rowcount
+
+    def insert(self, key: str, sql: str, *parameters: Any) -> int:
+        return self._cursor.execute(_as_sqlite(sql), parameters).lastrowid or 0  # a generated key is the row's id
+
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         if rows:
             self._cursor.executemany(_as_sqlite(sql), rows)
