@@ -77,12 +77,12 @@ def _changes(table: SealedTable, row: tuple[Any, ...], cipher: Cipher, target: C
         else:
             new = target.seal(cipher.open(old, belongs_to), belongs_to)
         where = f"{table.primary_key} = $2 AND {column} = $3"
-        changes.append((f"UPDATE {table.name} SET {column} = $1 WHERE {where} RETURNING 1", new, row[0], old))
+        changes.append((f"UPDATE {table.name} SET {column} = $1 WHERE {where}", new, row[0], old))
     return changes
 
 
 def _apply(tx: Transaction, changes: list[_Change]) -> int:
-    return sum(len(tx.execute(*change)) for change in changes)
+    return sum(tx.change(*change) for change in changes)
 
 
 def _note_keys(tx: Transaction, first: str) -> frozenset[str]:

@@ -36,7 +36,7 @@ _TURN = (
 # Matches an undecided question.
 _UPDATE = (
     "UPDATE approvals SET {} = $1 WHERE correlation_id = $2 AND decision IS NULL AND EXISTS"
-    " (SELECT 1 FROM tool_calls c WHERE c.correlation_id = approvals.correlation_id AND c.outcome IS NULL) RETURNING 1"
+    " (SELECT 1 FROM tool_calls c WHERE c.correlation_id = approvals.correlation_id AND c.outcome IS NULL)"
 )
 _DECIDE = _UPDATE.format("decision")
 _ASK_AGAIN = _UPDATE.format("question")
@@ -145,7 +145,7 @@ class SqlApprovals(ApprovalStore):
         if not found or _question(self._cipher, call_id, found[0][0]) != asked.question:
             return False
         sealed = self._cipher.seal(msgspec.json.encode(value), owner(column, call_id))
-        return bool(tx.execute(statement, sealed, call_id))
+        return bool(tx.change(statement, sealed, call_id))
 
     def _decided(self, turn: Turn, asked: Asked, decision: Decision) -> AuditEvent:
         return AuditEvent(

@@ -5,7 +5,8 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -37,6 +38,7 @@ _ADD = (
     f"INSERT INTO audit (at, {', '.join(COLUMNS)}) VALUES (now_ms(),"
     f" {', '.join(f'${number}' for number in range(1, len(COLUMNS) + 1))})"
 )
+_values: Callable[[AuditEvent], tuple[str, ...]] = attrgetter(*COLUMNS)
 DIGEST_KEY = "audit_digest_key"
 KEPT_SINCE = "audit_kept_since"
 """The row of `meta` with the time in Unix milliseconds before which events may be deleted."""
@@ -114,12 +116,12 @@ class SqlAuditLog(AuditLog):
                 KEPT_SINCE,
                 str(now - retention_ms),
             )
-            gone = tx.execute(
-                "DELETE FROM audit WHERE seq IN (SELECT seq FROM audit ORDER BY seq LIMIT $1) AND at < $2 RETURNING 1",
+            gone = tx.change(
+                "DELETE FROM audit WHERE seq IN (SELECT seq FROM audit ORDER BY seq LIMIT $1) AND at < $2",
                 PRUNED_AT_ONCE,
                 now - retention_ms,
             )
-            return len(gone) == PRUNED_AT_ONCE
+            return gone == PRUNED_AT_ONCE
 
         return await self._database.write(unit)
 
@@ -134,10 +136,6 @@ async def read_digest_key(database: Database, cipher: Cipher = CLEAR) -> bytes:
         return open_text(cipher, value, "meta.value", DIGEST_KEY)
 
     return bytes.fromhex(await database.write(unit))
-
-
-def _values(event: AuditEvent) -> tuple[str, ...]:
-    return tuple(getattr(event, column) for column in COLUMNS)
 
 
 def _fields(event: AuditEvent) -> dict[str, str]:

@@ -33,6 +33,7 @@ from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request, encode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
 
+_ADD_ROUND = ", rounds = rounds + 1, input_tokens = input_tokens + $4, output_tokens = output_tokens + $5"
 _ADD_CALL = (
     "INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server, arguments, tool,"
     " extra, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, now_ms())"
@@ -90,15 +91,8 @@ class SqlCalls(CallStore):
         of_call |= {correlation_id: question.server for correlation_id, question in questions.items()}
 
         def unit(tx: Transaction) -> tuple[int, list[OutboxRow]]:
-            fence(tx, turn, self._engine_id)
+            fence(tx, turn, self._engine_id, _ADD_ROUND, cost.input_tokens, cost.output_tokens)
             message_id, number = insert_message(tx, self._cipher, turn, "assistant", message)
-            tx.execute(
-                "UPDATE turns SET rounds = rounds + 1, input_tokens = input_tokens + $1,"
-                " output_tokens = output_tokens + $2 WHERE turn_id = $3",
-                cost.input_tokens,
-                cost.output_tokens,
-                turn.turn_id,
-            )
             tx.execute_many(
                 _ADD_CALL,
                 [

@@ -6,7 +6,7 @@ A statement is one text for both databases, with `$1` parameters. Both have a fu
 the clock of the database. Booleans are stored as 0 and 1.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from dialog_engine.errors import TurnFencedError
@@ -24,10 +24,18 @@ class Transaction(Protocol):
     there is one writer."""
 
     def execute(self, sql: str, *parameters: Any) -> list[Row]:
-        """Run one statement; returns its rows (use RETURNING to see what a write did)."""
+        """Run one statement; returns its rows."""
         ...
 
-    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    def change(self, sql: str, *parameters: Any) -> int:
+        """Run one INSERT, UPDATE or DELETE; returns how many rows it changed. RETURNING costs SQLite as much again."""
+        ...
+
+    def insert(self, key: str, sql: str, *parameters: Any) -> int:
+        """Insert one row; returns what the database generated for its primary key, which is the column `key`."""
+        ...
+
+    def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run one statement for each of `rows`."""
         ...
 
@@ -82,26 +90,27 @@ def placeholders(first: int, count: int) -> str:
     return ", ".join(f"${number}" for number in range(first, first + count)) or "NULL"
 
 
-_OWNED = "turn_id = $1 AND owner = $2 AND epoch = $3 AND status = 'running' RETURNING 1"
+_FENCE = "UPDATE turns SET {} WHERE turn_id = $1 AND owner = $2 AND epoch = $3 AND status = 'running'"
 
 
-def fence(tx: Transaction, turn: Turn, engine_id: str) -> None:
+def fence(tx: Transaction, turn: Turn, engine_id: str, also: str = "", *parameters: Any) -> None:
     """Allow only the owner of a running turn to write it, in its current epoch. Resets the turn's crash count.
 
     Each write of a turn begins with this update. A fenced engine matches no row and writes nothing. On PostgreSQL the
-    lock of the row also serialises the writes of one turn.
+    lock of the row also serialises the writes of one turn. `also` are further columns of the row to set, with their
+    `parameters` from `$4` on.
 
     Raises:
         TurnFencedError: another engine owns the turn, or it has ended.
     """
-    _check(tx.execute(f"UPDATE turns SET crashes = 0 WHERE {_OWNED}", turn.turn_id, engine_id, turn.epoch), turn)
+    _fence(tx, turn, engine_id, f"crashes = 0{also}", *parameters)
 
 
 def fence_look(tx: Transaction, turn: Turn, engine_id: str) -> None:
     """Like `fence`, for a unit that reads the turn in the order of its writes: the crash count stays."""
-    _check(tx.execute(f"UPDATE turns SET crashes = crashes WHERE {_OWNED}", turn.turn_id, engine_id, turn.epoch), turn)
+    _fence(tx, turn, engine_id, "crashes = crashes")
 
 
-def _check(rows: list[tuple[object, ...]], turn: Turn) -> None:
-    if not rows:
+def _fence(tx: Transaction, turn: Turn, engine_id: str, columns: str, *parameters: Any) -> None:
+    if not tx.change(_FENCE.format(columns), turn.turn_id, engine_id, turn.epoch, *parameters):
         raise TurnFencedError(turn.turn_id)

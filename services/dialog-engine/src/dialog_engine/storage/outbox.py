@@ -18,9 +18,10 @@ _WAITING = (
 
 def add_event(tx: Transaction, owner: str, turn_id: str, event_type: str, event_id: str, payload: bytes) -> OutboxRow:
     """Put an event of a turn into the outbox as part of a transaction; the engine `owner` publishes it."""
-    [(seq,)] = tx.execute(
+    seq = tx.insert(
+        "seq",
         "INSERT INTO outbox (owner, turn_id, event_type, event_id, payload, created_at)"
-        " VALUES ($1, $2, $3, $4, $5, now_ms()) RETURNING seq",
+        " VALUES ($1, $2, $3, $4, $5, now_ms())",
         owner,
         turn_id,
         event_type,

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -89,7 +89,14 @@ class _PostgresTransaction(Transaction):
         self._cursor.execute(sql.encode(), parameters)
         return self._cursor.fetchall() if self._cursor.description else []
 
-    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    def change(self, sql: str, *parameters: Any) -> int:
+        return self._cursor.execute(sql.encode(), parameters).rowcount
+
+    def insert(self, key: str, sql: str, *parameters: Any) -> int:
+        [(value,)] = self.execute(f"{sql} RETURNING {key}", *parameters)
+        return value
+
+    def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         for row in rows:
             self._cursor.execute(sql.encode(), row)
 

@@ -1,16 +1,19 @@
 """The store as a SQLite file of one engine: durable group commits, and concurrent reads.
 
-With WAL and `synchronous=FULL` an acknowledged commit survives a power cut. One writer runs all waiting units of work
-in one transaction with one sync, and with one visit to the thread of aiosqlite's connection.
+With WAL and `synchronous=FULL` an acknowledged commit survives a power cut. The units of work that wait are committed
+as one group: one transaction, one sync and one visit to the thread of aiosqlite's connection.
 """
 
 import asyncio
 import contextlib
 import fcntl
+import re
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +27,9 @@ from plugins_contract.messages import new_id
 T = TypeVar("T")
 MAX_GROUP = 256
 """How many units one commit has at most, which bounds how long the first waits for the others."""
+MAX_STATEMENTS = 256
+"""How many statements are remembered in the form in which they are run."""
+_NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 + 0.5 AS INTEGER)"
 DIALECT = "sqlite"
 OLDEST = 4
 """The oldest schema version that this release can migrate."""
@@ -44,62 +50,87 @@ class Connection(aiosqlite.Connection):
         """Run `work` in the thread, after what was submitted before."""
         return await self._execute(work, self._conn)
 
+    def submit(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """Like `run`, without waiting for it. `work` must not raise."""
+        self._tx.put_nowait((None, partial(work, self._conn)))
+
 
 class _SqliteTransaction(Transaction):
     skip_locked = ""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+        self._cursor = connection.cursor()
 
     def execute(self, sql: str, *parameters: Any) -> list[Row]:
-        return self._connection.execute(sql, _named(parameters)).fetchall()
+        return self._cursor.execute(_as_sqlite(sql), parameters).fetchall()
 
-    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        self._connection.executemany(sql, map(_named, rows))
+    def change(self, sql: str, *parameters: Any) -> int:
+        return self._cursor.execute(_as_sqlite(sql), parameters).rowcount
 
+    def insert(self, key: str, sql: str, *parameters: Any) -> int:
+        return self._cursor.execute(_as_sqlite(sql), parameters).lastrowid or 0  # a generated key is the row's id
 
-def _named(parameters: Sequence[Any]) -> Mapping[str, Any]:
-    """`$1` is a name to SQLite; a sequence would be bound in the order in which the names appear."""
-    return {str(number): value for number, value in enumerate(parameters, 1)}
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """The results of a group of units and, unless all were committed, the error."""
-
-    results: list[Any] = field(default_factory=list[Any])
-    begun: bool = False
-    error: Exception | None = None
+    def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        if rows:
+            self._cursor.executemany(_as_sqlite(sql), rows)
 
 
-def _attempt(connection: sqlite3.Connection, units: Sequence[Unit[Any]]) -> _Attempt:
-    attempt, transaction = _Attempt(), _SqliteTransaction(connection)
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        attempt.begun = True
-        for unit in units:
-            attempt.results.append(unit(transaction))
-        connection.execute("COMMIT")
-    except Exception as error:  # noqa: BLE001 -- handed to the caller that waits for this unit
-        attempt.error = error
-        if connection.in_transaction:
-            with contextlib.suppress(sqlite3.Error):  # SQLite may have done it already
-                connection.execute("ROLLBACK")
-    return attempt
+@lru_cache(MAX_STATEMENTS)
+def _as_sqlite(sql: str) -> str:
+    """A statement as SQLite runs it: with `?1` for `$1`, which would be bound by name, and with an expression for
+    `now_ms()`, because a function of Python would have to wait until the event loop releases the interpreter."""
+    return re.sub(r"\$(\d+)", r"?\1", sql).replace("now_ms()", _NOW_MS)
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _Write:
+    """A unit of work, the future of its caller, which may be cancelled, and what became of the unit."""
+
     unit: Unit[Any]
     done: asyncio.Future[Any]
+    result: Any = None
+    error: Exception | None = None
 
-    def answer(self, result: Any) -> None:
-        if not self.done.done():
-            self.done.set_result(result)
+    def answer(self) -> None:
+        if self.done.done():
+            return
+        if self.error is None:
+            self.done.set_result(self.result)
+        else:
+            self.done.set_exception(self.error)
 
-    def fail(self, error: Exception) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
+
+def _commit(connection: sqlite3.Connection, writes: Sequence[_Write]) -> bool:
+    """Run the units in one transaction. A unit that fails gets its error, and the others are run again without it. When
+    the transaction cannot begin or be committed, all get the error. Returns whether anything was committed."""
+    transaction = _SqliteTransaction(connection)
+    while writes:
+        failed = writes
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for write in writes:
+                failed = [write]
+                write.result = write.unit(transaction)
+            failed = writes
+            connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 -- handed to the callers that wait for these units
+            if connection.in_transaction:
+                with contextlib.suppress(sqlite3.Error):  # SQLite may have done it already
+                    connection.execute("ROLLBACK")
+            for write in failed:
+                write.error = _translated(error)
+            writes = [write for write in writes if write.error is None]
+        else:
+            return True
+    return False
+
+
+def _translated(error: Exception) -> Exception:
+    if not isinstance(error, sqlite3.Error) or isinstance(error, sqlite3.IntegrityError):
+        return error
+    refused = StorageUnavailableError(f"the database cannot be written: {error}")
+    refused.__cause__ = error
+    return refused
 
 
 class SqliteDatabase(Database):
@@ -108,17 +139,22 @@ class SqliteDatabase(Database):
     def __init__(self, writer: Connection, reader: Connection) -> None:
         self._writer = writer
         self._reader = reader
-        self._waiting: asyncio.Queue[_Waiting | None] = asyncio.Queue()
+        self._waiting: deque[_Write] = deque()
+        self._begun: list[_Write] = []
+        self._visiting = False
         self._closed = False
-        self._refused: StorageUnavailableError | None = None
+        self._refused = False
         self.commits = 0
 
     async def write(self, unit: Unit[T]) -> T:
         if self._closed:
             raise StorageUnavailableError("the engine is shutting down")
-        waiting = _Waiting(unit, asyncio.get_running_loop().create_future())
-        self._waiting.put_nowait(waiting)
-        return await waiting.done
+        write = _Write(unit, asyncio.get_running_loop().create_future())
+        self._waiting.append(write)
+        if not self._visiting:
+            self._visiting = True
+            asyncio.get_running_loop().call_soon(self._begin)  # with the other units of this iteration of the loop
+        return await write.done
 
     async def read(self, sql: str, *parameters: Any) -> list[Row]:
         try:
@@ -129,7 +165,7 @@ class SqliteDatabase(Database):
     async def check(self) -> None:
         """Writes only after a write has failed."""
         await self.read("SELECT count(*) FROM meta")
-        if self._refused is not None:
+        if self._refused:
             await self.write(_probe)
 
     async def engine_id(self) -> str:
@@ -140,62 +176,35 @@ class SqliteDatabase(Database):
 
         return await self.write(unit)
 
-    async def run(self) -> None:
-        """Commit waiting units until `close`."""
-        try:
-            while (first := await self._waiting.get()) is not None:
-                group: Sequence[_Waiting] = self._next_group(first)
-                while group:
-                    group = await self._commit(group)
-        finally:
-            self._closed = True
-
-    def close(self) -> None:
-        """Accept no more units; `run` ends when those that were accepted are answered."""
+    async def close(self) -> None:
+        """Accept no more units, and wait until those that were accepted are answered."""
         self._closed = True
-        self._waiting.put_nowait(None)
+        if accepted := [write.done for write in (*self._begun, *self._waiting)]:
+            await asyncio.wait(accepted)
 
-    def _next_group(self, first: _Waiting) -> list[_Waiting]:
-        group = [first]
-        while len(group) < MAX_GROUP and not self._waiting.empty():
-            waiting = self._waiting.get_nowait()
-            if waiting is None:
-                self._waiting.put_nowait(None)
-                break
-            group.append(waiting)
-        return group
+    def _begin(self) -> None:
+        """Send the next group to the thread of the connection, which calls `_end` in the event loop."""
+        self._begun = []
+        while self._waiting and len(self._begun) < MAX_GROUP:
+            write = self._waiting.popleft()
+            if not write.done.done():
+                self._begun.append(write)
+        self._visiting = bool(self._begun)
+        if self._visiting:
+            self._writer.submit(partial(self._visit, asyncio.get_running_loop(), self._begun))
 
-    async def _commit(self, group: Sequence[_Waiting]) -> Sequence[_Waiting]:
-        """Commit the group as one transaction. A unit that fails gets its error; returns the others, to run again."""
-        group = [waiting for waiting in group if not waiting.done.done()]
-        units = [waiting.unit for waiting in group]
-        attempt = await self._writer.run(lambda connection: _attempt(connection, units))
-        if attempt.error is not None:
-            failure = self._failure(attempt.error)
-            at = len(attempt.results)
-            if attempt.begun and at < len(group):
-                group[at].fail(failure)
-                return [*group[:at], *group[at + 1 :]]
-            # BEGIN or COMMIT failed: every unit gets the error.
-            for waiting in group:
-                waiting.fail(failure)
-            return ()
-        self.commits += 1
-        self._refused = None
-        for waiting, result in zip(group, attempt.results, strict=True):
-            waiting.answer(result)
-        return ()
+    def _visit(self, loop: asyncio.AbstractEventLoop, writes: Sequence[_Write], connection: sqlite3.Connection) -> None:
+        loop.call_soon_threadsafe(self._end, writes, _commit(connection, writes))
 
-    def _failure(self, error: Exception) -> Exception:
-        match error:
-            case sqlite3.IntegrityError():
-                return error
-            case sqlite3.Error():
-                self._refused = StorageUnavailableError(f"the database cannot be written: {error}")
-                self._refused.__cause__ = error
-                return self._refused
-            case _:
-                return error
+    def _end(self, writes: Sequence[_Write], committed: bool) -> None:
+        self.commits += committed
+        if committed:
+            self._refused = False
+        elif any(isinstance(write.error, StorageUnavailableError) for write in writes):
+            self._refused = True
+        self._begin()
+        for write in writes:
+            write.answer()
 
 
 def _probe(tx: Transaction) -> None:
@@ -226,19 +235,15 @@ async def open_sqlite(path: Path) -> AsyncGenerator[SqliteDatabase]:
         except (OSError, sqlite3.Error) as error:
             raise StorageUnavailableError(f"OUTBOX_PATH {path} cannot be used: {error}") from error
         database = SqliteDatabase(writer, reader)
-        work = asyncio.create_task(database.run(), name="database writer")
         try:
             yield database
         finally:
-            database.close()
-            await asyncio.wait([work])
+            await database.close()
 
 
 def _connection(path: Path) -> Connection:
     def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(path, isolation_level=None)
-        connection.create_function("now_ms", 0, lambda: time.time_ns() // 1_000_000)
-        return connection
+        return sqlite3.connect(path, isolation_level=None)
 
     return Connection(connect, iter_chunk_size=64)
 
@@ -284,7 +289,7 @@ def _run_script(writer: sqlite3.Connection, script: str, version: int) -> None:
     writer.execute("BEGIN IMMEDIATE")
     try:
         for statement in script.split(";\n"):
-            writer.execute(statement)
+            writer.execute(_as_sqlite(statement))
         writer.execute(f"PRAGMA user_version = {version}")
         writer.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('release', ?)", (schemas.RELEASE,))
     except BaseException:

@@ -39,7 +39,7 @@ _BEGIN = (
 _FINISH = (
     "UPDATE turns SET status = $1, reason = $2, input_tokens = $3, output_tokens = $4, ttft_ms = $5, model = $6,"
     " error_code = $7, error_message = $8, finished_at = now_ms()"
-    " WHERE turn_id = $9 AND owner = $10 AND epoch = $11 AND status = 'running' RETURNING 1"
+    " WHERE turn_id = $9 AND owner = $10 AND epoch = $11 AND status = 'running' RETURNING finished_at"
 )
 
 
@@ -145,7 +145,7 @@ class SqlTurns(TurnStore):
                 return None, [], False
             number = insert_message(tx, self._cipher, turn, "assistant", message)[1] if message else None
             tx.execute("UPDATE sessions SET updated_at = now_ms() WHERE session_id = $1", turn.session_id)
-            payload = msgspec.json.encode(self._fact(tx, turn, message, done))
+            payload = msgspec.json.encode(self._fact(tx, turn, message, done, at=ended[0][0]))
             fact = add_event(tx, self._engine_id, turn.turn_id, TURN_FINISHED, turn.turn_id, payload)
             return number, [fact], self._others_wait(tx, turn.session_id)
 
@@ -167,24 +167,27 @@ class SqlTurns(TurnStore):
     async def is_running(self, turn_id: str) -> bool:
         return bool(await self._database.read("SELECT 1 FROM turns WHERE turn_id = $1 AND status = 'running'", turn_id))
 
-    def _fact(self, tx: Transaction, turn: Turn, message: AssistantMessage | None, done: Done) -> TurnFinished:
-        [(user_message, at)] = tx.execute(
-            "SELECT content, now_ms() FROM messages WHERE turn_id = $1 AND role = 'user' ORDER BY number LIMIT 1",
-            turn.turn_id,
-        )
-        assistant_message = message.content if message else ""
+    def _fact(
+        self, tx: Transaction, turn: Turn, message: AssistantMessage | None, done: Done, *, at: int
+    ) -> TurnFinished:
+        user_message, assistant_message = None, None
         if self._facts_with_text:
-            user_message = open_text(self._cipher, user_message, "messages.content", turn.turn_id, "user")
-            user_message = self._cipher.seal_text(user_message, fact_owner(turn.turn_id, "userMessage"))
-            assistant_message = self._cipher.seal_text(assistant_message, fact_owner(turn.turn_id, "assistantMessage"))
+            [(content,)] = tx.execute(
+                "SELECT content FROM messages WHERE turn_id = $1 AND role = 'user' ORDER BY number LIMIT 1",
+                turn.turn_id,
+            )
+            asked = open_text(self._cipher, content, "messages.content", turn.turn_id, "user")
+            said = message.content if message else ""
+            user_message = self._cipher.seal_text(asked, fact_owner(turn.turn_id, "userMessage"))
+            assistant_message = self._cipher.seal_text(said, fact_owner(turn.turn_id, "assistantMessage"))
         return TurnFinished(
             turn_id=turn.turn_id,
             session_id=turn.session_id,
             subject=turn.subject,
             reason=done.reason,
             usage=TurnUsage(done.usage.input_tokens, done.usage.output_tokens),
-            user_message=user_message if self._facts_with_text else None,
-            assistant_message=assistant_message if self._facts_with_text else None,
+            user_message=user_message,
+            assistant_message=assistant_message,
             at=at,
         )
 
@@ -217,9 +220,9 @@ def add_session(tx: Transaction, cipher: Cipher, session_id: str, subject: str, 
 
 def _touch_session(tx: Transaction, cipher: Cipher, session_id: str, subject: str, text: str) -> None:
     """Update the session for a new message. The lock of its row serialises the turns that begin in it."""
-    found = tx.execute(
+    found = tx.change(
         "UPDATE sessions SET updated_at = now_ms(), title = CASE title WHEN '' THEN $1 ELSE title END"
-        " WHERE session_id = $2 AND subject = $3 RETURNING 1",
+        " WHERE session_id = $2 AND subject = $3",
         cipher.seal_text(_title(text), owner("sessions.title", session_id)),
         session_id,
         subject,
