@@ -107,6 +107,7 @@ class BareEngine:
 
     def __init__(self, redis: Any, mail: Any, database: Database) -> None:
         audit = AuditTrail(ENGINE_ID, b"key")
+        self._database = database
         self._turns = SqlTurns(database, ENGINE_ID, lambda _: None, audit)
         self._calls = SqlCalls(database, ENGINE_ID, lambda _: None, audit)
         self._ledger = EngineLedger(redis, KEYS)
@@ -114,6 +115,11 @@ class BareEngine:
         self._mailbox = KEYS.mailbox(ENGINE_ID)
         self._waiting: dict[str, asyncio.Future[ToolOutcome]] = {}
         self._idle: list[Turn] = []
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were committed."""
+        return self._database.commits
 
     async def prepare(self, turns: int) -> None:
         """Begin one turn per simultaneous call."""
@@ -201,7 +207,7 @@ async def bare_engine(redis_url: str, database_file: Path, turns: int) -> AsyncG
                     reading.cancel()
                     await asyncio.wait([reading])
     finally:
-        process.stop()
+        process.close()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a reply costs Redis and the engine while thousands of other calls wait at that engine.
 
-python -m benchmarks.waiting [--waiting 10 10000] [--per-second 300] [--seconds 20]
+python -m benchmarks.waiting [--waiting 10 10000] [--per-second 300 1000] [--seconds 10]
 
 An engine in this process waits for calls that are published; another process answers the oldest ones at a steady rate
 with the real START and COMPLETE; each call that is answered is followed by another. Processor time is all that Redis
@@ -11,10 +11,13 @@ before, for as long: these are the sweeps.
 
 import argparse
 import asyncio
+import os
+import platform
 import resource
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ import uvloop
 from redis import Redis
 
 from benchmarks.arguments import at_least
-from benchmarks.machine import describe
+from benchmarks.machine import processor
 from benchmarks.pair import engine_parts
 from dialog_engine.calls.mailbox import QUIET_SECONDS, SWEEP_SECONDS
 from dialog_engine.main import tune_gc
@@ -35,50 +38,36 @@ from tests.support.waiting import wait_until
 
 @dataclass(frozen=True)
 class Reading:
-    """Seconds on the monotonic clock; seconds of processor time; the answers so far, and those without success."""
+    """Counters at one time. Times are seconds: of the monotonic clock, of processor time, and spent in scripts."""
 
     at: float
     engine: float
     redis: float
+    scripts: float
+    reads: int
     replies: int
 
     @classmethod
     def now(cls, client: Any, seen: Seen) -> "Reading":
-        """Read all of them."""
+        """Read all of them. `reads` are those of Redis from its sockets."""
         own, server = resource.getrusage(resource.RUSAGE_SELF), client.info("cpu")
-        redis = server["used_cpu_user"] + server["used_cpu_sys"]
-        return cls(time.monotonic(), own.ru_utime + own.ru_stime, redis, len(seen))
+        return cls(
+            time.monotonic(),
+            own.ru_utime + own.ru_stime,
+            server["used_cpu_user"] + server["used_cpu_sys"],
+            client.info("commandstats")["cmdstat_evalsha"]["usec"] / 1e6,
+            client.info("stats")["total_reads_processed"],
+            len(seen),
+        )
 
 
-@dataclass(frozen=True)
-class Used:
-    """What both used between two readings."""
-
-    before: Reading
-    after: Reading
-
-    @property
-    def seconds(self) -> float:
-        """How long that was."""
-        return self.after.at - self.before.at
-
-    @property
-    def replies(self) -> int:
-        """How many replies came meanwhile."""
-        return self.after.replies - self.before.replies
-
-    @property
-    def engine(self) -> float:
-        """Seconds of processor time of the engine."""
-        return self.after.engine - self.before.engine
-
-    @property
-    def redis(self) -> float:
-        """Seconds of processor time of Redis."""
-        return self.after.redis - self.before.redis
+def used(before: Reading, after: Reading) -> Reading:
+    """What was used between two readings."""
+    changes = (now - then for then, now in zip(astuple(before), astuple(after), strict=True))
+    return Reading(*changes)
 
 
-async def measure(redis_url: str, client: Any, database: Path, waiting: int, pace: Pace) -> tuple[Used, Used]:
+async def measure(redis_url: str, client: Any, database: Path, waiting: int, pace: Pace) -> tuple[Reading, Reading]:
     """What is used while `waiting` calls wait without a reply, and while replies come at `pace`."""
     seen = Seen()
     async with engine_parts(redis_url, database) as parts, waiting_calls(parts, client, waiting, seen):
@@ -92,13 +81,13 @@ async def measure(redis_url: str, client: Any, database: Path, waiting: int, pac
     return quiet, replying_now
 
 
-async def _for(seconds: float, client: Any, seen: Seen) -> Used:
+async def _for(seconds: float, client: Any, seen: Seen) -> Reading:
     before = Reading.now(client, seen)
     await asyncio.sleep(seconds)
-    return Used(before, Reading.now(client, seen))
+    return used(before, Reading.now(client, seen))
 
 
-def run(folder: Path, waiting: int, pace: Pace) -> tuple[Used, Used]:
+def run(folder: Path, waiting: int, pace: Pace) -> tuple[Reading, Reading]:
     """Measure once, with a Redis and a database of its own in `folder`."""
     redis = LocalServer(embedded_binary(), folder)
     redis.start()
@@ -106,7 +95,6 @@ def run(folder: Path, waiting: int, pace: Pace) -> tuple[Used, Used]:
         with Redis.from_url(redis.url) as connection, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             client: Any = connection
             client.execute_command("ACL", "SETUSER", WORKER, "on", "nopass", "~*", "&*", "+@all")
-            print(describe(folder, redis.url), flush=True)
             return runner.run(measure(redis.url, client, folder / "engine.sqlite3", waiting, pace))
     finally:
         redis.stop()
@@ -117,29 +105,27 @@ def main() -> None:
         prog="python -m benchmarks.waiting", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--waiting", type=at_least(1), nargs="+", default=[10, 10_000], help="how many calls wait")
-    parser.add_argument("--per-second", type=at_least(1), default=300, help="replies per second")
-    parser.add_argument("--seconds", type=at_least(2), default=20, help="how long replies come, and how long none do")
+    parser.add_argument("--per-second", type=at_least(1), nargs="+", default=[300, 1_000], help="replies per second")
+    parser.add_argument("--seconds", type=at_least(2), default=10, help="how long replies come, and how long none do")
     options = parser.parse_args()
     tune_gc()  # as an engine's own process does
     data = ROOT / ".data"  # on a disk: /tmp may be in memory, where a synced commit costs nothing
     data.mkdir(exist_ok=True)
-    pace = Pace(options.per_second, options.seconds, mute_every=0)
-    rows: list[str] = []
-    for waiting in options.waiting:
+    heads = ("waiting", "replies/s", "all", "in scripts", "in sweeps", "all", "in sweeps", "Redis")
+    rows: list[tuple[str, ...]] = [heads]
+    for waiting, rate in product(options.waiting, options.per_second):
         with tempfile.TemporaryDirectory(prefix="bench-", dir=data) as folder:
-            quiet, busy = run(Path(folder), waiting, pace)
-        cells = [
-            f"{waiting:,}",
-            f"{busy.replies / busy.seconds:.0f}",
-            f"{busy.redis / busy.replies * 1000:.3f}",
-            f"{busy.engine / busy.replies * 1000:.3f}",
-            f"{quiet.redis / quiet.seconds * 1000:.1f}",
-            f"{quiet.engine / quiet.seconds * 1000:.1f}",
-        ]
-        rows.append("".join(f"{cell:>16}" for cell in cells))
-    heads = ["calls waiting", "replies/s", "Redis ms/reply", "engine ms/reply", "Redis ms/s idle", "engine ms/s idle"]
-    print("\n" + "".join(f"{head:>16}" for head in heads))
-    print("\n".join(rows))
+            quiet, busy = run(Path(folder), waiting, Pace(rate, options.seconds, mute_every=0))
+        per_reply, as_long = 1000 / busy.replies, busy.at / quiet.at
+        costs = (busy.redis, busy.scripts, quiet.redis * as_long, busy.engine, quiet.engine * as_long)
+        figures = (f"{cost * per_reply:.3f}" for cost in costs)
+        rows.append((f"{waiting:,}", f"{busy.replies / busy.at:.0f}", *figures, f"{busy.reads / busy.replies:.1f}"))
+    print(
+        f"\n{os.cpu_count()} cores ({processor()}), load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}"
+    )
+    print(f"\n{'':24}{'Redis, ms per reply':>36}{'engine, ms per reply':>24}{'reads of':>12}")
+    for row in rows:
+        print("".join(f"{cell:>12}" for cell in row))
 
 
 if __name__ == "__main__":
