@@ -2,21 +2,19 @@
 
 python -m benchmarks.guarantees REDIS_URL    the answering process
 
-This process commits a call with the store's own unit of work, sends ENQUEUE, reads the mailbox and commits the result.
-The answering process reads the group and sends START and COMPLETE. There is no relay, no lease, no timeout, no tool, no
-metric and no log, and commits are made on the event loop, those of one turn of the loop together. So this is a lower
-bound for a call in Python with these commits and these scripts.
+This process commits a call in the engine's store, sends ENQUEUE, reads the mailbox and commits the result. The
+answering process reads the group and sends START and COMPLETE. There is no relay, no lease, no timeout, no tool, no
+metric and no log. So this is a lower bound for a call with these commits and these scripts.
 """
 
 import asyncio
 import json
-import sqlite3
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import uvloop
 
@@ -24,7 +22,7 @@ from benchmarks.floor import BATCH, BLOCK_SECONDS, entries
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import SqlCalls
-from dialog_engine.storage.database import Database, Row, Transaction, Unit
+from dialog_engine.storage.database import Database
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from plugins_contract.connections import blocking_client, command_client
@@ -36,83 +34,24 @@ from plugins_contract.outcomes import CallFinished, CallState, TextBlock, ToolOu
 from tests.support.beginnings import begin
 from tests.support.processes import ROOT, Process
 
-T = TypeVar("T")
 KEYS = Keys("guarantees:")
-ENGINE_ID, CONSUMER = "bare-engine", "bare-worker"
+CONSUMER = "bare-worker"
 TIMEOUT_MS = 30_000
 BACKLOG_LIMIT = 10_000
 LATE = ToolOutcome(CallState.EXPIRED)
 
 
-class _InlineDatabase(Database, Transaction):
-    """Commits on the event loop: without a thread, all units of one turn of the loop in one transaction."""
-
-    skip_locked = ""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._units: list[tuple[Unit[Any], asyncio.Future[Any]]] = []
-        self.commits = 0
-
-    def execute(self, sql: str, *parameters: Any) -> list[Row]:
-        return self._connection.execute(sql, _named(parameters)).fetchall()
-
-    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        self._connection.executemany(sql, map(_named, rows))
-
-    async def write(self, unit: Unit[T]) -> T:
-        loop = asyncio.get_running_loop()
-        if not self._units:
-            loop.call_soon(self._commit)
-        done = loop.create_future()
-        self._units.append((unit, done))
-        return await done
-
-    def _commit(self) -> None:
-        units, self._units = self._units, []
-        self._connection.execute("BEGIN IMMEDIATE")
-        results = [unit(self) for unit, _ in units]
-        self._connection.execute("COMMIT")
-        self.commits += 1
-        for result, (_, done) in zip(results, units, strict=True):
-            done.set_result(result)
-
-    async def read(self, sql: str, *parameters: Any) -> list[Row]:
-        return self.execute(sql, *parameters)
-
-    async def check(self) -> None:
-        pass
-
-    async def engine_id(self) -> str:
-        return ENGINE_ID
-
-
-def _named(parameters: Sequence[Any]) -> dict[str, Any]:
-    return {str(number): value for number, value in enumerate(parameters, 1)}
-
-
-async def _connected(path: Path) -> sqlite3.Connection:
-    """A connection to the engine's tables, with the engine's settings."""
-    async with open_sqlite(path):
-        pass
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.create_function("now_ms", 0, lambda: time.time_ns() // 1_000_000)
-    for setting in ("synchronous=FULL", "secure_delete=ON", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {setting}")
-    return connection
-
-
 class BareEngine:
     """The requesting side."""
 
-    def __init__(self, redis: Any, mail: Any, database: Database) -> None:
-        audit = AuditTrail(ENGINE_ID, b"key")
+    def __init__(self, redis: Any, mail: Any, database: Database, engine_id: str) -> None:
+        audit = AuditTrail(engine_id, b"key")
         self._database = database
-        self._turns = SqlTurns(database, ENGINE_ID, lambda _: None, audit)
-        self._calls = SqlCalls(database, ENGINE_ID, lambda _: None, audit)
+        self._turns = SqlTurns(database, engine_id, lambda _: None, audit)
+        self._calls = SqlCalls(database, engine_id, lambda _: None, audit)
         self._ledger = EngineLedger(redis, KEYS)
         self._mail = mail
-        self._mailbox = KEYS.mailbox(ENGINE_ID)
+        self._mailbox = KEYS.mailbox(engine_id)
         self._waiting: dict[str, asyncio.Future[ToolOutcome]] = {}
         self._idle: list[Turn] = []
 
@@ -196,16 +135,15 @@ async def bare_engine(redis_url: str, database_file: Path, turns: int) -> AsyncG
     try:
         process.wait_ready(lambda: "answering" in process.output())
         redis, mail = command_client(redis_url), blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
-        with closing(await _connected(database_file)) as connection:
-            async with redis, mail:
-                engine = BareEngine(redis, mail, _InlineDatabase(connection))
-                await engine.prepare(turns)
-                reading = asyncio.create_task(engine.read())
-                try:
-                    yield engine
-                finally:
-                    reading.cancel()
-                    await asyncio.wait([reading])
+        async with redis, mail, open_sqlite(database_file) as database:
+            engine = BareEngine(redis, mail, database, await database.engine_id())
+            await engine.prepare(turns)
+            reading = asyncio.create_task(engine.read())
+            try:
+                yield engine
+            finally:
+                reading.cancel()
+                await asyncio.wait([reading])
     finally:
         process.close()
 
