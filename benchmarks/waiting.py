@@ -4,9 +4,8 @@ python -m benchmarks.waiting [--waiting 10 10000] [--per-second 300 1000] [--sec
 
 An engine in this process waits for calls that are published; another process answers the oldest ones at a steady rate
 with the real START and COMPLETE; each call that is answered is followed by another. Processor time is all that Redis
-and the engine use meanwhile, divided by the replies: it includes ENQUEUE, delivery, START, COMPLETE and two reads of
-the mailbox, and the sweeps of the mailbox over the calls that wait. What both use while no reply comes is measured
-before, for as long: these are the sweeps.
+and the engine use meanwhile, divided by the replies: it includes ENQUEUE, delivery, START, COMPLETE, the mailbox,
+and its sweeps over the calls that wait. What both use while no reply comes is measured before: these are the sweeps.
 """
 
 import argparse
