@@ -9,6 +9,9 @@ three servers of one worker: a tool inside the worker (DEVELOPMENT_ECHO), which 
 the demo MCP server over Streamable HTTP and over stdio. Directly: `mcp.Client.call_tool` of the same tool over the same
 transport from this process, which stores nothing.
 
+Two more rows divide a call: the same commits and scripts without anything around them (`benchmarks.guarantees`), a
+lower bound of a tool in the worker; and the worker's POST to the demo server, which over HTTP comes on top.
+
 Each round measures every way once, so that other work on the machine affects all of them; the tables show medians of
 the rounds. Ratios are comparable between machines, absolute numbers are not.
 """
@@ -28,25 +31,31 @@ from typing import Any
 
 import psutil
 import uvloop
-from mcp import Client, StdioServerParameters, stdio_client
-from mcp.types import TextContent
+from mcp import Client, ClientSession, StdioServerParameters, stdio_client
+from mcp.types import Implementation, TextContent
 from redis import Redis
 
 from benchmarks.arguments import at_least
+from benchmarks.guarantees import bare_engine
 from benchmarks.machine import describe
 from benchmarks.pair import HTTP, IN_WORKER, STDIO, STDIO_SERVER, Engine, engine, processes
 from dialog_engine.main import tune_gc
+from plugins_mcp.mcp.http_posts import posting_session
+from plugins_mcp.mcp.spec import Http
+from plugins_mcp.mcp.transports import TransportListener
 from tests.support.processes import ROOT
 
 Call = Callable[[str], Awaitable[str]]
 
 PIPE, PAIR_HTTP, PAIR_STDIO = "tool in the worker", "over HTTP", "over stdio"
 SDK_HTTP, SDK_STDIO = "SDK over HTTP", "SDK over stdio"
+BARE, POST = "commits and scripts", "POST of a worker"
 TEXT = "The quick brown fox jumps over the lazy dog."
 WARM_UP = 100
 CALL_SECONDS = 30.0
 ENGINE = "engine"
 """The name of this process."""
+WORKER = "worker 1"
 STDIO_SERVERS = "stdio servers"
 COUNTED = ("commands", "scripts", "reads", "commits")
 
@@ -57,7 +66,9 @@ class Meter:
     def __init__(self, pids: Mapping[str, int], redis: Redis, mine: Engine) -> None:
         this = psutil.Process()
         self._processes = {ENGINE: [this]} | {name: [psutil.Process(pid)] for name, pid in pids.items()}
-        self._processes[STDIO_SERVERS] = [each for each in this.children(recursive=True) if "stdio" in each.cmdline()]
+        children = [(each, each.cmdline()) for each in this.children(recursive=True)]
+        self._processes[WORKER] += [each for each, command in children if "benchmarks.guarantees" in command]
+        self._processes[STDIO_SERVERS] = [each for each, command in children if "stdio" in command]
         self._redis = redis
         self._mine = mine
 
@@ -181,12 +192,31 @@ def report(ways: dict[str, Measured], in_flight: int) -> None:
 async def direct(client: Client) -> AsyncGenerator[Call]:
     """The SDK called from this process."""
     async with client:
+        yield partial(_echo, client)
 
-        async def call(text: str) -> str:
-            result = await client.call_tool("echo", {"text": text})
-            return "".join(part.text for part in result.content if isinstance(part, TextContent))
 
-        yield call
+class _Unobserved(TransportListener):
+    def lost(self) -> None:
+        pass
+
+    def result(self, result: dict[str, Any]) -> None:
+        pass
+
+
+@asynccontextmanager
+async def posting(url: str) -> AsyncGenerator[Call]:
+    """The POSTs of a worker, from this process."""
+    async with Client(url) as client:
+        discovered = client.session.discover_result
+        assert discovered
+        caller = Implementation(name="benchmark", version="1")
+        async with posting_session(Http(url), discovered, caller, _Unobserved()) as session:
+            yield partial(_echo, session)
+
+
+async def _echo(caller: Client | ClientSession, text: str) -> str:
+    result = await caller.call_tool("echo", {"text": text})
+    return "".join(part.text for part in result.content if isinstance(part, TextContent))
 
 
 async def measure(options: argparse.Namespace, folder: Path) -> None:
@@ -195,6 +225,8 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
         running = stack.enter_context(processes(folder, workers=1, concurrency=options.concurrency))
         mine = await stack.enter_async_context(engine(running.redis_url, folder / "engine.sqlite3"))
         await mine.prepare(options.in_flight)
+        bare = bare_engine(running.redis_url, folder / "bare.sqlite3", options.in_flight)
+        bare_call = (await stack.enter_async_context(bare)).call
         redis = stack.enter_context(contextlib.closing(Redis.from_url(running.redis_url)))
         stdio = StdioServerParameters(command=STDIO_SERVER[0], args=list(STDIO_SERVER[1:]), cwd=ROOT)
         ways = {
@@ -203,6 +235,8 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
             PAIR_STDIO: Measured(lambda: nullcontext(partial(mine.call, server=STDIO)), options.in_flight),
             SDK_HTTP: Measured(lambda: direct(Client(running.mcp_url)), options.in_flight),
             SDK_STDIO: Measured(lambda: direct(Client(stdio_client(stdio))), options.in_flight),
+            BARE: Measured(lambda: nullcontext(bare_call), options.in_flight),
+            POST: Measured(lambda: posting(running.mcp_url), options.in_flight),
         }
         print(f"{describe(folder, running.redis_url)}; {options.concurrency} slots", flush=True)
         for _ in range(options.rounds):

@@ -34,6 +34,7 @@ EXHAUSTIVE = {
     "e2e/test_stack_streams.py": "needs a browser and real processes",
     "e2e/test_upgrades.py": "the previous release as real processes",
     "fuzz/test_rules.py": "the fuzzers themselves",
+    "integration/test_call_benchmarks.py": "benchmarks, to see that they run",
     "integration/test_compose.py": "needs Docker",
     "integration/test_compose_scale.py": "needs Docker",
     "integration/test_dead_letter_commands.py::test_a_process_asks_at_its_terminal": "slow, and proved twice",

@@ -13,6 +13,7 @@ import msgspec
 from plugins_contract.connections import command_client, thread_client
 from plugins_contract.keys import Keys
 from tests.support.ledger import Bench, answered
+from tests.support.waiting import wait_until
 
 WORKER = "worker"
 """The name of its consumer, and of the ACL user as which it logs in: so it can be distinguished from others."""
@@ -23,7 +24,7 @@ CONNECTIONS = 8
 
 @dataclass(frozen=True)
 class Pace:
-    """How it answers. One in `mute_every` answers sends no notification: as if the mailbox had lost it."""
+    """How it answers. One in `mute_every` answers (0: none) sends no notification: as if the mailbox had lost it."""
 
     per_second: int
     seconds: float
@@ -69,12 +70,14 @@ async def _work(url: str, pace: Pace) -> None:
         async with asyncio.TaskGroup() as tasks:
             for number in range(pace.replies):
                 await asyncio.sleep(max(0.0, began + number / pace.per_second - time.monotonic()))
-                tasks.create_task(answer(mute=number % pace.mute_every == 0))
+                mute = pace.mute_every > 0 and number % pace.mute_every == 0
+                tasks.create_task(answer(mute=mute))
     await redis.aclose()
 
 
 async def _answer(bench: Bench, *, mute: bool) -> None:
-    delivery = await bench.deliver(WORKER)
+    delivery = await wait_until(lambda: bench.next_delivery(WORKER), what="a call that waits")
+    assert delivery
     fence = await bench.run(delivery)
     if mute:
         elsewhere = msgspec.structs.replace(delivery.request, mailbox=Keys().mailbox("no-engine"))

@@ -1,4 +1,8 @@
-"""Celery: prefork workers, results in Redis. It has no asyncio client, so callers wait in threads."""
+"""Celery: one process for each core, results in Redis, of which `get` is notified by pub/sub. Nothing is tuned further.
+
+https://docs.celeryq.dev/en/stable/userguide/optimizing.html#prefetch-limits recommends a multiplier such as 64 for many
+short tasks. Celery has no asyncio client, so callers wait in threads.
+"""
 # pyright: basic, reportMissingImports=false
 
 import asyncio
@@ -9,6 +13,7 @@ from celery import Celery
 
 URL = os.environ["REDIS_URL"]
 app = Celery("celery_app", broker=URL, backend=URL)
+app.conf.worker_prefetch_multiplier = 64
 threads = ThreadPoolExecutor(64)
 
 

@@ -1,4 +1,5 @@
-"""Runs calls of one peer: reads `<calls> <in flight>` from standard input, writes the seconds of each call and of all.
+"""Runs calls of one peer: reads `<calls> <in flight> <seconds>` from standard input, and writes how many seconds each
+call took, and all of them. No call begins after `seconds`.
 
 python client.py MODULE
 """
@@ -13,19 +14,21 @@ import time
 TEXT = "The quick brown fox jumps over the lazy dog."
 
 
-async def block(call, calls, in_flight):
+async def block(call, calls, in_flight, seconds):
     left = iter(range(calls))
     times = []
+    began_all = time.perf_counter()
 
     async def caller():
         for _ in left:
             began = time.perf_counter()
+            if began - began_all > seconds:
+                return
             assert await call(TEXT) == TEXT
             times.append(time.perf_counter() - began)
 
-    began = time.perf_counter()
     await asyncio.gather(*(caller() for _ in range(in_flight)))
-    return times, time.perf_counter() - began
+    return times, time.perf_counter() - began_all
 
 
 async def main():
@@ -34,8 +37,7 @@ async def main():
         await module.start()
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        calls, in_flight = map(int, line.split())
-        print(json.dumps(await block(module.call, calls, in_flight)), flush=True)
+        print(json.dumps(await block(module.call, *map(int, line.split()))), flush=True)
 
 
 try:

@@ -1,4 +1,8 @@
-"""pydocket: tasks on streams with leases, results in Redis."""
+"""pydocket: tasks on streams with leases, results in Redis, of which the caller is notified by pub/sub.
+
+https://docket.lol/en/latest/production/#cli-usage runs 50 tasks at once. Tuned, 64 run at once, and the caller uses
+uvloop.
+"""
 # pyright: basic, reportMissingImports=false
 
 import os

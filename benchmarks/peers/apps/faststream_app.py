@@ -1,4 +1,7 @@
-"""FastStream: a consumer group of a stream, and replies over pub/sub, which are not stored."""
+"""FastStream: a consumer group of a stream, and replies over pub/sub, which are not stored. Nothing is tuned further.
+
+https://faststream.ag2.ai/latest/redis/rpc/: `broker.request`. `faststream run` uses uvloop where it is installed.
+"""
 # pyright: basic, reportMissingImports=false
 
 import os

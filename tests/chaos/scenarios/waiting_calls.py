@@ -8,13 +8,15 @@ import asyncio
 import resource
 import statistics
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from redis import Redis
 
-from benchmarks.pair import engine_parts
+from benchmarks.pair import Parts, engine_parts
 from dialog_engine.main import tune_gc
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.keys import Keys
@@ -89,20 +91,29 @@ def run(size: Size, folder: Path) -> Report:
 
 async def _run(plan: Plan, url: str, client: Any, database: Path) -> tuple[Figures, Seen]:
     seen = Seen()
-    async with engine_parts(url, database) as parts:
-        callers = await asyncio.gather(
-            *(caller(parts, f"subject {n // CALLS_OF_A_SUBJECT}") for n in range(plan.waiting))
-        )
-        tasks = [asyncio.create_task(_keep_calling(each, seen)) for each in callers]
-        await wait_until(lambda: client.xlen(Keys().requests) >= plan.waiting, 120, what="all calls on the stream")
+    async with engine_parts(url, database) as parts, waiting_calls(parts, client, plan.waiting, seen):
         async with replying(url, plan.pace):
             await wait_until(lambda: len(seen), 30, what="the first answer")
             figures = await _measure(plan, client, seen, lambda: parts.executor.waiting)
         await wait_until(lambda: len(seen) >= plan.pace.replies, 30, what="all answers")
+    return figures, seen
+
+
+@asynccontextmanager
+async def waiting_calls(parts: Parts, client: Any, count: int, seen: Seen) -> AsyncGenerator[None]:
+    """Keep `count` published calls waiting for the duration of the block: each that is answered is followed by another.
+
+    `client` is a client of the same Redis that blocks.
+    """
+    callers = await asyncio.gather(*(caller(parts, f"subject {n // CALLS_OF_A_SUBJECT}") for n in range(count)))
+    tasks = [asyncio.create_task(_keep_calling(each, seen)) for each in callers]
+    await wait_until(lambda: client.xlen(Keys().requests) >= count, 120, what="all calls on the stream")
+    try:
+        yield
+    finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return figures, seen
 
 
 async def _keep_calling(caller: Caller, seen: Seen) -> None:

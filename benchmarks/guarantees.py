@@ -1,0 +1,153 @@
+"""What the guarantees of a tool call cost by themselves: its two commits and its scripts, with nothing around them.
+
+python -m benchmarks.guarantees REDIS_URL    the answering process
+
+This process commits a call in the engine's store, sends ENQUEUE, reads the mailbox and commits the result. The
+answering process reads the group and sends START and COMPLETE. There is no relay, no lease, no timeout, no tool, no
+metric and no log. So this is a lower bound for a call with these commits and these scripts.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from benchmarks.floor import BATCH, BLOCK_SECONDS, entries
+from dialog_engine.model import AssistantMessage, ToolCall, Turn
+from dialog_engine.storage.audit import AuditTrail
+from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.database import Database
+from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.turns import SqlTurns
+from plugins_contract.connections import blocking_client, command_client
+from plugins_contract.keys import GROUP, Keys
+from plugins_contract.ledger import Delivery, EngineLedger, WorkerLedger, decode_reply
+from plugins_contract.ledger.replies import Run
+from plugins_contract.messages import ExecutionClass, ToolCallRequested, decode_request, new_id
+from plugins_contract.outcomes import CallFinished, CallState, TextBlock, ToolOutcome
+from tests.support.beginnings import begin
+from tests.support.processes import ROOT, Process
+
+KEYS = Keys("guarantees:")
+CONSUMER = "bare-worker"
+TIMEOUT_MS = 30_000
+BACKLOG_LIMIT = 10_000
+LATE = ToolOutcome(CallState.EXPIRED)
+
+
+class BareEngine:
+    """The requesting side."""
+
+    def __init__(self, redis: Any, mail: Any, database: Database, engine_id: str) -> None:
+        audit = AuditTrail(engine_id, b"key")
+        self._database = database
+        self._turns = SqlTurns(database, engine_id, lambda _: None, audit)
+        self._calls = SqlCalls(database, engine_id, lambda _: None, audit)
+        self._ledger = EngineLedger(redis, KEYS)
+        self._mail = mail
+        self._mailbox = KEYS.mailbox(engine_id)
+        self._waiting: dict[str, asyncio.Future[ToolOutcome]] = {}
+        self._idle: list[Turn] = []
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were committed."""
+        return self._database.commits
+
+    async def prepare(self, turns: int) -> None:
+        """Begin one turn per simultaneous call."""
+        self._idle = [await begin(self._turns, "benchmark", None, "echo") for _ in range(turns)]
+
+    async def call(self, text: str) -> str:
+        """One call, from its commit to the commit of its result. Returns the text of the result."""
+        turn = self._idle.pop()
+        call = ToolCall("call_1", new_id(), "bare__echo", json.dumps({"text": text}))
+        await self._calls.add_round(turn, AssistantMessage("", (call,)), [request := self._request(turn, call)], {})
+        reply = self._waiting[call.correlation_id] = asyncio.get_running_loop().create_future()
+        await self._ledger.enqueue(request, backlog_limit=BACKLOG_LIMIT)
+        outcome = await reply
+        await self._calls.add_result(turn, call, outcome)
+        self._idle.append(turn)
+        return "".join(block.text for block in outcome.content if isinstance(block, TextBlock))
+
+    def _request(self, turn: Turn, call: ToolCall) -> ToolCallRequested:
+        return ToolCallRequested(
+            correlation_id=call.correlation_id,
+            session_id=turn.session_id,
+            turn_id=turn.turn_id,
+            turn=1,
+            tool_call_id=call.tool_call_id,
+            tool_name=call.name,
+            server="bare",
+            tool="echo",
+            arguments=json.loads(call.arguments),
+            response_channel=KEYS.response(call.correlation_id),
+            mailbox=self._mailbox,
+            deadline=time.time_ns() // 1_000_000 + TIMEOUT_MS,
+            execution_class=ExecutionClass.ONCE,
+            subject=turn.subject,
+        )
+
+    async def read(self) -> None:
+        """Pass the replies to their callers, until cancelled."""
+        last = b"0-0"
+        while True:
+            got = await self._mail.xread({self._mailbox: last}, count=BATCH, block=int(BLOCK_SECONDS * 1000))
+            for last, fields in entries(got):  # noqa: B007 -- the position of the next read
+                reply = decode_reply(fields[b"reply"])
+                if isinstance(reply, CallFinished):
+                    self._waiting.pop(fields[b"id"].decode()).set_result(reply.outcome)
+
+
+async def answer(redis_url: str) -> None:
+    """Start and complete every call, until cancelled."""
+    redis, blocking = command_client(redis_url), blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
+    ledger = WorkerLedger(redis, KEYS)
+    await redis.xgroup_create(KEYS.requests, GROUP, id="0", mkstream=True)
+    print("answering", flush=True)
+    async with asyncio.TaskGroup() as tasks:
+        while True:
+            got: Any = await blocking.xreadgroup(
+                GROUP, CONSUMER, {KEYS.requests: ">"}, count=BATCH, block=int(BLOCK_SECONDS * 1000)
+            )
+            for entry, fields in entries(got):
+                delivery = Delivery(decode_request(fields[b"event"]), entry.decode(), CONSUMER, entry.decode())
+                tasks.create_task(_echo(ledger, delivery))
+
+
+async def _echo(ledger: WorkerLedger, delivery: Delivery) -> None:
+    started = await ledger.start(delivery, max_starts=1, expired=LATE)
+    assert isinstance(started, Run), started
+    text = str(delivery.request.arguments["text"])
+    await ledger.complete(delivery, started.fence, ToolOutcome(CallState.SUCCEEDED, (TextBlock(text),)))
+
+
+@asynccontextmanager
+async def bare_engine(redis_url: str, database_file: Path, turns: int) -> AsyncGenerator[BareEngine]:
+    """Run both sides for the duration of the block."""
+    process = Process([sys.executable, "-m", "benchmarks.guarantees", redis_url], cwd=ROOT)
+    try:
+        process.wait_ready(lambda: "answering" in process.output())
+        redis, mail = command_client(redis_url), blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
+        async with redis, mail, open_sqlite(database_file) as database:
+            engine = BareEngine(redis, mail, database, await database.engine_id())
+            await engine.prepare(turns)
+            reading = asyncio.create_task(engine.read())
+            try:
+                yield engine
+            finally:
+                reading.cancel()
+                await asyncio.wait([reading])
+    finally:
+        process.close()
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(answer(sys.argv[1]))
