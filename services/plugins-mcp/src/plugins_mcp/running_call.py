@@ -108,6 +108,7 @@ class CallReports:
         self._arrived = asyncio.Event()
         self._notice: asyncio.TimerHandle | None = None
         self._work: asyncio.Task[None] | None = None
+        self._closed = False
 
     def add_later(self, notice: CallStarted) -> None:
         """Publish `notice` after NOTICE_SECONDS, unless another report comes before it."""
@@ -115,6 +116,8 @@ class CallReports:
 
     def add(self, report: Report) -> None:
         """Publish this report soon, without making the caller wait."""
+        if self._closed:
+            return
         if self._notice is not None:
             self._notice.cancel()
         self._newest = report
@@ -124,6 +127,7 @@ class CallReports:
 
     async def close(self) -> None:
         """Publish nothing any more."""
+        self._closed = True
         if self._notice is not None:
             self._notice.cancel()
         if self._work is not None:
