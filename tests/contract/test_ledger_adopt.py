@@ -98,6 +98,13 @@ async def test_a_call_that_was_begun_and_whose_ledger_was_lost_is_not_run_again(
     assert await bench.start(taken) == replies.NoLedger()
 
 
+async def test_the_channel_of_an_adopted_call_expires(bench: Bench) -> None:
+    delivery = await adopted(bench, await submitted(bench))
+    await bench.run(delivery)
+
+    assert await bench.command("PEXPIRETIME", delivery.request.response_channel) == delivery.request.deadline + DAY_MS
+
+
 async def test_whether_a_call_delivered_days_ago_was_started_is_unknown(bench: Bench) -> None:
     """Ledger and channel have lived out their days, as when all workers are away over a weekend."""
     request = await bench.request("once")

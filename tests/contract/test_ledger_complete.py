@@ -9,7 +9,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP
 from plugins_contract.ledger import decode_reply, encode_reply, replies
 from plugins_contract.messages import encode_request
-from plugins_contract.outcomes import CallFinished, CallProgress, CallStarted, CallState, ToolOutcome
+from plugins_contract.outcomes import CallFinished, CallProgress, CallState, ToolOutcome
 from tests.support.ledger import DONE, ENGINE, LEASE_MS, UNKNOWN, Bench, answered
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
@@ -32,9 +32,9 @@ async def test_the_outcome_is_stored_once_in_the_channel_and_the_mailbox_is_noti
     ledger = await bench.ledger(delivery.request)
     assert ledger["state"] == "succeeded"
     assert not [field for field in ledger.values() if "done" in field]
-    assert await bench.channel(delivery.request) == [CallStarted(attempt=1), CallFinished(DONE)]
+    assert await bench.channel(delivery.request) == [CallFinished(DONE)]
     notified = [(call, decode_reply(payload)) for call, payload in await bench.mailbox()]
-    assert notified[1:] == [(delivery.request.correlation_id, CallFinished(DONE))]
+    assert notified == [(delivery.request.correlation_id, CallFinished(DONE))]
 
 
 @pytest.mark.parametrize("state", [state for state in CallState if state.terminal])
@@ -143,7 +143,7 @@ async def test_progress_of_the_current_fence_is_passed_on(bench: Bench) -> None:
     step = CallProgress(1, 3, "one of three")
 
     assert await bench.worker.progress(delivery.request, fence, step)
-    assert await bench.channel(delivery.request) == [CallStarted(attempt=1), step]
+    assert await bench.channel(delivery.request) == [step]
     assert decode_reply((await bench.mailbox())[-1][1]) == step
 
 
@@ -237,5 +237,5 @@ async def test_burying_a_finished_call_changes_nothing_of_it(bench: Bench) -> No
     await bench.worker.complete(delivery, fence, DONE)
     await bench.worker.bury(await unreadable(bench), "not JSON", b"{", delivery.request.correlation_id)
 
-    assert (await bench.channel(delivery.request))[1:] == [CallFinished(DONE)]
+    assert await bench.channel(delivery.request) == [CallFinished(DONE)]
     assert await bench.backlog() == 0

@@ -163,9 +163,9 @@ GUARDS = [
     Guard("start", "if now_ms() >= deadline", "if false", start.test_past_its_deadline_a_call_is_answered_and_not_run),
     Guard(
         "start",
-        "redis.call('PEXPIREAT', channel, deadline + 86400000)",
+        "keep_while_open(channel, deadline)",
         "",
-        start.test_the_channel_of_a_running_call_has_a_lifetime,
+        adopt.test_the_channel_of_an_adopted_call_expires,
     ),
     # RENEW: only the current holder
     Guard(
@@ -423,6 +423,12 @@ GUARDS = [
     Guard("progress", "known[2] ~= ARGV[2]", "false", complete.test_progress_under_an_old_fence_is_refused),
     Guard("progress", "known[1] ~= 'started'", "false", complete.test_nothing_follows_the_terminal_entry),
     Guard(
+        "progress",
+        "keep_while_open(KEYS[2], known[3])",
+        "",
+        start.test_the_channel_of_a_running_call_has_a_lifetime,
+    ),
+    Guard(
         "bury",
         "if not worker then",
         "worker = worker or ''; if false then",
@@ -576,6 +582,12 @@ GUARDS = [
         "adopt",
         "if replies > 0 or",
         "if",
+        adopt.test_a_call_that_was_begun_and_whose_ledger_was_lost_is_not_run_again,
+    ),
+    Guard(
+        "start",
+        "append_reply(channel, mailbox, id, tool_call_id, 'started', ARGV[8] .. starts .. '}')",
+        "",
         adopt.test_a_call_that_was_begun_and_whose_ledger_was_lost_is_not_run_again,
     ),
     Guard(

@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger, WorkerLedger
 from plugins_contract.ledger.replies import AlreadyFinished, Completed, Queued, Run
-from plugins_contract.outcomes import CallFinished, CallStarted, CallState
+from plugins_contract.outcomes import CallFinished, CallState
 from tests.support.ledger import DONE, EXPIRED, MAX_STARTS, Bench
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,7 @@ async def test_the_ledger_states_of_one_call(bench: Bench, redis: Redis, keys: K
     assert isinstance(started, Run)  # now this worker alone may call the MCP server
     assert isinstance(await worker.complete(delivery, started.fence, DONE), Completed)
 
-    assert await bench.channel(request) == [CallStarted(1), CallFinished(DONE)]  # one terminal answer
+    assert await bench.channel(request) == [CallFinished(DONE)]  # one terminal answer
     assert (await bench.ledger(request))["state"] == CallState.SUCCEEDED
     assert await bench.backlog() == 0  # nothing is left in the stream
     assert await engine.enqueue(request) == AlreadyFinished(DONE)  # asked again: answered, not run

@@ -17,7 +17,7 @@ from plugins_contract.clock import Clock
 from plugins_contract.ledger import Delivery
 from plugins_contract.ledger.replies import Completed, Duplicate, Run, Stale, Started
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
-from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
+from plugins_contract.outcomes import CallProgress, CallStarted, CallState, ToolOutcome
 from plugins_contract.rights import Rights
 from plugins_contract.watched_file import WatchedFile
 from plugins_mcp.handler import CallHandler
@@ -45,6 +45,10 @@ class LedgerTwin(CallLedger):
     outcomes: list[tuple[int, ToolOutcome, str]] = field(default_factory=list[tuple[int, ToolOutcome, str]])
     released: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     reported: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """When progress was reported, in monotonic seconds, and which."""
+    notices: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    """The calls that were reported as started, and their attempts."""
+    ended: set[str] = field(default_factory=set[str])
 
     def _reach(self) -> None:
         self.tried += 1
@@ -64,16 +68,21 @@ class LedgerTwin(CallLedger):
         self.starts += 1
         return self.started
 
-    async def progress(self, request: ToolCallRequested, fence: int, progress: CallProgress) -> bool:
+    async def progress(self, request: ToolCallRequested, fence: int, report: CallStarted | CallProgress) -> bool:
         self._reach()
-        assert not self.outcomes
-        self.reported.append((time.monotonic(), progress.progress))
+        match report:
+            case CallStarted(attempt):
+                self.notices.append((request.correlation_id, attempt))
+            case CallProgress(progress):
+                self.reported.append((time.monotonic(), progress))
+        assert request.correlation_id not in self.ended
         return True
 
     async def complete(
         self, delivery: Delivery, fence: int, outcome: ToolOutcome, *, dead_reason: str = ""
     ) -> Completed | Stale | Duplicate:
         self._reach()
+        self.ended.add(delivery.request.correlation_id)
         self.outcomes.append((fence, outcome, dead_reason))
         return self.completes_as
 

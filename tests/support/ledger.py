@@ -270,4 +270,4 @@ class Bench:
 
 def _delivery(rows: list[tuple[bytes, dict[bytes, bytes]]], consumer: str) -> Delivery:
     ((entry, fields),) = rows
-    return Delivery(decode_request(fields[b"event"]), entry.decode(), consumer, new_id())
+    return Delivery(decode_request(fields[b"event"]), entry.decode(), consumer, new_id(), b"ledger" not in fields)

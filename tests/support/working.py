@@ -10,7 +10,7 @@ import msgspec
 
 from plugins_contract.connections import command_client, thread_client
 from plugins_contract.messages import ToolCallRequested
-from plugins_contract.outcomes import CallFinished, CallProgress, CallStarted, ToolOutcome
+from plugins_contract.outcomes import CallFinished, CallProgress, ToolOutcome
 from plugins_mcp.config import Settings
 from plugins_mcp.wiring import run_worker
 from tests.support.ledger import Bench
@@ -55,8 +55,8 @@ class Caller(Bench):
         return any(isinstance(reply, CallFinished) for reply in await self.channel(request))
 
     async def starts(self, request: ToolCallRequested) -> int:
-        """How often the call was begun."""
-        return sum(isinstance(reply, CallStarted) for reply in await self.channel(request))
+        """How often the call was begun, as its ledger entry says."""
+        return int(await self.redis.hget(self.keys.call(request.correlation_id), "starts") or 0)
 
     async def starts_again(self, request: ToolCallRequested) -> bool:
         """Whether the call was begun more than once."""

@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -19,6 +20,7 @@ from plugins_contract.ledger.replies import (
     Exhausted,
     NoLedger,
     NothingToDo,
+    Run,
     Stale,
     Started,
 )
@@ -44,7 +46,7 @@ async def test_a_call_is_run_under_its_lease_and_its_result_is_written_with_its_
     async def look(_: Callable[[CallProgress], None]) -> CallResult:
         assert bench.leases.holding
         assert len(bench.handler) == 1
-        assert not any(task.get_name().startswith("progress of") for task in asyncio.all_tasks())
+        assert not any(task.get_name().startswith("reports of") for task in asyncio.all_tasks())
         return DONE
 
     await bench.handle(look)
@@ -352,6 +354,71 @@ async def test_a_mistake_in_a_command_is_not_repeated(bench: Bench) -> None:
         await bench.handle(gives(DONE))
     assert bench.ledger.tried == 2
     assert not bench.leases.holding
+
+
+async def test_a_call_that_runs_for_a_while_is_reported_as_started_with_its_attempt(bench: Bench) -> None:
+    bench.ledger.started = Run(9, 2)
+    async with bench.handling(hangs):
+        await wait_until(lambda: bench.ledger.notices)
+        assert [attempt for _, attempt in bench.ledger.notices] == [2]
+        bench.leases.cancel()
+
+
+async def test_a_call_that_ends_soon_is_not_reported_as_started(bench: Bench) -> None:
+    quick, slow = delivery(), delivery()
+    bench.server.behaviours = [gives(DONE), hangs]
+    await bench.handler.handle(quick)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(bench.handler.handle, slow)
+        await wait_until(lambda: bench.ledger.notices)  # that of the quick call would have come before
+        bench.handler.cancel(slow.request.correlation_id)
+    assert bench.ledger.notices == [(slow.request.correlation_id, 1)]
+
+
+async def test_an_adopted_call_is_not_reported_as_started_a_second_time(bench: Bench) -> None:
+    bench.server.behaviours = [hangs]
+    adopted, other = replace(delivery(), adopted=True), delivery()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(bench.handler.handle, adopted)
+        await wait_until(lambda: len(bench.server.calls) == 1)
+        tasks.start_soon(bench.handler.handle, other)
+        await wait_until(lambda: bench.ledger.notices)
+        for each in (adopted, other):
+            bench.handler.cancel(each.request.correlation_id)
+    assert bench.ledger.notices == [(other.request.correlation_id, 1)]
+
+
+async def test_progress_before_the_notice_replaces_it_and_progress_after_it_is_not_delayed_by_it(bench: Bench) -> None:
+    async def report(on_progress: Callable[[CallProgress], None]) -> CallResult:
+        on_progress(CallProgress(1))
+        await wait_until(lambda: len(bench.ledger.reported) == 1)
+        on_progress(CallProgress(2))
+        await wait_until(lambda: len(bench.ledger.reported) == 2)
+        return DONE
+
+    await bench.handle(report)
+    assert bench.ledger.notices == []
+
+    async def late(on_progress: Callable[[CallProgress], None]) -> CallResult:
+        await wait_until(lambda: bench.ledger.notices)
+        asked_at = time.monotonic()
+        on_progress(CallProgress(3))
+        await wait_until(lambda: len(bench.ledger.reported) == 3)
+        assert bench.ledger.reported[2][0] - asked_at < PROGRESS_SECONDS / 2
+        return DONE
+
+    await bench.handle(late)
+
+
+async def test_a_notice_that_redis_does_not_take_is_sent_again_and_fails_no_call(bench: Bench) -> None:
+    async def runs(_: Callable[[CallProgress], None]) -> CallResult:
+        bench.ledger.away = 1
+        await wait_until(lambda: bench.ledger.notices)
+        return DONE
+
+    await bench.handle(runs)
+    assert not bench.ledger.away
+    assert bench.outcome.state is CallState.SUCCEEDED
 
 
 async def test_progress_is_passed_on_at_intervals_with_the_newest_first_in_line(bench: Bench) -> None:

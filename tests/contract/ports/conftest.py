@@ -36,7 +36,7 @@ from plugins_contract.connections import blocking_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, replies
 from plugins_contract.messages import ToolCallRequested
-from plugins_contract.outcomes import CallProgress
+from plugins_contract.outcomes import CallProgress, CallStarted
 from tests.support.fakes import Behaviour, Execution, FakeWorker, MemoryLogs, MemoryOutbox, MemoryStore
 from tests.support.ledger import CANCELLED, ENGINE, Bench
 from tests.support.publishers import FakePublisher
@@ -240,6 +240,7 @@ class ScriptedWorker:
         if not isinstance(started, replies.Run):
             return
         request, said = delivery.request, list[CallProgress]()
+        await self._bench.worker.progress(request, started.fence, CallStarted(started.starts))
 
         def progress(done: float, total: float | None, message: str | None) -> None:
             said.append(CallProgress(done, total, message))

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -100,11 +100,11 @@ class RequestAdopter:
         except RefusedError as refusal:
             await self._refuse(entry, fields, refusal)
             return None
-        delivery = Delivery(request, entry, consumer, uuid.uuid4().hex)
+        delivery = Delivery(request, entry, consumer, uuid.uuid4().hex, adopted=True)
         match await self._ledger.adopt(delivery, timeout_ms=timeout_ms):
             case Adopted(execution_class, deadline):
                 request = msgspec.structs.replace(request, execution_class=execution_class, deadline=deadline)
-                return Delivery(request, entry, consumer, delivery.token)
+                return replace(delivery, request=request)
             case NoLedger():
                 return delivery  # START reports the same, and the handler decides
             case Conflict():

@@ -24,14 +24,14 @@ from plugins_contract.ledger.replies import (
     Started,
 )
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
-from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
+from plugins_contract.outcomes import CallProgress, CallStarted, CallState, ToolOutcome
 from plugins_contract.rights import Rights
 from plugins_contract.watched_file import WatchedFile
 from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
 from plugins_mcp.mcp import CallResult, SendState
 from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
-from plugins_mcp.running_call import RunningCall, progress_publisher
+from plugins_mcp.running_call import CallReports, RunningCall
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ class CallHandler:
         try:
             # The lease is held until the outcome is written, however long an outage of Redis lasts.
             with self._leases.held(delivery, fence, since=since, on_cancel=running.cancel, on_lost=on_lost):
-                decision = await self._execute(delivery, fence, server, running)
+                decision = await self._execute(delivery, fence, starts, server, running)
                 async with asyncio.timeout(SHUTDOWN_WRITE_SECONDS if running.worker_stopping else None):
                     await self._write_decision(delivery, fence, starts, decision, started_at)
         except TimeoutError:
@@ -192,33 +192,47 @@ class CallHandler:
                 log.warning("call %s was cancelled here and is left to another worker", delivery.request.correlation_id)
 
     async def _execute(
-        self, delivery: Delivery, fence: int, server: ToolServer, running: RunningCall
+        self, delivery: Delivery, fence: int, starts: int, server: ToolServer, running: RunningCall
     ) -> Finish | Release | LeaveToLease:
-        """Run the call, retry it where that is safe, and decide what happens to it."""
-        request, retries = delivery.request, 0
+        """Run the call while its engine gets its reports, and decide what happens to it."""
+        request = delivery.request
         if not self._permitted(request):
             message = f"{request.subject} may not use {request.server}/{request.tool} (RIGHTS_FILE); it was not run"
             return Finish(ToolOutcome.failure(CallState.FAILED, ErrorCode.PERMISSION_DENIED, message))
-        async with progress_publisher(self._ledger, request, fence) as on_progress:
-            while True:
-                result = await running.attempt(
-                    lambda send_state: self._call(delivery, server, on_progress, send_state),
-                    name=f"tools/call {request.tool}",
+        reports = CallReports(
+            lambda report: self._ledger.progress(request, fence, report), name=f"reports of {request.correlation_id}"
+        )
+        if not delivery.adopted:  # START has published the notice of an adopted call
+            reports.add_later(CallStarted(starts))
+        try:
+            return await self._retried(delivery, server, running, reports.add)
+        finally:
+            await reports.close()
+
+    async def _retried(
+        self, delivery: Delivery, server: ToolServer, running: RunningCall, on_progress: Callable[[CallProgress], None]
+    ) -> Finish | Release | LeaveToLease:
+        """Run the call, retry it where that is safe, and decide what happens to it."""
+        request, retries = delivery.request, 0
+        while True:
+            result = await running.attempt(
+                lambda send_state: self._call(delivery, server, on_progress, send_state),
+                name=f"tools/call {request.tool}",
+            )
+            if result is not None:
+                match decisions.decide(result, self._situation(request, retries, running)):
+                    case Finish() as finish:
+                        return finish
+                    case Retry(after) if running.interruption is None:
+                        self._observer.retried(request, after, str(result))
+                        retries += 1
+                        await running.pause(after)
+                    case Retry():
+                        pass
+            if running.interruption is not None:
+                return decisions.decide_interrupted(
+                    running.interruption, request.execution_class, sent=running.may_have_run
                 )
-                if result is not None:
-                    match decisions.decide(result, self._situation(request, retries, running)):
-                        case Finish() as finish:
-                            return finish
-                        case Retry(after) if running.interruption is None:
-                            self._observer.retried(request, after, str(result))
-                            retries += 1
-                            await running.pause(after)
-                        case Retry():
-                            pass
-                if running.interruption is not None:
-                    return decisions.decide_interrupted(
-                        running.interruption, request.execution_class, sent=running.may_have_run
-                    )
 
     def _permitted(self, request: ToolCallRequested) -> bool:
         if self._rights is None:

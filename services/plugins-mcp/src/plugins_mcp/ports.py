@@ -8,7 +8,7 @@ from plugins_contract.catalog import ToolEntry
 from plugins_contract.ledger import Delivery
 from plugins_contract.ledger.replies import Completed, Duplicate, Stale, Started
 from plugins_contract.messages import ToolCallRequested
-from plugins_contract.outcomes import CallProgress, ToolOutcome
+from plugins_contract.outcomes import CallProgress, CallStarted, ToolOutcome
 from plugins_mcp.mcp import CallResult, SendState
 
 
@@ -23,8 +23,8 @@ class CallLedger(Protocol):
         """START: the durable mark before any byte is sent to an MCP server."""
         ...
 
-    async def progress(self, request: ToolCallRequested, fence: int, progress: CallProgress) -> bool:
-        """Publish progress. False when the call belongs to another worker."""
+    async def progress(self, request: ToolCallRequested, fence: int, report: CallStarted | CallProgress) -> bool:
+        """Publish that the call was started, or its progress. False when the call belongs to another worker."""
         ...
 
     async def complete(

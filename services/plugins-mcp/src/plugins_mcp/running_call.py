@@ -3,15 +3,13 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from plugins_contract.connections import is_outage
-from plugins_contract.messages import ToolCallRequested
-from plugins_contract.outcomes import CallProgress
+from plugins_contract.outcomes import CallProgress, CallStarted
 from plugins_mcp.decisions import Interruption
 from plugins_mcp.mcp import Ambiguous, CallResult, SendState
-from plugins_mcp.ports import CallLedger
 
 log = logging.getLogger(__name__)
 
@@ -90,40 +88,64 @@ class RunningCall:
             self.stop_worker()
 
 
+NOTICE_SECONDS = 0.025
+"""How long after its START a call that still runs is reported as started. Most calls have ended by then (ADR 0050)."""
 PROGRESS_SECONDS = 0.25
-"""The least time between two progress reports of a call."""
+"""The least time between two progress reports of a call, and before a report that Redis did not take is sent again."""
 
 
-@contextlib.asynccontextmanager
-async def progress_publisher(
-    ledger: CallLedger, request: ToolCallRequested, fence: int
-) -> AsyncGenerator[Callable[[CallProgress], None]]:
-    """A callback for progress. The newest report is published at intervals, without blocking the call."""
-    newest: list[CallProgress] = []
-    arrived = asyncio.Event()
-    work: asyncio.Task[None] | None = None  # most calls report no progress
+Report = CallStarted | CallProgress
 
-    def on_progress(progress: CallProgress) -> None:
-        nonlocal work
-        newest[:] = [progress]
-        arrived.set()
-        if work is None:
-            work = asyncio.create_task(publish(), name=f"progress of {request.correlation_id}")
 
-    async def publish() -> None:
+class CallReports:
+    """The reports of a running call to its engine. Only the newest of those that wait is published."""
+
+    def __init__(self, publish: Callable[[Report], Awaitable[object]], *, name: str) -> None:
+        """`name` is that of the task that publishes; most calls have none."""
+        self._publish = publish
+        self._name = name
+        self._newest: Report
+        self._arrived = asyncio.Event()
+        self._notice: asyncio.TimerHandle | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def add_later(self, notice: CallStarted) -> None:
+        """Publish `notice` after NOTICE_SECONDS, unless another report comes before it."""
+        self._notice = asyncio.get_running_loop().call_later(NOTICE_SECONDS, self.add, notice)
+
+    def add(self, report: Report) -> None:
+        """Publish this report soon, without making the caller wait."""
+        if self._closed:
+            return
+        if self._notice is not None:
+            self._notice.cancel()
+        self._newest = report
+        self._arrived.set()
+        if self._work is None:
+            self._work = asyncio.create_task(self._publish_newest(), name=self._name)
+
+    async def close(self) -> None:
+        """Publish nothing any more."""
+        self._closed = True
+        if self._notice is not None:
+            self._notice.cancel()
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.wait([self._work])
+
+    async def _publish_newest(self) -> None:
         while True:
-            await arrived.wait()
-            arrived.clear()
+            await self._arrived.wait()
+            self._arrived.clear()
+            report, pause = self._newest, PROGRESS_SECONDS
             try:
-                await ledger.progress(request, fence, newest[0])
+                await self._publish(report)
+                if isinstance(report, CallStarted):
+                    pause = 0  # the first progress is not late because of it
             except Exception as error:
-                if not is_outage(error):
-                    log.exception("progress of call %s cannot be published", request.correlation_id)
-            await asyncio.sleep(PROGRESS_SECONDS)
-
-    try:
-        yield on_progress
-    finally:
-        if work is not None:
-            work.cancel()
-            await asyncio.wait([work])
+                if is_outage(error):
+                    self._arrived.set()
+                else:
+                    log.exception("the %s cannot be published", self._name)
+            await asyncio.sleep(pause)

@@ -1,5 +1,5 @@
 -- ADOPT: create the ledger entry of a request that another producer put on the stream; ENQUEUE does so for engines. The
--- request needs no ledger entry until it is started, and START leaves two traces, in the ledger and in the channel.
+-- request needs no ledger entry until it is started, and START leaves two traces of it, in the ledger and in the channel.
 -- KEYS call, requests, channel
 -- ARGV group, consumer, entry, argumentsHash, executionClass, deadline ('': none), timeoutMs, mailbox ('': none), server,
 -- tool

@@ -76,9 +76,9 @@ local function forget_entry(requests, group, entry)
   end
 end
 
--- An open call's ledger outlives its deadline by a day.
-local function keep_while_open(call, deadline)
-  redis.call('PEXPIREAT', call, math.max(tonumber(deadline), now_ms()) + 86400000)
+-- Ledger and channel of an open call outlive its deadline by a day.
+local function keep_while_open(key, deadline)
+  redis.call('PEXPIREAT', key, math.max(tonumber(deadline), now_ms()) + 86400000)
 end
 
 -- Append the terminal reply and store its id in the ledger entry, with further fields and values. Channel and entry get

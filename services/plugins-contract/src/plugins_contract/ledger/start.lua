@@ -1,6 +1,7 @@
 -- START: record that the call is started, before any byte is sent to an MCP server. Raises the fence and starts the lease.
 -- KEYS call, requests, channel, mailbox
--- ARGV id, group, consumer, entry, token, maxStarts, expiredReply, startedReplyPrefix, leaseMs, toolCallId, lostReply
+-- ARGV id, group, consumer, entry, token, maxStarts, expiredReply, startedReplyPrefix ('': no notice), leaseMs, toolCallId,
+-- lostReply
 -- A token names one delivery: the same token again (its reply was lost) gets the same answer.
 -- -> {'RUN', fence, starts} | {'ABANDONED', fence, starts} | {'CANCELLED', fence, starts} | {'EXHAUSTED', fence, starts}
 --  | {'FINISHED', state} | {'EXPIRED'} | {'NOT_OWNER'} | {'MISSING'}
@@ -76,6 +77,8 @@ end
 
 starts = starts + 1
 history = noted(history, 'started', consumer)
-append_reply(channel, mailbox, id, tool_call_id, 'started', ARGV[8] .. starts .. '}')
-redis.call('PEXPIREAT', channel, deadline + 86400000)
+if ARGV[8] ~= '' then
+  append_reply(channel, mailbox, id, tool_call_id, 'started', ARGV[8] .. starts .. '}')
+  keep_while_open(channel, deadline)
+end
 return say('RUN', 'state', 'started', 'starts', starts, 'startedAt', now_ms(), 'renewedAt', now_ms())

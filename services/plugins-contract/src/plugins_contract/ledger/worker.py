@@ -13,7 +13,7 @@ from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies
 from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, encode_reply, run_each, unexpected
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, arguments_hash, encode_request
-from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallState, ToolOutcome
+from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted, CallState, ToolOutcome
 
 LEASE_MS = 10_000
 """How long the lease of a running call lasts after START or RENEW. All workers of a group must use the same."""
@@ -21,12 +21,16 @@ LEASE_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One entry of the request stream in the hands of one consumer. `token` is unique to this delivery."""
+    """One entry of the request stream in the hands of one consumer.
+
+    `token` is unique to this delivery. `adopted`: the request comes from a producer that does not use the ledger.
+    """
 
     request: ToolCallRequested
     entry: str
     consumer: str
     token: str
+    adopted: bool = False
 
 
 class WorkerLedger:
@@ -84,6 +88,9 @@ class WorkerLedger:
 
         A call past its deadline is completed with `expired` instead. A call that another worker runs under a valid
         lease, and that was delivered here because the group was lost, is handed back to that worker.
+
+        An adopted call gets its `started` notice in the same step: with it ADOPT recognises a call whose ledger entry
+        was lost after its start. Any other call gets it by `progress`, if it runs for long enough.
         """
         request = delivery.request
         answer = await self._scripts.run(
@@ -97,7 +104,7 @@ class WorkerLedger:
                 delivery.token,
                 max_starts,
                 encode_reply(CallFinished(expired)),
-                b'{"kind":"started","attempt":',
+                b'{"kind":"started","attempt":' if delivery.adopted else b"",
                 lease_ms,
                 request.tool_call_id,
                 LOST_REPLY,
@@ -123,12 +130,21 @@ class WorkerLedger:
             case _:
                 raise unexpected("START", answer)
 
-    async def progress(self, request: ToolCallRequested, fence: int, progress: CallProgress) -> bool:
-        """Write the tool's progress to the response channel. False when another worker has the call."""
+    async def progress(self, request: ToolCallRequested, fence: int, report: CallStarted | CallProgress) -> bool:
+        """Write to the response channel that the call was started, or the tool's progress.
+
+        False when another worker has the call.
+        """
         answer = await self._scripts.run(
             "progress",
             [self._keys.call(request.correlation_id), request.response_channel, _mailbox(request)],
-            [request.correlation_id, fence, self._reply(request, progress), request.tool_call_id],
+            [
+                request.correlation_id,
+                fence,
+                self._reply(request, report),
+                request.tool_call_id,
+                "started" if isinstance(report, CallStarted) else "progress",
+            ],
         )
         return answer[0] == b"OK"
 
