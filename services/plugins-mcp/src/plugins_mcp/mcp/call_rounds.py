@@ -1,4 +1,4 @@
-"""A tool call of a stateless server, which may take several requests.
+"""A tool call, which may take several requests.
 
 The SDK's `Client` does the same for the session that it opens itself.
 """
@@ -18,7 +18,7 @@ MAX_INPUT_ROUNDS = 10
 INPUT_PAUSE_SECONDS = 0.1
 
 
-async def call_stateless(
+async def call_in_rounds(
     session: ClientSession,
     tool: str,
     arguments: dict[str, Any],
