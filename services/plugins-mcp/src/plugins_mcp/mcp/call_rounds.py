@@ -11,6 +11,7 @@ from mcp import ClientSession, MCPError
 from mcp.client import ClientRequestContext, InputRequiredRoundsExceededError
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import HEADER_MISMATCH, CallToolResult, ErrorData, InputRequiredResult, RequestParamsMeta
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 MAX_INPUT_ROUNDS = 10
@@ -43,7 +44,7 @@ async def call_in_rounds(
         try:
             return await send(state)
         except MCPError as mismatch:
-            if mismatch.code != HEADER_MISMATCH:
+            if mismatch.code != HEADER_MISMATCH or session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                 raise
             try:
                 await list_again()  # header fields are made from the schema, which has changed since it was listed

@@ -5,7 +5,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from mcp.shared.dispatcher import as_request_id, coerce_request_id
+from mcp.shared.dispatcher import coerce_request_id
 from mcp.types import RequestId
 from opentelemetry import propagate
 from opentelemetry.trace import SpanKind
@@ -53,9 +53,9 @@ class Progress(NamedTuple):
 def progress_of(params: Mapping[str, Any] | None) -> Progress | None:
     """The report in a progress notification; None when it is not valid."""
     match params:
-        case {"progressToken": str() | int() as token, "progress": int() | float() as progress} if as_request_id(
-            token
-        ) is not None and not isinstance(progress, bool):
+        case {"progressToken": str() | int() as token, "progress": int() | float() as progress} if not (
+            isinstance(token, bool) or isinstance(progress, bool)
+        ):
             total, message = params.get("total"), params.get("message")
             return Progress(
                 coerce_request_id(token),

@@ -70,7 +70,6 @@ class LineDispatcher(Dispatcher[TransportContext]):
         self._last_id = FIRST_ID
         self._waiting: dict[RequestId, asyncio.Queue[Progress | JSONRPCResponse | JSONRPCError | None]] = {}
         """What came for each request; None at the end of the connection."""
-        self._unwritten: list[bytes] = []
         self._closed = False
 
     async def run(
@@ -159,15 +158,8 @@ class LineDispatcher(Dispatcher[TransportContext]):
             waiting.put_nowait(None)
 
     def _write(self, message: bytes) -> None:
-        """Write a line with the others of this turn of the event loop."""
-        if not self._unwritten:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._unwritten += (message, b"\n")
-
-    def _flush(self) -> None:
-        lines, self._unwritten = self._unwritten, []
         try:
-            self._input.writelines(lines)
+            self._input.writelines((message, b"\n"))
             failed = self._input.is_closing()
         except (OSError, RuntimeError):  # uvloop raises RuntimeError for a pipe that it has closed
             failed = True
