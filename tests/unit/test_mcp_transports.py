@@ -19,13 +19,10 @@ pytestmark = pytest.mark.anyio
 class Outlet:
     """A transport that records how each message was marked."""
 
-    def __init__(self, broken: bool = False) -> None:
+    def __init__(self) -> None:
         self.seen: list[Outbound] = []
-        self._broken = broken
 
     async def send(self, item: SessionMessage, /) -> None:
-        if self._broken:
-            raise anyio.BrokenResourceError
         self.seen.append(outbound_message.get())
 
     async def aclose(self) -> None:
@@ -50,31 +47,15 @@ async def send(writer: ObservedWriter, send_state: SendState | None, *items: Ses
 
 async def test_only_the_call_itself_is_marked_with_its_send_state() -> None:
     outlet, send_state = Outlet(), SendState()
-    await send(
-        ObservedWriter(outlet, sends_at_once=True), send_state, request("tools/call"), NOTICE, request("tools/list")
-    )
+    await send(ObservedWriter(outlet), send_state, request("tools/call"), NOTICE, request("tools/list"))
     assert outlet.seen == [Outbound(send_state), Outbound(expects_answer=False), Outbound()]
-    assert (send_state.sent, send_state.rounds, send_state.answered) == (True, 1, True)
+    assert (send_state.sent, send_state.rounds, send_state.answered) == (False, 1, True)
     assert outbound_message.get() == Outbound()
-
-
-@pytest.mark.parametrize("sends_at_once", [True, False])
-async def test_a_message_counts_as_sent_at_once_only_over_stdio(sends_at_once: bool) -> None:
-    send_state = SendState()
-    await send(ObservedWriter(Outlet(), sends_at_once=sends_at_once), send_state, request("tools/call"))
-    assert send_state.sent is sends_at_once
-
-
-async def test_a_call_that_a_closed_transport_did_not_take_was_not_sent() -> None:
-    send_state = SendState()
-    with pytest.raises(anyio.BrokenResourceError):
-        await send(ObservedWriter(Outlet(broken=True), sends_at_once=True), send_state, request("tools/call"))
-    assert not send_state.sent
 
 
 async def test_requests_outside_of_a_call_are_not_marked() -> None:
     outlet = Outlet()
-    await send(ObservedWriter(outlet, sends_at_once=True), None, request("tools/list"), request("tools/call"))
+    await send(ObservedWriter(outlet), None, request("tools/list"), request("tools/call"))
     assert outlet.seen == [Outbound(), Outbound()]
 
 

@@ -6,7 +6,6 @@ processor time (ADR 0049). The SDK still negotiates, subscribes to changes, enco
 `PostDispatcher` takes the place of its transport below that.
 """
 
-import json
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -40,16 +39,14 @@ from mcp.types import (
     JSONRPCResponse,
     jsonrpc_message_adapter,
 )
-from opentelemetry import propagate
-from opentelemetry.trace import SpanKind
 from pydantic import ValidationError
 from yarl import URL
 
-from plugins_contract.tracing import span
 from plugins_mcp.mcp.calls import Ambiguous, NotSent, SendState
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE, HttpAnswer, classify_response
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, KEEP_ALIVE_SECONDS, TRANSPORT_FAILED, TooLargeError
+from plugins_mcp.mcp.json_rpc import encoded_request, progress_of
 from plugins_mcp.mcp.spec import Http
 from plugins_mcp.mcp.transports import TransportListener, note_request
 
@@ -130,19 +127,9 @@ class PostDispatcher(Dispatcher[TransportContext]):
         options: CallOptions = opts or {}
         send_state = note_request(method) or SendState()
         request_id = self._last_id = self._last_id + 1
-        fields = dict(params or {})
-        meta: dict[str, Any] = dict(fields.get("_meta") or {})
         report = options.get("on_progress")
-        if report is not None:
-            meta["progressToken"] = request_id
-        name = f"MCP send {method} {fields.get('name', '')}".rstrip()
-        with span(name, SpanKind.CLIENT, None, {"mcp.method.name": method}) as traced:
-            if traced is not None:
-                propagate.inject(meta)
-            fields["_meta"] = meta
-            message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": fields}
-            body = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-            headers = {**_HEADERS, **options.get("headers", {})}
+        headers = {**_HEADERS, **options.get("headers", {})}
+        with encoded_request(request_id, method, params, reports=report is not None) as body:
             answer = await self._post(request_id, body, headers, send_state, report)
         if isinstance(answer, JSONRPCError):
             raise MCPError.from_error_data(answer.error)
@@ -244,7 +231,9 @@ async def _read_events(
                 case JSONRPCResponse() | JSONRPCError() as message:
                     return message
                 case JSONRPCNotification(method="notifications/progress", params=params) if report is not None:
-                    await _pass_on(params, request_id, report)
+                    progress = progress_of(params)
+                    if progress is not None and progress.token == request_id:
+                        await report(*progress[1:])
                 case None:
                     raise MCPError(PARSE_ERROR, f"{FAILED_TO_PARSE} SSE message")
                 case _:
@@ -254,19 +243,6 @@ async def _read_events(
     except aiohttp.ClientError:
         pass
     raise MCPError(CONNECTION_CLOSED, "SSE stream ended without a response")
-
-
-async def _pass_on(params: dict[str, Any] | None, request_id: int, report: ProgressFnT) -> None:
-    match params:
-        case {"progressToken": token, "progress": int() | float() as progress} if token == request_id:
-            total, message = params.get("total"), params.get("message")
-            await report(
-                float(progress),
-                float(total) if isinstance(total, int | float) else None,
-                message if isinstance(message, str) else None,
-            )
-        case _:
-            pass
 
 
 def _parsed(data: bytes | str) -> JSONRPCMessage | None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any, Protocol, TypeVar, cast
 
 from mcp import Client, ClientSession, MCPError
@@ -18,12 +18,13 @@ from pydantic import ValidationError
 
 from plugins_contract.catalog import Quarantined
 from plugins_contract.outcomes import CallProgress
+from plugins_mcp.mcp.call_rounds import call_in_rounds
 from plugins_mcp.mcp.calls import Answered, CallResult, SendState, current_call
 from plugins_mcp.mcp.error_classification import classify_error, describe_error
 from plugins_mcp.mcp.listing import Listing, remove_malformed_tools
-from plugins_mcp.mcp.spec import Http, ServerSpec
-from plugins_mcp.mcp.stateless_calls import call_stateless
-from plugins_mcp.mcp.stdio import ChildDiagnostics
+from plugins_mcp.mcp.spec import Http, ServerSpec, Stdio
+from plugins_mcp.mcp.stdio import ChildDiagnostics, open_child
+from plugins_mcp.mcp.stdio_calls import LineDispatcher, calling_session
 from plugins_mcp.mcp.transports import open_transport
 
 log = logging.getLogger(__name__)
@@ -58,20 +59,18 @@ class Session:
     must then close it. Both happen while messages are read. `idle` is set while no call is in progress.
     """
 
+    client: Client
+    """The SDK's client, once the session is open."""
+
     def __init__(self, spec: ServerSpec, mode: str, child: ChildDiagnostics, changed: Callable[[], None]) -> None:
         self.ended = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
-        self.client = Client(
-            open_transport(spec, self, child),
-            mode=mode,
-            cache=None,
-            message_handler=self._on_message,
-            client_info=_CLIENT_INFO,
-        )
-        self._posts: ClientSession | None = None
-        """Takes the listings and calls of a stateless HTTP server in place of `client`."""
+        self._direct: ClientSession | None = None
+        """Takes the listings and calls in place of `client`, unless the server is remote and keeps sessions."""
         self._spec = spec
+        self._mode = mode
+        self._child = child
         self._changed = changed
         self._calls = 0
         self._malformed: list[Quarantined] = []
@@ -79,16 +78,31 @@ class Session:
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[None]:
         """Connect, negotiate, and close at the end of the context."""
+        target, lines = self._spec.transport, None
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.client)
-            discovered, target = self.client.session.discover_result, self._spec.transport
-            if discovered is not None and isinstance(target, Http):
-                from plugins_mcp.mcp.http_posts import can_post, posting_session  # noqa: PLC0415 -- only such servers
-
-                if can_post(target):
-                    posts = posting_session(target, discovered, _CLIENT_INFO, self)
-                    self._posts = await stack.enter_async_context(posts)
+            if isinstance(target, Stdio):
+                child = open_child(target, self._child, self._spec, self)
+                streams, lines = await stack.enter_async_context(child)
+                transport = nullcontext(streams)
+            else:
+                transport = open_transport(target, self)
+            client = Client(
+                transport, mode=self._mode, cache=None, message_handler=self._on_message, client_info=_CLIENT_INFO
+            )
+            self.client = await stack.enter_async_context(client)
+            self._direct = await stack.enter_async_context(self._direct_session(lines))
             yield
+
+    def _direct_session(self, lines: LineDispatcher | None) -> AbstractAsyncContextManager[ClientSession | None]:
+        discovered, target = self.client.session.discover_result, self._spec.transport
+        if lines is not None and (negotiated := discovered or self.client.session.initialize_result) is not None:
+            return calling_session(lines, negotiated, _CLIENT_INFO)
+        if discovered is not None and isinstance(target, Http):
+            from plugins_mcp.mcp.http_posts import can_post, posting_session  # noqa: PLC0415 -- only such servers
+
+            if can_post(target):
+                return posting_session(target, discovered, _CLIENT_INFO, self)
+        return nullcontext()
 
     def lost(self) -> None:
         """The session has ended."""
@@ -112,7 +126,10 @@ class Session:
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             if not finished and (valid := _valid_progress(progress, total, message)):
-                on_progress(valid)
+                try:
+                    on_progress(valid)
+                except Exception:
+                    log.exception("MCP server %r: internal error at a progress report of %r", self._spec.name, tool)
 
         token = current_call.set(send_state)
         self._calls += 1
@@ -135,9 +152,9 @@ class Session:
         self, tool: str, arguments: dict[str, Any], report: ProgressFnT, meta: RequestParamsMeta | None
     ) -> sdk.CallToolResult:
         """The result of a call. Raises the errors of the SDK."""
-        if self._posts is None:
+        if self._direct is None:
             return await self.client.call_tool(tool, arguments, progress_callback=report, meta=meta)
-        return await call_stateless(self._posts, tool, arguments, report, meta, list_again=self._tools)
+        return await call_in_rounds(self._direct, tool, arguments, report, meta, list_again=self._tools)
 
     async def list_all(self) -> Listing:
         """List the server's tools, resources and prompts.
@@ -212,7 +229,7 @@ class Session:
             return []
 
     async def _tools(self) -> list[sdk.ListToolsResult]:
-        session = self._posts or self.client.session
+        session = self._direct or self.client.session
         try:
             return await _pages(lambda cursor: session.list_tools(params=sdk.PaginatedRequestParams(cursor=cursor)))
         except MCPError as error:

@@ -11,18 +11,20 @@ import os
 import re
 import signal
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, TextIO, cast
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from typing import Any, NamedTuple, TextIO, cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
 
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE
 from plugins_mcp.mcp.spec import ServerSpec, Stdio, visible
+from plugins_mcp.mcp.stdio_calls import LineDispatcher
+from plugins_mcp.mcp.transports import TransportListener
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,7 @@ REAP_SECONDS = 0.5
 TERMINATE_SECONDS = 2.0
 """How long a child may take to exit after its input was closed, and again after SIGTERM."""
 _POLL_SECONDS = 0.01
+_STREAM_ENDED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 _CHUNK_BYTES = 64 * 1024
 
 # What looks like a key: the server may have it from elsewhere than its configuration.
@@ -91,40 +94,49 @@ class ChildDiagnostics:
             os.close(reading)
 
 
-@asynccontextmanager
-async def child_streams(
-    command: Stdio, child: ChildDiagnostics, spec: ServerSpec
-) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
-    """Start the child process; yields the messages from it and to it. `spec` is for logs.
+class Child(NamedTuple):
+    """The two ways to a child: the streams of the SDK's transport, and the requests that bypass them.
 
-    The incoming stream ends when the child closes its output, or sends a line of more than MAX_ANSWER_BYTES. On exit
-    the child and every process it started have ended, and `child` has its exit code and its last errors.
+    Both end when the child closes its output or its input, or sends a line of more than MAX_ANSWER_BYTES.
+    """
+
+    streams: tuple[Incoming, Outgoing]
+    lines: LineDispatcher
+
+
+@asynccontextmanager
+async def open_child(
+    command: Stdio, diagnostics: ChildDiagnostics, spec: ServerSpec, listener: TransportListener
+) -> AsyncGenerator[Child]:
+    """Start the child process. `spec` is for logs.
+
+    On exit the child and every process it started have ended, and `diagnostics` has its exit code and its last errors.
 
     Raises:
         OSError: the child cannot be started; the text names its command.
     """
-    with child.stderr_file() as errors:
+    with diagnostics.stderr_file() as errors:
         process = await _start(command, errors)
+        output, child_input = cast("asyncio.StreamReader", process.stdout), cast("asyncio.StreamWriter", process.stdin)
         received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
+        lines = LineDispatcher(child_input, listener)
         pipe_closed, all_written = anyio.Event(), anyio.Event()
         async with anyio.create_task_group() as group:
-            group.start_soon(_read, cast("asyncio.StreamReader", process.stdout), received, pipe_closed, spec)
-            group.start_soon(
-                _write, cast("asyncio.StreamWriter", process.stdin), to_send, received, pipe_closed, all_written
-            )
+            group.start_soon(_read, output, received, lines, pipe_closed, spec)
+            group.start_soon(_write, child_input, to_send, received, lines, pipe_closed, all_written)
             try:
-                yield incoming, outgoing
+                yield Child((incoming, outgoing), lines)
             finally:
                 # Cancellation must not leave the child running. Every wait in here is bounded.
                 with anyio.CancelScope(shield=True):
                     incoming.close()
                     outgoing.close()
                     if pipe_closed.is_set() and await _exits(REAP_SECONDS, process, alone=True):
-                        child.exit_code = process.returncode
+                        diagnostics.exit_code = process.returncode
                     with anyio.move_on_after(FLUSH_SECONDS):
                         await all_written.wait()
-                    cast("asyncio.StreamWriter", process.stdin).close()
+                    child_input.close()
                     await _end(process)
                 group.cancel_scope.cancel()
 
@@ -152,16 +164,21 @@ async def _start(command: Stdio, errors: TextIO) -> asyncio.subprocess.Process:
 async def _read(
     output: asyncio.StreamReader,
     received: MemoryObjectSendStream[SessionMessage | Exception],
+    lines: LineDispatcher,
     pipe_closed: anyio.Event,
     spec: ServerSpec,
 ) -> None:
     warned = False
-    with suppress(asyncio.IncompleteReadError, ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+    with (
+        closing(lines),
+        suppress(asyncio.IncompleteReadError, ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError),
+    ):
         async with received:
             while line := await _read_line(output, spec, pipe_closed):
                 message = parse_line(line)
                 if message is not None:
-                    await received.send(message)
+                    if not lines.take(message):
+                        await received.send(SessionMessage(message))
                 elif not warned and line.strip():
                     warned = True
                     shown = spec.redact(line.decode("utf-8", "replace"))[:80]
@@ -200,6 +217,7 @@ async def _write(
     child_input: asyncio.StreamWriter,
     to_send: MemoryObjectReceiveStream[SessionMessage],
     received: MemoryObjectSendStream[SessionMessage | Exception],
+    lines: LineDispatcher,
     pipe_closed: anyio.Event,
     all_written: anyio.Event,
 ) -> None:
@@ -209,7 +227,9 @@ async def _write(
                 text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
                 if not await _write_line(child_input, f"{text}\n".encode(errors="replace")):
                     pipe_closed.set()
-                    received.close()  # a child without input may live on, and the calls would wait for its answers
+                    # A child without input may live on, and the requests would wait for its answers.
+                    received.close()
+                    lines.close()
                     return
     finally:
         all_written.set()
@@ -262,14 +282,14 @@ def _group_is_gone(leader: int) -> bool:
     return False
 
 
-def parse_line(line: bytes) -> SessionMessage | None:
+def parse_line(line: bytes) -> JSONRPCMessage | None:
     """The message on a line; None when the line holds no message.
 
     Bytes that are not UTF-8 and lone surrogates (`\\ud83d`, from a text that was cut within a character) are replaced.
     An answer that is not valid becomes an error, so that its call ends at once and not at its deadline.
     """
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
         pass
     try:
@@ -278,16 +298,16 @@ def parse_line(line: bytes) -> SessionMessage | None:
     except (ValueError, RecursionError):
         return None
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(repaired, by_name=False))
+        return jsonrpc_message_adapter.validate_json(repaired, by_name=False)
     except ValueError:
         return _error_for_invalid_answer(decoded)
 
 
-def _error_for_invalid_answer(message: Any) -> SessionMessage | None:
+def _error_for_invalid_answer(message: Any) -> JSONRPCError | None:
     if not isinstance(message, dict) or "jsonrpc" not in message or "method" in message:
         return None
     number = cast("dict[str, Any]", message).get("id")
     if isinstance(number, bool) or not isinstance(number, int | str):
         return None
     error = ErrorData(code=PARSE_ERROR, message=f"{FAILED_TO_PARSE} the answer: it is not valid JSON-RPC")
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=error))
+    return JSONRPCError(jsonrpc="2.0", id=number, error=error)

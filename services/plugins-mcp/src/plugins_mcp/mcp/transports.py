@@ -1,4 +1,4 @@
-"""Opens the streams to a server, by stdio, Streamable HTTP or SSE, and observes both directions."""
+"""Opens the streams to a server, by Streamable HTTP or SSE, and observes both directions."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -6,7 +6,6 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 import httpx2
-from anyio import BrokenResourceError, ClosedResourceError
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
@@ -15,8 +14,7 @@ from mcp.types import JSONRPCRequest, JSONRPCResponse
 from plugins_mcp.mcp.calls import Outbound, SendState, current_call, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, IsolatingClient
-from plugins_mcp.mcp.spec import Http, ServerSpec, Sse, Stdio
-from plugins_mcp.mcp.stdio import ChildDiagnostics, child_streams
+from plugins_mcp.mcp.spec import Http, Sse
 
 
 class TransportListener(Protocol):
@@ -102,31 +100,16 @@ class ObservedReader(_Closing):
 
 
 class ObservedWriter(_Closing):
-    """Outgoing messages, each marked with the call it belongs to.
+    """Outgoing messages, each marked with the call it belongs to. The HTTP client records when it is sent."""
 
-    `sends_at_once`: a message that is handed over counts as sent (stdio). Over HTTP the HTTP client records that.
-    """
-
-    def __init__(self, inner: _Writer, *, sends_at_once: bool) -> None:
+    def __init__(self, inner: _Writer) -> None:
         super().__init__(inner)
         self._inner = inner
-        self._sends_at_once = sends_at_once
 
     async def send(self, item: SessionMessage, /) -> None:
         message = item.message
-        if not isinstance(message, JSONRPCRequest):
-            return await self._send(item, Outbound(expects_answer=False))
-        send_state = note_request(message.method)
-        if send_state is None:
-            return await self._send(item, Outbound())
-        send_state.sent = send_state.sent or self._sends_at_once
-        try:
-            return await self._send(item, Outbound(send_state))
-        except (BrokenResourceError, ClosedResourceError):
-            send_state.sent = send_state.rounds > 1  # the transport is closed and did not take this message
-            raise
-
-    async def _send(self, item: SessionMessage, outbound: Outbound) -> None:
+        request = isinstance(message, JSONRPCRequest)
+        outbound = Outbound(note_request(message.method)) if request else Outbound(expects_answer=False)
         token = outbound_message.set(outbound)
         try:
             await self._inner.send(item)
@@ -136,17 +119,11 @@ class ObservedWriter(_Closing):
 
 @asynccontextmanager
 async def open_transport(
-    spec: ServerSpec, listener: TransportListener, child: ChildDiagnostics
+    target: Http | Sse, listener: TransportListener
 ) -> AsyncGenerator[tuple[ObservedReader, ObservedWriter]]:
-    """The streams from and to the server of `spec`, open while the context is. `child` is filled in for stdio.
-
-    Raises:
-        OSError: the process cannot be started. Failures of a remote server come with the first request.
-    """
+    """The streams from and to a server, open while the context is. Its failures come with the first request."""
     async with AsyncExitStack() as stack:
-        match spec.transport:
-            case Stdio() as command:
-                reader, writer = await stack.enter_async_context(child_streams(command, child, spec))
+        match target:
             case Http(url=url, headers=headers):
                 client = IsolatingClient(headers, answers_in_body=True, on_lost=listener.lost)
                 await stack.enter_async_context(client)
@@ -161,8 +138,7 @@ async def open_transport(
                     httpx_client_factory=_sse_factory(listener.lost),
                 )
                 reader, writer = await stack.enter_async_context(sse)
-        at_once = isinstance(spec.transport, Stdio)
-        yield ObservedReader(reader, listener), ObservedWriter(writer, sends_at_once=at_once)
+        yield ObservedReader(reader, listener), ObservedWriter(writer)
 
 
 def _sse_factory(on_lost: Callable[[], None]) -> Any:

@@ -1,4 +1,4 @@
-"""A tool call of a stateless server, which may take several requests.
+"""A tool call, which may take several requests.
 
 The SDK's `Client` does the same for the session that it opens itself.
 """
@@ -11,6 +11,7 @@ from mcp import ClientSession, MCPError
 from mcp.client import ClientRequestContext, InputRequiredRoundsExceededError
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import HEADER_MISMATCH, CallToolResult, ErrorData, InputRequiredResult, RequestParamsMeta
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 MAX_INPUT_ROUNDS = 10
@@ -18,7 +19,7 @@ MAX_INPUT_ROUNDS = 10
 INPUT_PAUSE_SECONDS = 0.1
 
 
-async def call_stateless(
+async def call_in_rounds(
     session: ClientSession,
     tool: str,
     arguments: dict[str, Any],
@@ -43,7 +44,7 @@ async def call_stateless(
         try:
             return await send(state)
         except MCPError as mismatch:
-            if mismatch.code != HEADER_MISMATCH:
+            if mismatch.code != HEADER_MISMATCH or session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                 raise
             try:
                 await list_again()  # header fields are made from the schema, which has changed since it was listed
