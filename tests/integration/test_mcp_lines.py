@@ -7,6 +7,7 @@ import asyncio
 import gc
 import json
 import os
+import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from mcp import MCPError
 
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent
@@ -21,6 +23,8 @@ from plugins_mcp.mcp.calls import SendState
 from plugins_mcp.mcp.session import Session
 from plugins_mcp.mcp.spec import ServerSpec, Stdio
 from plugins_mcp.mcp.stdio import ChildDiagnostics
+from plugins_mcp.mcp.stdio_calls import LineDispatcher
+from plugins_mcp.mcp.transports import TransportListener
 from tests.integration.servers import script
 from tests.support.waiting import wait_until
 
@@ -370,6 +374,26 @@ async def test_a_call_ends_when_the_child_has_closed_its_input_and_cannot_be_ans
         result = await session.call("t", {"run": asking}, SendState(), print, None)
         assert result == Ambiguous("the connection was lost during the call")
         hold.write_text("")
+
+
+@pytest.mark.parametrize("anyio_backend", LOOPS, indirect=True)
+async def test_a_request_whose_write_fails_ends_at_once() -> None:
+    here, there = socket.socketpair()
+    _, writer = await asyncio.open_connection(sock=here)
+    lost: list[None] = []
+
+    class Listener(TransportListener):
+        def lost(self) -> None:
+            lost.append(None)
+
+        def result(self, result: dict[str, Any]) -> None: ...
+
+    there.close()
+    async with asyncio.timeout(5):
+        with pytest.raises(MCPError, match="Connection closed"):
+            await LineDispatcher(writer, Listener()).send_raw_request("tools/call", {})
+    assert lost
+    writer.close()
 
 
 async def test_nothing_of_a_call_is_kept(tmp_path: Path) -> None:
