@@ -6,6 +6,7 @@ An engine in this process waits for calls that are published; another process an
 with the real START and COMPLETE; each call that is answered is followed by another. Processor time is all that Redis
 and the engine use meanwhile, divided by the replies: it includes ENQUEUE, delivery, START, COMPLETE, the mailbox,
 and its sweeps over the calls that wait. What both use while no reply comes is measured before: these are the sweeps.
+Time in scripts is by the clock of Redis, so on a busy machine it includes pauses of the process.
 """
 
 import argparse
