@@ -8,7 +8,7 @@ import pytest
 from tests.support.stack import Said, Stack, running_stack
 from tests.support.waiting import wait_until_blocking
 
-RUN = ["pending", "queued", "running", "succeeded"]
+RUN = ["pending", "queued", "succeeded"]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def stack() -> Generator[Stack]:
 
 def test_two_cities_are_asked_about_at_once_and_both_times_are_in_the_answer(stack: Stack) -> None:
     said = stack.ask("What time is it in Tokyo and in Paris?")
-    assert said.statuses("time__get_current_time") == [RUN, RUN]
+    assert said.quick_statuses("time__get_current_time") == [RUN, RUN]
     times = re.findall(r"\d\d:\d\d", said.text)
     assert len(times) >= 2
     assert "Tokyo" in said.text
@@ -51,7 +51,7 @@ def test_two_cities_are_asked_about_at_once_and_both_times_are_in_the_answer(sta
 
 def test_arithmetic_is_left_to_the_calculator(stack: Stack) -> None:
     said = stack.ask("What is 17 * 23 + 4?")
-    assert said.statuses("demo__calculate") == [RUN]
+    assert said.quick_statuses("demo__calculate") == [RUN]
     assert "395" in said.text
 
 
@@ -67,7 +67,7 @@ def test_a_slow_job_reports_its_progress(stack: Stack) -> None:
 
 def test_a_failing_tool_fails_with_its_code_and_the_turn_goes_on(stack: Stack) -> None:
     said = stack.ask("Call a failing tool")
-    assert said.statuses("demo__fail") == [["pending", "queued", "running", "failed"]]
+    assert said.quick_statuses("demo__fail") == [["pending", "queued", "failed"]]
     assert said.steps("demo__fail")[-1]["error"]["code"] == "TOOL_EXECUTION_FAILED"
     assert "Failed on purpose" in said.text
     assert said.reason == "stop"
@@ -105,7 +105,7 @@ def test_of_a_result_that_is_too_large_to_keep_it_is_said_how_much_is_gone(stack
 
 def test_rounds_follow_each_other(stack: Stack) -> None:
     said = stack.ask("Count to 3 with the counter named rounds")
-    assert said.statuses("demo__increment_counter") == [RUN, RUN, RUN]
+    assert said.quick_statuses("demo__increment_counter") == [RUN, RUN, RUN]
     assert [event.data["round"] for event in said.controls("tools")] == [1, 2, 3]
     assert "Counted to 3" in said.text
 
@@ -119,7 +119,7 @@ def test_a_model_that_never_ends_is_stopped_by_the_limit_of_rounds(stack: Stack)
 
 def test_structured_content_reaches_the_model(stack: Stack) -> None:
     said = stack.ask("What is the weather in Oslo?")
-    assert said.statuses("demo__weather") == [RUN]
+    assert said.quick_statuses("demo__weather") == [RUN]
     assert "In **Oslo**" in said.text
 
 
@@ -140,7 +140,7 @@ def test_stop_during_a_slow_job_reaches_its_mcp_server(stack: Stack) -> None:
         stack.wait_for_effect("stopped-1")
         assert stack.http.post(f"/v1/turns/{turn_id}/cancel").status_code == 202
         said = Said(tuple(events))
-    assert said.statuses("demo__slow_job") == [["pending", "queued", "running", "cancelled"]]
+    assert said.quick_statuses("demo__slow_job") == [["pending", "queued", "cancelled"]]
     assert said.reason == "cancelled"
     wait_until_blocking(lambda: len(stack.effects("stopped-1")) == 2)
     assert [effect["status"] for effect in stack.effects("stopped-1")] == ["started", "cancelled"]

@@ -76,6 +76,10 @@ class Said:
                 statuses.append(step["status"])
         return list(by_call.values())
 
+    def quick_statuses(self, tool: str) -> list[list[str]]:
+        """The same without `running`, which a call that ends within 25 ms does not have."""
+        return [[each for each in statuses if each != "running"] for statuses in self.statuses(tool)]
+
     def controls(self, kind: str) -> list[Event]:
         """The control events of one type."""
         return [event for event in self.events if event.name == "control" and event.data["type"] == kind]
