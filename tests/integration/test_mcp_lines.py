@@ -8,8 +8,9 @@ import gc
 import json
 import os
 import socket
+import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +23,7 @@ from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent
 from plugins_mcp.mcp.calls import SendState
 from plugins_mcp.mcp.session import Session
 from plugins_mcp.mcp.spec import ServerSpec, Stdio
-from plugins_mcp.mcp.stdio import ChildDiagnostics
+from plugins_mcp.mcp.stdio import TERMINATE_SECONDS, ChildDiagnostics
 from plugins_mcp.mcp.stdio_calls import LineDispatcher
 from plugins_mcp.mcp.transports import TransportListener
 from tests.integration.servers import script
@@ -406,6 +407,26 @@ async def test_nothing_of_a_call_is_kept(tmp_path: Path) -> None:
             return sum(isinstance(each, asyncio.Queue) for each in gc.get_objects())
 
         assert await kept() == await kept()
+
+
+async def test_a_call_ends_with_its_session_and_does_not_wait_for_the_end_of_the_child(tmp_path: Path) -> None:
+    trace, hold = tmp_path / "trace", tmp_path / "hold"
+    os.mkfifo(hold)
+    run = f"import select; fifo = os.open({str(hold)!r}, os.O_RDONLY | os.O_NONBLOCK); trace.write(b'held'); "
+    run += "select.select([fifo], [], [])"
+
+    def release(call: object) -> None:
+        with suppress(OSError):  # the child is gone
+            os.close(os.open(hold, os.O_WRONLY | os.O_NONBLOCK))
+
+    async with asyncio.timeout(10):
+        async with opened(peer(trace)) as session:
+            call = asyncio.create_task(session.call("t", {"run": run}, SendState(), print, None))
+            call.add_done_callback(release)
+            await wait_until(lambda: trace.read_bytes().endswith(b"held"))
+            begun = time.monotonic()
+        assert time.monotonic() - begun < TERMINATE_SECONDS
+        assert await call == Ambiguous("the connection was lost during the call")
 
 
 async def test_whether_a_call_was_sent_is_recorded(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ session with the same child.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import anyio
@@ -41,8 +40,6 @@ from plugins_mcp.mcp.calls import SendState
 from plugins_mcp.mcp.json_rpc import Progress, encoded, encoded_request, progress_of
 from plugins_mcp.mcp.transports import TransportListener, note_request
 
-log = logging.getLogger(__name__)
-
 FIRST_ID = 2**30
 """The SDK's session counts its requests to the same child from 1. Some servers take ids of 32 bits only."""
 
@@ -51,10 +48,11 @@ FIRST_ID = 2**30
 async def calling_session(
     lines: "LineDispatcher", negotiated: DiscoverResult | InitializeResult, client_info: Implementation
 ) -> AsyncGenerator[ClientSession]:
-    """A session with the child of `lines`, by the result of the negotiation with it."""
+    """A session with the child of `lines`, by the result of the negotiation with it. Its requests end with it."""
     async with ClientSession(dispatcher=lines, client_info=client_info) as session:
         session.adopt(negotiated)
-        yield session
+        with closing(lines):
+            yield session
 
 
 class LineDispatcher(Dispatcher[TransportContext]):
