@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import msgspec
@@ -75,17 +75,19 @@ class CallHandler:
         self._lease_ms = lease_ms
         self._rights = rights
         self._running: dict[str, RunningCall] = {}
-        self._starting: dict[str, list[RunningCall]] = {}
-        """Calls whose START is not answered yet. They can be cancelled: START may have taken effect already."""
+        self._starting: dict[RunningCall, str] = {}
+        """Calls whose START is not answered yet, with their ids: START may have taken effect already."""
 
     def __len__(self) -> int:
         return len(self._running)
 
     def cancel(self, correlation_id: str) -> None:
         """Cancel a call for its caller. Does nothing for a call that does not run here."""
-        running = self._running.get(correlation_id)
-        for each in (*([running] if running else ()), *self._starting.get(correlation_id, ())):
-            each.cancel()
+        if running := self._running.get(correlation_id):
+            running.cancel()
+        for starting, call in self._starting.items():
+            if call == correlation_id:
+                starting.cancel()
 
     def serves(self, request: ToolCallRequested) -> bool:
         """Whether this worker has the call's server."""
@@ -106,8 +108,12 @@ class CallHandler:
             asked_at = time.monotonic()
             return await self._ledger.start(delivery, max_starts=MAX_STARTS, expired=_EXPIRED, lease_ms=self._lease_ms)
 
-        with self._starting_call(delivery.request.correlation_id) as running:
+        running = RunningCall()
+        self._starting[running] = delivery.request.correlation_id
+        try:
             started = await self._until_written(start)
+        finally:
+            del self._starting[running]
         match started:
             case Run(fence, starts):
                 queued_ms = max(0, self._clock.now_ms() - _enqueued_at(delivery))
@@ -134,18 +140,6 @@ class CallHandler:
                 outcome = ToolOutcome.failure(state, ErrorCode.LOST, message)
                 await self._complete(delivery, 0, outcome, 0, dead_reason=message)
 
-    @contextlib.contextmanager
-    def _starting_call(self, correlation_id: str) -> Generator[RunningCall]:
-        """The call that is about to start. A cancel request that arrives before the answer to START reaches it."""
-        running = RunningCall()
-        self._starting.setdefault(correlation_id, []).append(running)
-        try:
-            yield running
-        finally:
-            self._starting[correlation_id].remove(running)
-            if not self._starting[correlation_id]:
-                del self._starting[correlation_id]
-
     async def _left_to_others(self, delivery: Delivery) -> bool:
         """Leave a call to workers that have its server; False when START is to decide. If none has it, it expires."""
         request = delivery.request
@@ -170,7 +164,8 @@ class CallHandler:
             # The lease is held until the outcome is written, however long an outage of Redis lasts.
             with self._leases.held(delivery, fence, since=since, on_cancel=running.cancel, on_lost=on_lost):
                 decision = await self._execute(delivery, fence, starts, server, running)
-                async with asyncio.timeout(SHUTDOWN_WRITE_SECONDS if running.worker_stopping else None):
+                stopping = running.worker_stopping
+                async with asyncio.timeout(SHUTDOWN_WRITE_SECONDS) if stopping else contextlib.nullcontext():
                     await self._write_decision(delivery, fence, starts, decision, started_at)
         except TimeoutError:
             log.warning("Redis is not available: call %s is taken over when its lease expires", request.correlation_id)

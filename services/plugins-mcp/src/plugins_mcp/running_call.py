@@ -17,7 +17,7 @@ CANCEL_SECONDS = 2.0
 """How long the cancellation of an interrupted call may take to reach its MCP server."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RunningCall:
     """The state of one running call.
 
