@@ -77,9 +77,9 @@ def _taking(path: Path) -> Take:
 def _watch_writes(take: Take) -> None:
     check, finish = database._check, SqlTurns.finish  # pyright: ignore[reportPrivateUsage]
 
-    def checked(rows: list[tuple[object, ...]], turn: Turn) -> None:
-        take(turn.turn_id, turn.epoch, Became.PASSED if rows else Became.FENCED)
-        check(rows, turn)
+    def checked(changed: int, turn: Turn) -> None:
+        take(turn.turn_id, turn.epoch, Became.PASSED if changed else Became.FENCED)
+        check(changed, turn)
 
     async def finished(self: SqlTurns, turn: Turn, *args: Any) -> int | None:
         try:

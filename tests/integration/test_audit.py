@@ -208,6 +208,19 @@ async def test_the_retention_deletes_old_events_and_keeps_the_rest(store: Engine
         await store.database.write(lambda tx: tx.execute("DELETE FROM audit"))
 
 
+async def test_the_retention_deletes_a_bounded_number_of_events_at_once(
+    store: EngineStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dialog_engine.storage.audit.PRUNED_AT_ONCE", 2)
+    for subject in ("a", "b", "c"):
+        await store.database.write(of_age(subject, 3))
+
+    assert await store.audit.prune(DAY_MS)
+    assert [each.subject for each in await recorded(store)] == ["c"]
+    assert not await store.audit.prune(DAY_MS)
+    assert await recorded(store) == []
+
+
 async def test_a_streamed_event_is_in_the_outbox_of_the_same_commit(store: EngineStore) -> None:
     trail = AuditTrail("engine", b"key", stream=True)
     calls = SqlCalls(store.database, "engine", store.offered.extend, trail)

@@ -167,6 +167,22 @@ async def test_parameters_have_numbers_and_now_is_in_milliseconds(storage: Engin
     assert abs(now - time.time() * 1000) < 60_000  # the clock of the database
 
 
+async def test_a_change_has_its_number_of_rows_and_an_insert_its_key(storage: EngineStore) -> None:
+    def unit(tx: Transaction) -> tuple[list[int], list[int]]:
+        add = (
+            "INSERT INTO outbox (owner, event_type, event_id, payload, created_at) VALUES ('engine', 'test', $1, $2, 0)"
+        )
+        inserted = [tx.insert("seq", add, name, b"") for name in ("a", "b", "c")]
+        changed = [tx.change("UPDATE outbox SET attempts = 1 WHERE event_id < $1", name) for name in ("c", "a")]
+        return inserted, [*changed, tx.change("DELETE FROM outbox WHERE seq = $1", inserted[0])]
+
+    inserted, changed = await storage.database.write(unit)
+
+    assert changed == [2, 0, 1]
+    found = await storage.database.read("SELECT event_id, seq FROM outbox ORDER BY event_id")
+    assert found == [("b", inserted[1]), ("c", inserted[2])]
+
+
 async def test_a_cancelled_caller_withdraws_its_unit_only(open_database: OpenDatabase) -> None:
     held = threading.Event()
     begun = threading.Event()

@@ -112,5 +112,9 @@ def fence_look(tx: Transaction, turn: Turn, engine_id: str) -> None:
 
 
 def _fence(tx: Transaction, turn: Turn, engine_id: str, columns: str, *parameters: Any) -> None:
-    if not tx.change(_FENCE.format(columns), turn.turn_id, engine_id, turn.epoch, *parameters):
+    _check(tx.change(_FENCE.format(columns), turn.turn_id, engine_id, turn.epoch, *parameters), turn)
+
+
+def _check(changed: int, turn: Turn) -> None:
+    if not changed:
         raise TurnFencedError(turn.turn_id)
