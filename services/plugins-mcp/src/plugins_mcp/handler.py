@@ -76,7 +76,8 @@ class CallHandler:
         self._rights = rights
         self._running: dict[str, RunningCall] = {}
         self._starting: dict[RunningCall, str] = {}
-        """Calls whose START is not answered yet, with their ids: START may have taken effect already."""
+        """Calls whose START is not answered yet, with their ids. A cancel request must reach them: START may have taken
+        effect already."""
 
     def __len__(self) -> int:
         return len(self._running)
