@@ -1,4 +1,4 @@
-"""A request as a JSON-RPC message, what is recorded when it is sent, and what a server reports about it."""
+"""A request as a JSON-RPC message, as the dispatchers of this package send it, and what a server reports about one."""
 
 import json
 from collections.abc import Generator, Mapping
@@ -11,20 +11,6 @@ from opentelemetry import propagate
 from opentelemetry.trace import SpanKind
 
 from plugins_contract.tracing import span
-from plugins_mcp.mcp.calls import SendState, current_call
-
-
-def note_request(method: str) -> SendState | None:
-    """Record in the current call that the SDK sends a request. Returns the state of a tool call, None for the rest."""
-    send_state = current_call.get()
-    if send_state is None:
-        return None
-    if method != "tools/call":
-        send_state.answered = True  # during a call the SDK sends another request only because of an answer
-        return None
-    send_state.rounds += 1
-    send_state.answered = False
-    return send_state
 
 
 @contextmanager

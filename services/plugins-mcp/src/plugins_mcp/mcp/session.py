@@ -24,7 +24,7 @@ from plugins_mcp.mcp.error_classification import classify_error, describe_error
 from plugins_mcp.mcp.listing import Listing, remove_malformed_tools
 from plugins_mcp.mcp.spec import Http, ServerSpec, Stdio
 from plugins_mcp.mcp.stdio import ChildDiagnostics, open_child
-from plugins_mcp.mcp.stdio_lines import LineDispatcher, calling_session
+from plugins_mcp.mcp.stdio_calls import LineDispatcher, calling_session
 from plugins_mcp.mcp.transports import open_transport
 
 log = logging.getLogger(__name__)

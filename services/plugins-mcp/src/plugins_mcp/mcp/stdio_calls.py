@@ -1,4 +1,4 @@
-"""Messages to and from a child process, as lines. Each request is written and awaited in the task of its caller.
+"""Requests to a child process: each is a line, written and awaited in the task of its caller.
 
 The SDK passes each request and each answer through three tasks and three streams, which is most of the worker's
 processor time for a call (ADR 0051). The SDK still negotiates, subscribes to changes, answers the requests of the
@@ -7,15 +7,12 @@ session with the same child.
 """
 
 import asyncio
-import json
-import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, closing, suppress
-from typing import Any, cast
+from contextlib import asynccontextmanager, closing
+from typing import Any
 
 import anyio
 import anyio.abc
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import ClientSession, MCPError
 from mcp.shared.dispatcher import (
     CallOptions,
@@ -26,13 +23,10 @@ from mcp.shared.dispatcher import (
     ProgressFnT,
     coerce_request_id,
 )
-from mcp.shared.message import SessionMessage
 from mcp.shared.transport_context import TransportContext
 from mcp.types import (
     CONNECTION_CLOSED,
-    PARSE_ERROR,
     DiscoverResult,
-    ErrorData,
     Implementation,
     InitializeResult,
     JSONRPCError,
@@ -40,19 +34,11 @@ from mcp.types import (
     JSONRPCNotification,
     JSONRPCResponse,
     RequestId,
-    jsonrpc_message_adapter,
 )
 
 from plugins_mcp.mcp.calls import SendState
-from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
-from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE
-from plugins_mcp.mcp.json_rpc import Progress, encoded, encoded_request, note_request, progress_of
-from plugins_mcp.mcp.spec import ServerSpec
-from plugins_mcp.mcp.transports import TransportListener
-
-log = logging.getLogger(__name__)
-
-_CHUNK_BYTES = 64 * 1024
+from plugins_mcp.mcp.json_rpc import Progress, encoded, encoded_request, progress_of
+from plugins_mcp.mcp.transports import TransportListener, note_request
 
 FIRST_ID = 2**30
 """The SDK's session counts its requests to the same child from 1. Some servers take ids of 32 bits only."""
@@ -177,118 +163,3 @@ class LineDispatcher(Dispatcher[TransportContext]):
             failed = True
         if failed:
             self.close()
-
-
-async def read_lines(
-    output: asyncio.StreamReader,
-    received: MemoryObjectSendStream[SessionMessage | Exception],
-    lines: LineDispatcher,
-    pipe_closed: anyio.Event,
-    spec: ServerSpec,
-) -> None:
-    warned = False
-    with (
-        closing(lines),
-        suppress(asyncio.IncompleteReadError, ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError),
-    ):
-        async with received:
-            while line := await _read_line(output, spec, pipe_closed):
-                message = parse_line(line)
-                if message is not None:
-                    if not lines.take(message):
-                        await received.send(SessionMessage(message))
-                elif not warned and line.strip():
-                    warned = True
-                    shown = spec.redact(line.decode("utf-8", "replace"))[:80]
-                    log.warning(
-                        "MCP server %r writes what is not MCP to standard output instead of standard error: %r",
-                        spec.name,
-                        shown,
-                    )
-    # The messages are not wanted any more, but a child that cannot write its output cannot exit either.
-    with suppress(ConnectionError):
-        while await output.read(_CHUNK_BYTES):
-            pass
-
-
-async def _read_line(output: asyncio.StreamReader, spec: ServerSpec, pipe_closed: anyio.Event) -> bytes:
-    """The next line; empty when it is longer than MAX_ANSWER_BYTES.
-
-    Raises:
-        IncompleteReadError: the child has closed its output; `pipe_closed` is set then.
-    """
-    try:
-        return await output.readuntil(b"\n")
-    except asyncio.LimitOverrunError:
-        log.warning(
-            "MCP server %r: the connection is closed, because it sent a line of more than %d bytes",
-            spec.name,
-            MAX_ANSWER_BYTES,
-        )
-        return b""
-    except (asyncio.IncompleteReadError, ConnectionError):
-        pipe_closed.set()
-        raise
-
-
-async def write_lines(
-    child_input: asyncio.StreamWriter,
-    to_send: MemoryObjectReceiveStream[SessionMessage],
-    received: MemoryObjectSendStream[SessionMessage | Exception],
-    lines: LineDispatcher,
-    pipe_closed: anyio.Event,
-    all_written: anyio.Event,
-) -> None:
-    try:
-        async with to_send:
-            async for item in to_send:
-                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                if not await _write_line(child_input, f"{text}\n".encode(errors="replace")):
-                    pipe_closed.set()
-                    # A child without input may live on, and the requests would wait for its answers.
-                    received.close()
-                    lines.close()
-                    return
-    finally:
-        all_written.set()
-
-
-async def _write_line(child_input: asyncio.StreamWriter, line: bytes) -> bool:
-    """Whether the line was written; False when the child has closed its input."""
-    try:
-        child_input.write(line)
-        await child_input.drain()
-    except (OSError, RuntimeError):  # uvloop raises RuntimeError for a pipe that it has closed
-        return False
-    return True
-
-
-def parse_line(line: bytes) -> JSONRPCMessage | None:
-    """The message on a line; None when the line holds no message.
-
-    Bytes that are not UTF-8 and lone surrogates (`\\ud83d`, from a text that was cut within a character) are replaced.
-    An answer that is not valid becomes an error, so that its call ends at once and not at its deadline.
-    """
-    try:
-        return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
-        pass
-    try:
-        decoded: Any = json.loads(line.decode("utf-8", "replace"))
-        repaired = json.dumps(decoded, ensure_ascii=False).encode("utf-8", "replace")
-    except (ValueError, RecursionError):
-        return None
-    try:
-        return jsonrpc_message_adapter.validate_json(repaired, by_name=False)
-    except ValueError:
-        return _error_for_invalid_answer(decoded)
-
-
-def _error_for_invalid_answer(message: Any) -> JSONRPCError | None:
-    if not isinstance(message, dict) or "jsonrpc" not in message or "method" in message:
-        return None
-    number = cast("dict[str, Any]", message).get("id")
-    if isinstance(number, bool) or not isinstance(number, int | str):
-        return None
-    error = ErrorData(code=PARSE_ERROR, message=f"{FAILED_TO_PARSE} the answer: it is not valid JSON-RPC")
-    return JSONRPCError(jsonrpc="2.0", id=number, error=error)
