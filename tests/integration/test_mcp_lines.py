@@ -24,7 +24,7 @@ from plugins_mcp.mcp.calls import SendState
 from plugins_mcp.mcp.session import Session
 from plugins_mcp.mcp.spec import ServerSpec, Stdio
 from plugins_mcp.mcp.stdio import TERMINATE_SECONDS, ChildDiagnostics
-from plugins_mcp.mcp.stdio_calls import LineDispatcher
+from plugins_mcp.mcp.stdio_lines import LineDispatcher
 from plugins_mcp.mcp.transports import TransportListener
 from tests.integration.servers import script
 from tests.support.waiting import wait_until
