@@ -24,7 +24,7 @@ from plugins_mcp.mcp.calls import SendState
 from plugins_mcp.mcp.session import Session
 from plugins_mcp.mcp.spec import ServerSpec, Stdio
 from plugins_mcp.mcp.stdio import TERMINATE_SECONDS, ChildDiagnostics
-from plugins_mcp.mcp.stdio_calls import LineDispatcher
+from plugins_mcp.mcp.stdio_lines import LineDispatcher
 from plugins_mcp.mcp.transports import TransportListener
 from tests.integration.servers import script
 from tests.support.waiting import wait_until
@@ -406,7 +406,8 @@ async def test_nothing_of_a_call_is_kept(tmp_path: Path) -> None:
             gc.collect()
             return sum(isinstance(each, asyncio.Queue) for each in gc.get_objects())
 
-        assert await kept() == await kept()
+        before = await kept()
+        assert await kept() <= before
 
 
 async def test_a_call_ends_with_its_session_and_does_not_wait_for_the_end_of_the_child(tmp_path: Path) -> None:

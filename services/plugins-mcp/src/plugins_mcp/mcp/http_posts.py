@@ -42,13 +42,13 @@ from mcp.types import (
 from pydantic import ValidationError
 from yarl import URL
 
-from plugins_mcp.mcp.calls import Ambiguous, NotSent, SendState
+from plugins_mcp.mcp.calls import Ambiguous, NotSent, SendState, note_request
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE, HttpAnswer, classify_response
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, KEEP_ALIVE_SECONDS, TRANSPORT_FAILED, TooLargeError
 from plugins_mcp.mcp.json_rpc import encoded_request, progress_of
 from plugins_mcp.mcp.spec import Http
-from plugins_mcp.mcp.transports import TransportListener, note_request
+from plugins_mcp.mcp.transports import TransportListener
 
 log = logging.getLogger(__name__)
 

@@ -1,16 +1,17 @@
-"""A request as a JSON-RPC message, as the dispatchers of this package send it, and what a server reports about one."""
+"""JSON-RPC messages: requests as the dispatchers of this package send them, and what servers send."""
 
 import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from mcp.shared.dispatcher import coerce_request_id
-from mcp.types import RequestId
+from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestId, jsonrpc_message_adapter
 from opentelemetry import propagate
 from opentelemetry.trace import SpanKind
 
 from plugins_contract.tracing import span
+from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE
 
 
 @contextmanager
@@ -65,3 +66,34 @@ def progress_of(params: Mapping[str, Any] | None) -> Progress | None:
             )
         case _:
             return None
+
+
+def parse_line(line: bytes) -> JSONRPCMessage | None:
+    """The message on a line; None when the line holds no message.
+
+    Bytes that are not UTF-8 and lone surrogates (`\\ud83d`, from a text that was cut within a character) are replaced.
+    An answer that is not valid becomes an error, so that its call ends at once and not at its deadline.
+    """
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        pass
+    try:
+        decoded: Any = json.loads(line.decode("utf-8", "replace"))
+        repaired = json.dumps(decoded, ensure_ascii=False).encode("utf-8", "replace")
+    except (ValueError, RecursionError):
+        return None
+    try:
+        return jsonrpc_message_adapter.validate_json(repaired, by_name=False)
+    except ValueError:
+        return _error_for_invalid_answer(decoded)
+
+
+def _error_for_invalid_answer(message: Any) -> JSONRPCError | None:
+    if not isinstance(message, dict) or "jsonrpc" not in message or "method" in message:
+        return None
+    number = cast("dict[str, Any]", message).get("id")
+    if isinstance(number, bool) or not isinstance(number, int | str):
+        return None
+    error = ErrorData(code=PARSE_ERROR, message=f"{FAILED_TO_PARSE} the answer: it is not valid JSON-RPC")
+    return JSONRPCError(jsonrpc="2.0", id=number, error=error)

@@ -18,13 +18,12 @@ from pydantic import ValidationError
 
 from plugins_contract.catalog import Quarantined
 from plugins_contract.outcomes import CallProgress
-from plugins_mcp.mcp.call_rounds import call_in_rounds
-from plugins_mcp.mcp.calls import Answered, CallResult, SendState, current_call
+from plugins_mcp.mcp.calls import Answered, CallResult, SendState, call_in_rounds, current_call
 from plugins_mcp.mcp.error_classification import classify_error, describe_error
 from plugins_mcp.mcp.listing import Listing, remove_malformed_tools
 from plugins_mcp.mcp.spec import Http, ServerSpec, Stdio
 from plugins_mcp.mcp.stdio import ChildDiagnostics, open_child
-from plugins_mcp.mcp.stdio_calls import LineDispatcher, calling_session
+from plugins_mcp.mcp.stdio_lines import LineDispatcher, calling_session
 from plugins_mcp.mcp.transports import open_transport
 
 log = logging.getLogger(__name__)

@@ -1,29 +1,26 @@
-"""Transport for a server that is a child process: JSON-RPC messages as lines on its standard streams.
+"""Starts and ends a server that is a child process. `stdio_lines` reads and writes its standard streams.
 
 Replaces the SDK's transport, which holds lines of any length in memory, copies a line with each chunk that arrives, and
 leaves a call unanswered when its answer cannot be read (ADR 0025).
 """
 
 import asyncio
-import json
 import logging
 import os
 import re
 import signal
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
-from typing import Any, NamedTuple, TextIO, cast
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import NamedTuple, TextIO, cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
 
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
-from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE
 from plugins_mcp.mcp.spec import ServerSpec, Stdio, visible
-from plugins_mcp.mcp.stdio_calls import LineDispatcher
+from plugins_mcp.mcp.stdio_lines import LineDispatcher, read_lines, write_lines
 from plugins_mcp.mcp.transports import TransportListener
 
 log = logging.getLogger(__name__)
@@ -123,8 +120,8 @@ async def open_child(
         lines = LineDispatcher(child_input, listener)
         pipe_closed, all_written = anyio.Event(), anyio.Event()
         async with anyio.create_task_group() as group:
-            group.start_soon(_read, output, received, lines, pipe_closed, spec)
-            group.start_soon(_write, child_input, to_send, received, lines, pipe_closed, all_written)
+            group.start_soon(read_lines, output, received, lines, pipe_closed, spec)
+            group.start_soon(write_lines, child_input, to_send, received, lines, pipe_closed, all_written)
             try:
                 yield Child((incoming, outgoing), lines)
             finally:
@@ -159,90 +156,6 @@ async def _start(command: Stdio, errors: TextIO) -> asyncio.subprocess.Process:
         where = f" in the folder (cwd) {command.cwd!r}" if command.cwd is not None else ""
         reason = error.strerror or str(error)
         raise OSError(f"the command {command.command!r} cannot be started{where}: {reason}") from error
-
-
-async def _read(
-    output: asyncio.StreamReader,
-    received: MemoryObjectSendStream[SessionMessage | Exception],
-    lines: LineDispatcher,
-    pipe_closed: anyio.Event,
-    spec: ServerSpec,
-) -> None:
-    warned = False
-    with (
-        closing(lines),
-        suppress(asyncio.IncompleteReadError, ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError),
-    ):
-        async with received:
-            while line := await _read_line(output, spec, pipe_closed):
-                message = parse_line(line)
-                if message is not None:
-                    if not lines.take(message):
-                        await received.send(SessionMessage(message))
-                elif not warned and line.strip():
-                    warned = True
-                    shown = spec.redact(line.decode("utf-8", "replace"))[:80]
-                    log.warning(
-                        "MCP server %r writes what is not MCP to standard output instead of standard error: %r",
-                        spec.name,
-                        shown,
-                    )
-    # The messages are not wanted any more, but a child that cannot write its output cannot exit either.
-    with suppress(ConnectionError):
-        while await output.read(_CHUNK_BYTES):
-            pass
-
-
-async def _read_line(output: asyncio.StreamReader, spec: ServerSpec, pipe_closed: anyio.Event) -> bytes:
-    """The next line; empty when it is longer than MAX_ANSWER_BYTES.
-
-    Raises:
-        IncompleteReadError: the child has closed its output; `pipe_closed` is set then.
-    """
-    try:
-        return await output.readuntil(b"\n")
-    except asyncio.LimitOverrunError:
-        log.warning(
-            "MCP server %r: the connection is closed, because it sent a line of more than %d bytes",
-            spec.name,
-            MAX_ANSWER_BYTES,
-        )
-        return b""
-    except (asyncio.IncompleteReadError, ConnectionError):
-        pipe_closed.set()
-        raise
-
-
-async def _write(
-    child_input: asyncio.StreamWriter,
-    to_send: MemoryObjectReceiveStream[SessionMessage],
-    received: MemoryObjectSendStream[SessionMessage | Exception],
-    lines: LineDispatcher,
-    pipe_closed: anyio.Event,
-    all_written: anyio.Event,
-) -> None:
-    try:
-        async with to_send:
-            async for item in to_send:
-                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                if not await _write_line(child_input, f"{text}\n".encode(errors="replace")):
-                    pipe_closed.set()
-                    # A child without input may live on, and the requests would wait for its answers.
-                    received.close()
-                    lines.close()
-                    return
-    finally:
-        all_written.set()
-
-
-async def _write_line(child_input: asyncio.StreamWriter, line: bytes) -> bool:
-    """Whether the line was written; False when the child has closed its input."""
-    try:
-        child_input.write(line)
-        await child_input.drain()
-    except (OSError, RuntimeError):  # uvloop raises RuntimeError for a pipe that it has closed
-        return False
-    return True
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -280,34 +193,3 @@ def _group_is_gone(leader: int) -> bool:
     except PermissionError:
         pass
     return False
-
-
-def parse_line(line: bytes) -> JSONRPCMessage | None:
-    """The message on a line; None when the line holds no message.
-
-    Bytes that are not UTF-8 and lone surrogates (`\\ud83d`, from a text that was cut within a character) are replaced.
-    An answer that is not valid becomes an error, so that its call ends at once and not at its deadline.
-    """
-    try:
-        return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
-        pass
-    try:
-        decoded: Any = json.loads(line.decode("utf-8", "replace"))
-        repaired = json.dumps(decoded, ensure_ascii=False).encode("utf-8", "replace")
-    except (ValueError, RecursionError):
-        return None
-    try:
-        return jsonrpc_message_adapter.validate_json(repaired, by_name=False)
-    except ValueError:
-        return _error_for_invalid_answer(decoded)
-
-
-def _error_for_invalid_answer(message: Any) -> JSONRPCError | None:
-    if not isinstance(message, dict) or "jsonrpc" not in message or "method" in message:
-        return None
-    number = cast("dict[str, Any]", message).get("id")
-    if isinstance(number, bool) or not isinstance(number, int | str):
-        return None
-    error = ErrorData(code=PARSE_ERROR, message=f"{FAILED_TO_PARSE} the answer: it is not valid JSON-RPC")
-    return JSONRPCError(jsonrpc="2.0", id=number, error=error)

@@ -11,7 +11,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest, JSONRPCResponse
 
-from plugins_mcp.mcp.calls import Outbound, SendState, current_call, outbound_message
+from plugins_mcp.mcp.calls import Outbound, note_request, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, IsolatingClient
 from plugins_mcp.mcp.spec import Http, Sse
@@ -27,19 +27,6 @@ class TransportListener(Protocol):
     def result(self, result: dict[str, Any]) -> None:
         """A result arrived that the SDK has not read yet; it may be changed in place."""
         ...
-
-
-def note_request(method: str) -> SendState | None:
-    """Record in the current call that the SDK sends a request. Returns the state of a tool call, None for the rest."""
-    send_state = current_call.get()
-    if send_state is None:
-        return None
-    if method != "tools/call":
-        send_state.answered = True  # during a call the SDK sends another request only because of an answer
-        return None
-    send_state.rounds += 1
-    send_state.answered = False
-    return send_state
 
 
 class _Reader(Protocol):

@@ -1,18 +1,20 @@
-"""Requests to a child process: each is a line, written and awaited in the task of its caller.
+"""The messages from and to a child process: lines on its standard streams.
 
-The SDK passes each request and each answer through three tasks and three streams, which is most of the worker's
-processor time for a call (ADR 0051). The SDK still negotiates, subscribes to changes, answers the requests of the
-server, encodes requests and validates results; the `LineDispatcher` takes the place of its transport below a second
-session with the same child.
+A request is written and awaited in the task of its caller. The SDK passes each request and each answer through three
+tasks and four streams, which costs twice the processor time (ADR 0051). The SDK still negotiates, subscribes to
+changes, answers the requests of the server, encodes requests and validates results; the `LineDispatcher` takes the
+place of its transport below a second session with the same child.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
 
 import anyio
 import anyio.abc
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import ClientSession, MCPError
 from mcp.shared.dispatcher import (
     CallOptions,
@@ -23,6 +25,7 @@ from mcp.shared.dispatcher import (
     ProgressFnT,
     coerce_request_id,
 )
+from mcp.shared.message import SessionMessage
 from mcp.shared.transport_context import TransportContext
 from mcp.types import (
     CONNECTION_CLOSED,
@@ -36,10 +39,15 @@ from mcp.types import (
     RequestId,
 )
 
-from plugins_mcp.mcp.calls import SendState
-from plugins_mcp.mcp.json_rpc import Progress, encoded, encoded_request, progress_of
-from plugins_mcp.mcp.transports import TransportListener, note_request
+from plugins_mcp.mcp.calls import SendState, note_request
+from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
+from plugins_mcp.mcp.json_rpc import Progress, encoded, encoded_request, parse_line, progress_of
+from plugins_mcp.mcp.spec import ServerSpec
+from plugins_mcp.mcp.transports import TransportListener
 
+log = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 64 * 1024
 FIRST_ID = 2**30
 """The SDK's session counts its requests to the same child from 1. Some servers take ids of 32 bits only."""
 
@@ -163,3 +171,92 @@ class LineDispatcher(Dispatcher[TransportContext]):
             failed = True
         if failed:
             self.close()
+
+
+async def read_lines(
+    output: asyncio.StreamReader,
+    received: MemoryObjectSendStream[SessionMessage | Exception],
+    lines: LineDispatcher,
+    pipe_closed: anyio.Event,
+    spec: ServerSpec,
+) -> None:
+    """Read the child's output until its end, or a line of more than MAX_ANSWER_BYTES. `spec` is for logs.
+
+    Messages that are not for a request of `lines` go to `received`. `pipe_closed` is set at the end of the output.
+    """
+    warned = False
+    with (
+        closing(lines),
+        suppress(asyncio.IncompleteReadError, ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError),
+    ):
+        async with received:
+            while line := await _read_line(output, spec, pipe_closed):
+                message = parse_line(line)
+                if message is not None:
+                    if not lines.take(message):
+                        await received.send(SessionMessage(message))
+                elif not warned and line.strip():
+                    warned = True
+                    shown = spec.redact(line.decode("utf-8", "replace"))[:80]
+                    log.warning(
+                        "MCP server %r writes what is not MCP to standard output instead of standard error: %r",
+                        spec.name,
+                        shown,
+                    )
+    # The messages are not wanted any more, but a child that cannot write its output cannot exit either.
+    with suppress(ConnectionError):
+        while await output.read(_CHUNK_BYTES):
+            pass
+
+
+async def _read_line(output: asyncio.StreamReader, spec: ServerSpec, pipe_closed: anyio.Event) -> bytes:
+    """The next line; empty when it is longer than MAX_ANSWER_BYTES.
+
+    Raises:
+        IncompleteReadError: the child has closed its output; `pipe_closed` is set then.
+    """
+    try:
+        return await output.readuntil(b"\n")
+    except asyncio.LimitOverrunError:
+        log.warning(
+            "MCP server %r: the connection is closed, because it sent a line of more than %d bytes",
+            spec.name,
+            MAX_ANSWER_BYTES,
+        )
+        return b""
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pipe_closed.set()
+        raise
+
+
+async def write_lines(
+    child_input: asyncio.StreamWriter,
+    to_send: MemoryObjectReceiveStream[SessionMessage],
+    received: MemoryObjectSendStream[SessionMessage | Exception],
+    lines: LineDispatcher,
+    pipe_closed: anyio.Event,
+    all_written: anyio.Event,
+) -> None:
+    """Write the messages of `to_send`. `pipe_closed` is set when the child takes no more, `all_written` at the end."""
+    try:
+        async with to_send:
+            async for item in to_send:
+                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                if not await _write_line(child_input, f"{text}\n".encode(errors="replace")):
+                    pipe_closed.set()
+                    # A child without input may live on, and the requests would wait for its answers.
+                    received.close()
+                    lines.close()
+                    return
+    finally:
+        all_written.set()
+
+
+async def _write_line(child_input: asyncio.StreamWriter, line: bytes) -> bool:
+    """Whether the line was written; False when the child has closed its input."""
+    try:
+        child_input.write(line)
+        await child_input.drain()
+    except (OSError, RuntimeError):  # uvloop raises RuntimeError for a pipe that it has closed
+        return False
+    return True
