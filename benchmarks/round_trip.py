@@ -66,7 +66,8 @@ class Meter:
     def __init__(self, pids: Mapping[str, int], redis: Redis, mine: Engine) -> None:
         this = psutil.Process()
         self._processes = {ENGINE: [this]} | {name: [psutil.Process(pid)] for name, pid in pids.items()}
-        children = [(each, each.cmdline()) for each in this.children(recursive=True)]
+        alive = [each for each in this.children(recursive=True) if each.status() != psutil.STATUS_ZOMBIE]
+        children = [(each, each.cmdline()) for each in alive]
         self._processes[WORKER] += [each for each, command in children if "benchmarks.guarantees" in command]
         self._processes[STDIO_SERVERS] = [each for each, command in children if "stdio" in command]
         self._redis = redis
