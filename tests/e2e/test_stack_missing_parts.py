@@ -89,7 +89,7 @@ def test_a_call_says_that_no_worker_is_there_and_goes_on_when_one_is(chat: ChatP
     chat.expect_idle()
     received = steps(stack, "demo__calculate")
     assert ("queued", "worker") in received
-    assert ("running", None) in received[received.index(("queued", "worker")) :]
+    assert ("succeeded", None) in received[received.index(("queued", "worker")) :]
 
 
 def test_a_call_whose_worker_was_lost_says_so_while_another_runs_it(chat: ChatPage, stack: Stack) -> None:

@@ -40,7 +40,7 @@ def second_text(event: Event, transcript: Transcript) -> bool:
 MOMENTS: dict[str, Moment] = {
     "message": message,
     "pending": step("pending"),
-    "running": step("running"),
+    "queued": step("queued"),
     "succeeded": step("succeeded"),
     "second-text": second_text,
 }
