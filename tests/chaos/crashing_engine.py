@@ -106,8 +106,9 @@ def _publication(crash_point: CrashPoint) -> None:
         if crash_point.is_at(OFFERED):
             return [ConnectionError("refused by the test")] * len(requests)
         answer = await enqueue(self, requests, **options)
-        if crash_point.is_at(ENQUEUED):
-            crash_point.reached(ENQUEUED, 0)
+        for _ in requests:
+            if crash_point.is_at(ENQUEUED):
+                crash_point.reached(ENQUEUED, 0)
         return answer
 
     async def marked(self: SqlOutbox, rows: Sequence[OutboxRow]) -> None:
