@@ -32,7 +32,6 @@ REAP_SECONDS = 0.5
 TERMINATE_SECONDS = 2.0
 """How long a child may take to exit after its input was closed, and again after SIGTERM."""
 _POLL_SECONDS = 0.01
-_STREAM_ENDED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 _CHUNK_BYTES = 64 * 1024
 
 # What looks like a key: the server may have it from elsewhere than its configuration.
