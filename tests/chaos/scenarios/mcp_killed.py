@@ -35,6 +35,9 @@ WORK_SECONDS = 2.0
 LONG_MS, SHORT_MS = 60_000, 5_000
 """Deadlines: one that plays no part, and one that ends calls to a server that stands still."""
 END_SECONDS = 70.0
+RETRIES = 20
+"""Enough for a child that takes ten seconds to start on a busy machine. A call waits for it for five seconds, and after
+that for a quarter of a second in the mean before each retry."""
 AT_ONCE = {Size.SHORT: 8, Size.FULL: 3}
 """Rows that are struck at the same time. Many servers that start at once are slower than a worker is patient."""
 
@@ -248,7 +251,7 @@ async def _worker(folder: Path, peers: Sequence[Child | Remote]) -> AsyncGenerat
             "REDIS_URL": redis.url,
             "MCP_CONFIG": str(config),
             "HEALTH_PORT": str(port),
-            "MCP_MAX_RETRIES": "6",
+            "MCP_MAX_RETRIES": str(RETRIES),
             "DRAIN_SECONDS": "0",
             "WORKER_CONCURRENCY": str(2 * len(peers)),
         }
