@@ -103,8 +103,8 @@ MUTATIONS = {
             "I1: a call is unknown whose worker was not struck while it ran",
         ),
         (
-            # Those who run calls speak up at once when Redis is back: the grace is for those who do not.
-            Edit(f"{WORKER}/leases.py", "                due = 0.0", "                pass"),
+            # Workers that run calls renew their leases at once when Redis is back: the grace is for those that do not.
+            Edit(f"{WORKER}/leases.py", "due = 0.0\n\n", "due = time.monotonic() + self._times.renew\n\n"),
             Edit(f"{WORKER}/consumer.py", "if not await self._may_take_over():", "if False:"),
         ),
     ),
