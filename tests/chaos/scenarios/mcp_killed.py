@@ -35,8 +35,8 @@ WORK_SECONDS = 2.0
 LONG_MS, SHORT_MS = 60_000, 5_000
 """Deadlines: one that plays no part, and one that ends calls to a server that stands still."""
 END_SECONDS = 70.0
-RETRIES = 20
-"""Enough for a child that takes ten seconds to start on a busy machine. A call waits for it for five seconds, and after
+RETRIES = 10
+"""The most that a worker allows. On a busy machine a child takes seconds to start: a call waits five for it, and after
 that for a quarter of a second in the mean before each retry."""
 AT_ONCE = {Size.SHORT: 8, Size.FULL: 3}
 """Rows that are struck at the same time. Many servers that start at once are slower than a worker is patient."""
