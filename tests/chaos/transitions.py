@@ -26,7 +26,7 @@ class Transition:
 
 
 LONG_SECONDS = 5.0
-"""On a busy machine an engine learns of the start of a shorter call together with its reply, and sends the reply only."""
+"""A busy engine learns of the start of a shorter call together with its reply, and sends the reply only."""
 
 
 TRANSITIONS = (
