@@ -1,7 +1,7 @@
 """`python -m tests.chaos.recording_engine [--idle] SECONDS NOTES`: the engine, with a lease of SECONDS.
 
 It does not check whether its turns were adopted by another engine, so that only the fences stop its writes, and records
-in the file NOTES what became of each write.
+in the file NOTES which writes were refused, and which were taken although the turn was adopted.
 
 With `--idle` it adopts no turns: a turn that moves from one stopped engine to the next would end with `TURN_CRASHES`.
 """
@@ -19,11 +19,13 @@ from typing import Any
 import msgspec
 
 from dialog_engine.chat import ownership
+from dialog_engine.chat.outbox import TurnFinished
 from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.errors import TurnFencedError
 from dialog_engine.main import serve
 from dialog_engine.model import Turn
 from dialog_engine.storage import database
+from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.turns import SqlTurns
 
@@ -32,9 +34,9 @@ OWNED_ELSEWHERE = "is owned by another engine in epoch"
 
 
 class Became(StrEnum):
-    """What became of a write."""
+    """What became of a write of a turn that this engine does not own any more."""
 
-    PASSED = "passed"
+    TAKEN = "taken"
     FENCED = "fenced"
     LOG_REFUSED = "log refused"
 
@@ -74,24 +76,40 @@ def _taking(path: Path) -> Take:
     return take
 
 
-def _watch_writes(take: Take) -> None:
-    check, finish = database._check, SqlTurns.finish  # pyright: ignore[reportPrivateUsage]
+def watch_writes(take: Take) -> None:
+    """Give `take` the writes that are fenced, and those that another engine's adoption of the turn came before.
 
-    def checked(changed: int, turn: Turn) -> None:
-        take(turn.turn_id, turn.epoch, Became.PASSED if changed else Became.FENCED)
-        check(changed, turn)
+    The database says which came first, within the transaction of the write: it has locked the row of the turn. Times
+    would not do. The engine may read the answer to a write long after the server has ended its transaction.
+    """
+    fence, finish, fact = database._fence, SqlTurns.finish, SqlTurns._fact  # pyright: ignore[reportPrivateUsage]
 
-    async def finished(self: SqlTurns, turn: Turn, *args: Any) -> int | None:
+    def look(tx: Transaction, turn: Turn) -> None:
+        if tx.execute("SELECT 1 FROM turns WHERE turn_id = $1 AND epoch > $2", turn.turn_id, turn.epoch):
+            take(turn.turn_id, turn.epoch, Became.TAKEN)
+
+    def fenced(tx: Transaction, turn: Turn, *args: Any) -> None:
         try:
-            number = await finish(self, turn, *args)
+            fence(tx, turn, *args)
         except TurnFencedError:
             take(turn.turn_id, turn.epoch, Became.FENCED)
             raise
-        take(turn.turn_id, turn.epoch, Became.PASSED)
-        return number
+        look(tx, turn)
 
-    database._check = checked  # pyright: ignore[reportPrivateUsage]
+    async def finished(self: SqlTurns, turn: Turn, *args: Any) -> int | None:
+        try:
+            return await finish(self, turn, *args)
+        except TurnFencedError:
+            take(turn.turn_id, turn.epoch, Became.FENCED)
+            raise
+
+    def ended(self: SqlTurns, tx: Transaction, turn: Turn, *args: Any, **options: Any) -> TurnFinished:
+        look(tx, turn)
+        return fact(self, tx, turn, *args, **options)
+
+    database._fence = fenced  # pyright: ignore[reportPrivateUsage]
     SqlTurns.finish = finished  # pyright: ignore[reportAttributeAccessIssue]
+    SqlTurns._fact = ended  # pyright: ignore[reportPrivateUsage]
 
 
 class _RefusedLogs(logging.Handler):
@@ -126,7 +144,7 @@ if __name__ == "__main__":
     ownership.LEASE_SECONDS = float(sys.argv.pop())
     ownership.RENEW_SECONDS = ownership.LEASE_SECONDS / 4
     ownership.LOOK_SECONDS = ownership.LEASE_SECONDS / 10
-    _watch_writes(notes)
+    watch_writes(notes)
     logging.getLogger("dialog_engine.event_log.turn_logs").addHandler(_RefusedLogs(notes))
     _notice_nothing()
     serve()

@@ -17,11 +17,16 @@ class Tool(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """`step` is what `crashing_engine` calls it."""
+    """`step` is what `crashing_engine` calls it. The tool works for `work_seconds`, unless it needs approval."""
 
     name: str
     step: str
     tool: Tool = Tool.FREE
+    work_seconds: float = 0.5
+
+
+LONG_SECONDS = 5.0
+"""A busy engine learns of the start of a shorter call together with its reply, and sends the reply only."""
 
 
 TRANSITIONS = (
@@ -31,8 +36,8 @@ TRANSITIONS = (
     Transition("the round is committed, the relay does not have it", "after SqlCalls.add_round"),
     Transition(OFFERED, OFFERED),
     Transition(ENQUEUED, ENQUEUED),
-    Transition("the call is queued", "sent queued"),
-    Transition("the call runs", "sent running"),
+    Transition("the call is queued", "sent queued", work_seconds=LONG_SECONDS),
+    Transition("the call runs", "sent running", work_seconds=LONG_SECONDS),
     Transition("the reply is there, not committed", "before SqlCalls.add_result"),
     Transition("the result is committed, not sent", "after SqlCalls.add_result"),
     Transition("between two rounds", "before the last reply"),

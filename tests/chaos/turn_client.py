@@ -16,7 +16,6 @@ from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
 
 END_SECONDS = 90.0
-WORK_SECONDS = 0.5
 OK = 200
 
 
@@ -83,7 +82,7 @@ class TurnClient:
     def _message(self) -> str:
         arguments: dict[str, str | float] = {"token": self.token}
         if self.transition.tool is Tool.FREE:
-            arguments["answer_after_seconds"] = WORK_SECONDS
+            arguments["answer_after_seconds"] = self.transition.work_seconds
         return f"call demo__{self.transition.tool} {json.dumps(arguments)}"
 
     def _find(self, engine: Replica) -> bool:

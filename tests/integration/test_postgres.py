@@ -116,10 +116,31 @@ async def test_an_invalid_url_is_refused_without_its_password(url: str) -> None:
     assert "is not a URL such as postgresql://" in await refused(url, ConfigurationError)
 
 
-async def test_a_server_that_is_not_there_is_named() -> None:
+async def test_a_server_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "START_PAUSES_SECONDS", (0.1,))
     port = free_port()
     text = await refused(f"postgresql://callstream:{SECRET}@127.0.0.1:{port}/chat", StorageUnavailableError)
     assert f"127.0.0.1:{port}/chat cannot be used" in text
+
+
+@pytest.mark.parametrize("silent", [False, True])
+async def test_a_start_waits_for_a_server_that_cannot_be_used_yet(
+    server: PostgresServer,
+    url: str,
+    proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    silent: bool,
+) -> None:
+    monkeypatch.setattr(driver, "CONNECT_SECONDS", 2)  # the shortest that the driver knows
+    proxy.set(BLACK_HOLE if silent else Faults(refuse=True))
+    starting = asyncio.create_task(opened(server.url_of(database_of(url), port=proxy.port)))
+    await wait_until(lambda: "the database is unavailable" in caplog.text or starting.done())
+    proxy.clear()
+    async with bounded(5):
+        await starting
+    assert caplog.text.count("cannot be used") == 1
+    assert PASSWORD not in caplog.text
 
 
 @pytest.mark.parametrize(

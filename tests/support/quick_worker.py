@@ -12,7 +12,13 @@ QUICK = LeaseTimes(
     lease=3.0, renew=0.5, renew_again=0.1, give_up=2.4, loop_alive=1.5, heartbeat=0.1, sweep=0.4, grace=1.5
 )
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run it until SIGTERM."""
     set_up_logging("INFO", "human")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     asyncio.run(serve(load_settings(), QUICK))
+
+
+if __name__ == "__main__":
+    main()

@@ -141,6 +141,12 @@ async def test_an_ended_turn_with_a_complete_log_is_read_from_it() -> None:
     assert (await of_ended(Frames([], newest=DONE), Cursor(1, 9)))[1] == []
 
 
+@pytest.mark.parametrize("after_it", [[], [LogGoneError()]])
+async def test_an_end_that_was_read_is_the_last_event_though_redis_goes_away_then(after_it: list[Exception]) -> None:
+    frames = Frames([[frame("1-8", "text", delta="a"), DONE], *after_it], newest=None)
+    assert (await of_ended(frames))[1] == ["text", "done"]
+
+
 async def test_a_committed_end_is_awaited_in_the_log() -> None:
     assert (await of_ended(Frames([[DONE]], newest=DONE, late=3)))[1] == ["done"]
 

@@ -236,7 +236,7 @@ def _refused(form: Form, sleepers: Sequence[Sleeper], notes: Path) -> list[Findi
     for (_, turn_id, _), written in theirs().items():
         if not written:
             findings.append(Finding("fence", "an engine that woke up never wrote, so that no fence was tried", turn_id))
-        if any(note.became is Became.PASSED for note in written):
+        if any(note.became is Became.TAKEN for note in written):
             findings.append(Finding("fence", TAKEN, turn_id))
     return findings
 

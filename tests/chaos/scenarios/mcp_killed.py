@@ -36,7 +36,7 @@ LONG_MS, SHORT_MS = 60_000, 5_000
 """Deadlines: one that plays no part, and one that ends calls to a server that stands still."""
 END_SECONDS = 70.0
 AT_ONCE = {Size.SHORT: 8, Size.FULL: 3}
-"""Rows that are struck at the same time. Many servers that start at once are slower than a worker is patient."""
+"""Rows that are struck at the same time: many servers that start at once are slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ async def _worker(folder: Path, peers: Sequence[Child | Remote]) -> AsyncGenerat
             "WORKER_CONCURRENCY": str(2 * len(peers)),
         }
         ready = f"http://127.0.0.1:{port}/readyz"
-        argv = [sys.executable, "-m", "tests.support.quick_worker"]
+        argv = [sys.executable, "-m", "tests.chaos.patient_worker"]
         worker = await stack.enter_async_context(running(argv, env=env, ready_url=ready, timeout=START_SECONDS))
         await wait_until(lambda: worker.ready(lambda: answers(ready)))
         yield await stack.enter_async_context(calling(redis.url))

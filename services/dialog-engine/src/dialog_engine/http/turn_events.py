@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import msgspec
 
@@ -58,18 +58,19 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
 async def of_ended(engine: Services, subject: str, record: TurnRecord, after: Cursor) -> AsyncGenerator[Batch]:
     """The events after `after` of a turn that has ended; no batch at all when its last event was seen."""
     if after.epoch < REBUILT_EPOCH:
-        try:
+        last: Frame | None = None
+        with suppress(LogGoneError):
             # The end of a turn is committed first and logged after that.
             await _last_event_logged(engine, record.turn_id)
             async with aclosing(engine.frames.kept(record.turn_id, after)) as batches:
                 async for batch in batches:
                     yield batch
-                    after = Cursor.parse(batch[-1].id)
-            newest = await engine.frames.newest(record.turn_id)
-            if newest is not None and newest.name == DONE:
-                return
-        except LogGoneError:
-            pass
+                    last = batch[-1]
+                    after = Cursor.parse(last.id)
+            # An end that was read is not looked up again: Redis may be unavailable by now.
+            last = last or await engine.frames.newest(record.turn_id)
+        if last is not None and last.name == DONE:
+            return
     if rest := _rebuilt(record, await _messages(engine, subject, record), after):
         yield rest
 

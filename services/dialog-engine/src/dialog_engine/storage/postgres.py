@@ -22,6 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
+from dialog_engine.outage_log import OutageLog
 from dialog_engine.storage import schemas
 from dialog_engine.storage.database import Database, Row, Transaction, Unit
 from plugins_contract.messages import new_id
@@ -33,6 +34,9 @@ DIALECT = "postgres"
 OLDEST_SERVER = 150_000
 CONNECT_SECONDS = 3
 """How long one attempt to connect may take."""
+START_PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)
+"""The pauses between the attempts of a start to use the server, which may be restarting. Attempts are counted, not
+seconds, because on a busy machine one of them may fail only for want of processor time."""
 POOL_SECONDS = 3.0
 """How long a unit waits for a connection before it fails with StorageUnavailableError, so that clients get 503 soon."""
 REFUSED_SECONDS = 0.5
@@ -264,7 +268,7 @@ async def open_postgres(url: str, pool_size: int) -> AsyncGenerator[PostgresData
 
     Raises:
         ConfigurationError: DATABASE_URL or the database must be changed; the text says what.
-        StorageUnavailableError: it cannot be reached now.
+        StorageUnavailableError: it could not be used, in several attempts.
     """
     where = _where(url)
     pool = ConnectionPool[Connection](
@@ -292,7 +296,7 @@ async def open_postgres(url: str, pool_size: int) -> AsyncGenerator[PostgresData
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # outages are logged where they matter
     threads = ThreadPoolExecutor(pool_size, thread_name_prefix="postgres")
     try:
-        await asyncio.to_thread(_prepare, url, where)
+        await _prepared(url, where)
         await asyncio.to_thread(pool.open)
         yield PostgresDatabase(pool, threads)
     finally:
@@ -318,6 +322,21 @@ def _where(url: str) -> str:
         "DATABASE_URL: is not a URL such as postgresql://user:password@host:5432/database; other characters than"
         " letters and digits in the password are written percent-encoded"
     )
+
+
+async def _prepared(url: str, where: str) -> None:
+    """Run `_prepare`, again if the server cannot be used yet."""
+    outage = OutageLog(log, "the database")
+    for pause in START_PAUSES_SECONDS:
+        try:
+            await asyncio.to_thread(_prepare, url, where)
+        except StorageUnavailableError as error:
+            outage.failed(error)
+            await asyncio.sleep(pause)
+        else:
+            outage.worked()
+            return
+    await asyncio.to_thread(_prepare, url, where)
 
 
 def _prepare(url: str, where: str) -> None:
