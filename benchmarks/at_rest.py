@@ -49,7 +49,7 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
     text = "x" * options.bytes
     async with AsyncExitStack() as stack:
         log = {"LOG_LEVEL": "WARNING", "ENCRYPTION_KEYS_FILE": str(folder / "keys")}
-        running = stack.enter_context(processes(folder, workers=1, concurrency=16, log=log))
+        running = stack.enter_context(processes(folder, workers=1, concurrency=32, log=log))
         redis = stack.enter_context(contextlib.closing(Redis.from_url(running.redis_url)))
         kinds: dict[str, dict[str, Any]] = {
             "neither": {"trail": NoAudit},

@@ -164,14 +164,15 @@ async def engine_parts(
     redis_url: str, store: Path | str, *, cipher: Cipher = CLEAR, trail: type[AuditTrail] = AuditTrail
 ) -> AsyncGenerator[Parts]:
     """Run the engine's components, wired as in `dialog_engine.wiring`, on a SQLite file or the URI of a PostgreSQL."""
-    opened = open_sqlite(store) if isinstance(store, Path) else open_postgres(store, POOL_SIZE)
+    waiting = Subscriptions()
+    opened = open_sqlite(store, waiting.__len__) if isinstance(store, Path) else open_postgres(store, POOL_SIZE)
     keys, clock = Keys(), RedisClock()
     redis = command_client(redis_url)
     mail = blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
     announcements = blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
     async with redis, mail, announcements, opened as database:
         ledger = EngineLedger(redis, keys, cipher=cipher)
-        this_engine, waiting = await database.engine_id(), Subscriptions()
+        this_engine = await database.engine_id()
         outbox = SqlOutbox(database, this_engine)
         watch = RedisWatch(redis, keys, clock)
         catalog = CatalogReader(redis, announcements, keys, clock)

@@ -254,9 +254,9 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=at_least(1), default=10, help="how often everything is measured, in turn")
     parser.add_argument("--calls", type=at_least(1), default=50, help="calls one at a time, per round")
-    parser.add_argument("--burst", type=at_least(1), default=512, help="calls with many in flight, per round")
+    parser.add_argument("--burst", type=at_least(1), default=2048, help="calls with many in flight, per round")
     parser.add_argument("--in-flight", type=at_least(1), default=64, help="how many that is")
-    parser.add_argument("--concurrency", type=at_least(1), default=16, help="slots of the worker")
+    parser.add_argument("--concurrency", type=at_least(1), default=32, help="slots of the worker")
     options = parser.parse_args()
 
     # On the disk of the repository: /tmp may be in memory, where a synced commit costs nothing.

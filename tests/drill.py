@@ -255,7 +255,7 @@ def poison(drill: Drill) -> None:
 
 
 def slow_tool(drill: Drill) -> None:
-    """45 users call a tool that takes 25 seconds; two workers have 32 slots."""
+    """45 users call a tool that takes 25 seconds; two workers have 32 slots in all."""
     stack = drill.stack
     drill.broken("45 users call a tool of 25 seconds, again and again")
     with drill.load.asking("Run a slow job for 25 seconds", users=45):
@@ -287,7 +287,9 @@ PARTS: dict[str, Callable[[Drill], None]] = {
 def run(parts: Iterable[str]) -> None:
     """These parts, one after the other."""
     with (
-        running_stack(workers=2, database="postgres", token_delay_ms=15) as stack,
+        running_stack(
+            workers=2, database="postgres", token_delay_ms=15, worker_env={"WORKER_CONCURRENCY": "16"}
+        ) as stack,
         tempfile.TemporaryDirectory() as folder,
     ):
         jobs = {"dialog-engine": [stack.engine_port], "plugins-mcp": list(stack.workers)}

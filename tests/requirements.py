@@ -121,6 +121,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     "commits on SQLite are durable and grouped under load": (
         "integration/test_storage.py::test_a_commit_that_was_answered_survives_a_power_cut_by_its_settings",
         "integration/test_storage.py::test_writers_that_come_together_share_commits",
+        "integration/test_storage.py::test_with_many_calls_in_flight_a_commit_waits_for_the_units_that_come_soon",
     ),
     "a SQLite file is used by one engine at a time": (
         "integration/test_storage.py::test_a_second_engine_does_not_get_the_file_of_the_first",

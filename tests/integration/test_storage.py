@@ -23,6 +23,7 @@ from dialog_engine.errors import (
     TurnRunningError,
 )
 from dialog_engine.model import Done, DoneReason, Turn, TurnFailed, Usage, UserMessage
+from dialog_engine.storage import sqlite as sqlite_store
 from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.sqlite import MAX_GROUP, open_sqlite
 from dialog_engine.storage.turns import TITLE_LENGTH
@@ -109,6 +110,28 @@ async def test_writers_that_come_together_share_commits(sqlite: EngineStore) -> 
 
     assert 1000 / MAX_GROUP <= sqlite.database.commits - before <= 1000 / MAX_GROUP + 2
     assert len(await keys(sqlite.database)) == 1000
+
+
+async def test_with_many_calls_in_flight_a_commit_waits_for_the_units_that_come_soon(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_store, "MAX_PAUSE_MS", 500)
+    in_flight = 500 * sqlite_store.CALLS_PER_MS
+
+    async with open_sqlite(path, lambda: in_flight) as database:
+        await database.write(insert("first"))
+        before, writes = database.commits, list[asyncio.Task[None]]()
+        for n in range(10):
+            writes.append(asyncio.create_task(database.write(insert(str(n)))))
+            await database.read("SELECT 1")
+        await asyncio.gather(*writes)
+        assert database.commits - before == 1
+
+        in_flight = sqlite_store.CALLS_PER_MS - 1
+        monkeypatch.setattr(sqlite_store, "MAX_PAUSE_MS", 60_000)
+        await database.write(insert("another"))
+        async with asyncio.timeout(10):
+            await database.write(insert("the next at once"))
 
 
 async def test_units_run_in_the_order_in_which_they_came(sqlite: EngineStore) -> None:

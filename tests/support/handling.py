@@ -130,6 +130,7 @@ class ServerTwin(ToolServer):
     calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     cancelled: int = 0
     granted_s: float | None = None
+    has_slots: bool = True
 
     async def call(
         self,
@@ -138,6 +139,7 @@ class ServerTwin(ToolServer):
         *,
         timeout_s: float,
         granted_s: float | None = None,
+        on_begin: Callable[[], None] = lambda: None,
         on_progress: Callable[[CallProgress], None] = lambda progress: None,
         meta: dict[str, Any] | None = None,
         send_state: SendState | None = None,
@@ -146,6 +148,8 @@ class ServerTwin(ToolServer):
         send_state.sent = self.sends
         self.calls.append({"tool": tool, "arguments": arguments, "timeout_s": timeout_s, "meta": meta})
         self.granted_s = granted_s
+        if self.has_slots:
+            on_begin()
         behaviour = self.behaviours[min(len(self.calls), len(self.behaviours)) - 1]
         try:
             return await behaviour(on_progress)

@@ -17,7 +17,7 @@ from tests.support.processes import ROOT
 SPEC = scaled_object()
 FLOOR, CEILING = SPEC["minReplicaCount"], SPEC["maxReplicaCount"]
 RECORDED: list[dict[str, int]] = json.loads((ROOT / "tests" / "corpus" / "autoscaling" / "burst.json").read_text())
-"""One reading per second of a burst of 95 calls of two seconds at one worker with four slots
+"""One reading per second of a burst of 190 calls of two seconds at one worker with eight slots
 (`python -m tests.support.recorded_backlog`)."""
 
 

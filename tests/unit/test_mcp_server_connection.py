@@ -40,6 +40,7 @@ class Bench:
     def __init__(self, concurrency: int) -> None:
         spec = ServerSpec("s", Http("http://h"), ServerOptions(concurrency=concurrency))
         self.session = FakeSession()
+        self.begun: list[str] = []
         self.connection = ServerConnection(spec, POLICY, on_change=lambda: None)
         self.connection.session_opened(cast("Session", self.session))
         self.connection.listed(changed=False)
@@ -51,6 +52,7 @@ class Bench:
                 {},
                 timeout_s=20,
                 granted_s=20,
+                on_begin=lambda: self.begun.append(tool),
                 on_progress=lambda progress: None,
                 meta=None,
                 send_state=SendState(),
@@ -69,10 +71,10 @@ async def calling(concurrency: int, *tools: str) -> AsyncGenerator[tuple[Bench, 
     await asyncio.wait(calls, timeout=5)
 
 
-async def test_calls_get_slots_in_order_and_no_more_run_than_there_are_slots() -> None:
+async def test_calls_get_slots_in_order_and_no_more_begin_than_there_are_slots() -> None:
     async with calling(2, "1", "2", "3", "4", "5") as (bench, calls):
-        assert bench.session.called == ["1", "2"]
-    assert bench.session.called == ["1", "2", "3", "4", "5"]
+        assert bench.begun == bench.session.called == ["1", "2"]
+    assert bench.begun == bench.session.called == ["1", "2", "3", "4", "5"]
     assert all(isinstance(call.result(), Answered) for call in calls)
 
 

@@ -375,6 +375,20 @@ async def test_a_call_that_ends_soon_is_not_reported_as_started(bench: Bench) ->
     assert bench.ledger.notices == [(slow.request.correlation_id, 1)]
 
 
+async def test_a_call_that_waits_for_a_slot_of_its_server_is_not_reported_as_started(bench: Bench) -> None:
+    waits, runs = delivery(), delivery()
+    bench.server.behaviours, bench.server.has_slots = [hangs], False
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(bench.handler.handle, waits)
+        await wait_until(lambda: len(bench.server.calls) == 1)
+        bench.server.has_slots = True
+        tasks.start_soon(bench.handler.handle, runs)
+        await wait_until(lambda: bench.ledger.notices)  # that of the call that waits would have come before
+        for each in (waits, runs):
+            bench.handler.cancel(each.request.correlation_id)
+    assert bench.ledger.notices == [(runs.request.correlation_id, 1)]
+
+
 async def test_an_adopted_call_is_not_reported_as_started_a_second_time(bench: Bench) -> None:
     bench.server.behaviours = [hangs]
     adopted, other = replace(delivery(), adopted=True), delivery()

@@ -23,7 +23,7 @@ def nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_one_server_is_all_that_must_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_SERVER_ENDPOINT", "http://127.0.0.1:9/mcp")
     settings = load_settings()
-    assert (settings.worker_concurrency, settings.mcp_max_retries, settings.health_host) == (16, 2, "127.0.0.1")
+    assert (settings.worker_concurrency, settings.mcp_max_retries, settings.health_host) == (32, 2, "127.0.0.1")
 
 
 def test_without_any_server_it_says_which_settings_give_one() -> None:

@@ -116,6 +116,7 @@ class _Base:
     database: Database
     engine_id: str
     outbox: SqlOutbox
+    waiting: Subscriptions
     audit: AuditTrail
     rights: WatchedFile[Rights] | None
     cipher: Cipher
@@ -186,7 +187,8 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
 
 async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     connections = await _connections(stack, settings.redis_address)
-    database = await stack.enter_async_context(_open_store(settings))
+    waiting = Subscriptions()
+    database = await stack.enter_async_context(_open_store(settings, waiting))
     engine_id = await database.engine_id()
     outbox, cipher = SqlOutbox(database, engine_id), settings.cipher
     await check_keys(database, cipher)
@@ -197,15 +199,17 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
         rights = watched_rights(settings.rights_file)
     except ValueError as error:
         raise ConfigurationError(f"RIGHTS_FILE: {error}") from None
-    return _Base(settings, keys, clock, metrics, connections, database, engine_id, outbox, audit, rights, cipher)
+    return _Base(
+        settings, keys, clock, metrics, connections, database, engine_id, outbox, waiting, audit, rights, cipher
+    )
 
 
 def _calls(base: _Base) -> _Calls:
-    settings, keys, outbox, redis = base.settings, base.keys, base.outbox, base.connections.commands
+    settings, keys, outbox, waiting = base.settings, base.keys, base.outbox, base.waiting
+    redis = base.connections.commands
     ledger = EngineLedger(redis, keys, settings.request_keys, base.cipher)
     watch = RedisWatch(redis, keys, base.clock)
     catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock)
-    waiting = Subscriptions()
     observer = ObservedCalls(base.metrics)
     relay = Relay(
         outbox,
@@ -369,9 +373,9 @@ def _identity(settings: Settings) -> _Identity:
     return _Identity(admission, routers, oidc.provider.aclose)
 
 
-def _open_store(settings: Settings) -> contextlib.AbstractAsyncContextManager[Database]:
+def _open_store(settings: Settings, waiting: Subscriptions) -> contextlib.AbstractAsyncContextManager[Database]:
     if settings.database_url is None:
-        return open_sqlite(settings.outbox_path)
+        return open_sqlite(settings.outbox_path, waiting.__len__)
     from dialog_engine.storage.postgres import open_postgres  # noqa: PLC0415 -- psycopg is a tenth of the start
 
     return open_postgres(settings.database_url.get_secret_value(), settings.database_pool_size)

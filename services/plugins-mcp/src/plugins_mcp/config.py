@@ -42,7 +42,7 @@ class Settings(ServiceSettings, OperatorSettings):
         description="Total time of a tool call, unless its request or its server's configuration sets another.",
     )
 
-    worker_concurrency: int = Field(16, ge=1, le=1000, description="Calls that one worker runs at the same time.")
+    worker_concurrency: int = Field(32, ge=1, le=1000, description="Calls that one worker runs at the same time.")
     result_max_bytes: int = Field(
         1_048_576,
         ge=1024,

@@ -198,21 +198,29 @@ class CallHandler:
         reports = CallReports(
             lambda report: self._ledger.progress(request, fence, report), name=f"reports of {request.correlation_id}"
         )
-        if not delivery.adopted:  # START has published the notice of an adopted call
-            reports.add_later(CallStarted(starts))
+
+        def begin() -> None:
+            if not delivery.adopted:  # START has published the notice of an adopted call
+                reports.add_later(CallStarted(starts))
+
         try:
-            return await self._retried(delivery, server, running, reports.add)
+            return await self._retried(delivery, server, running, begin, reports.add)
         finally:
             await reports.close()
 
     async def _retried(
-        self, delivery: Delivery, server: ToolServer, running: RunningCall, on_progress: Callable[[CallProgress], None]
+        self,
+        delivery: Delivery,
+        server: ToolServer,
+        running: RunningCall,
+        on_begin: Callable[[], None],
+        on_progress: Callable[[CallProgress], None],
     ) -> Finish | Release | LeaveToLease:
         """Run the call, retry it where that is safe, and decide what happens to it."""
         request, retries = delivery.request, 0
         while True:
             result = await running.attempt(
-                lambda send_state: self._call(delivery, server, on_progress, send_state),
+                lambda send_state: self._call(delivery, server, on_begin, on_progress, send_state),
                 name=f"tools/call {request.tool}",
             )
             if result is not None:
@@ -251,6 +259,7 @@ class CallHandler:
         self,
         delivery: Delivery,
         server: ToolServer,
+        on_begin: Callable[[], None],
         on_progress: Callable[[CallProgress], None],
         send_state: SendState,
     ) -> CallResult:
@@ -260,6 +269,7 @@ class CallHandler:
             request.arguments,
             timeout_s=max(0.0, self._seconds_left(request)),
             granted_s=(request.deadline - _enqueued_at(delivery)) / 1000,
+            on_begin=on_begin,
             on_progress=on_progress,
             meta={"traceparent": request.traceparent} if request.traceparent else None,
             send_state=send_state,

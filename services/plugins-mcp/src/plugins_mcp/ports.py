@@ -64,6 +64,7 @@ class ToolServer(Protocol):
         *,
         timeout_s: float,
         granted_s: float | None = None,
+        on_begin: Callable[[], None] = ...,
         on_progress: Callable[[CallProgress], None] = ...,
         meta: dict[str, Any] | None = None,
         send_state: SendState | None = None,
@@ -71,6 +72,7 @@ class ToolServer(Protocol):
         """Call `tool` once, without retries. After a cancellation `send_state` tells whether it was sent.
 
         `timeout_s` is what is left of `granted_s`, the time that the call was given before it waited elsewhere.
+        `on_begin` is called when the call waits for nothing but the server any more.
         """
         ...
 

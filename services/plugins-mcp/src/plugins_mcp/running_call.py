@@ -111,8 +111,9 @@ class CallReports:
         self._closed = False
 
     def add_later(self, notice: CallStarted) -> None:
-        """Publish `notice` after NOTICE_SECONDS, unless another report comes before it."""
-        self._notice = asyncio.get_running_loop().call_later(NOTICE_SECONDS, self.add, notice)
+        """Publish `notice` after NOTICE_SECONDS, unless another report comes or has come before it."""
+        if self._notice is None and self._work is None:
+            self._notice = asyncio.get_running_loop().call_later(NOTICE_SECONDS, self.add, notice)
 
     def add(self, report: Report) -> None:
         """Publish this report soon, without making the caller wait."""

@@ -27,6 +27,10 @@ from plugins_contract.messages import new_id
 T = TypeVar("T")
 MAX_GROUP = 256
 """How many units one commit has at most, which bounds how long the first waits for the others."""
+CALLS_PER_MS = 16
+MAX_PAUSE_MS = 4
+"""A group begins a millisecond after the one before for every 16 tool calls in flight, and at most this much, so that
+their units come together (ADR 0054)."""
 MAX_STATEMENTS = 256
 """How many statements are remembered in the form in which they are run."""
 _NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 + 0.5 AS INTEGER)"
@@ -136,12 +140,15 @@ def _translated(error: Exception) -> Exception:
 class SqliteDatabase(Database):
     """An open file, created by `open_sqlite`."""
 
-    def __init__(self, writer: Connection, reader: Connection) -> None:
+    def __init__(self, writer: Connection, reader: Connection, calls_in_flight: Callable[[], int]) -> None:
         self._writer = writer
         self._reader = reader
+        self._calls_in_flight = calls_in_flight
         self._waiting: deque[_Write] = deque()
         self._begun: list[_Write] = []
         self._visiting = False
+        """Whether a group is being committed, or its begin is scheduled."""
+        self._not_before = 0.0
         self._closed = False
         self._refused = False
         self.commits = 0
@@ -152,8 +159,7 @@ class SqliteDatabase(Database):
         write = _Write(unit, asyncio.get_running_loop().create_future())
         self._waiting.append(write)
         if not self._visiting:
-            self._visiting = True
-            asyncio.get_running_loop().call_soon(self._begin)  # with the other units of this iteration of the loop
+            self._begin_soon()
         return await write.done
 
     async def read(self, sql: str, *parameters: Any) -> list[Row]:
@@ -182,6 +188,15 @@ class SqliteDatabase(Database):
         if accepted := [write.done for write in (*self._begun, *self._waiting)]:
             await asyncio.wait(accepted)
 
+    def _begin_soon(self) -> None:
+        """Schedule the next group, after the pause that follows the last one."""
+        loop = asyncio.get_running_loop()
+        self._visiting = True
+        if (pause := self._not_before - loop.time()) > 0:
+            loop.call_later(pause, self._begin)
+        else:
+            loop.call_soon(self._begin)  # with the other units of this iteration of the loop
+
     def _begin(self) -> None:
         """Send the next group to the thread of the connection, which calls `_end` in the event loop."""
         self._begun = []
@@ -202,7 +217,11 @@ class SqliteDatabase(Database):
             self._refused = False
         elif any(isinstance(write.error, StorageUnavailableError) for write in writes):
             self._refused = True
-        self._begin()
+        pause_ms = min(self._calls_in_flight() // CALLS_PER_MS, MAX_PAUSE_MS)
+        self._not_before = asyncio.get_running_loop().time() + pause_ms / 1000
+        self._visiting = False
+        if self._waiting:
+            self._begin_soon()
         for write in writes:
             write.answer()
 
@@ -216,8 +235,10 @@ def _probe(tx: Transaction) -> None:
 
 
 @contextlib.asynccontextmanager
-async def open_sqlite(path: Path) -> AsyncGenerator[SqliteDatabase]:
+async def open_sqlite(path: Path, calls_in_flight: Callable[[], int] = lambda: 0) -> AsyncGenerator[SqliteDatabase]:
     """Open the file, creating it and its folder if missing; its writer runs while the context is open.
+
+    `calls_in_flight` returns how many tool calls the engine waits for: see `MAX_PAUSE_MS`.
 
     Raises:
         StorageUnavailableError: it is not a database of this engine, cannot be written, or another engine uses it.
@@ -234,7 +255,7 @@ async def open_sqlite(path: Path) -> AsyncGenerator[SqliteDatabase]:
             await reader.run(lambda connection: connection.execute("PRAGMA query_only=ON"))
         except (OSError, sqlite3.Error) as error:
             raise StorageUnavailableError(f"OUTBOX_PATH {path} cannot be used: {error}") from error
-        database = SqliteDatabase(writer, reader)
+        database = SqliteDatabase(writer, reader, calls_in_flight)
         try:
             yield database
         finally:

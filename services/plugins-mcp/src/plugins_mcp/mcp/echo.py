@@ -50,10 +50,12 @@ class EchoServer(McpServer):
         *,
         timeout_s: float,
         granted_s: float | None = None,
+        on_begin: Callable[[], None] = lambda: None,
         on_progress: Callable[[CallProgress], None] = lambda progress: None,
         meta: dict[str, Any] | None = None,
         send_state: SendState | None = None,
     ) -> CallResult:
+        on_begin()
         text = arguments.get("text")
         if tool != TOOL or not isinstance(text, str):
             return Rejected(ErrorCode.TOOL_NOT_FOUND, f"{NAME} has only the tool {TOOL!r}, with one text")

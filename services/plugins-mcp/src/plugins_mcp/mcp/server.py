@@ -111,6 +111,7 @@ class McpServer:
         *,
         timeout_s: float,
         granted_s: float | None = None,
+        on_begin: Callable[[], None] = lambda: None,
         on_progress: Callable[[CallProgress], None] = lambda progress: None,
         meta: dict[str, Any] | None = None,
         send_state: SendState | None = None,
@@ -119,9 +120,9 @@ class McpServer:
 
         `timeout_s` is the total, which includes waiting for a free slot and for the connection. It is what is left of
         `granted_s`, the time that the call was given before it waited elsewhere: a timeout after a small part of that
-        does not count against the server. `on_progress` is called in order, must not block, and is never called after
-        the return. Cancelling the caller cancels the call at the server; `send_state` then tells whether the call was
-        sent. A server whose circuit is open refuses at once.
+        does not count against the server. `on_begin` is called when the call has its slot and a session. `on_progress`
+        is called in order and never after the return. Both must not block. Cancelling the caller cancels the call at
+        the server; `send_state` then tells whether the call was sent. A server whose circuit is open refuses at once.
         """
         if self.spec.options.tool(tool).disabled:
             return Rejected(ErrorCode.DISABLED, f"the tool {tool!r} is disabled in the configuration")
@@ -134,6 +135,7 @@ class McpServer:
             arguments,
             timeout_s=timeout_s,
             granted_s=timeout_s if granted_s is None else granted_s,
+            on_begin=on_begin,
             on_progress=on_progress,
             meta=meta,
             send_state=send_state or SendState(),

@@ -111,6 +111,7 @@ class ServerConnection:
         *,
         timeout_s: float,
         granted_s: float,
+        on_begin: Callable[[], None],
         on_progress: Callable[[CallProgress], None],
         meta: dict[str, Any] | None,
         send_state: SendState,
@@ -125,6 +126,7 @@ class ServerConnection:
                 if session is None or isinstance(permit, Refusal):
                     return self._refused(permit)
                 started, result = time.monotonic(), None
+                on_begin()
                 try:
                     result = await self._call_in_session(session, tool, arguments, on_progress, meta, send_state)
                     return result
