@@ -68,6 +68,10 @@ class _SilentError(psycopg.OperationalError):
     """The server is connected and does not answer."""
 
 
+class _NotYetError(StorageUnavailableError):
+    """A start could not use the server, for a reason that may pass."""
+
+
 class Connection(psycopg.Connection[Row]):
     """A connection with a timeout for a server that hangs, which TCP does not detect."""
 
@@ -330,7 +334,7 @@ async def _prepared(url: str, where: str) -> None:
     for pause in START_PAUSES_SECONDS:
         try:
             await asyncio.to_thread(_prepare, url, where)
-        except StorageUnavailableError as error:
+        except _NotYetError as error:
             outage.failed(error)
             await asyncio.sleep(pause)
         else:
@@ -357,7 +361,8 @@ def _prepare(url: str, where: str) -> None:
         # libpq reports a refused login without an SQLSTATE.
         if error.sqlstate is None and any(words in text for words in _LOGIN_REFUSED):
             raise ConfigurationError(f"DATABASE_URL: {where} refuses the login: {text}") from None
-        raise StorageUnavailableError(f"DATABASE_URL: {where} cannot be used: {text}") from None
+        unavailable = _NotYetError if isinstance(error, psycopg.OperationalError) else StorageUnavailableError
+        raise unavailable(f"DATABASE_URL: {where} cannot be used: {text}") from None
 
 
 def _check_server(connection: "psycopg.Connection[Any]") -> None:
