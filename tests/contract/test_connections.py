@@ -14,7 +14,6 @@ from redis.exceptions import ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from deploy.local.ports import free_port
-from plugins_contract import pipelined
 from plugins_contract.connections import LONGEST_BLOCK, blocking_client, command_client, thread_client
 from plugins_contract.ledger import replies
 from plugins_contract.loops import LISTEN_SECONDS, follow, messages
@@ -116,29 +115,6 @@ async def test_commands_of_one_turn_of_the_event_loop_are_one_write(redis_url: s
         assert answers == [b"%d" % number for number in range(500)]
         # One for the commands, one for INFO, and one more where the write was too long for one segment.
         assert await reads_of(client) - before <= 4
-
-
-async def test_with_many_calls_in_flight_commands_wait_for_those_that_come_soon(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pipelined, "MAX_PAUSE_MS", 500)
-    in_flight = 500 * pipelined.CALLS_PER_MS
-    async with command_client(redis_url) as client, command_client(redis_url) as other:
-        client.gather(lambda: in_flight)
-        await client.ping()
-        before = await reads_of(other)
-        commands = list[asyncio.Future[Any]]()
-        for _ in range(10):
-            commands.append(asyncio.ensure_future(client.ping()))
-            await other.ping()  # each comes in another turn of the event loop
-        await asyncio.gather(*commands)
-        assert await reads_of(other) - before == 12  # ten of the other client, INFO, and one
-
-        in_flight = pipelined.CALLS_PER_MS - 1
-        monkeypatch.setattr(pipelined, "MAX_PAUSE_MS", 60_000)
-        await client.ping()
-        async with asyncio.timeout(3):
-            await client.ping()
 
 
 async def test_commands_that_are_sent_together_are_one_write_and_each_error_has_its_place(redis_url: str) -> None:

@@ -17,9 +17,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import DataError, InvalidResponse, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-CALLS_PER_MS = 8
-MAX_PAUSE_MS = 4
-"""See `PipelinedRedis.gather`."""
 _INCOMPLETE = object()
 _pack: Callable[[Any], bytes] = cast("Any", hiredis).pack_command
 
@@ -52,14 +49,8 @@ class PipelinedRedis(Redis):
         self._timeout = timeout
         self._blocking = blocking
         self._note = note
-        self._calls_in_flight: Callable[[], int] = lambda: 0
         self._link: _Link | None = None
         self._opening: asyncio.Task[_Link] | None = None
-
-    def gather(self, calls_in_flight: Callable[[], int]) -> None:
-        """From now on begin a write a millisecond after the one before for every CALLS_PER_MS of `calls_in_flight()`,
-        and MAX_PAUSE_MS at most, so that the commands of many calls come together (ADR 0054)."""
-        self._calls_in_flight = calls_in_flight
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         command = _packed(args)
@@ -109,48 +100,34 @@ class PipelinedRedis(Redis):
             pool = self.connection_pool
             connection: Any = pool.connection_class(**pool.connection_kwargs)
             await connection.connect()
-            self._link = _Link(connection.hand_over(), self._timeout, self._note, self._pause_seconds)
+            self._link = _Link(connection.hand_over(), self._timeout, self._note)
             return self._link
         finally:
             self._opening = None
-
-    def _pause_seconds(self) -> float:
-        return min(self._calls_in_flight() // CALLS_PER_MS, MAX_PAUSE_MS) / 1000
 
 
 class _Link(asyncio.Protocol):
     """One connection. Replies come in the order of the commands, so a queue of waiters is all its state."""
 
-    def __init__(
-        self,
-        stream: asyncio.StreamWriter,
-        timeout: float,
-        note: Callable[[Exception], None],
-        pause_seconds: Callable[[], float],
-    ) -> None:
+    def __init__(self, stream: asyncio.StreamWriter, timeout: float, note: Callable[[Exception], None]) -> None:
         self.lost = False
         self.closed = asyncio.Event()
         self._stream = stream
         self._timeout = timeout
         self._note = note
-        self._pause_seconds = pause_seconds
         self._loop = asyncio.get_running_loop()
         self._replies = hiredis.Reader(protocolError=InvalidResponse, replyError=_error, notEnoughData=_INCOMPLETE)
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._unsent: list[bytes] = []
-        self._not_before = 0.0
         self._watchdog: asyncio.TimerHandle | None = None
         stream.transport.set_protocol(self)
 
     def send(self, command: bytes) -> asyncio.Future[Any]:
-        """Send a command with the others of this turn of the event loop, or of the pause. The future gets its reply."""
-        reply, now = self._loop.create_future(), self._loop.time()
-        self._waiting.append((reply, now))
+        """Send a command with the others of this turn of the event loop. The future gets its reply."""
+        reply = self._loop.create_future()
+        self._waiting.append((reply, self._loop.time()))
         if not self._unsent:
-            if now < self._not_before:
-                self._loop.call_at(self._not_before, self._flush)
-            else:
-                self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush)
         self._unsent.append(command)
         if self._watchdog is None:
             self._watchdog = self._loop.call_later(self._timeout, self._look)
@@ -184,11 +161,8 @@ class _Link(asyncio.Protocol):
         self.closed.set()
 
     def _flush(self) -> None:
-        if self.lost:
-            return
         self._stream.transport.write(b"".join(self._unsent))
         self._unsent.clear()
-        self._not_before = self._loop.time() + self._pause_seconds()
 
     def _answer(self, reply: Any) -> None:
         if isinstance(reply, hiredis.PushNotification):

@@ -58,8 +58,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
         clock = RedisClock()
         metrics = Metrics(keys.requests, VERSION)
         metrics.slots.set(settings.worker_concurrency)
-        redis = command_client(settings.redis_address)
-        stack.push_async_callback(redis.aclose)
+        redis = _closing(stack, command_client(settings.redis_address))
         reader = _closing(stack, blocking_client(settings.redis_address, block_seconds=BLOCK_SECONDS))
         control = _closing(stack, blocking_client(settings.redis_address, block_seconds=LISTEN_SECONDS))
         renewals = thread_client(settings.redis_address, timeout=RENEWAL_TIMEOUT_SECONDS)
@@ -86,7 +85,6 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             lease_ms=times.lease_ms,
             rights=_rights(settings),
         )
-        redis.gather(handler.__len__)
         watch = RedisWatch(redis, keys, clock)
         consumer = Consumer(
             reader,
