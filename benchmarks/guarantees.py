@@ -1,9 +1,10 @@
 """What the guarantees of a tool call cost by themselves: its two commits and its scripts, with nothing around them.
 
-python -m benchmarks.guarantees REDIS_URL    the answering process
+python -m benchmarks.guarantees REDIS_URL [COMMAND ...]    the answering process
 
 This process commits a call in the engine's store, sends ENQUEUE, reads the mailbox and commits the result. The
-answering process reads the group and sends START and COMPLETE. There is no relay, no lease, no timeout, no tool, no
+answering process reads the group and sends START and COMPLETE; with a COMMAND, which runs an MCP server over stdio, it
+writes a line to that server between the two and reads the answer. There is no relay, no lease, no timeout, no tool, no
 metric and no log. So this is a lower bound for a call with these commits and these scripts.
 """
 
@@ -11,11 +12,12 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvloop
 
 from benchmarks.floor import BATCH, BLOCK_SECONDS, entries
@@ -34,25 +36,39 @@ from plugins_contract.outcomes import CallFinished, CallState, TextBlock, ToolOu
 from tests.support.beginnings import begin
 from tests.support.processes import ROOT, Process
 
-KEYS = Keys("guarantees:")
 CONSUMER = "bare-worker"
 TIMEOUT_MS = 30_000
 BACKLOG_LIMIT = 10_000
+PROTOCOL = "2025-11-25"
 LATE = ToolOutcome(CallState.EXPIRED)
+
+
+def keys_for(command: Sequence[str]) -> Keys:
+    """Keys of their own for each kind of answering process."""
+    return Keys("lines:" if command else "guarantees:")
 
 
 class BareEngine:
     """The requesting side."""
 
-    def __init__(self, redis: Any, mail: Any, database: Database, engine_id: str) -> None:
+    def __init__(
+        self,
+        redis: Any,
+        mail: Any,
+        keys: Keys,
+        database: Database,
+        engine_id: str,
+        waiting: dict[str, asyncio.Future[ToolOutcome]],
+    ) -> None:
         audit = AuditTrail(engine_id, b"key")
         self._database = database
         self._turns = SqlTurns(database, engine_id, lambda _: None, audit)
         self._calls = SqlCalls(database, engine_id, lambda _: None, audit)
-        self._ledger = EngineLedger(redis, KEYS)
+        self._ledger = EngineLedger(redis, keys)
+        self._keys = keys
         self._mail = mail
-        self._mailbox = KEYS.mailbox(engine_id)
-        self._waiting: dict[str, asyncio.Future[ToolOutcome]] = {}
+        self._mailbox = keys.mailbox(engine_id)
+        self._waiting = waiting
         self._idle: list[Turn] = []
 
     @property
@@ -87,7 +103,7 @@ class BareEngine:
             server="bare",
             tool="echo",
             arguments=json.loads(call.arguments),
-            response_channel=KEYS.response(call.correlation_id),
+            response_channel=self._keys.response(call.correlation_id),
             mailbox=self._mailbox,
             deadline=time.time_ns() // 1_000_000 + TIMEOUT_MS,
             execution_class=ExecutionClass.ONCE,
@@ -105,38 +121,84 @@ class BareEngine:
                     self._waiting.pop(fields[b"id"].decode()).set_result(reply.outcome)
 
 
-async def answer(redis_url: str) -> None:
+class Lines:
+    """An MCP server as a child process, without anything that a client should do."""
+
+    def __init__(self, child: asyncio.subprocess.Process) -> None:
+        assert child.stdin
+        assert child.stdout
+        self._input, self._output = child.stdin, child.stdout
+        self._last = 0
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+
+    async def open(self) -> None:
+        """Negotiate."""
+        client = {"name": "benchmark", "version": "1"}
+        await self.request("initialize", {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": client})
+        self._write({"method": "notifications/initialized"})
+
+    def request(self, method: str, params: Any) -> asyncio.Future[Any]:
+        """Send a request. The future gets its result."""
+        self._last += 1
+        answer = self._waiting[self._last] = asyncio.get_running_loop().create_future()
+        self._write({"id": self._last, "method": method, "params": params})
+        return answer
+
+    async def read(self) -> None:
+        """Pass the answers to their requests, until cancelled."""
+        while line := await self._output.readline():
+            answer = msgspec.json.decode(line)
+            if "result" in answer:
+                self._waiting.pop(answer["id"]).set_result(answer["result"])
+
+    def _write(self, message: dict[str, Any]) -> None:
+        self._input.write(msgspec.json.encode({"jsonrpc": "2.0"} | message) + b"\n")
+
+
+async def answer(redis_url: str, command: Sequence[str]) -> None:
     """Start and complete every call, until cancelled."""
+    keys, lines = keys_for(command), None
     redis, blocking = command_client(redis_url), blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
-    ledger = WorkerLedger(redis, KEYS)
-    await redis.xgroup_create(KEYS.requests, GROUP, id="0", mkstream=True)
-    print("answering", flush=True)
+    ledger = WorkerLedger(redis, keys)
+    await redis.xgroup_create(keys.requests, GROUP, id="0", mkstream=True)
     async with asyncio.TaskGroup() as tasks:
+        if command:
+            pipe = asyncio.subprocess.PIPE
+            lines = Lines(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe))
+            tasks.create_task(lines.read())
+            await lines.open()
+        print("answering", flush=True)
         while True:
             got: Any = await blocking.xreadgroup(
-                GROUP, CONSUMER, {KEYS.requests: ">"}, count=BATCH, block=int(BLOCK_SECONDS * 1000)
+                GROUP, CONSUMER, {keys.requests: ">"}, count=BATCH, block=int(BLOCK_SECONDS * 1000)
             )
             for entry, fields in entries(got):
                 delivery = Delivery(decode_request(fields[b"event"]), entry.decode(), CONSUMER, entry.decode())
-                tasks.create_task(_echo(ledger, delivery))
+                tasks.create_task(_echo(ledger, delivery, lines))
 
 
-async def _echo(ledger: WorkerLedger, delivery: Delivery) -> None:
+async def _echo(ledger: WorkerLedger, delivery: Delivery, lines: Lines | None) -> None:
     started = await ledger.start(delivery, max_starts=1, expired=LATE)
     assert isinstance(started, Run), started
     text = str(delivery.request.arguments["text"])
+    if lines is not None:
+        result = await lines.request("tools/call", {"name": "echo", "arguments": {"text": text}})
+        text = result["content"][0]["text"]
     await ledger.complete(delivery, started.fence, ToolOutcome(CallState.SUCCEEDED, (TextBlock(text),)))
 
 
 @asynccontextmanager
-async def bare_engine(redis_url: str, database_file: Path, turns: int) -> AsyncGenerator[BareEngine]:
+async def bare_engine(
+    redis_url: str, database_file: Path, turns: int, command: Sequence[str] = ()
+) -> AsyncGenerator[BareEngine]:
     """Run both sides for the duration of the block."""
-    process = Process([sys.executable, "-m", "benchmarks.guarantees", redis_url], cwd=ROOT)
+    process = Process([sys.executable, "-m", "benchmarks.guarantees", redis_url, *command], cwd=ROOT)
     try:
         process.wait_ready(lambda: "answering" in process.output())
         redis, mail = command_client(redis_url), blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
-        async with redis, mail, open_sqlite(database_file) as database:
-            engine = BareEngine(redis, mail, database, await database.engine_id())
+        waiting: dict[str, asyncio.Future[ToolOutcome]] = {}
+        async with redis, mail, open_sqlite(database_file, waiting.__len__) as database:
+            engine = BareEngine(redis, mail, keys_for(command), database, await database.engine_id(), waiting)
             await engine.prepare(turns)
             reading = asyncio.create_task(engine.read())
             try:
@@ -150,4 +212,4 @@ async def bare_engine(redis_url: str, database_file: Path, turns: int) -> AsyncG
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(answer(sys.argv[1]))
+        runner.run(answer(sys.argv[1], sys.argv[2:]))

@@ -49,7 +49,7 @@ Call = Callable[[str], Awaitable[str]]
 
 PIPE, PAIR_HTTP, PAIR_STDIO = "tool in the worker", "over HTTP", "over stdio"
 SDK_HTTP, SDK_STDIO = "SDK over HTTP", "SDK over stdio"
-BARE, POST = "commits and scripts", "POST of a worker"
+BARE, LINES, POST = "commits and scripts", "the same with stdio", "POST of a worker"
 TEXT = "The quick brown fox jumps over the lazy dog."
 WARM_UP = 100
 CALL_SECONDS = 30.0
@@ -228,6 +228,8 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
         await mine.prepare(options.in_flight)
         bare = bare_engine(running.redis_url, folder / "bare.sqlite3", options.in_flight)
         bare_call = (await stack.enter_async_context(bare)).call
+        lines = bare_engine(running.redis_url, folder / "lines.sqlite3", options.in_flight, STDIO_SERVER)
+        lines_call = (await stack.enter_async_context(lines)).call
         redis = stack.enter_context(contextlib.closing(Redis.from_url(running.redis_url)))
         stdio = StdioServerParameters(command=STDIO_SERVER[0], args=list(STDIO_SERVER[1:]), cwd=ROOT)
         ways = {
@@ -237,6 +239,7 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
             SDK_HTTP: Measured(lambda: direct(Client(running.mcp_url)), options.in_flight),
             SDK_STDIO: Measured(lambda: direct(Client(stdio_client(stdio))), options.in_flight),
             BARE: Measured(lambda: nullcontext(bare_call), options.in_flight),
+            LINES: Measured(lambda: nullcontext(lines_call), options.in_flight),
             POST: Measured(lambda: posting(running.mcp_url), options.in_flight),
         }
         print(f"{describe(folder, running.redis_url)}; {options.concurrency} slots", flush=True)
