@@ -113,7 +113,7 @@ def main() -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--workers", type=at_least(1), nargs="+", default=[1, 2, 3, 4], help="numbers of workers")
-    parser.add_argument("--slots", type=at_least(1), default=16, help="slots of a worker")
+    parser.add_argument("--slots", type=at_least(1), default=32, help="slots of a worker")
     parser.add_argument("--rounds", type=at_least(1), default=3, help="how often everything is measured")
     parser.add_argument(
         "--calls", type=at_least(1), default=1000, help="calls of the tool that answers at once, per round"

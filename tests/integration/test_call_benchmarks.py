@@ -1,6 +1,7 @@
 """The benchmarks of tool calls on a tiny load: that they run, and that what they measure is there."""
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +9,20 @@ import pytest
 from redis import Redis
 
 from benchmarks import waiting
-from benchmarks.guarantees import KEYS, bare_engine
+from benchmarks.guarantees import bare_engine, keys_for
+from benchmarks.pair import STDIO_SERVER
 from tests.chaos.scripted_worker import WORKER, Pace
 from tests.support.servers import LocalServer
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_bare_call_is_committed_twice_and_ends_in_the_ledger(own_redis: LocalServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [(), STDIO_SERVER], ids=["alone", "stdio"])
+async def test_a_bare_call_is_committed_twice_and_ends_in_the_ledger(
+    own_redis: LocalServer, tmp_path: Path, command: Sequence[str]
+) -> None:
     database = tmp_path / "bare.sqlite3"
-    async with bare_engine(own_redis.url, database, 1) as engine:
+    async with bare_engine(own_redis.url, database, 1, command) as engine:
         before = engine.commits
         assert await engine.call("hello") == "hello"
         assert engine.commits == before + 2
@@ -26,7 +31,7 @@ async def test_a_bare_call_is_committed_twice_and_ends_in_the_ledger(own_redis: 
     connection.close()
     assert b"hello" in outcome
     with Redis.from_url(own_redis.url) as client:
-        ledger: Any = client.hgetall(KEYS.call(correlation_id))
+        ledger: Any = client.hgetall(keys_for(command).call(correlation_id))
     assert (ledger[b"state"], ledger[b"starts"]) == (b"succeeded", b"1")
 
 
