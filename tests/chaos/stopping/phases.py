@@ -89,11 +89,6 @@ def _words(progress: Progress) -> bool:
     return progress.text >= WORDS
 
 
-def _one_waits(progress: Progress) -> bool:
-    """One call works, and another one was started and has its turn at the server after it."""
-    return progress.calls("progress") >= 1 and progress.calls("running") >= 1
-
-
 PHASES = (
     Phase("during text", _words, word_ms=WORD_MS),
     Phase("during text, from the other engine", _words, word_ms=WORD_MS, elsewhere=True),
@@ -105,7 +100,8 @@ PHASES = (
     Phase("a tool that ignores it", _calls("progress"), [(TODAY, IGNORES)]),
     Phase("after the effect", _calls("progress"), [(TODAY, EFFECT_FIRST)]),
     Phase("as it answers", _calls("progress"), [(TODAY, EFFECT_FIRST)], work_ms=SHORT_MS, late_ms=(10, 60)),
-    Phase("waiting for its server", _one_waits, [(NARROW, OBEYS), (NARROW, OBEYS)]),
+    # The calls of a round come to the worker together: while one of them works, the other one waits there.
+    Phase("waiting for its server", _calls("progress"), [(NARROW, OBEYS), (NARROW, OBEYS)], late_ms=(10, 30)),
     Phase("waiting for approval", _calls("asked"), [(ASKING, EFFECT_FIRST)]),
     Phase(
         "several at once",
