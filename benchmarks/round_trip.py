@@ -9,8 +9,9 @@ three servers of one worker: a tool inside the worker (DEVELOPMENT_ECHO), which 
 the demo MCP server over Streamable HTTP and over stdio. Directly: `mcp.Client.call_tool` of the same tool over the same
 transport from this process, which stores nothing.
 
-Two more rows divide a call: the same commits and scripts without anything around them (`benchmarks.guarantees`), a
-lower bound of a tool in the worker; and the worker's POST to the demo server, which over HTTP comes on top.
+Three more rows divide a call: the same commits and scripts without anything around them (`benchmarks.guarantees`), a
+lower bound of a tool in the worker; these with an exchange of lines with the demo server, a lower bound over stdio; and
+the worker's POST to the demo server, which over HTTP comes on top.
 
 Each round measures every way once, so that other work on the machine affects all of them; the tables show medians of
 the rounds. Ratios are comparable between machines, absolute numbers are not.
@@ -69,7 +70,9 @@ class Meter:
         alive = [each for each in this.children(recursive=True) if each.status() != psutil.STATUS_ZOMBIE]
         children = [(each, each.cmdline()) for each in alive]
         self._processes[WORKER] += [each for each, command in children if "benchmarks.guarantees" in command]
-        self._processes[STDIO_SERVERS] = [each for each, command in children if "stdio" in command]
+        self._processes[STDIO_SERVERS] = [
+            each for each, command in children if "stdio" in command and "benchmarks.guarantees" not in command
+        ]
         self._redis = redis
         self._mine = mine
 
