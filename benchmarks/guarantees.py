@@ -1,11 +1,12 @@
 """What the guarantees of a tool call cost by themselves: its two commits and its scripts, with nothing around them.
 
-python -m benchmarks.guarantees REDIS_URL [COMMAND ...]    the answering process
+python -m benchmarks.guarantees REDIS_URL [URL | COMMAND ...]    the answering process
 
 This process commits a call in the engine's store, sends ENQUEUE, reads the mailbox and commits the result. The
-answering process reads the group and sends START and COMPLETE; with a COMMAND, which runs an MCP server over stdio, it
-writes a line to that server between the two and reads the answer. There is no relay, no lease, no timeout, no tool, no
-metric and no log. So this is a lower bound for a call with these commits and these scripts.
+answering process reads the group and sends START and COMPLETE; with the URL of an MCP server, or the COMMAND of one
+over stdio, it calls that server's tool between the two, in a session like a worker's, in which the MCP SDK validates.
+There is no relay, no lease, no timeout, no retry, no metric and no log. So this is a lower bound for a call with these
+commits and these scripts, and with such a session.
 """
 
 import asyncio
@@ -13,11 +14,10 @@ import json
 import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import uvloop
 
 from benchmarks.floor import BATCH, BLOCK_SECONDS, entries
@@ -33,19 +33,38 @@ from plugins_contract.ledger import Delivery, EngineLedger, WorkerLedger, decode
 from plugins_contract.ledger.replies import Run
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, decode_request, new_id
 from plugins_contract.outcomes import CallFinished, CallState, TextBlock, ToolOutcome
+from plugins_mcp.mcp.calls import Answered, SendState
+from plugins_mcp.mcp.content import to_outcome
+from plugins_mcp.mcp.session import Session
+from plugins_mcp.mcp.spec import Http, ServerSpec, Stdio
+from plugins_mcp.mcp.stdio import ChildDiagnostics
 from tests.support.beginnings import begin
 from tests.support.processes import ROOT, Process
 
 CONSUMER = "bare-worker"
 TIMEOUT_MS = 30_000
 BACKLOG_LIMIT = 10_000
-PROTOCOL = "2025-11-25"
 LATE = ToolOutcome(CallState.EXPIRED)
 
 
-def keys_for(command: Sequence[str]) -> Keys:
-    """Keys of their own for each kind of answering process."""
-    return Keys("lines:" if command else "guarantees:")
+def keys_for(server: Sequence[str]) -> Keys:
+    """Keys of their own for the answering process of each server."""
+    return Keys(f"{_transport(server)}:")
+
+
+def _transport(server: Sequence[str]) -> str:
+    match server:
+        case []:
+            return "none"
+        case [url] if url.startswith("http"):
+            return "http"
+        case _:
+            return "stdio"
+
+
+def _spec(server: Sequence[str]) -> ServerSpec:
+    stdio = _transport(server) == "stdio"
+    return ServerSpec("bare", Stdio(server[0], tuple(server[1:]), cwd=str(ROOT)) if stdio else Http(server[0]))
 
 
 class BareEngine:
@@ -121,52 +140,20 @@ class BareEngine:
                     self._waiting.pop(fields[b"id"].decode()).set_result(reply.outcome)
 
 
-class Lines:
-    """An MCP server as a child process, without anything that a client should do."""
-
-    def __init__(self, child: asyncio.subprocess.Process) -> None:
-        assert child.stdin
-        assert child.stdout
-        self._input, self._output = child.stdin, child.stdout
-        self._last = 0
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-
-    async def open(self) -> None:
-        """Negotiate."""
-        client = {"name": "benchmark", "version": "1"}
-        await self.request("initialize", {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": client})
-        self._write({"method": "notifications/initialized"})
-
-    def request(self, method: str, params: Any) -> asyncio.Future[Any]:
-        """Send a request. The future gets its result."""
-        self._last += 1
-        answer = self._waiting[self._last] = asyncio.get_running_loop().create_future()
-        self._write({"id": self._last, "method": method, "params": params})
-        return answer
-
-    async def read(self) -> None:
-        """Pass the answers to their requests, until cancelled."""
-        while line := await self._output.readline():
-            answer = msgspec.json.decode(line)
-            if "result" in answer:
-                self._waiting.pop(answer["id"]).set_result(answer["result"])
-
-    def _write(self, message: dict[str, Any]) -> None:
-        self._input.write(msgspec.json.encode({"jsonrpc": "2.0"} | message) + b"\n")
-
-
-async def answer(redis_url: str, command: Sequence[str]) -> None:
+async def answer(redis_url: str, server: Sequence[str]) -> None:
     """Start and complete every call, until cancelled."""
-    keys, lines = keys_for(command), None
+    keys = keys_for(server)
     redis, blocking = command_client(redis_url), blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
     ledger = WorkerLedger(redis, keys)
     await redis.xgroup_create(keys.requests, GROUP, id="0", mkstream=True)
-    async with asyncio.TaskGroup() as tasks:
-        if command:
-            pipe = asyncio.subprocess.PIPE
-            lines = Lines(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe))
-            tasks.create_task(lines.read())
-            await lines.open()
+    async with AsyncExitStack() as stack:
+        session = None
+        if server:
+            spec = _spec(server)
+            session = Session(spec, spec.options.protocol, ChildDiagnostics(), lambda: None)
+            await stack.enter_async_context(session.opened())
+            await session.list_all()
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
         print("answering", flush=True)
         while True:
             got: Any = await blocking.xreadgroup(
@@ -174,31 +161,33 @@ async def answer(redis_url: str, command: Sequence[str]) -> None:
             )
             for entry, fields in entries(got):
                 delivery = Delivery(decode_request(fields[b"event"]), entry.decode(), CONSUMER, entry.decode())
-                tasks.create_task(_echo(ledger, delivery, lines))
+                tasks.create_task(_echo(ledger, delivery, session))
 
 
-async def _echo(ledger: WorkerLedger, delivery: Delivery, lines: Lines | None) -> None:
+async def _echo(ledger: WorkerLedger, delivery: Delivery, session: Session | None) -> None:
     started = await ledger.start(delivery, max_starts=1, expired=LATE)
     assert isinstance(started, Run), started
-    text = str(delivery.request.arguments["text"])
-    if lines is not None:
-        result = await lines.request("tools/call", {"name": "echo", "arguments": {"text": text}})
-        text = result["content"][0]["text"]
-    await ledger.complete(delivery, started.fence, ToolOutcome(CallState.SUCCEEDED, (TextBlock(text),)))
+    arguments = delivery.request.arguments
+    outcome = ToolOutcome(CallState.SUCCEEDED, (TextBlock(str(arguments["text"])),))
+    if session is not None:
+        answered = await session.call("echo", arguments, SendState(), lambda _: None, None)
+        assert isinstance(answered, Answered), answered
+        outcome = to_outcome(answered.result)
+    await ledger.complete(delivery, started.fence, outcome)
 
 
 @asynccontextmanager
 async def bare_engine(
-    redis_url: str, database_file: Path, turns: int, command: Sequence[str] = ()
+    redis_url: str, database_file: Path, turns: int, server: Sequence[str] = ()
 ) -> AsyncGenerator[BareEngine]:
     """Run both sides for the duration of the block."""
-    process = Process([sys.executable, "-m", "benchmarks.guarantees", redis_url, *command], cwd=ROOT)
+    process = Process([sys.executable, "-m", "benchmarks.guarantees", redis_url, *server], cwd=ROOT)
     try:
         process.wait_ready(lambda: "answering" in process.output())
         redis, mail = command_client(redis_url), blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
         waiting: dict[str, asyncio.Future[ToolOutcome]] = {}
         async with redis, mail, open_sqlite(database_file, waiting.__len__) as database:
-            engine = BareEngine(redis, mail, keys_for(command), database, await database.engine_id(), waiting)
+            engine = BareEngine(redis, mail, keys_for(server), database, await database.engine_id(), waiting)
             await engine.prepare(turns)
             reading = asyncio.create_task(engine.read())
             try:

@@ -9,9 +9,9 @@ three servers of one worker: a tool inside the worker (DEVELOPMENT_ECHO), which 
 the demo MCP server over Streamable HTTP and over stdio. Directly: `mcp.Client.call_tool` of the same tool over the same
 transport from this process, which stores nothing.
 
-Three more rows divide a call: the same commits and scripts without anything around them (`benchmarks.guarantees`), a
-lower bound of a tool in the worker; these with an exchange of lines with the demo server, a lower bound over stdio; and
-the worker's POST to the demo server, which over HTTP comes on top.
+Four more rows divide a call: the same commits and scripts without anything around them (`benchmarks.guarantees`), a
+lower bound of a tool in the worker; these with a session of the demo server over each transport, lower bounds of the
+whole pair; and the POST of a worker alone.
 
 Each round measures every way once, so that other work on the machine affects all of them; the tables show medians of
 the rounds. Ratios are comparable between machines, absolute numbers are not.
@@ -50,7 +50,8 @@ Call = Callable[[str], Awaitable[str]]
 
 PIPE, PAIR_HTTP, PAIR_STDIO = "tool in the worker", "over HTTP", "over stdio"
 SDK_HTTP, SDK_STDIO = "SDK over HTTP", "SDK over stdio"
-BARE, LINES, POST = "commits and scripts", "the same with stdio", "POST of a worker"
+BARE, BARE_HTTP, BARE_STDIO = "commits and scripts", "with HTTP", "with stdio"
+POST = "POST of a worker"
 TEXT = "The quick brown fox jumps over the lazy dog."
 WARM_UP = 100
 CALL_SECONDS = 30.0
@@ -229,10 +230,10 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
         running = stack.enter_context(processes(folder, workers=1, concurrency=options.concurrency))
         mine = await stack.enter_async_context(engine(running.redis_url, folder / "engine.sqlite3"))
         await mine.prepare(options.in_flight)
-        bare = bare_engine(running.redis_url, folder / "bare.sqlite3", options.in_flight)
-        bare_call = (await stack.enter_async_context(bare)).call
-        lines = bare_engine(running.redis_url, folder / "lines.sqlite3", options.in_flight, STDIO_SERVER)
-        lines_call = (await stack.enter_async_context(lines)).call
+        bare: dict[str, Call] = {}
+        for name, server in ((BARE, ()), (BARE_HTTP, (running.mcp_url,)), (BARE_STDIO, STDIO_SERVER)):
+            opened = bare_engine(running.redis_url, folder / f"{name}.sqlite3", options.in_flight, server)
+            bare[name] = (await stack.enter_async_context(opened)).call
         redis = stack.enter_context(contextlib.closing(Redis.from_url(running.redis_url)))
         stdio = StdioServerParameters(command=STDIO_SERVER[0], args=list(STDIO_SERVER[1:]), cwd=ROOT)
         ways = {
@@ -241,8 +242,9 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
             PAIR_STDIO: Measured(lambda: nullcontext(partial(mine.call, server=STDIO)), options.in_flight),
             SDK_HTTP: Measured(lambda: direct(Client(running.mcp_url)), options.in_flight),
             SDK_STDIO: Measured(lambda: direct(Client(stdio_client(stdio))), options.in_flight),
-            BARE: Measured(lambda: nullcontext(bare_call), options.in_flight),
-            LINES: Measured(lambda: nullcontext(lines_call), options.in_flight),
+            BARE: Measured(lambda: nullcontext(bare[BARE]), options.in_flight),
+            BARE_HTTP: Measured(lambda: nullcontext(bare[BARE_HTTP]), options.in_flight),
+            BARE_STDIO: Measured(lambda: nullcontext(bare[BARE_STDIO]), options.in_flight),
             POST: Measured(lambda: posting(running.mcp_url), options.in_flight),
         }
         print(f"{describe(folder, running.redis_url)}; {options.concurrency} slots", flush=True)

@@ -17,12 +17,12 @@ from tests.support.servers import LocalServer
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("command", [(), STDIO_SERVER], ids=["alone", "stdio"])
+@pytest.mark.parametrize("server", [(), STDIO_SERVER], ids=["alone", "stdio"])
 async def test_a_bare_call_is_committed_twice_and_ends_in_the_ledger(
-    own_redis: LocalServer, tmp_path: Path, command: Sequence[str]
+    own_redis: LocalServer, tmp_path: Path, server: Sequence[str]
 ) -> None:
     database = tmp_path / "bare.sqlite3"
-    async with bare_engine(own_redis.url, database, 1, command) as engine:
+    async with bare_engine(own_redis.url, database, 1, server) as engine:
         before = engine.commits
         assert await engine.call("hello") == "hello"
         assert engine.commits == before + 2
@@ -31,7 +31,7 @@ async def test_a_bare_call_is_committed_twice_and_ends_in_the_ledger(
     connection.close()
     assert b"hello" in outcome
     with Redis.from_url(own_redis.url) as client:
-        ledger: Any = client.hgetall(keys_for(command).call(correlation_id))
+        ledger: Any = client.hgetall(keys_for(server).call(correlation_id))
     assert (ledger[b"state"], ledger[b"starts"]) == (b"succeeded", b"1")
 
 

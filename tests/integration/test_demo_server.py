@@ -7,7 +7,6 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -53,7 +52,7 @@ def stderr_file(tmp_path: Path) -> Generator[TextIO]:
 
 
 @pytest.fixture(params=["stdio", "streamable-http"])
-async def client(request: pytest.FixtureRequest, log: Path, stderr_file: TextIO) -> AsyncGenerator[Client]:
+async def remote(request: pytest.FixtureRequest, log: Path, stderr_file: TextIO) -> AsyncGenerator[Client]:
     """A client of a demo server in a process of its own, over each transport in turn."""
     python, *arguments = COMMAND
     over_stdio = StdioServerParameters(
@@ -69,8 +68,10 @@ async def client(request: pytest.FixtureRequest, log: Path, stderr_file: TextIO)
 
 
 @pytest.fixture
-def in_process(log: Path) -> AbstractAsyncContextManager[Client]:
-    return Client(build_server(EffectLog(log)))
+async def client(log: Path) -> AsyncGenerator[Client]:
+    """A client of a demo server in this process."""
+    async with Client(build_server(EffectLog(log))) as client:
+        yield client
 
 
 def text_of(result: CallToolResult) -> str:
@@ -81,24 +82,24 @@ def effects(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-async def test_progress_is_reported_step_by_step(client: Client) -> None:
+async def test_progress_is_reported_step_by_step(remote: Client) -> None:
     seen = list[tuple[float, float | None, str | None]]()
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         seen.append((progress, total, message))
 
-    result = await client.call_tool("slow_job", {"seconds": 0, "steps": 3}, progress_callback=note)
+    result = await remote.call_tool("slow_job", {"seconds": 0, "steps": 3}, progress_callback=note)
     assert text_of(result) == "The slow job finished: 3 steps in 0 seconds."
     await wait_until(lambda: len(seen) == 3)
     assert sorted(seen) == [(float(step), 3.0, f"step {step} of 3 done") for step in (1, 2, 3)]
 
 
-async def test_a_cancel_reaches_the_slow_job(client: Client, log: Path) -> None:
+async def test_a_cancel_reaches_the_slow_job(remote: Client, log: Path) -> None:
     def statuses() -> list[str]:
         return [effect["status"] for effect in effects(log)]
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(client.call_tool, "slow_job", {"seconds": 600, "steps": 1, "token": "t"})
+        tasks.start_soon(remote.call_tool, "slow_job", {"seconds": 600, "steps": 1, "token": "t"})
         await wait_until(lambda: statuses() == ["started"])
         tasks.cancel_scope.cancel()
     await wait_until(lambda: statuses() == ["started", "cancelled"])
@@ -144,36 +145,30 @@ async def test_the_health_check_answers_over_http(http_url: str) -> None:
     assert await anyio.to_thread.run_sync(answers, http_url.removesuffix("/mcp") + "/healthz")
 
 
-async def test_deleting_everything_deletes_the_notes_and_logs_it(
-    in_process: AbstractAsyncContextManager[Client], log: Path
-) -> None:
-    async with in_process as client:
+async def test_deleting_everything_deletes_the_notes_and_logs_it(client: Client, log: Path) -> None:
+    async def notes() -> str:
+        [contents] = (await client.read_resource("demo://notes")).contents
+        assert isinstance(contents, TextResourceContents)
+        return contents.text
 
-        async def notes() -> str:
-            [contents] = (await client.read_resource("demo://notes")).contents
-            assert isinstance(contents, TextResourceContents)
-            return contents.text
-
-        await client.call_tool("add_note", {"note": "Call home"})
-        assert await notes() == "\n".join(f"- {note}" for note in (*FIRST_NOTES, "Call home"))
-        deleted = await client.call_tool("delete_everything", {"token": "t"})
-        assert deleted.structured_content == {"deleted": 4}
-        assert await notes() == "(no notes)"
+    await client.call_tool("add_note", {"note": "Call home"})
+    assert await notes() == "\n".join(f"- {note}" for note in (*FIRST_NOTES, "Call home"))
+    deleted = await client.call_tool("delete_everything", {"token": "t"})
+    assert deleted.structured_content == {"deleted": 4}
+    assert await notes() == "(no notes)"
     assert [effect["effect"] for effect in effects(log)] == ["add_note", "delete_everything"]
     assert effects(log)[-1]["token"] == "t"
 
 
-async def test_the_prompt_asks_for_two_cities(in_process: AbstractAsyncContextManager[Client]) -> None:
-    async with in_process as client:
-        [prompt] = (await client.list_prompts()).prompts
-        [message] = (await client.get_prompt(prompt.name, {"one": "Oslo", "other": "Lima"})).messages
+async def test_the_prompt_asks_for_two_cities(client: Client) -> None:
+    [prompt] = (await client.list_prompts()).prompts
+    [message] = (await client.get_prompt(prompt.name, {"one": "Oslo", "other": "Lima"})).messages
     assert isinstance(message.content, TextContent)
     assert "in Oslo and in Lima" in message.content.text
 
 
-async def test_the_annotations_tell_what_each_tool_does(in_process: AbstractAsyncContextManager[Client]) -> None:
-    async with in_process as client:
-        tools = (await client.list_tools()).tools
+async def test_the_annotations_tell_what_each_tool_does(client: Client) -> None:
+    tools = (await client.list_tools()).tools
     hints = {tool.name: tool.annotations for tool in tools if tool.annotations}
     assert len(hints) == len(tools)
     assert all(tool.title and tool.description for tool in tools)
@@ -197,10 +192,8 @@ def test_counters_live_in_the_log_which_servers_may_share(log: Path) -> None:
     assert increment(one) == 1
 
 
-async def test_increments_at_the_same_time_each_get_a_number_of_their_own(
-    in_process: AbstractAsyncContextManager[Client], log: Path
-) -> None:
-    async with in_process as client, anyio.create_task_group() as tasks:
+async def test_increments_at_the_same_time_each_get_a_number_of_their_own(client: Client, log: Path) -> None:
+    async with anyio.create_task_group() as tasks:
         for _ in range(30):
             tasks.start_soon(client.call_tool, "increment_counter", {"counter": "demo"})
     assert [effect["value"] for effect in effects(log)] == list(range(1, 31))
@@ -234,9 +227,7 @@ def test_what_is_no_arithmetic_is_refused_with_the_reason(expression: str, reaso
         evaluate(expression)
 
 
-async def test_the_demo_model_can_use_every_tool_of_the_demo_server(
-    in_process: AbstractAsyncContextManager[Client],
-) -> None:
+async def test_the_demo_model_can_use_every_tool_of_the_demo_server(client: Client) -> None:
     """Each tool is reached by a sentence, accepts the arguments the script makes, and its real result is repeated."""
     sent: dict[str, str] = {
         "echo hello": "> hello",
@@ -252,13 +243,12 @@ async def test_the_demo_model_can_use_every_tool_of_the_demo_server(
         "Delete everything": "Deleted: **4** notes",
     }
     used = Counter[str]()
-    async with in_process as client:
-        offered = (await client.list_tools()).tools
-        tools = tuple(Tool(f"demo__{tool.name}", tool.description or "", tool.input_schema) for tool in offered)
-        for question, words in sent.items():
-            [call] = plan(Conversation(question, tools=tools)).calls
-            result = await client.call_tool(call.name.removeprefix("demo__"), call.arguments)
-            used[call.name] += 1
-            outcome = Outcome(call.name, call.arguments, text_of(result))
-            assert words in plan(Conversation(question, ((outcome,),), tools)).text
+    offered = (await client.list_tools()).tools
+    tools = tuple(Tool(f"demo__{tool.name}", tool.description or "", tool.input_schema) for tool in offered)
+    for question, words in sent.items():
+        [call] = plan(Conversation(question, tools=tools)).calls
+        result = await client.call_tool(call.name.removeprefix("demo__"), call.arguments)
+        used[call.name] += 1
+        outcome = Outcome(call.name, call.arguments, text_of(result))
+        assert words in plan(Conversation(question, ((outcome,),), tools)).text
     assert set(used) == {tool.name for tool in tools}

@@ -15,7 +15,7 @@ from dialog_engine.tool_calls.prompt_mode.tagged_reply import TaggedReply
 from tests.support.corpus import prompt_files, read_prompt
 from tests.support.tags import DIALECTS, KNOWN, TOOLS, cut, read, text_of
 
-SHORT = 120
+SHORT = 80
 """The longest reply that is cut at every pair of places."""
 
 

@@ -75,7 +75,7 @@ class ServerOptions:
     timeout_ms: int | None = None
     idle_timeout_ms: int | None = None
     connect_timeout_ms: int = 30_000
-    concurrency: int = 8
+    concurrency: int = 16
     protocol: str = "auto"
     tools: Mapping[str, ToolOptions] = field(default_factory=_no_tools)
 
