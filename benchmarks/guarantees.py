@@ -36,7 +36,7 @@ from plugins_contract.outcomes import CallFinished, CallState, TextBlock, ToolOu
 from plugins_mcp.mcp.calls import Answered, SendState
 from plugins_mcp.mcp.content import to_outcome
 from plugins_mcp.mcp.session import Session
-from plugins_mcp.mcp.spec import Http, ServerSpec, Stdio
+from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, Stdio
 from plugins_mcp.mcp.stdio import ChildDiagnostics
 from tests.support.beginnings import begin
 from tests.support.processes import ROOT, Process
@@ -147,7 +147,7 @@ async def answer(redis_url: str, server: Sequence[str]) -> None:
     ledger = WorkerLedger(redis, keys)
     await redis.xgroup_create(keys.requests, GROUP, id="0", mkstream=True)
     async with AsyncExitStack() as stack:
-        session = None
+        session, slots = None, asyncio.Semaphore(ServerOptions().concurrency)
         if server:
             spec = _spec(server)
             session = Session(spec, spec.options.protocol, ChildDiagnostics(), lambda: None)
@@ -161,16 +161,17 @@ async def answer(redis_url: str, server: Sequence[str]) -> None:
             )
             for entry, fields in entries(got):
                 delivery = Delivery(decode_request(fields[b"event"]), entry.decode(), CONSUMER, entry.decode())
-                tasks.create_task(_echo(ledger, delivery, session))
+                tasks.create_task(_echo(ledger, delivery, session, slots))
 
 
-async def _echo(ledger: WorkerLedger, delivery: Delivery, session: Session | None) -> None:
+async def _echo(ledger: WorkerLedger, delivery: Delivery, session: Session | None, slots: asyncio.Semaphore) -> None:
     started = await ledger.start(delivery, max_starts=1, expired=LATE)
     assert isinstance(started, Run), started
     arguments = delivery.request.arguments
     outcome = ToolOutcome(CallState.SUCCEEDED, (TextBlock(str(arguments["text"])),))
     if session is not None:
-        answered = await session.call("echo", arguments, SendState(), lambda _: None, None)
+        async with slots:
+            answered = await session.call("echo", arguments, SendState(), lambda _: None, None)
         assert isinstance(answered, Answered), answered
         outcome = to_outcome(answered.result)
     await ledger.complete(delivery, started.fence, outcome)

@@ -7,7 +7,7 @@ import pytest
 
 from dialog_engine import config
 from dialog_engine.errors import ConfigurationError
-from dialog_engine.main import main, tune_gc
+from dialog_engine.main import serve, tune_gc
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def test_an_engine_begins_with_that(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(config, "load_settings", wrong)
     with pytest.raises(SystemExit):
-        main()
+        serve()
 
     assert gc.isenabled()
     assert gc.get_freeze_count() > 10_000
