@@ -36,7 +36,7 @@ from plugins_contract.outcomes import CallFinished, CallState, TextBlock, ToolOu
 from plugins_mcp.mcp.calls import Answered, SendState
 from plugins_mcp.mcp.content import to_outcome
 from plugins_mcp.mcp.session import Session
-from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, Stdio
+from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, Stdio, Transport
 from plugins_mcp.mcp.stdio import ChildDiagnostics
 from tests.support.beginnings import begin
 from tests.support.processes import ROOT, Process
@@ -48,23 +48,18 @@ LATE = ToolOutcome(CallState.EXPIRED)
 
 
 def keys_for(server: Sequence[str]) -> Keys:
-    """Keys of their own for the answering process of each server."""
-    return Keys(f"{_transport(server)}:")
+    """Keys of their own for the answering process of each transport."""
+    return Keys(f"{type(_transport(server)).__name__}:")
 
 
-def _transport(server: Sequence[str]) -> str:
+def _transport(server: Sequence[str]) -> Transport | None:
     match server:
         case []:
-            return "none"
+            return None
         case [url] if url.startswith("http"):
-            return "http"
+            return Http(url)
         case _:
-            return "stdio"
-
-
-def _spec(server: Sequence[str]) -> ServerSpec:
-    stdio = _transport(server) == "stdio"
-    return ServerSpec("bare", Stdio(server[0], tuple(server[1:]), cwd=str(ROOT)) if stdio else Http(server[0]))
+            return Stdio(server[0], tuple(server[1:]), cwd=str(ROOT))
 
 
 class BareEngine:
@@ -148,8 +143,8 @@ async def answer(redis_url: str, server: Sequence[str]) -> None:
     await redis.xgroup_create(keys.requests, GROUP, id="0", mkstream=True)
     async with AsyncExitStack() as stack:
         session, slots = None, asyncio.Semaphore(ServerOptions().concurrency)
-        if server:
-            spec = _spec(server)
+        if (transport := _transport(server)) is not None:
+            spec = ServerSpec("bare", transport)
             session = Session(spec, spec.options.protocol, ChildDiagnostics(), lambda: None)
             await stack.enter_async_context(session.opened())
             await session.list_all()

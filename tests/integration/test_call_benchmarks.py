@@ -1,7 +1,8 @@
 """The benchmarks of tool calls on a tiny load: that they run, and that what they measure is there."""
 
 import sqlite3
-from collections.abc import Sequence
+import sys
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,26 @@ from benchmarks import waiting
 from benchmarks.guarantees import bare_engine, keys_for
 from benchmarks.pair import STDIO_SERVER
 from tests.chaos.scripted_worker import WORKER, Pace
+from tests.support.processes import Process
 from tests.support.servers import LocalServer
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("server", [(), STDIO_SERVER], ids=["alone", "stdio"])
+@pytest.fixture(params=["alone", "stdio", "http"])
+def server(request: pytest.FixtureRequest) -> Generator[Sequence[str]]:
+    """The MCP server of a bare call, as arguments: none, a command, or a URL."""
+    if request.param != "http":
+        yield STDIO_SERVER if request.param == "stdio" else ()
+        return
+    process = Process([sys.executable, "-m", "examples.demo_server", "--port", "0"])
+    try:
+        process.wait_ready(lambda: "/mcp\n" in process.output())
+        yield (process.output().split(" on ")[-1].strip(),)
+    finally:
+        process.close()
+
+
 async def test_a_bare_call_is_committed_twice_and_ends_in_the_ledger(
     own_redis: LocalServer, tmp_path: Path, server: Sequence[str]
 ) -> None:
