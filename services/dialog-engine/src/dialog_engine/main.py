@@ -13,14 +13,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dialog_engine.errors import ConfigurationError, EngineError
 from plugins_contract.environment import hide_environment
+from plugins_contract.garbage import tune_gc
 
 if TYPE_CHECKING:
     from dialog_engine.config import Settings
 
 log = logging.getLogger("dialog_engine")
 
-GC_THRESHOLDS = (2_000, 10, 1_000)
-"""A full collection begins after 20 million new objects, not after 70 thousand."""
 CANNOT_START = 2
 """Exit code for a start that needs an operator: a wrong setting, or a file or port that cannot be used."""
 
@@ -75,18 +74,6 @@ def serve() -> None:
             if start.failure is None:
                 raise
             _give_up(start.failure)
-
-
-def tune_gc() -> None:
-    """Enable garbage collection, make full collections rare, and exclude what is loaded so far from them.
-
-    A full collection visits every object and stops the engine meanwhile: with ten thousand waiting calls for half a
-    second, and with Python's own thresholds every few seconds.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.enable()
 
 
 def bind(settings: "Settings") -> socket.socket:

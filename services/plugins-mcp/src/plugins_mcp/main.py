@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from plugins_contract.environment import hide_environment
+from plugins_contract.garbage import tune_gc
 from plugins_mcp.config import Settings, load_settings
 from plugins_mcp.errors import PluginsMcpError
 from plugins_mcp.operators.arguments import Work, read_arguments
@@ -53,8 +54,7 @@ async def serve(settings: Settings, times: "LeaseTimes | None" = None) -> None:
     """Run the worker until SIGTERM or SIGINT, then drain. Raises the errors of `run_worker`."""
     from plugins_mcp.wiring import run_worker  # noqa: PLC0415 -- see above
 
-    gc.freeze()  # a full collection then skips what stays for good, and blocks the event loop for less time
-    gc.enable()
+    tune_gc()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
