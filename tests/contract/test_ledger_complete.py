@@ -117,6 +117,15 @@ async def test_everything_of_a_finished_call_has_a_lifetime(bench: Bench) -> Non
         assert seconds - 5 <= await bench.command("TTL", key) <= seconds, key
 
 
+async def test_each_reply_lengthens_the_life_of_the_mailbox(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    mailbox = bench.keys.mailbox(ENGINE)
+    await bench.redis.xadd(mailbox, {"id": "of another call", "reply": ""}, id="1-1")
+    await bench.redis.expire(mailbox, 60)
+    await bench.worker.complete(delivery, fence, DONE)
+    assert await bench.command("TTL", mailbox) > 60
+
+
 @pytest.mark.parametrize(("size", "inline"), [(INLINE_BYTES, True), (INLINE_BYTES + 1, False)])
 async def test_the_mailbox_entry_has_the_payload_up_to_16_kib(bench: Bench, size: int, inline: bool) -> None:
     delivery, fence = await bench.running()

@@ -408,9 +408,18 @@ GUARDS = [
     ),
     Guard(
         "common",
-        "  redis.call('EXPIRE', mailbox, 86400)",
+        "redis.call('EXPIRE', mailbox, 86400)",
         "",
         complete.test_everything_of_a_finished_call_has_a_lifetime,
+    ),
+    Guard(
+        "common", "string.sub(added, -2) == '-0'", "false", complete.test_each_reply_lengthens_the_life_of_the_mailbox
+    ),
+    Guard(
+        "common",
+        "if not added.err and string.sub(added",
+        "if string.sub(added",
+        adopt.test_a_mailbox_that_cannot_be_written_fails_no_call,
     ),
     Guard(
         "common",

@@ -48,8 +48,9 @@ end
 local function notify(channel, mailbox, id, payload)
   if mailbox == channel then return end
   local inline = #payload <= 16384 and payload or ''
-  redis.pcall('XADD', mailbox, 'MAXLEN', '~', 4096, '*', 'id', id, 'reply', inline)
-  redis.call('EXPIRE', mailbox, 86400)
+  local added = redis.pcall('XADD', mailbox, 'MAXLEN', '~', 4096, '*', 'id', id, 'reply', inline)
+  -- A later entry of the same millisecond would set the lifetime that its first one has set.
+  if not added.err and string.sub(added, -2) == '-0' then redis.call('EXPIRE', mailbox, 86400) end
 end
 
 -- Append to the response channel and notify. Older entries may be trimmed, the last one is not. -> the entry's id
