@@ -224,7 +224,7 @@ async def test_scripts_survive_a_flush_of_the_server_and_its_restart(own_redis: 
         await engine.enqueue(await bench.request())
         await client.execute_command("SCRIPT", "FLUSH")
         before = await bench.request()
-        queued = await engine.enqueue_each([before, await bench.request(), before])
+        queued = await engine.enqueue_each([(each, "*") for each in (before, await bench.request(), before)])
         assert [type(each) for each in queued] == [replies.Queued, replies.Queued, replies.AlreadyQueued]
         own_redis.kill()
         own_redis.start()

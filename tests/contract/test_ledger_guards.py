@@ -21,6 +21,7 @@ from tests.contract import test_ledger_enqueue as enqueue
 from tests.contract import test_ledger_lease as lease
 from tests.contract import test_ledger_losses as losses
 from tests.contract import test_ledger_pass as passing
+from tests.contract import test_ledger_servers as servers
 from tests.contract import test_ledger_start as start
 from tests.contract import test_ledger_tidy as tidy
 from tests.support.ledger import Bench
@@ -82,6 +83,107 @@ GUARDS = [
         "and redis.call('EXISTS', requests) == 0",
         "and false",
         enqueue.test_makes_the_stream_and_its_group_when_they_are_missing,
+    ),
+    # The servers of Redis: what an earlier one may have started is not started again
+    Guard(
+        "enqueue",
+        "ARGV[10] ~= '*' and",
+        "false and",
+        lambda bench: servers.test_a_call_that_was_offered_to_another_incarnation_and_is_not_known_is_not_queued(
+            bench, "x/y"
+        ),
+    ),
+    Guard(
+        "report",
+        "ARGV[2] == here",
+        "true",
+        servers.test_a_report_counts_at_the_server_to_which_it_was_written_and_keeps_its_first_time,
+    ),
+    Guard(
+        "workers",
+        "if report_of(rows[i + 1]) ~= here",
+        "if false",
+        servers.test_a_worker_that_reported_before_it_ever_read_must_report_at_the_next_server_too,
+    ),
+    Guard(
+        "workers",
+        "if not reported[name]",
+        "if false",
+        servers.test_a_once_call_of_an_earlier_server_waits_until_every_worker_has_reported,
+    ),
+    Guard(
+        "workers",
+        "redis.call('HGET', workers, '*unreported') == here",
+        "false",
+        lambda bench: servers.test_once_calls_are_unknown_after_a_worker_is_removed_that_had_not_reported(bench, ""),
+    ),
+    Guard(
+        "workers",
+        "redis.call('HSET', workers, '*unreported', here)",
+        "",
+        lambda bench: servers.test_once_calls_are_unknown_after_a_worker_is_removed_that_had_not_reported(bench, ""),
+    ),
+    Guard(
+        "start",
+        "known_for(workers, here) > lease_ms",
+        "false",
+        servers.test_a_once_call_of_an_earlier_server_is_unknown_when_a_worker_does_not_report_within_a_lease,
+    ),
+    Guard(
+        "start",
+        " or now_ms() >= deadline)",
+        ")",
+        servers.test_a_once_call_that_may_have_run_does_not_expire_as_one_that_did_not_run,
+    ),
+    Guard(
+        "start", "ARGV[12] ~= '' and", "false and", servers.test_a_worker_starts_no_once_call_where_it_has_not_reported
+    ),
+    Guard(
+        "start",
+        "wait = wait or not since or now_ms() - since < tonumber(ARGV[13])",
+        "",
+        servers.test_a_new_worker_starts_no_once_call_of_an_earlier_server,
+    ),
+    Guard("start", "\n    begin_lease()", "", servers.test_while_a_call_waits_its_entry_is_not_taken_over),
+    Guard(
+        "retire",
+        "forget_worker(KEYS[2], consumer, run_id())",
+        "",
+        servers.test_a_worker_that_leaves_or_dies_after_its_report_holds_nothing_up,
+    ),
+    Guard(
+        "tidy",
+        "forget_worker(workers, name, here)",
+        "",
+        lambda bench: servers.test_once_calls_are_unknown_after_a_worker_is_removed_that_had_not_reported(bench, ""),
+    ),
+    Guard(
+        "tidy",
+        "forget_worker(workers, rows[i], here)",
+        "",
+        servers.test_a_worker_that_leaves_or_dies_after_its_report_holds_nothing_up,
+    ),
+    Guard(
+        "cancel",
+        "local unseen = may_have_started",
+        "local unseen = false and may_have_started",
+        lambda bench: servers.test_a_stop_says_that_a_call_did_not_run_only_when_no_earlier_server_may_have_started_it(
+            bench, False
+        ),
+    ),
+    Guard(
+        "cancel",
+        "ARGV[10] ~= incarnation(KEYS[5])",
+        "true",
+        lambda bench: servers.test_a_stop_of_a_call_that_is_not_known_here_says_where_it_was_offered(
+            bench, "here", False
+        ),
+    ),
+    Guard(
+        "cancel",
+        "ARGV[10] ~= '' and",
+        "",
+        lambda bench: servers.test_a_stop_of_a_call_that_is_not_known_here_says_where_it_was_offered(bench, "", False),
     ),
     # PASS: what has not begun, is not overdue and ours to pass on; at once
     Guard("pass", "known[1] ~= 'published'", "false", passing.test_a_call_that_has_begun_is_not_passed_on),
@@ -149,8 +251,8 @@ GUARDS = [
     ),
     Guard(
         "start",
-        "if state == 'started' and class ~= 'repeatable'",
-        "if false",
+        "or state == 'started' and class ~= 'repeatable'",
+        "",
         start.test_a_once_call_that_was_started_is_never_run_again,
     ),
     Guard(
@@ -454,9 +556,9 @@ GUARDS = [
         lease.test_a_consumer_that_holds_entries_is_not_retired,
     ),
     # TIDY: never who asks, who holds something, or who was heard of
-    Guard("tidy", "info.name ~= ARGV[2] and", "", tidy.test_who_asks_stays),
+    Guard("tidy", "name ~= ARGV[2] and info", "info", tidy.test_who_asks_stays),
     Guard("tidy", "info.pending == 0 and", "", tidy.test_a_consumer_that_holds_something_is_never_taken_out),
-    Guard("tidy", "info.idle >= tonumber(ARGV[3])", "true", tidy.test_a_consumer_that_read_recently_stays),
+    Guard("tidy", "info.idle >= silent_ms", "true", tidy.test_a_consumer_that_read_recently_stays),
     # CANCEL: at once only what has not begun, never what is finished, and the relay finds the mark
     Guard("cancel", "if TERMINAL[known[1]]", "if false", cancel.test_a_finished_call_stays_as_it_is),
     Guard("cancel", "if known[1] == 'published'", "if true", cancel.test_of_a_running_call_the_end_is_asked_for),
@@ -464,19 +566,19 @@ GUARDS = [
     Guard(
         "cancel",
         "if not known[1] then\n",
-        "if not known[1] then return {'ABSENT'} end if false then\n",
+        "if not known[1] then return {'UNSEEN'} end if false then\n",
         cancel.test_a_call_that_was_not_enqueued_yet_leaves_a_tombstone,
     ),
     Guard(
         "cancel",
-        "ARGV[8], ARGV[9])",
-        "ARGV[4], ARGV[5])",
+        "'', id, tool_call_id, ARGV[unseen and 8 or 4], ARGV[unseen and 9 or 5]",
+        "'', id, tool_call_id, ARGV[4], ARGV[5]",
         losses.test_a_published_call_of_which_nothing_is_known_is_ended_as_the_engine_says,
     ),
     Guard(
         "cancel",
-        "  redis.call('PUBLISH', ARGV[6], ARGV[7])\n  return {'ABSENT'}",
-        "  return {'ABSENT'}",
+        "  redis.call('PUBLISH', ARGV[6], ARGV[7])\n  return {unseen",
+        "  return {unseen",
         losses.test_the_audit_reports_the_worker_of_an_unknown_call,
     ),
     Guard("cancel", "redis.call('HSET', call, 'cancel', 1)", "", lease.test_renewal_brings_word_of_a_cancellation),

@@ -188,6 +188,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if isinstance(answer, replies.NoLedger):
             held.blind = True
             return
+        assert not isinstance(answer, replies.NotYet), "there is one server"
         ledger = call.ledger
         assert ledger
         if answer.fence == ledger.fence:

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from dialog_engine.http.connection import ConnectionLimits
 from dialog_engine.main import bind, bind_operations
 from dialog_engine.wiring import build_app
 from plugins_contract.keys import Keys
+from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested, encode_request, new_id
 from tests.support.waiting import wait_until
 
@@ -87,7 +88,7 @@ class MemoryOutbox(Outbox):
     def add(self, event_type: str, event_id: str, payload: bytes) -> OutboxRow:
         """Commit a row."""
         self._last += 1
-        row = OutboxRow(self._last, event_type, event_id, payload)
+        row = OutboxRow(self._last, event_type, event_id, payload, offered_to=NEVER_OFFERED, sent=False)
         self.rows[row.seq] = row
         return row
 
@@ -128,9 +129,14 @@ class MemoryOutbox(Outbox):
             raise self.failure
         self.marked += rows
 
+    async def stamp(self, rows: Sequence[OutboxRow], incarnation: str) -> frozenset[int]:
+        ours = [row for row in rows if row.seq in self.left]
+        self.rows |= {row.seq: replace(self.rows[row.seq], offered_to=incarnation) for row in ours}
+        return frozenset(row.seq for row in ours)
+
     async def postpone(self, row: OutboxRow, error: str, retry_in_ms: int) -> None:
         self.postponed.append((row.seq, error, retry_in_ms))
-        self.rows[row.seq] = OutboxRow(row.seq, row.event_type, row.event_id, row.payload, row.attempts + 1)
+        self.rows[row.seq] = replace(row, attempts=row.attempts + 1)
         self._next_at[row.seq] = asyncio.get_running_loop().time() + retry_in_ms / 1000
 
 

@@ -18,7 +18,7 @@ from dialog_engine.relay.relay import Relay
 from plugins_contract.connections import thread_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger import Delivery, EngineLedger, replies
+from plugins_contract.ledger import Delivery, EngineLedger, RecentCompletions, replies
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested
 from plugins_contract.outcomes import CallState, ToolOutcome
@@ -77,7 +77,7 @@ async def kept(url: str, delivery: Delivery, fence: int, times: LeaseTimes = OFT
     """The worker of this call lives, for as long as the block; the list is what was reported to it."""
     reports: list[str] = []
     with thread_client(url, timeout=2.0) as redis:
-        keeper = LeaseKeeper(redis, Keys(), times)
+        keeper = LeaseKeeper(redis, Keys(), times, worker=delivery.consumer, recent=RecentCompletions())
         async with at_work(keeper.run):
             with keeper.held(
                 delivery,

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from dialog_engine.calls.subscriptions import Rejected, Subscriptions
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED, OutboxRow
@@ -17,7 +19,7 @@ from dialog_engine.relay.relay import BATCH, Relay, check_routes
 from plugins_contract.connections import command_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
-from plugins_contract.ledger import EngineLedger, replies
+from plugins_contract.ledger import NEVER_OFFERED, EngineLedger, replies
 from plugins_contract.messages import EVENT_TYPE
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.engines import MINUTE_MS, MemoryOutbox, at_work, request
@@ -195,6 +197,8 @@ async def test_without_redis_rows_wait_and_are_published_when_it_is_back(own_red
             assert await bench.backlog() == 301
 
             own_redis.kill()
+            with pytest.raises(RedisConnectionError):  # so that this connection is known to be broken
+                await bench.redis.execute_command("PING")
             last = bench.outbox.call(request(2**45))
             bench.relay.offer([last])
             looks = bench.outbox.looks
@@ -202,6 +206,68 @@ async def test_without_redis_rows_wait_and_are_published_when_it_is_back(own_red
             own_redis.start()
             await wait_until(bench.empty)
             assert await bench.backlog() == 302
+
+
+@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize("offered_to", [None, "", "here", "x/y", "x/"])
+async def test_a_call_is_published_unless_it_may_have_been_offered_to_another_incarnation_of_redis(
+    bench: Bench, offered_to: str | None, sent: bool
+) -> None:
+    here = await bench.ledger.incarnation()
+    row = bench.outbox.call(request(await bench.deadline()))
+    row = replace(row, offered_to=here if offered_to == "here" else offered_to, sent=sent)
+    bench.outbox.rows[row.seq] = row
+    async with at_work(bench.relay.run):
+        await wait_until(lambda: bench.outbox.looks)
+        bench.relay.offer([row])
+        await wait_until(bench.empty)
+    published = offered_to in ("", "here") or (not sent and offered_to is not None)
+    # One that is not counts as published, so that the audit ends it: nobody knows whether it ran.
+    assert bench.answers[row.event_id] == (
+        [replies.Queued(_entry(bench, row.event_id), 0)] if published else [replies.Moved()]
+    )
+    assert await bench.backlog() == published
+    if published:
+        assert bench.outbox.rows[row.seq].offered_to == here
+
+
+async def test_a_row_that_another_engine_has_adopted_is_not_stamped_and_not_published(bench: Bench) -> None:
+    row, other = (bench.outbox.call(request(await bench.deadline())) for _ in range(2))
+    del bench.outbox.rows[row.seq]
+    async with at_work(bench.relay.run):
+        bench.relay.offer([row, other])
+        await wait_until(lambda: other.event_id in bench.answers)
+    assert await bench.backlog() == 1
+
+
+async def test_the_calls_that_are_sent_at_once_are_committed_with_the_incarnation_of_redis(redis_url: str) -> None:
+    async with aclosing(Bench(redis_url, window=2)) as bench, at_work(bench.relay.run):
+        here = await bench.ledger.incarnation()
+        calls = [request(await bench.deadline()) for _ in range(3)]
+        await wait_until(lambda: [*bench.relay.offers_to(calls)] == [here, here, NEVER_OFFERED])
+        bench.relay.offer([bench.outbox.call(call) for call in calls])
+        assert [*bench.relay.offers_to(calls)] == [NEVER_OFFERED] * 3
+
+
+async def test_a_call_whose_enqueue_was_not_answered_is_not_published_by_a_redis_that_forgot_it(
+    own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with aclosing(Bench(own_redis.url)) as bench:
+        enqueue = bench.ledger.enqueue_each
+
+        async def unanswered(requests: Sequence[Any], **options: Any) -> list[Any]:
+            monkeypatch.setattr(bench.ledger, "enqueue_each", enqueue)
+            await enqueue(requests, **options)
+            await bench.redis.flushall()
+            return [RedisConnectionError("the reply was lost")] * len(requests)
+
+        monkeypatch.setattr(bench.ledger, "enqueue_each", unanswered)
+        async with at_work(bench.relay.run):
+            row = bench.outbox.call(request(await bench.deadline()))
+            bench.relay.offer([row])
+            await wait_until(bench.empty)
+        assert bench.answers[row.event_id] == [replies.Moved()]
+        assert await bench.backlog() == 0
 
 
 async def test_without_redis_attempts_slow_down(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:

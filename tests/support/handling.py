@@ -15,11 +15,12 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from plugins_contract.clock import Clock
 from plugins_contract.ledger import Delivery
-from plugins_contract.ledger.replies import Completed, Duplicate, Run, Stale, Started
+from plugins_contract.ledger.replies import Completed, Duplicate, NotYet, Run, Stale, Started
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallProgress, CallStarted, CallState, ToolOutcome
 from plugins_contract.rights import Rights
 from plugins_contract.watched_file import WatchedFile
+from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.handler import CallHandler
 from plugins_mcp.mcp import Answered, CallResult, SendState
 from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
@@ -35,6 +36,9 @@ class LedgerTwin(CallLedger):
 
     started: Started = field(default_factory=lambda: Run(7, 1))
     completes_as: Completed | Stale | Duplicate = field(default_factory=Completed)
+    not_yet: int = 0
+    """So many STARTs must wait."""
+    reported_at: list[str] = field(default_factory=list[str])
     away: int = 0
     """So many commands find no Redis."""
     passes: bool = True
@@ -62,10 +66,15 @@ class LedgerTwin(CallLedger):
         self.passed += self.passes
         return self.passes
 
-    async def start(self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome, lease_ms: int) -> Started:
+    async def start(
+        self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome, lease_ms: int, reported_at: str
+    ) -> Started:
         self._reach()
         assert expired.state is CallState.EXPIRED
         self.starts += 1
+        self.reported_at.append(reported_at)
+        if self.starts <= self.not_yet:
+            return NotYet()
         return self.started
 
     async def progress(self, request: ToolCallRequested, fence: int, report: CallStarted | CallProgress) -> bool:
@@ -100,6 +109,11 @@ class LeasesTwin(Leases):
     held_for: list[int] = field(default_factory=list[int])
     cancel: Callable[[], None] = lambda: None
     lose: Callable[[], None] = lambda: None
+    servers: list[str] = field(default_factory=lambda: ["redis"])
+    """The servers of Redis at which this worker reports, one after the other."""
+
+    async def reported(self) -> str:
+        return self.servers[0]
 
     @contextlib.contextmanager
     def held(
@@ -110,7 +124,12 @@ class LeasesTwin(Leases):
         since: float,
         on_cancel: Callable[[], None],
         on_lost: Callable[[], None],
+        started_at: str | None = None,
     ) -> Generator[None]:
+        if len(self.servers) > 1:
+            self.servers.pop(0)
+        if started_at not in (None, self.servers[0]):
+            raise ServerChangedError
         assert 0 <= time.monotonic() - since < 5
         self.holding, self.cancel, self.lose = True, on_cancel, on_lost
         self.held_for.append(fence)

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection
 
 from dialog_engine.calls.mailbox import Publisher
+from dialog_engine.chat.outbox import OutboxRow
+from plugins_contract.ledger import NEVER_OFFERED
 
 
 class FakePublisher(Publisher):
@@ -21,3 +23,6 @@ class FakePublisher(Publisher):
 
     def unmarked(self) -> Collection[str]:
         return self._unmarked()
+
+    def offered_to(self, row: OutboxRow) -> str:
+        return row.offered_to or NEVER_OFFERED

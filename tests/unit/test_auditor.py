@@ -110,7 +110,7 @@ async def test_after_its_publication_a_call_has_its_whole_time(a_while: Callable
 
 async def test_when_the_outbox_cannot_be_read_a_call_may_have_been_published(a_while: Callable[[], None]) -> None:
     auditor = Auditor(Ledger(), FullDisk(), FakePublisher())
-    assert await auditor.unpublished(["a"]) == frozenset()
+    assert await auditor.unpublished(["a"]) == {}
     await auditor.look(["a"])
     a_while()
     assert await auditor.look(["a"]) == [("a", Loss.MISSING)]

@@ -183,7 +183,7 @@ def test_a_prefix_goes_in_front_of_every_key() -> None:
 def test_permanent_keys_are_the_streams_and_the_list_of_servers() -> None:
     assert Keys("p:").permanent == {
         "p:events.plugins", "p:events.plugins.dead", "p:plugins.catalog", "p:events.ltm",
-        "p:events.analytics", "p:events.audit",
+        "p:events.analytics", "p:events.audit", "p:rpc.plugins.workers", "p:dialog.incarnation",
     }  # fmt: skip
 
 

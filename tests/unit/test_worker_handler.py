@@ -26,10 +26,11 @@ from plugins_contract.ledger.replies import (
 )
 from plugins_contract.messages import ExecutionClass, new_id
 from plugins_contract.outcomes import CallProgress, CallState, TextBlock
+from plugins_mcp import handler
 from plugins_mcp.handler import SHUTDOWN_WRITE_SECONDS
 from plugins_mcp.mcp import Ambiguous, CallResult, NotSent, RetryLater, TimedOut
 from plugins_mcp.running_call import PROGRESS_SECONDS
-from tests.support.handling import DONE, Bench, Facts, delivery, gives, hangs
+from tests.support.handling import DONE, Bench, Facts, LeasesTwin, LedgerTwin, delivery, gives, hangs
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -527,3 +528,18 @@ async def test_a_worker_that_ends_while_redis_is_away_does_not_wait_for_it(
     done, _ = await asyncio.wait([work], timeout=5)
     assert done
     assert not bench.ledger.outcomes
+
+
+async def test_a_call_whose_server_of_redis_changed_after_its_start_is_started_again_there_and_sent_once() -> None:
+    bench = Bench(leases=LeasesTwin(servers=["before", "after"]))
+    await bench.handle(gives(DONE))
+    assert (bench.ledger.reported_at, len(bench.server.calls)) == (["before", "after"], 1)
+    assert bench.outcome.state is CallState.SUCCEEDED
+
+
+async def test_a_start_that_must_wait_is_asked_again_until_it_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handler, "START_AGAIN_SECONDS", 0.01)
+    bench = Bench(ledger=LedgerTwin(not_yet=3, started=Abandoned(7, 0)))
+    await bench.handle()
+    assert (bench.ledger.starts, bench.server.calls) == (4, [])
+    assert bench.outcome.state is CallState.UNKNOWN

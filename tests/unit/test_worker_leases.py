@@ -16,9 +16,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
 from plugins_contract.keys import Keys
-from plugins_contract.ledger import Delivery
+from plugins_contract.ledger import Delivery, RecentCompletions
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_mcp.consumer import SETTLE_SECONDS
+from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from tests.support.waiting import stays, wait_until
 
@@ -44,7 +45,9 @@ class Scripts:
     threads: set[str] = field(default_factory=set[str])
     looks: int = 0
     marked: bool = False
-
+    server: bytes = b"server"
+    order: list[str] = field(default_factory=list[str])
+    """What was written: the keys of calls, and reports."""
     round_trips: int = 0
     answered: bool = False
     """Whether a renewal has its answer."""
@@ -65,6 +68,7 @@ class Scripts:
         return Pipeline(self)
 
     def renewed(self, call: str) -> Any:
+        self.order.append(call)
         self.asked_at.append(time.monotonic())
         self.renewals[call] += 1
         self.threads.add(threading.current_thread().name)
@@ -93,6 +97,9 @@ class Pipeline:
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
         assert not raise_on_error
+        if self.calls == [Keys().workers]:  # a report
+            self.scripts.order.append("report")
+            return [self.scripts.server]
         self.scripts.round_trips += 1
         answers = [self.scripts.renewed(call) for call in self.calls]
         self.scripts.answered = True
@@ -135,10 +142,14 @@ def delivery(execution_class: ExecutionClass = ExecutionClass.REPEATABLE) -> Del
 
 @asynccontextmanager
 async def keeping(
-    scripts: Scripts, times: LeaseTimes = TIMES, count: Callable[[str], None] = lambda outcome: None
+    scripts: Scripts,
+    times: LeaseTimes = TIMES,
+    count: Callable[[str], None] = lambda outcome: None,
+    recent: RecentCompletions | None = None,
 ) -> AsyncGenerator[LeaseKeeper]:
     """A keeper that runs. It is cancelled as the worker does it, once: a cancel scope would not wait for its thread."""
-    keeper = LeaseKeeper(cast("Redis", scripts), Keys(), times, count=count)
+    recent = recent or RecentCompletions()
+    keeper = LeaseKeeper(cast("Redis", scripts), Keys(), times, worker="me", recent=recent, count=count)
     running = asyncio.create_task(keeper.run())
     try:
         yield keeper
@@ -147,9 +158,14 @@ async def keeping(
         await asyncio.wait([running])
 
 
-def hold(keeper: LeaseKeeper, reports: Reports, what: Delivery | None = None) -> Any:
+def hold(keeper: LeaseKeeper, reports: Reports, what: Delivery | None = None, *, started_at: str | None = None) -> Any:
     return keeper.held(
-        what or delivery(), 1, since=time.monotonic(), on_cancel=reports.on_cancel, on_lost=reports.on_lost
+        what or delivery(),
+        1,
+        since=time.monotonic(),
+        on_cancel=reports.on_cancel,
+        on_lost=reports.on_lost,
+        started_at=started_at,
     )
 
 
@@ -299,11 +315,12 @@ async def test_a_lease_that_cannot_be_renewed_hides_no_other(error: Exception) -
             assert not other.losses
 
 
-async def test_without_leases_redis_is_not_asked() -> None:
+async def test_without_leases_a_worker_reports_and_nothing_is_renewed() -> None:
     scripts = Scripts()
-    async with keeping(scripts):
+    async with keeping(scripts) as keeper:
+        assert await keeper.reported() == "server"
         await stays(lambda: not scripts.asked_at, 5 * TIMES.renew)
-    assert (scripts.asked_at, scripts.looks) == ([], 0)
+    assert (scripts.asked_at, scripts.round_trips) == ([], 0)
 
 
 async def test_a_renewal_that_hangs_holds_up_neither_the_end_of_its_lease_nor_that_of_others() -> None:
@@ -353,3 +370,31 @@ async def test_the_keeper_ends_with_its_thread_whatever_that_waits_for() -> None
 
 def test_after_an_outage_all_leases_are_renewed_before_anything_new_is_taken() -> None:
     assert 2 * LeaseTimes().renew_again < SETTLE_SECONDS
+
+
+async def test_at_another_server_a_worker_writes_all_that_it_knows_before_it_reports() -> None:
+    scripts, running, ended = Scripts(), delivery(ExecutionClass.ONCE), "plugins.calls:ended"
+    recent = RecentCompletions()
+    recent.add(([ended], ["", "", "", "", "", b""]))
+    async with keeping(scripts, replace(TIMES, renew=60.0), recent=recent) as keeper:
+        assert await keeper.reported() == "server"
+        with hold(keeper, Reports(), running):
+            scripts.order.clear()
+            scripts.server, scripts.marked = b"another", False
+            await wait_until(lambda: scripts.order.count("report") == 2)
+            assert await keeper.reported() == "another"
+    # It asks which server this is, writes, and reports there.
+    assert scripts.order == ["report", Keys().call(running.request.correlation_id), ended, "report"]
+
+
+async def test_a_call_that_was_started_at_the_server_before_is_not_held_at_the_next_one() -> None:
+    scripts = Scripts()
+    async with keeping(scripts) as keeper:
+        before = await keeper.reported()
+        scripts.server, scripts.marked = b"another", False
+        await wait_until(lambda: scripts.order.count("report") >= 4)
+        assert await keeper.reported() == "another"
+        with pytest.raises(ServerChangedError), hold(keeper, Reports(), started_at=before):
+            pass
+        with hold(keeper, Reports(), started_at="another"):
+            pass

@@ -39,6 +39,7 @@ from dialog_engine.tool_calls.ports import (
 )
 from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
 from dialog_engine.tool_calls.results.views import tool_message
+from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, encode_request
 from plugins_contract.outcomes import ToolOutcome
 
@@ -382,7 +383,10 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
 
     def _event(self, event_type: str, event_id: str, payload: bytes) -> None:
         self._rows += 1
-        self.outbox[self._rows] = OutboxRow(self._rows, event_type, event_id, payload)
+        offered_to = NEVER_OFFERED if event_type == EVENT_TYPE else None
+        self.outbox[self._rows] = OutboxRow(
+            self._rows, event_type, event_id, payload, offered_to=offered_to, sent=False
+        )
 
     async def _commit(self, what: str, unit: Callable[[], T]) -> T:
         self.begun.append(what)
@@ -423,6 +427,11 @@ class MemoryOutbox(Outbox):
                 self._marked.add(row.seq)
             else:
                 self._store.outbox.pop(row.seq, None)
+
+    async def stamp(self, rows: Sequence[OutboxRow], incarnation: str) -> frozenset[int]:
+        ours = [row.seq for row in rows if row.seq in self._store.outbox and row.seq not in self._marked]
+        self._store.outbox |= {n: replace(self._store.outbox[n], offered_to=incarnation) for n in ours}
+        return frozenset(ours)
 
     async def postpone(self, row: OutboxRow, error: str, retry_in_ms: int) -> None:
         self._store.outbox[row.seq] = replace(row, attempts=row.attempts + 1)

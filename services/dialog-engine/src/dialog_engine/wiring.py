@@ -248,7 +248,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     check_routes(EVENT_TYPES | await base.outbox.event_types(), DEFAULT_ROUTES | settings.outbox_routes)
     offer, mailbox_of = calls.relay.offer, base.keys.mailbox
     control = ControlPublisher(base.connections.commands, base.keys)
-    call_store = SqlCalls(database, engine_id, offer, base.audit, base.cipher)
+    call_store = SqlCalls(database, engine_id, offer, base.audit, base.cipher, offers_to=calls.relay.offers_to)
     turn_store = SqlTurns(
         database,
         engine_id,

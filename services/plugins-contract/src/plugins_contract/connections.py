@@ -34,15 +34,15 @@ from redis.asyncio.sentinel import (
 from redis.backoff import NoBackoff
 from redis.connection import Connection as SyncConnection
 from redis.connection import UnixDomainSocketConnection as SyncUnixDomainSocketConnection
+from redis.exceptions import BusyLoadingError, InvalidResponse, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry as SyncRetry
 from redis.sentinel import Sentinel as SyncSentinel
 from redis.sentinel import SentinelConnectionPool as SyncSentinelConnectionPool
 
-from plugins_contract.pipelined import PipelinedRedis
+from plugins_contract.pipelined import NotSentError, PipelinedRedis
 from plugins_contract.settings import Login, RedisAddress, parse_redis_url
 
 log = logging.getLogger(__name__)
@@ -270,6 +270,11 @@ def is_outage(error: Exception) -> bool:
     if isinstance(error, (RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError)):
         return True
     return isinstance(error, ResponseError) and _code(error) in _OUTAGES
+
+
+def was_refused(error: Exception) -> bool:
+    """Whether the command was certainly not run: it was not sent, or the server has answered with an error."""
+    return isinstance(error, (NotSentError, ResponseError, BusyLoadingError))
 
 
 def describe_outage(error: Exception) -> str:

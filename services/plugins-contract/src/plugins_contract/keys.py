@@ -7,6 +7,7 @@
 | `plugins.calls:<correlationId>` | hash | ledger scripts | 24 h after its end |
 | `rpc.plugins.responses:<correlationId>` | stream | ledger scripts | 24 h after its end, as the ledger |
 | `rpc.plugins.mailbox:<engineId>` | stream, about 4,096 entries | ledger scripts | 24 h after its last entry |
+| `rpc.plugins.workers` | hash, a field per worker | workers | permanent; a field as its worker |
 | `plugins.control` | pub/sub channel | engine, workers | nothing stored |
 | `plugins.catalog` | set of server names | workers | permanent |
 | `plugins.catalog:<server>` | hash | workers | 7 days after the last heartbeat |
@@ -14,6 +15,7 @@
 | `dialog.turns:<turnId>` | stream | the engine that runs the turn | 24 h after its last entry |
 | `dialog.limits:<kind>:<subject>` | sorted set or counter | engines | a minute; counters two windows |
 | `dialog.control` | pub/sub channel | engines | nothing stored |
+| `dialog.incarnation` | hash of one field | engines | permanent |
 | `events.ltm`, `events.analytics`, `events.audit` | streams, about 100,000 entries | engine (relay) | permanent |
 """
 
@@ -58,6 +60,11 @@ class Keys:
         return f"{self.prefix}rpc.plugins.mailbox:{engine_id}"
 
     @property
+    def workers(self) -> str:
+        """Which worker has reported at which server of Redis: see `ledger/workers.lua`."""
+        return f"{self.prefix}rpc.plugins.workers"
+
+    @property
     def control(self) -> str:
         """Pub/sub: cancel requests and catalog changes. A lost message costs latency only."""
         return f"{self.prefix}plugins.control"
@@ -89,6 +96,11 @@ class Keys:
         message costs a second."""
         return f"{self.prefix}dialog.control"
 
+    @property
+    def incarnation(self) -> str:
+        """The id of what Redis holds: a flush removes it."""
+        return f"{self.prefix}dialog.incarnation"
+
     def route(self, stream: str) -> str:
         """A stream named by an outbox route, such as `events.ltm`."""
         return f"{self.prefix}{stream}"
@@ -97,4 +109,4 @@ class Keys:
     def permanent(self) -> frozenset[str]:
         """The keys without a TTL, beside those of `pins_of`. Every other key has one."""
         routes = (self.route(stream) for stream in ROUTED)
-        return frozenset({self.requests, self.dead, self.catalog, *routes})
+        return frozenset({self.requests, self.dead, self.catalog, self.workers, self.incarnation, *routes})

@@ -21,6 +21,10 @@ _INCOMPLETE = object()
 _pack: Callable[[Any], bytes] = cast("Any", hiredis).pack_command
 
 
+class NotSentError(RedisConnectionError):
+    """There is no connection, so the command was not sent."""
+
+
 class PipelinedRedis(Redis):
     """redis-py's client, with one connection for all commands but those of pipelines and pub/sub. Replies are bytes.
 
@@ -75,8 +79,10 @@ class PipelinedRedis(Redis):
             packed = [_packed(command) for command in commands]
             if link is None or link.lost:
                 link = await self._open()
-        except (RedisError, OSError) as error:
+        except DataError as error:
             return [error] * len(commands)
+        except (RedisError, OSError) as error:
+            return [NotSentError(*error.args)] * len(commands)
         return await asyncio.gather(*map(link.send, packed), return_exceptions=True)
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:

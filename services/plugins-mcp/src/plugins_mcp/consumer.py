@@ -365,10 +365,11 @@ def _entries(answer: Any) -> Iterable[tuple[str, dict[bytes, bytes]]]:
 class CleanupTimes:
     """In seconds."""
 
-    silent: float = 600.0
-    """A consumer without pending entries that was silent for this long is dead. Many times the longest read pause."""
-    every: float = 60.0
-    """How often each worker checks, with jitter, so that not all check at once."""
+    silent: float = 30.0
+    """A consumer without pending entries that was silent for this long is dead. It must not stay: a worker that never
+    reports at the next server of Redis makes that server's earlier `once` calls unknown."""
+    every: float = 8.0
+    """How often each worker checks and is seen, with jitter, so that not all check at once."""
 
 
 async def remove_dead_consumers(

@@ -1,4 +1,4 @@
-"""Errors that stop the worker from starting."""
+"""Errors that stop the worker from starting, and errors between its parts."""
 
 from pathlib import Path
 
@@ -19,3 +19,7 @@ class ServersFileError(PluginsMcpError):
 
 class SettingsError(PluginsMcpError):
     """A setting is wrong. The text names it and the fix."""
+
+
+class ServerChangedError(Exception):
+    """Redis is, or may be, another server than the one at which a call was started: START there decides."""

@@ -19,6 +19,7 @@ from plugins_contract.ledger.replies import (
     Exhausted,
     NoLedger,
     NothingToDo,
+    NotYet,
     Run,
     Stale,
     Started,
@@ -29,6 +30,7 @@ from plugins_contract.rights import Rights
 from plugins_contract.watched_file import WatchedFile
 from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
+from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.mcp import CallResult, SendState
 from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
 from plugins_mcp.running_call import CallReports, RunningCall
@@ -40,6 +42,8 @@ T = TypeVar("T")
 MAX_STARTS = 3
 """How often a repeatable call is started, over all workers. Other calls are started once."""
 WRITE_RETRY_SECONDS = 0.5
+START_AGAIN_SECONDS = 0.25
+"""How soon START is asked again while workers report at another server of Redis."""
 SHUTDOWN_WRITE_SECONDS = 2.0
 """How long a worker that shuts down may take to write the outcome of a call that it cancelled."""
 
@@ -102,24 +106,41 @@ class CallHandler:
     async def _process(self, delivery: Delivery) -> None:
         if not self.serves(delivery.request) and await self._left_to_others(delivery):
             return
+        started_here = False
+        while not started_here:
+            started_here = await self._start(delivery)
+
+    async def _start(self, delivery: Delivery) -> bool:
+        """START the call, and do what it says. False to ask again: Redis has changed its server."""
+        running, once = RunningCall(), delivery.request.execution_class is ExecutionClass.ONCE
+        redis = await self._leases.reported() if once else None
         asked_at = 0.0
 
         async def start() -> Started:
             nonlocal asked_at
             asked_at = time.monotonic()
-            return await self._ledger.start(delivery, max_starts=MAX_STARTS, expired=_EXPIRED, lease_ms=self._lease_ms)
+            return await self._ledger.start(
+                delivery,
+                max_starts=MAX_STARTS,
+                expired=_EXPIRED,
+                lease_ms=self._lease_ms,
+                reported_at=redis or "",
+            )
 
-        running = RunningCall()
         self._starting[running] = delivery.request.correlation_id
         try:
             started = await self._until_written(start)
         finally:
             del self._starting[running]
         match started:
+            case NotYet():
+                await asyncio.sleep(START_AGAIN_SECONDS)
+                return False
             case Run(fence, starts):
-                queued_ms = max(0, self._clock.now_ms() - _enqueued_at(delivery))
-                self._observer.started(delivery.request, starts, queued_ms)
-                await self._run(delivery, fence, starts, running, since=asked_at)
+                return await self._run(delivery, fence, starts, running, since=asked_at, redis=redis)
+            case Abandoned(fence, 0):
+                message = "Redis lost its latest data, and a worker that may have run this call is gone"
+                await self._complete(delivery, fence, decisions.unknown(message), 0)
             case Abandoned(fence, starts):
                 await self._complete(delivery, fence, decisions.unknown("the worker that ran it was lost"), starts)
             case CancelledBefore(fence, starts):
@@ -140,6 +161,7 @@ class CallHandler:
                 state = CallState.UNKNOWN if once else CallState.FAILED
                 outcome = ToolOutcome.failure(state, ErrorCode.LOST, message)
                 await self._complete(delivery, 0, outcome, 0, dead_reason=message)
+        return True
 
     async def _left_to_others(self, delivery: Delivery) -> bool:
         """Leave a call to workers that have its server; False when START is to decide. If none has it, it expires."""
@@ -147,13 +169,16 @@ class CallHandler:
         log.debug("call %s: server %r is not configured here", request.correlation_id, request.server)
         return await self._until_written(lambda: self._ledger.pass_on(delivery, lease_ms=self._lease_ms))
 
-    async def _run(self, delivery: Delivery, fence: int, starts: int, running: RunningCall, *, since: float) -> None:
+    async def _run(
+        self, delivery: Delivery, fence: int, starts: int, running: RunningCall, *, since: float, redis: str | None
+    ) -> bool:
+        """Run a call that was started at this server of Redis. False, and nothing is sent, when that has changed."""
         request = delivery.request
         server = self._servers.get(request.server)
         if server is None:
             # It was started by a worker that has this server: return it to the group.
             await self._until_written(lambda: self._ledger.release(delivery, fence, lease_ms=self._lease_ms))
-            return
+            return True
 
         def on_lost() -> None:
             self._observer.lease_lost(request)
@@ -163,17 +188,24 @@ class CallHandler:
         started_at = time.monotonic()
         try:
             # The lease is held until the outcome is written, however long an outage of Redis lasts.
-            with self._leases.held(delivery, fence, since=since, on_cancel=running.cancel, on_lost=on_lost):
+            with self._leases.held(
+                delivery, fence, since=since, on_cancel=running.cancel, on_lost=on_lost, started_at=redis
+            ):
+                queued_ms = max(0, self._clock.now_ms() - _enqueued_at(delivery))
+                self._observer.started(request, starts, queued_ms)
                 decision = await self._execute(delivery, fence, starts, server, running)
                 stopping = running.worker_stopping
                 async with asyncio.timeout(SHUTDOWN_WRITE_SECONDS) if stopping else contextlib.nullcontext():
                     await self._write_decision(delivery, fence, starts, decision, started_at)
+        except ServerChangedError:
+            return False
         except TimeoutError:
             log.warning("Redis is not available: call %s is taken over when its lease expires", request.correlation_id)
         finally:
             del self._running[request.correlation_id]
         if running.worker_stopping:
             raise asyncio.CancelledError
+        return True
 
     async def _write_decision(
         self, delivery: Delivery, fence: int, starts: int, decision: Finish | Release | LeaveToLease, started_at: float

@@ -8,6 +8,10 @@ are renewed as soon as an outage is over.
 The event loop gives up a repeatable call whose lease was not renewed in time, so that the call has ended here before
 another worker runs it, even if the thread still waits for Redis. A `once` call is never run elsewhere. It continues
 through an outage, because its result is still useful.
+
+A server of Redis that this worker has not seen before may have lost starts and ends of calls. The thread writes there
+what this worker knows, and then reports: until every worker has, no `once` call from before is started there. A START
+at one server and a report at the next must not cross: see `reported` and `held`.
 """
 
 import asyncio
@@ -23,11 +27,12 @@ from redis import Redis
 
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
-from plugins_contract.ledger import LEASE_MS, Delivery, renew_each
+from plugins_contract.ledger import LEASE_MS, Delivery, RecentCompletions, complete_again, renew_each, report, server_of
 from plugins_contract.ledger.replies import Renewed, Stale
 from plugins_contract.ledger.scripts import ServerMark
 from plugins_contract.logs import call_ids
 from plugins_contract.messages import ExecutionClass
+from plugins_mcp.errors import ServerChangedError
 
 log = logging.getLogger(__name__)
 
@@ -85,11 +90,21 @@ class LeaseKeeper:
         keys: Keys,
         times: LeaseTimes | None = None,
         *,
+        worker: str,
+        recent: RecentCompletions,
         count: Callable[[str], None] = lambda outcome: None,
     ) -> None:
-        """`count` is called in the thread for each renewal: "renewed", "stale" (another worker has it) or "failed"."""
+        """`count` is called in the thread for each renewal: "renewed", "stale" (another worker has it) or "failed".
+
+        `worker` is the name under which this worker reports, `recent` what it knows beside its running calls.
+        """
         self._redis = redis
         self._keys = keys
+        self._worker = worker
+        self._recent = recent
+        self._server: str | None = None
+        """The run id of the server at which this worker has reported; None while it may be another one."""
+        self._reported = asyncio.Event()
         self._times = times or LeaseTimes()
         self._count = count
         self._leases: set[Lease] = set()
@@ -97,6 +112,16 @@ class LeaseKeeper:
         self._stop = threading.Event()
         self._mark = ServerMark()
         self._loop_alive_at = time.monotonic()
+
+    async def reported(self) -> str:
+        """The run id of the server at which this worker has reported; empty where it cannot be read.
+
+        Waits until it has.
+        """
+        while (server := self._server) is None:
+            self._reported.clear()
+            await self._reported.wait()
+        return server
 
     @contextlib.contextmanager
     def held(
@@ -107,10 +132,18 @@ class LeaseKeeper:
         since: float,
         on_cancel: Callable[[], None],
         on_lost: Callable[[], None],
+        started_at: str | None = None,
     ) -> Generator[None]:
-        """Renew the lease of `delivery`, which started at the monotonic time `since`, while the context is open."""
+        """Renew the lease of `delivery`, which started at the monotonic time `since`, while the context is open.
+
+        Raises:
+            ServerChangedError: this worker has since reported, or is about to, at another server than `started_at`, and
+                has not reported this call there.
+        """
         lease = Lease(delivery, fence, on_cancel, on_lost, since)
         with self._lock:
+            if started_at is not None and started_at != self._server:
+                raise ServerChangedError
             self._leases.add(lease)
         try:
             yield
@@ -150,22 +183,44 @@ class LeaseKeeper:
                 if not was_stalled:
                     log.warning("the event loop has not run for %.0f s: leases are not renewed", self._times.loop_alive)
                 continue
-            leases = self._held_now()
             try:
-                # Redis may restart without its data between two renewals: the mark is missing then.
-                if leases and (not self._mark.leave(self._redis) or time.monotonic() >= due):
-                    self._renew_each(leases, loop)
-                    due = time.monotonic() + self._times.renew * random.uniform(0.9, 1.1)
+                if not self._mark.found(self._redis):  # Redis may restart without its data between two renewals
+                    self._set_server(None)
+                    self._mark.leave(self._redis)
+                elif self._server is not None and time.monotonic() < due:
+                    continue
+                self._write_what_is_known(loop)
+                due = time.monotonic() + self._times.renew * random.uniform(0.9, 1.1)
             except Exception as error:
                 if not is_outage(error):
                     log.exception("internal error while renewing leases")
                 due = 0.0
+
+    def _write_what_is_known(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Renew the leases, and report. A new server may not know either what this worker ended last."""
+        server = self._server if self._server is not None else server_of(self._redis, self._keys)
+        self._renew_each(self._held_now(), loop)
+        if self._server is not None:
+            self._recent.forget_old()
+        else:
+            for error in complete_again(self._redis, self._recent):
+                if is_outage(error):
+                    raise error
+                log.error("a call that had ended cannot be completed again", exc_info=error)
+        self._set_server(server if report(self._redis, self._keys, self._worker, server) else None)
+        loop.call_soon_threadsafe(self._reported.set)
+
+    def _set_server(self, server: str | None) -> None:
+        with self._lock:
+            self._server = server
 
     def _renew_each(self, leases: list[Lease], loop: asyncio.AbstractEventLoop) -> None:
         """Renew all leases in one round trip: with one each, a worker with many calls would be too slow.
 
         Raises the error of an outage, also if only some renewals failed with it.
         """
+        if not leases:
+            return
         asked_at = time.monotonic()
         outage: Exception | None = None
         answers = renew_each(self._redis, self._keys, [(lease.delivery, lease.fence) for lease in leases])

@@ -19,7 +19,9 @@ class CallLedger(Protocol):
         """Return a call that has not started to the group. False when START is to decide about it."""
         ...
 
-    async def start(self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome, lease_ms: int) -> Started:
+    async def start(
+        self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome, lease_ms: int, reported_at: str
+    ) -> Started:
         """START: the durable mark before any byte is sent to an MCP server."""
         ...
 
@@ -41,6 +43,10 @@ class CallLedger(Protocol):
 class Leases(Protocol):
     """Renews the leases of running calls."""
 
+    async def reported(self) -> str:
+        """The run id of the server of Redis at which this worker has reported. Waits until it has."""
+        ...
+
     def held(
         self,
         delivery: Delivery,
@@ -49,8 +55,13 @@ class Leases(Protocol):
         since: float,
         on_cancel: Callable[[], None],
         on_lost: Callable[[], None],
+        started_at: str | None = None,
     ) -> AbstractContextManager[None]:
-        """Renew the lease, which started at the monotonic time `since`, while the context is open."""
+        """Renew the lease, which started at the monotonic time `since`, while the context is open.
+
+        Raises:
+            ServerChangedError: this worker does not report at the server `started_at` any more.
+        """
         ...
 
 

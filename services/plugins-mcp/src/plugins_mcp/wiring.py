@@ -72,7 +72,14 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             log.warning("DEVELOPMENT_ECHO is set: this worker offers a tool of its own, which is for measurements only")
             servers.add(EchoServer())
         catalog = CatalogPublisher(redis, keys, servers, clock, worker=name, changed=changed)
-        leases = LeaseKeeper(renewals, keys, times, count=lambda outcome: metrics.lease_renewals.labels(outcome).inc())
+        leases = LeaseKeeper(
+            renewals,
+            keys,
+            times,
+            worker=name,
+            recent=ledger.recent,
+            count=lambda outcome: metrics.lease_renewals.labels(outcome).inc(),
+        )
         observer = CallObserver(metrics)
         handler = CallHandler(
             ledger,

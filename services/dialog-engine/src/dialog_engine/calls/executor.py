@@ -18,7 +18,7 @@ from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import Clock
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
-from plugins_contract.ledger import EngineLedger
+from plugins_contract.ledger import UNKNOWN_INCARNATION, EngineLedger
 from plugins_contract.ledger.replies import (
     AlreadyFinished,
     Cancelled,
@@ -213,20 +213,19 @@ class CallExecutor(ToolCalls):
     async def _end_all(self, requests: Sequence[ToolCallRequested], outcome: ToolOutcome) -> list[ToolOutcome | None]:
         """End calls with `outcome`, all together: see `_end`."""
         unpublished = await self._mailbox.unpublished([request.correlation_id for request in requests])
+        offered_to = [unpublished.get(request.correlation_id, UNKNOWN_INCARNATION) for request in requests]
+        ended = (self._end(request, outcome, each) for request, each in zip(requests, offered_to, strict=True))
+        return await asyncio.gather(*ended)
 
-        def unseen(request: ToolCallRequested) -> ToolOutcome:
-            return outcome if request.correlation_id in unpublished else losses.ended_unseen(request, outcome)
-
-        return await asyncio.gather(*(self._end(request, outcome, unseen(request)) for request in requests))
-
-    async def _end(self, request: ToolCallRequested, outcome: ToolOutcome, unseen: ToolOutcome) -> ToolOutcome | None:
-        """End a call with `outcome` if it has not begun, with `unseen` if it has no ledger.
+    async def _end(self, request: ToolCallRequested, outcome: ToolOutcome, offered_to: str) -> ToolOutcome | None:
+        """End a call, which may have been offered to this incarnation of Redis, with `outcome` if it has not begun.
 
         Returns its outcome; None while a worker runs it.
         """
+        unseen = losses.ended_unseen(request, outcome)
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                answer = await self._request_end(request, outcome, unseen)
+                answer = await self._request_end(request, outcome, unseen, offered_to)
         except Exception as error:
             if not is_outage(error):
                 log.exception("call %s cannot be ended", request.correlation_id)
@@ -241,12 +240,14 @@ class CallExecutor(ToolCalls):
             case AlreadyFinished(finished):
                 return finished
 
-    async def _request_end(self, request: ToolCallRequested, outcome: ToolOutcome, unseen: ToolOutcome) -> Cancelled:
+    async def _request_end(
+        self, request: ToolCallRequested, outcome: ToolOutcome, unseen: ToolOutcome, offered_to: str
+    ) -> Cancelled:
         """CANCEL, retried while Redis is unavailable: repeating it after a lost reply returns the same answer."""
         control = msgspec.json.encode({"kind": "cancel", "correlationId": request.correlation_id})
         while True:
             try:
-                return await self._ledger.cancel(request, outcome, control, unseen=unseen)
+                return await self._ledger.cancel(request, outcome, control, unseen=unseen, offered_to=offered_to)
             except Exception as error:
                 if not is_outage(error):
                     raise

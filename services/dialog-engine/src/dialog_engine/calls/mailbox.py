@@ -8,7 +8,7 @@ is seconds late and never lost. The same sweep finds calls that Redis has lost s
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 
 from dialog_engine.calls.losses import LossDetector
 from dialog_engine.calls.subscriptions import Subscriptions
-from dialog_engine.chat.outbox import Outbox
+from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.outage_log import OutageLog
 from plugins_contract.connections import is_outage
@@ -45,6 +45,10 @@ class Publisher(Protocol):
 
     def unmarked(self) -> Collection[str]:
         """The calls that are published and not marked so in the outbox yet."""
+        ...
+
+    def offered_to(self, row: OutboxRow) -> str:
+        """The incarnation of Redis that the call in an unpublished row may have been offered to."""
         ...
 
 
@@ -195,17 +199,21 @@ class Auditor:
         ended = [(correlation_id, each) for correlation_id, each in found if not isinstance(each, Loss)]
         return [*ended, *await self._published(certain)]
 
-    async def unpublished(self, correlation_ids: Sequence[str]) -> frozenset[str]:
-        """Which of these calls were not published yet. None of them when the outbox cannot be read."""
+    async def unpublished(self, correlation_ids: Sequence[str]) -> Mapping[str, str]:
+        """Which of these calls were not published yet, and to which incarnation of Redis each may have been offered.
+
+        None of them when the outbox cannot be read.
+        """
         # While the disk is full no row can be marked, so the table still holds calls that a worker may have.
         unmarked = self._publisher.unmarked()
         try:
-            waiting = frozenset(row.event_id for row in await self._outbox.calls(correlation_ids))
+            rows = await self._outbox.calls(correlation_ids)
         except StorageUnavailableError as error:
             self._outages.failed(error)
-            return frozenset()
+            return {}
         self._outages.worked()
-        return waiting.difference(unmarked, self._publisher.unmarked())
+        published = {*unmarked, *self._publisher.unmarked()}
+        return {row.event_id: self._publisher.offered_to(row) for row in rows if row.event_id not in published}
 
     def keep(self, waited_for: Container[str]) -> None:
         """Forget all calls but those `waited_for`."""
@@ -214,7 +222,7 @@ class Auditor:
     async def _published(self, lost: Sequence[tuple[str, Loss]]) -> list[tuple[str, Loss]]:
         """`lost` without the calls whose ledger is missing because they were not published yet."""
         missing = [correlation_id for correlation_id, loss in lost if loss is Loss.MISSING]
-        waiting = await self.unpublished(missing) if missing else frozenset[str]()
+        waiting = await self.unpublished(missing) if missing else ()
         for correlation_id in waiting:
             self._detector.forget(correlation_id)
         return [(correlation_id, loss) for correlation_id, loss in lost if correlation_id not in waiting]

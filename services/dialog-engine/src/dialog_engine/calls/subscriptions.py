@@ -10,7 +10,16 @@ from dialog_engine.tool_calls.ports import ToolDirectory
 from plugins_contract.catalog import HEARTBEAT_SECONDS
 from plugins_contract.clock import RedisWatch
 from plugins_contract.errors import ErrorCode
-from plugins_contract.ledger.replies import AlreadyFinished, AlreadyQueued, Conflict, Enqueued, Loss, Overloaded, Queued
+from plugins_contract.ledger.replies import (
+    AlreadyFinished,
+    AlreadyQueued,
+    Conflict,
+    Enqueued,
+    Loss,
+    Moved,
+    Overloaded,
+    Queued,
+)
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted, CallState, ToolOutcome
 
@@ -138,7 +147,7 @@ def of_enqueued(correlation_id: str, answer: Enqueued | Rejected) -> CallUpdate:
     match answer:
         case Queued(backlog=backlog):
             return CallQueued(correlation_id, backlog)
-        case AlreadyQueued():
+        case AlreadyQueued() | Moved():
             return CallQueued(correlation_id)
         case AlreadyFinished(outcome):
             return CallAnswered(correlation_id, outcome)

@@ -8,22 +8,38 @@ from typing import Protocol
 
 import msgspec
 
+from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
+from plugins_contract.messages import ToolCallRequested
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
-    """An event that is not published yet. `attempts` counts failed publications."""
+    """An event that is not published yet. `attempts` counts failed publications.
+
+    `offered_to` is the incarnation of Redis that a tool call may have been offered to: NEVER_OFFERED for none, None for
+    any, because a release that does not note it wrote the row. `sent` is False for a row that was just committed.
+    """
 
     seq: int
     event_type: str
     event_id: str
     payload: bytes
     attempts: int = 0
+    offered_to: str | None = None
+    sent: bool = True
 
 
 OfferRows = Callable[[Sequence[OutboxRow]], None]
 """Takes outbox rows of this engine as soon as they are committed. Must not block."""
+OffersTo = Callable[[Sequence[ToolCallRequested]], Sequence[str]]
+"""The incarnation of Redis that each of these calls is offered to when they are committed now; NEVER_OFFERED for those
+that are not offered at once."""
+
+
+def not_yet(requests: Sequence[ToolCallRequested]) -> Sequence[str]:
+    """None of these calls is offered at once."""
+    return [NEVER_OFFERED] * len(requests)
 
 
 class Outbox(Protocol):
@@ -43,6 +59,13 @@ class Outbox(Protocol):
 
     async def published(self, rows: Sequence[OutboxRow]) -> None:
         """Mark rows as published. The row of a tool call stays until the call is answered, others are deleted."""
+        ...
+
+    async def stamp(self, rows: Sequence[OutboxRow], incarnation: str) -> frozenset[int]:
+        """Note that these rows are about to be offered to this incarnation of Redis.
+
+        Returns the numbers of those that this engine still owns. The others must not be published.
+        """
         ...
 
     async def postpone(self, row: OutboxRow, error: str, retry_in_ms: int) -> None:

@@ -42,6 +42,11 @@ class FairScheduler:
         """Whether a call that was held back may be published."""
         return bool(self._ready)
 
+    def room(self, subject: str) -> int:
+        """How many new calls of this subject would be published now."""
+        calls = self._by_subject.get(subject, _Subject())
+        return 0 if calls.held else max(0, self._window - len(calls.published))
+
     def admit(self, subject: str, call: str) -> bool:
         """Add a new call. True when it may be published now; otherwise it is held back."""
         calls = self._by_subject.setdefault(subject, _Subject())

@@ -89,6 +89,10 @@ class PublishQueue:
         self._in_hand = {row.seq for row in in_hand} | set(self._refused.values())
         self._seen, self._counted, self.look_at = 0, False, 0.0
 
+    def room(self, subject: str) -> int:
+        """How many new calls of this subject would be published at once."""
+        return self._scheduler.room(subject)
+
     def offer(self, row: OutboxRow) -> bool:
         """Take a row that was committed. False when it is a call that is held back."""
         if self._known(row):

@@ -9,19 +9,28 @@ with its answer, or retried while no turn waits for the call.
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dialog_engine.calls.mailbox import Publisher
 from dialog_engine.calls.observer import CallObserver
 from dialog_engine.calls.subscriptions import Refusal, Rejected, Subscriptions, reason_of
-from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
+from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow, not_yet
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.outage_log import OutageLog
+from dialog_engine.relay.offers import Offers
 from dialog_engine.relay.publish_queue import LOOK_BACK_SECONDS, POLL_SECONDS, PublishQueue
-from plugins_contract.connections import is_outage
+from plugins_contract.connections import is_outage, was_refused
 from plugins_contract.keys import Keys
-from plugins_contract.ledger import EngineLedger
-from plugins_contract.ledger.replies import AlreadyFinished, AlreadyQueued, Conflict, Overloaded, Queued
+from plugins_contract.ledger import NEVER_OFFERED, EngineLedger
+from plugins_contract.ledger.replies import (
+    AlreadyFinished,
+    Conflict,
+    Enqueued,
+    Moved,
+    Overloaded,
+    Queued,
+)
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request
 from plugins_contract.pipelined import PipelinedRedis
@@ -75,6 +84,7 @@ class Relay(Publisher):
         self._queue = PublishQueue(outbox, subject_window, look_back_seconds=look_back_seconds)
         self._refused: list[tuple[OutboxRow, Overloaded]] = []
         self._published: dict[tuple[str, str], OutboxRow] = {}
+        self._offers = Offers(outbox, ledger)
         self._wake = asyncio.Event()
         self._mark = asyncio.Event()
         self._check_at = 0.0
@@ -91,11 +101,24 @@ class Relay(Publisher):
         """The calls that are published and not marked so in the table yet, such as while the disk is full."""
         return frozenset(row.event_id for row in self._published.values() if row.event_type == TOOL_CALL_REQUESTED)
 
+    def offers_to(self, requests: Sequence[ToolCallRequested]) -> Sequence[str]:
+        """The incarnation that each of these calls, all of one subject, is offered to when it is committed now."""
+        if not requests or self._pause:
+            return not_yet(requests)
+        room = self._queue.room(requests[0].subject)
+        return [self._offers.incarnation if at < room else NEVER_OFFERED for at in range(len(requests))]
+
+    def offered_to(self, row: OutboxRow) -> str:
+        """The incarnation of Redis that the call in an unpublished row may have been offered to."""
+        return self._offers.offered_to(row)
+
     def offer(self, rows: Sequence[OutboxRow]) -> None:
         """Take rows that were committed."""
         for row in rows:
             if row.event_type == TOOL_CALL_FINISHED:  # the same commit deleted the request
                 self._forget([(TOOL_CALL_REQUESTED, row.event_id)])
+                self._offers.ended(row.event_id)
+            self._offers.committed(row)
             # Only a subject that has its share of the stream is refused for the length of the backlog.
             if not self._queue.offer(row) and 0 < self._backlog_limit < (waiting := self._waiting()):
                 self._queue.refuse(row)
@@ -123,16 +146,23 @@ class Relay(Publisher):
             if self._pause:
                 await asyncio.sleep(self._pause)
             await self._answer_refused()
+            available = await self._offers.ask()
             # While Redis is unavailable one row at a time is tried; the others stay in the table.
             rows = await self._queue.next(1 if self._pause else BATCH)
             if not rows:
+                self._pause = 0.0
                 await self._rest()
                 continue
-            if failed := await self._publish(rows):
-                self._pause = min(max(self._pause * 2, RETRY_SECONDS), MAX_PAUSE_SECONDS)
+            if failed := await self._publish(rows) if available else rows:
+                self._pause_longer()
                 self._queue.put_back(failed)
             elif self._pause:
                 self._pause, self._queue.look_at = 0.0, 0.0
+
+    def _pause_longer(self) -> None:
+        """Redis, or the outbox, is not available. Another Redis may be there afterwards."""
+        self._pause = min(max(self._pause * 2, RETRY_SECONDS), MAX_PAUSE_SECONDS)
+        self._offers.forget_incarnation()
 
     async def _rest(self) -> None:
         """Nothing can be published now: wait until a row is offered or released, or the table is polled."""
@@ -201,31 +231,51 @@ class Relay(Publisher):
 
         Returns the rows that did not reach Redis.
         """
-        requests = [request for _, request in calls]
-        with self._observer.publishing(requests):
-            answers = await self._ledger.enqueue_each(requests, backlog_limit=self._backlog_limit)
         failed: list[OutboxRow] = []
-        for (row, request), answer in zip(calls, answers, strict=True):
-            match answer:
-                case Overloaded() | Conflict():
-                    refused.append((row, answer))
-                    continue
-                case Exception():
-                    if is_outage(answer):
+        requests = {row.seq: request for row, request in calls}
+        rows: Sequence[OutboxRow] = [row for row, _ in calls]
+        while rows:
+            stamped = await self._offers.stamp(rows)
+            if stamped is None:
+                return [*failed, *rows]
+            kept = {row.seq for row in stamped}
+            for row in rows:
+                if row.seq not in kept:  # another engine owns it
+                    self._queue.look_again(row)
+            offers = [self._offers.send(row) for row in stamped]
+            sent = [(requests[row.seq], incarnation) for row, (incarnation, _) in zip(stamped, offers, strict=True)]
+            with self._observer.publishing([request for request, _ in sent]):
+                answers = await self._ledger.enqueue_each(sent, backlog_limit=self._backlog_limit)
+            rows = []
+            for row, (_, is_new), answer in zip(stamped, offers, answers, strict=True):
+                if is_new and isinstance(answer, Exception) and was_refused(answer):
+                    self._offers.not_sent(row)
+                match answer:
+                    case Moved() if is_new:  # nobody has it: it is offered to the incarnation that is there now
+                        self._offers.forget_incarnation()
+                        rows.append(replace(row, offered_to=NEVER_OFFERED))
+                    case Exception() if is_outage(answer):
                         failed.append(row)
-                    else:
+                    case Overloaded() | Conflict():
+                        refused.append((row, answer))
+                    case Exception():
                         refused.append((row, _rejected(row, answer)))
-                    continue
-                case Queued(entry, backlog):
-                    self._backlog, self._backlog_at = backlog + 1, asyncio.get_running_loop().time()
-                    self._observer.enqueued(request, entry, backlog)
-                case AlreadyQueued():
-                    pass
-                case AlreadyFinished():
-                    self._queue.begun(row.event_id)
-            self._calls.enqueued(row.event_id, answer)
-            self._note_published(row)
+                    case _:
+                        self._enqueued(row, requests[row.seq], answer)
         return failed
+
+    def _enqueued(self, row: OutboxRow, request: ToolCallRequested, answer: Enqueued) -> None:
+        """The call is in Redis, or was in an earlier incarnation: then the audit finds that its ledger is missing."""
+        match answer:
+            case Queued(entry, backlog):
+                self._backlog, self._backlog_at = backlog + 1, asyncio.get_running_loop().time()
+                self._observer.enqueued(request, entry, backlog)
+            case AlreadyFinished():
+                self._queue.begun(row.event_id)
+            case _:
+                pass
+        self._calls.enqueued(row.event_id, answer)
+        self._note_published(row)
 
     async def _publish_facts(
         self, rows: Sequence[OutboxRow], refused: list[tuple[OutboxRow, Refusal]]

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
-from dialog_engine.chat.outbox import OfferRows, OutboxRow
+from dialog_engine.chat.outbox import OfferRows, OutboxRow, not_yet
 from dialog_engine.model import ApprovalStatus, Turn
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import add_requests, answer_call, call_of
@@ -106,7 +106,7 @@ class SqlApprovals(ApprovalStore):
             rows = self._audit.add(tx, self._decided(turn, asked, decision))
             if request is not None:
                 addressed = msgspec.structs.replace(request(turn), mailbox=self._mailbox_of(owned_by))
-                rows += add_requests(tx, self._audit, self._cipher, owned_by, turn, [addressed])
+                rows += add_requests(tx, self._audit, self._cipher, owned_by, turn, [addressed], not_yet([addressed]))
             if outcome is not None:
                 rows += answer_call(tx, self._audit, self._cipher, owned_by, turn, call, outcome)
             return rows if owned_by == self._engine_id else []  # otherwise their owner polls the table

@@ -8,8 +8,10 @@ from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import (
     TOOL_CALL_FINISHED,
     OfferRows,
+    OffersTo,
     OutboxRow,
     ToolCallFinished,
+    not_yet,
 )
 from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage
 from dialog_engine.storage.audit import AuditTrail
@@ -67,11 +69,19 @@ class SqlCalls(CallStore):
     """The tool calls of the turns that this engine runs."""
 
     def __init__(
-        self, database: Database, engine_id: str, offer: OfferRows, audit: AuditTrail, cipher: Cipher = CLEAR
+        self,
+        database: Database,
+        engine_id: str,
+        offer: OfferRows,
+        audit: AuditTrail,
+        cipher: Cipher = CLEAR,
+        *,
+        offers_to: OffersTo = not_yet,
     ) -> None:
         self._database = database
         self._engine_id = engine_id
         self._offer = offer
+        self._offers_to = offers_to
         self._audit = audit
         self._cipher = cipher
 
@@ -87,6 +97,7 @@ class SqlCalls(CallStore):
         cost: Usage = NO_COST,
     ) -> int:
         seal, seal_text = self._cipher.seal, self._cipher.seal_text
+        offered_to = self._offers_to(requests)
         of_call = {**servers, **{request.correlation_id: request.server for request in requests}}
         of_call |= {correlation_id: question.server for correlation_id, question in questions.items()}
 
@@ -120,7 +131,7 @@ class SqlCalls(CallStore):
                     for i, question in questions.items()
                 ],
             )
-            rows = add_requests(tx, self._audit, self._cipher, self._engine_id, turn, requests)
+            rows = add_requests(tx, self._audit, self._cipher, self._engine_id, turn, requests, offered_to)
             for call in message.tool_calls:
                 if outcome := answered.get(call.correlation_id):
                     rows += answer_call(tx, self._audit, self._cipher, self._engine_id, turn, call, outcome)
@@ -181,8 +192,12 @@ def add_requests(
     owned_by: str,
     turn: Turn,
     requests: Sequence[ToolCallRequested],
+    offered_to: Sequence[str],
 ) -> list[OutboxRow]:
-    """Put the requests of calls into the outbox. Returns the rows to publish."""
+    """Put the requests of calls into the outbox, each with the incarnation of Redis that it will be offered to.
+
+    Returns the rows to publish.
+    """
     rows = [
         add_event(
             tx,
@@ -191,8 +206,9 @@ def add_requests(
             TOOL_CALL_REQUESTED,
             request.correlation_id,
             encode_request(seal_request(request, cipher)),
+            incarnation,
         )
-        for request in requests
+        for request, incarnation in zip(requests, offered_to, strict=True)
     ]
     accepted = (
         AuditEvent(

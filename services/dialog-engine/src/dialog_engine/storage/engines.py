@@ -158,7 +158,7 @@ class SqlEngines(Engines):
         """
         rows = tx.execute(
             f"UPDATE outbox SET owner = $2, next_at = 0 WHERE {which}"
-            " RETURNING seq, event_type, event_id, payload, attempts, published_at",
+            " RETURNING seq, event_type, event_id, payload, attempts, offered_to, published_at",
             value,
             self._engine_id,
         )

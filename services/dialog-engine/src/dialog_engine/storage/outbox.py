@@ -6,7 +6,7 @@ from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.storage.database import Database, Row, Transaction, placeholders
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 
-_SELECT = "SELECT seq, event_type, event_id, payload, attempts, next_at FROM outbox WHERE "
+_SELECT = "SELECT seq, event_type, event_id, payload, attempts, offered_to, next_at FROM outbox WHERE "
 # Two ranges of one index, so that thousands of rows that are known already are not read. Postponed rows have a
 # `next_at`.
 _WAITING = (
@@ -16,19 +16,28 @@ _WAITING = (
 )
 
 
-def add_event(tx: Transaction, owner: str, turn_id: str, event_type: str, event_id: str, payload: bytes) -> OutboxRow:
+def add_event(
+    tx: Transaction,
+    owner: str,
+    turn_id: str,
+    event_type: str,
+    event_id: str,
+    payload: bytes,
+    offered_to: str | None = None,
+) -> OutboxRow:
     """Put an event of a turn into the outbox as part of a transaction; the engine `owner` publishes it."""
     seq = tx.insert(
         "seq",
-        "INSERT INTO outbox (owner, turn_id, event_type, event_id, payload, created_at)"
-        " VALUES ($1, $2, $3, $4, $5, now_ms())",
+        "INSERT INTO outbox (owner, turn_id, event_type, event_id, payload, created_at, offered_to)"
+        " VALUES ($1, $2, $3, $4, $5, now_ms(), $6)",
         owner,
         turn_id,
         event_type,
         event_id,
         payload,
+        offered_to,
     )
-    return OutboxRow(seq, event_type, event_id, payload)
+    return OutboxRow(seq, event_type, event_id, payload, offered_to=offered_to, sent=False)
 
 
 class SqlOutbox(Outbox):
@@ -62,6 +71,20 @@ class SqlOutbox(Outbox):
 
         await self._database.write(unit)
 
+    async def stamp(self, rows: Sequence[OutboxRow], incarnation: str) -> frozenset[int]:
+        def unit(tx: Transaction) -> frozenset[int]:
+            seqs = sorted(row.seq for row in rows)
+            stamped = tx.execute(
+                "UPDATE outbox SET offered_to = $1 WHERE owner = $2 AND published_at IS NULL"
+                f" AND seq IN ({placeholders(3, len(seqs))}) RETURNING seq",
+                incarnation,
+                self._engine_id,
+                *seqs,
+            )
+            return frozenset(seq for (seq,) in stamped)
+
+        return await self._database.write(unit)
+
     async def postpone(self, row: OutboxRow, error: str, retry_in_ms: int) -> None:
         def unit(tx: Transaction) -> None:
             tx.execute(
@@ -88,4 +111,4 @@ class SqlOutbox(Outbox):
 
 def rows_of(rows: Iterable[Row]) -> list[OutboxRow]:
     """The rows of a `SELECT`."""
-    return [OutboxRow(*row[:5]) for row in rows]
+    return [OutboxRow(*row[:6]) for row in rows]

@@ -7,19 +7,41 @@ States: `published → started → succeeded | failed | unknown | expired | canc
 Each delivery that starts or ends a call raises its fence; only the current fence may write.
 """
 
-from plugins_contract.ledger.engine import AUDIT_BATCH, AUDIT_BYTES, SILENT_MS, EngineLedger
+from plugins_contract.ledger.engine import (
+    AUDIT_BATCH,
+    AUDIT_BYTES,
+    NEVER_OFFERED,
+    SILENT_MS,
+    UNKNOWN_INCARNATION,
+    EngineLedger,
+)
+from plugins_contract.ledger.recent import RecentCompletions
 from plugins_contract.ledger.scripts import decode_reply, encode_reply
-from plugins_contract.ledger.worker import LEASE_MS, Delivery, WorkerLedger, renew_each
+from plugins_contract.ledger.worker import (
+    LEASE_MS,
+    Delivery,
+    WorkerLedger,
+    complete_again,
+    renew_each,
+    report,
+    server_of,
+)
 
 __all__ = [
     "AUDIT_BATCH",
     "AUDIT_BYTES",
     "LEASE_MS",
+    "NEVER_OFFERED",
     "SILENT_MS",
+    "UNKNOWN_INCARNATION",
     "Delivery",
     "EngineLedger",
+    "RecentCompletions",
     "WorkerLedger",
+    "complete_again",
     "decode_reply",
     "encode_reply",
     "renew_each",
+    "report",
+    "server_of",
 ]

@@ -1,23 +1,29 @@
 -- CANCEL: end a call that has not started; ask the worker of one that has to end it.
 -- Also how an engine gives up on a call whose deadline has passed (state 'expired').
--- KEYS call, requests, channel, mailbox
--- ARGV id, toolCallId, group, state, reply, controlChannel, controlMessage, stateWhenAbsent, replyWhenAbsent
--- -> {'ENDED'} | {'ABSENT'} | {'REQUESTED'} | {'FINISHED', reply ('': it is lost)}
+-- KEYS call, requests, channel, mailbox, incarnation, workers
+-- ARGV id, toolCallId, group, state, reply, controlChannel, controlMessage, stateWhenUnseen, replyWhenUnseen,
+-- offeredTo (the incarnation that it was or may have been offered to; '': none)
+-- -> {'ENDED'} | {'UNSEEN'}: it may have run, unseen by this server | {'REQUESTED'} | {'FINISHED', reply ('': it is lost)}
 local call, requests, channel, mailbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, tool_call_id, group = ARGV[1], ARGV[2], ARGV[3]
 
-local known = redis.call('HMGET', call, 'state', 'entry')
+local known = redis.call('HMGET', call, 'state', 'entry', 'class', 'runId')
 if not known[1] then
   -- Not enqueued yet, and the relay may be about to: ENQUEUE finds this terminal state. Or enqueued and lost, and maybe
   -- running: the message reaches its worker, and RENEW and COMPLETE find this terminal state.
-  finish(call, requests, channel, mailbox, group, '', id, tool_call_id, ARGV[8], ARGV[9])
+  local unseen = ARGV[10] ~= '' and ARGV[10] ~= incarnation(KEYS[5])
+  finish(call, requests, channel, mailbox, group, '', id, tool_call_id, ARGV[unseen and 8 or 4], ARGV[unseen and 9 or 5])
   redis.call('PUBLISH', ARGV[6], ARGV[7])
-  return {'ABSENT'}
+  return {unseen and 'UNSEEN' or 'ENDED'}
 end
 if TERMINAL[known[1]] then return {'FINISHED', reply_of(call, channel)} end
 if known[1] == 'published' then
-  finish(call, requests, channel, mailbox, group, known[2], id, tool_call_id, ARGV[4], ARGV[5])
-  return {'ENDED'}
+  local unseen = may_have_started(KEYS[6], requests, group, known[3], known[4], run_id())
+  finish(call, requests, channel, mailbox, group, known[2], id, tool_call_id, ARGV[unseen and 8 or 4],
+    ARGV[unseen and 9 or 5])
+  if not unseen then return {'ENDED'} end
+  redis.call('PUBLISH', ARGV[6], ARGV[7])
+  return {'UNSEEN'}
 end
 redis.call('HSET', call, 'cancel', 1)
 redis.call('PUBLISH', ARGV[6], ARGV[7])

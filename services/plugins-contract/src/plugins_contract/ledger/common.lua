@@ -20,6 +20,19 @@ local function pending_owner(requests, group, entry)
   return rows[1][2], rows[1][4], rows[1][3]
 end
 
+-- The id of this start of the server: a restart changes it, and a failover leads to a server with another one. '' where it
+-- cannot be read. Asking first keeps refusals out of the server's ACL LOG.
+local function run_id()
+  local known, allowed = pcall(redis.acl_check_cmd, 'INFO', 'server')
+  local info = known and allowed and redis.pcall('INFO', 'server')
+  return type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
+end
+
+-- The incarnation of Redis: an id that a flush removes, and the id of the server's start.
+local function incarnation(key)
+  return (redis.call('HGET', key, 'id') or '') .. '/' .. run_id()
+end
+
 -- A fence is greater than every one before it. A counter would start again after Redis has lost the ledger, and a worker
 -- from before the loss would share its fence with one from after it; the time does not.
 local function next_fence(before)

@@ -1,5 +1,6 @@
 """The ledger as an engine uses it: publish calls, cancel them, and read their state."""
 
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,11 @@ from plugins_contract.messages import ToolCallRequested, arguments_hash, encode_
 from plugins_contract.outcomes import CallFinished, ToolOutcome
 from plugins_contract.signing import RequestKeys
 
+NEVER_OFFERED = ""
+"""The incarnation of a request that was certainly never offered to any."""
+UNKNOWN_INCARNATION = "?"
+"""The incarnation of a request that may have been offered to any."""
+_ANY = "*"
 SILENT_MS = 8_000
 """A worker that has not renewed a call for longer has given it up."""
 AUDIT_BATCH = 128
@@ -32,25 +38,39 @@ class EngineLedger:
         self._cipher = cipher
         self._request_keys = request_keys or RequestKeys()
 
+    async def incarnation(self) -> str:
+        """Which incarnation of Redis this is: `<id>/<run id>`. Raises what redis raises.
+
+        A flush changes the first part; a restart and a failover change the second one, which is empty where it cannot
+        be read.
+        """
+        answer: Any = await self._scripts.run("incarnation", [self._keys.incarnation], [uuid.uuid4().hex])
+        return answer.decode()
+
     async def enqueue(self, request: ToolCallRequested, *, backlog_limit: int = 0) -> replies.Enqueued:
         """Put the request on the stream, once. With `backlog_limit` set, refuse when the stream holds that many."""
-        [answer] = await self.enqueue_each([request], backlog_limit=backlog_limit)
+        [answer] = await self.enqueue_each([(request, _ANY)], backlog_limit=backlog_limit)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     async def enqueue_each(
-        self, requests: Sequence[ToolCallRequested], *, backlog_limit: int = 0
+        self, requests: Sequence[tuple[ToolCallRequested, str]], *, backlog_limit: int = 0
     ) -> list[replies.Enqueued | Exception]:
-        """Like `enqueue` for each of them, in their order and sent in one write. Errors stand in place of answers."""
-        answers = await self._scripts.run_each(
-            "enqueue", [self._enqueue(request, backlog_limit) for request in requests]
-        )
-        return [self._enqueued(request, answer) for request, answer in zip(requests, answers, strict=True)]
+        """Put requests on the stream, in their order and sent in one write. Errors stand in place of answers.
 
-    def _enqueue(self, request: ToolCallRequested, backlog_limit: int) -> Command:
+        Each comes with the incarnation of Redis that it was, or may have been, offered to. Where nothing is known of a
+        request, and this is another incarnation, nothing is written: it may have run.
+        """
+        answers = await self._scripts.run_each(
+            "enqueue", [self._enqueue(request, offered_to, backlog_limit) for request, offered_to in requests]
+        )
+        return [self._enqueued(request, answer) for (request, _), answer in zip(requests, answers, strict=True)]
+
+    def _enqueue(self, request: ToolCallRequested, offered_to: str, backlog_limit: int) -> Command:
         event = encode_request(request)
-        return [self._keys.call(request.correlation_id), self._keys.requests, request.response_channel], [
+        keys = self._keys
+        return [keys.call(request.correlation_id), keys.requests, request.response_channel, keys.incarnation], [
             request.correlation_id,
             arguments_hash(request),
             event,
@@ -60,6 +80,7 @@ class EngineLedger:
             request.mailbox,
             GROUP,
             self._request_keys.sign(event, has_ledger=True),
+            offered_to,
         ]
 
     def _enqueued(self, request: ToolCallRequested, answer: Any) -> replies.Enqueued | Exception:
@@ -74,6 +95,8 @@ class EngineLedger:
                 return replies.Conflict()
             case [b"OVERLOADED", backlog]:
                 return replies.Overloaded(backlog)
+            case [b"MOVED"]:
+                return replies.Moved()
             case Exception():
                 return answer
             case _:
@@ -86,11 +109,13 @@ class EngineLedger:
         control_message: bytes,
         *,
         unseen: ToolOutcome | None = None,
+        offered_to: str = UNKNOWN_INCARNATION,
     ) -> replies.Cancelled:
         """End a call that has not started with `outcome`; ask the worker of one that has to cancel it.
 
-        `unseen` is the outcome when the ledger does not know the call: give it when the call had been published, as it
-        is then unknown whether it ran. It defaults to `outcome`.
+        `unseen` is the outcome of a call that may have started without this server knowing it: one that was offered to
+        another incarnation of Redis and is not known here, or that was enqueued at another server and may have been
+        started there. It defaults to `outcome`.
         """
         absent = unseen or outcome
         answer = await self._scripts.run(
@@ -100,6 +125,8 @@ class EngineLedger:
                 self._keys.requests,
                 request.response_channel,
                 request.mailbox,
+                self._keys.incarnation,
+                self._keys.workers,
             ],
             [
                 request.correlation_id,
@@ -111,12 +138,13 @@ class EngineLedger:
                 control_message,
                 absent.state,
                 encode_reply(CallFinished(absent)),
+                offered_to,
             ],
         )
         match answer:
             case [b"ENDED"]:
                 return replies.CancelledAtOnce()
-            case [b"ABSENT"]:
+            case [b"UNSEEN"]:
                 return replies.CancelledUnseen()
             case [b"REQUESTED"]:
                 return replies.CancelRequested()

@@ -1,8 +1,9 @@
 -- ENQUEUE: create the ledger entry and put the request on the stream, once.
--- KEYS call, requests, channel
+-- KEYS call, requests, channel, incarnation
 -- ARGV id, argumentsHash, event, deadline, executionClass, backlogLimit (0: none), mailbox, group,
--- signature ('': none)
+-- signature ('': none), offeredTo (the incarnation that it was or may have been offered to; '*': any)
 -- -> {'QUEUED', entry, backlog} | {'EXISTS', entry} | {'FINISHED', reply ('': it is lost)} | {'CONFLICT'} | {'OVERLOADED', backlog}
+--  | {'MOVED'}: nothing is known of it here, and this is not the incarnation that it was offered to
 local call, requests = KEYS[1], KEYS[2]
 local id, hash, event, deadline, class, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 
@@ -13,6 +14,9 @@ if known[1] then
   if TERMINAL[known[1]] then return {'FINISHED', reply_of(call, KEYS[3])} end
   return {'EXISTS', known[3]}
 end
+
+local server = run_id()
+if ARGV[10] ~= '*' and ARGV[10] ~= (redis.call('HGET', KEYS[4], 'id') or '') .. '/' .. server then return {'MOVED'} end
 
 -- The group is created with the stream and reads from its start, so a worker that starts later misses no request.
 local backlog = redis.call('XLEN', requests)
@@ -25,6 +29,6 @@ if limit > 0 and backlog >= limit then return {'OVERLOADED', backlog} end
 local entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested', 'correlationId', id, 'ledger', 1,
   'event', event, 'signature', ARGV[9])
 redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class, 'mailbox', ARGV[7],
-  'deadline', deadline, 'fence', next_fence(), 'starts', 0, 'publishedAt', now_ms())
+  'deadline', deadline, 'fence', next_fence(), 'starts', 0, 'publishedAt', now_ms(), 'runId', server)
 keep_while_open(call, deadline)
 return {'QUEUED', entry, backlog}

@@ -67,7 +67,7 @@ async def tidy_consumers(redis: Redis, keys: Keys, consumer: str, *, silent_ms: 
     `consumer` is the caller, which stays. Idle times keep growing while Redis is away: give living workers the time to
     read again before. Raises what redis raises.
     """
-    gone = await Scripts(redis).run("tidy", [keys.requests], [GROUP, consumer, silent_ms])
+    gone = await Scripts(redis).run("tidy", [keys.requests, keys.workers], [GROUP, consumer, silent_ms])
     return [name.decode() for name in gone]
 
 

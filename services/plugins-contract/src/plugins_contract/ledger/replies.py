@@ -41,7 +41,12 @@ class Overloaded:
     backlog: int
 
 
-Enqueued = Queued | AlreadyQueued | AlreadyFinished | Conflict | Overloaded
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """ENQUEUE: nothing is known of the call, which was offered to another incarnation of Redis. Nothing was written."""
+
+
+Enqueued = Queued | AlreadyQueued | AlreadyFinished | Conflict | Overloaded | Moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """START: a worker that is gone had started it, and it must not run twice. COMPLETE it as unknown."""
+    """START: a worker that is gone had started it, or may have where `starts` is 0, and it must not run twice.
+
+    COMPLETE it as unknown.
+    """
 
     fence: int
     starts: int
@@ -96,7 +104,12 @@ class NoLedger:
     """START, ADOPT: the ledger does not know this call, so it is unknown whether it ran before."""
 
 
-Started = Run | Abandoned | CancelledBefore | Exhausted | NothingToDo | NoLedger
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """START: Redis changed its server, and not every worker has reported what it ran there before. Ask again soon."""
+
+
+Started = Run | Abandoned | CancelledBefore | Exhausted | NothingToDo | NoLedger | NotYet
 Adoption = Adopted | Conflict | NoLedger | NothingToDo
 
 
@@ -136,7 +149,7 @@ class CancelledAtOnce:
 
 @dataclass(frozen=True, slots=True)
 class CancelledUnseen:
-    """CANCEL: the ledger did not know the call, which is ended with the outcome for this case."""
+    """CANCEL: this server would not know of a start of the call, which is ended with the outcome for this case."""
 
 
 Cancelled = CancelledAtOnce | CancelledUnseen | CancelRequested | AlreadyFinished

@@ -19,7 +19,13 @@ Arg = str | bytes | int
 Command = tuple[Sequence[str], Sequence[Arg]]
 """Keys and arguments of a script."""
 
-_SHARED = {"audit": "loss", "lose": "loss", "requeue": "letters", "discard": "letters"}
+_SHARED = {
+    "audit": "loss",
+    "lose": "loss",
+    "requeue": "letters",
+    "discard": "letters",
+    **dict.fromkeys(("report", "start", "cancel", "retire", "tidy"), "workers"),
+}
 """The part that some scripts share, beside the one that is common to all."""
 
 
@@ -78,14 +84,16 @@ class ServerMark:
     def __init__(self) -> None:
         self._text = f"return '{uuid.uuid4().hex}'"
 
-    def leave(self, redis: SyncRedis) -> bool:
-        """Leave the mark. False when it was missing: the server is another one, or may have lost its data."""
+    def found(self, redis: SyncRedis) -> bool:
+        """False when the server is another one, or may have lost its data."""
         script: Any = redis.register_script(self._text)
         client: Any = redis
-        if client.script_exists(script.sha)[0]:
-            return True
+        return bool(client.script_exists(script.sha)[0])
+
+    def leave(self, redis: SyncRedis) -> None:
+        """Leave the mark on this server."""
+        client: Any = redis
         client.script_load(self._text)
-        return False
 
 
 _reply_decoder = msgspec.json.Decoder[CallReply](CallReply)

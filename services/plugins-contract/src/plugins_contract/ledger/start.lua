@@ -1,15 +1,16 @@
 -- START: record that the call is started, before any byte is sent to an MCP server. Raises the fence and starts the lease.
--- KEYS call, requests, channel, mailbox
+-- KEYS call, requests, channel, mailbox, workers
 -- ARGV id, group, consumer, entry, token, maxStarts, expiredReply, startedReplyPrefix ('': no notice), leaseMs, toolCallId,
--- lostReply
+-- lostReply, reportedAt (the run id of the server at which this worker has reported; '': not known), knownMs
 -- A token names one delivery: the same token again (its reply was lost) gets the same answer.
 -- -> {'RUN', fence, starts} | {'ABANDONED', fence, starts} | {'CANCELLED', fence, starts} | {'EXHAUSTED', fence, starts}
 --  | {'FINISHED', state} | {'EXPIRED'} | {'NOT_OWNER'} | {'MISSING'}
-local call, requests, channel, mailbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+--  | {'WAIT'}: this server may have lost its start, or this worker has not reported here yet: ask again soon
+local call, requests, channel, mailbox, workers = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, group, consumer, entry, token, max_starts = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 
 local known = redis.call('HMGET', call, 'state', 'class', 'deadline', 'fence', 'starts', 'token', 'verdict', 'entry', 'cancel', 'owner', 'renewedAt',
-  'history')
+  'history', 'runId')
 local tool_call_id = ARGV[10]
 local state, class, deadline, starts = known[1], known[2], tonumber(known[3]), tonumber(known[5])
 if not state then return {'MISSING'} end
@@ -54,6 +55,24 @@ if state == 'started' and deliveries == 1 and known[10] ~= consumer and unheard_
   return {'NOT_OWNER'}
 end
 
+-- A `once` call that looks as if it was never started: an earlier server may have started it, and this one lost that.
+local doubtful = false
+local here = class == 'repeatable' and '' or run_id()
+if state == 'published' and here ~= '' then
+  local may_have = may_have_started(workers, requests, group, class, known[13], here)
+  doubtful = may_have == 'lost' or may_have and (known_for(workers, here) > lease_ms or now_ms() >= deadline)
+  local wait = may_have and not doubtful or ARGV[12] ~= '' and ARGV[12] ~= here
+  if not may_have and known[13] and known[13] ~= '' and known[13] ~= here then
+    -- A server that takes over from this one must know this worker.
+    local _, since = report_of(redis.call('HGET', workers, consumer))
+    wait = wait or not since or now_ms() - since < tonumber(ARGV[13])
+  end
+  if wait then
+    begin_lease()
+    return {'WAIT'}
+  end
+end
+
 local fence, history = next_fence(known[4]), known[12] or ''
 begin_lease()
 if state == 'started' then history = noted(history, 'lost', known[10] or '') end
@@ -65,7 +84,7 @@ local function say(verdict, ...)
 end
 
 -- Started before by a worker that is gone, so it is unknown whether it took effect: only a repeatable call runs again.
-if state == 'started' and class ~= 'repeatable' then return say('ABANDONED') end
+if doubtful or state == 'started' and class ~= 'repeatable' then return say('ABANDONED') end
 if known[9] then return say('CANCELLED') end
 if starts >= max_starts then return say('EXHAUSTED') end
 
@@ -81,4 +100,5 @@ if ARGV[8] ~= '' then
   append_reply(channel, mailbox, id, tool_call_id, 'started', ARGV[8] .. starts .. '}')
   keep_while_open(channel, deadline)
 end
-return say('RUN', 'state', 'started', 'starts', starts, 'startedAt', now_ms(), 'renewedAt', now_ms())
+return say('RUN', 'state', 'started', 'starts', starts, 'startedAt', now_ms(), 'renewedAt', now_ms(),
+  'runId', here ~= '' and here or known[13] or '')

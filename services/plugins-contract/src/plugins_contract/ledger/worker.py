@@ -11,12 +11,17 @@ from plugins_contract.encryption import CLEAR, Cipher, reply_owner
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies
+from plugins_contract.ledger.recent import RecentCompletions
 from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, encode_reply, run_each, unexpected
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted, CallState, ToolOutcome
 
 LEASE_MS = 10_000
 """How long the lease of a running call lasts after START or RENEW. All workers of a group must use the same."""
+_COMPLETED_AT_ONCE = 500
+KNOWN_MS = 15_000
+"""How long a worker must have been known before it starts a `once` call that was enqueued at another server: a server
+that takes over from this one must know the worker too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,8 @@ class WorkerLedger:
         self._scripts = Scripts(redis)
         self._keys = keys
         self._cipher = cipher
+        self.recent = RecentCompletions()
+        """The `once` calls that this worker ended last."""
 
     async def adopt(self, delivery: Delivery, *, timeout_ms: int) -> replies.Adoption:
         """Create the ledger entry of a request from another producer, once. Deadline 0 means `timeout_ms` from now.
@@ -82,9 +89,20 @@ class WorkerLedger:
         return (known[0].decode(), known[1].decode()) if known[0] else None
 
     async def start(
-        self, delivery: Delivery, *, max_starts: int, expired: ToolOutcome, lease_ms: int = LEASE_MS
+        self,
+        delivery: Delivery,
+        *,
+        max_starts: int,
+        expired: ToolOutcome,
+        lease_ms: int = LEASE_MS,
+        reported_at: str = "",
+        known_ms: int = KNOWN_MS,
     ) -> replies.Started:
         """Record that the call is started, before any byte is sent to an MCP server.
+
+        `reported_at` is the run id of the server at which this worker has reported (`report`): a `once` call is started
+        at no other one. One that was enqueued at another server is started when every worker of the group has reported
+        at this one, and is abandoned when one has not within a lease: that worker may have run it.
 
         A call past its deadline is completed with `expired` instead. A call that another worker runs under a valid
         lease, and that was delivered here because the group was lost, is handed back to that worker.
@@ -95,7 +113,7 @@ class WorkerLedger:
         request = delivery.request
         answer = await self._scripts.run(
             "start",
-            self._call_keys(request),
+            [*self._call_keys(request), self._keys.workers],
             [
                 request.correlation_id,
                 GROUP,
@@ -108,6 +126,8 @@ class WorkerLedger:
                 lease_ms,
                 request.tool_call_id,
                 LOST_REPLY,
+                reported_at,
+                known_ms,
             ],
         )
         match answer:
@@ -127,6 +147,8 @@ class WorkerLedger:
                 return replies.NothingToDo("another worker has it")
             case [b"MISSING"]:
                 return replies.NoLedger()
+            case [b"WAIT"]:
+                return replies.NotYet()
             case _:
                 raise unexpected("START", answer)
 
@@ -156,8 +178,7 @@ class WorkerLedger:
         With `dead_reason` the request is stored as a dead letter as well.
         """
         request = delivery.request
-        answer = await self._scripts.run(
-            "complete",
+        keys, args = command = (
             [*self._call_keys(request), self._keys.dead],
             [
                 request.correlation_id,
@@ -172,8 +193,11 @@ class WorkerLedger:
                 request.tool_call_id,
             ],
         )
+        answer = await self._scripts.run("complete", keys, args)
         match answer:
             case [b"OK"]:
+                if request.execution_class is ExecutionClass.ONCE and not dead_reason:
+                    self.recent.add(command)
                 return replies.Completed()
             case [b"STALE"]:
                 return replies.Stale()
@@ -249,7 +273,9 @@ class WorkerLedger:
 
         Its worker must have ended: other workers may claim its entries at once, as if `lease_ms` had passed.
         """
-        answer = await self._scripts.run("retire", [self._keys.requests], [GROUP, consumer, lease_ms + 1])
+        answer = await self._scripts.run(
+            "retire", [self._keys.requests, self._keys.workers], [GROUP, consumer, lease_ms + 1]
+        )
         return answer[0] == b"OK"
 
     def _reply(self, request: ToolCallRequested, reply: CallReply) -> bytes:
@@ -284,6 +310,45 @@ def renew_each(
     """
     answers = run_each(redis, "renew", [_renewal(keys, delivery, fence) for delivery, fence in held])
     return [_renewed(answer) for answer in answers]
+
+
+def complete_again(redis: SyncRedis, recent: RecentCompletions) -> list[Exception]:
+    """COMPLETE the calls in `recent` again, at a server that may have lost that. Blocking, as `renew_each`.
+
+    Returns the answers that are errors.
+
+    Raises:
+        RedisError, OSError: no answer came.
+    """
+    commands = recent.commands()
+    answers = [
+        answer
+        for at in range(0, len(commands), _COMPLETED_AT_ONCE)
+        for answer in run_each(redis, "complete", commands[at : at + _COMPLETED_AT_ONCE])
+    ]
+    return [answer for answer in answers if isinstance(answer, Exception)]
+
+
+def server_of(redis: SyncRedis, keys: Keys) -> str:
+    """The run id of the server; empty where it cannot be read. Blocking. Raises what redis raises."""
+    return _report(redis, keys, "", "")
+
+
+def report(redis: SyncRedis, keys: Keys, consumer: str, server: str) -> bool:
+    """Record that this worker has written to `server` what it knows. Blocking.
+
+    It has renewed its running calls there, and completed those again that it ended last.
+
+    False, and nothing is recorded, when this is another server by now. Raises what redis raises.
+    """
+    return _report(redis, keys, consumer, server) == server
+
+
+def _report(redis: SyncRedis, keys: Keys, consumer: str, server: str) -> str:
+    [answer] = run_each(redis, "report", [([keys.workers], [consumer, server])])
+    if isinstance(answer, Exception):
+        raise answer
+    return answer.decode()
 
 
 def _renewal(keys: Keys, delivery: Delivery, fence: int) -> Command:

@@ -120,6 +120,7 @@ CREATE TABLE outbox (
     attempts     bigint NOT NULL DEFAULT 0,
     next_at      bigint NOT NULL DEFAULT 0,
     error        TEXT,
+    offered_to   TEXT, -- the incarnation of Redis that a tool call may have been offered to: '' none, NULL any
     UNIQUE (event_type, event_id)
 );
 CREATE INDEX outbox_waiting ON outbox (owner, next_at, seq) WHERE published_at IS NULL;
