@@ -18,7 +18,7 @@ from redis import Redis
 from deploy.local.ports import free_port
 from tests.chaos.faults import Faults
 from tests.chaos.proxy import Proxy
-from tests.support.servers import LocalServer
+from tests.support.servers import LocalServer, answers_ping
 from tests.support.waiting import wait_until_blocking
 
 LOST_SECONDS = 1.0
@@ -153,6 +153,4 @@ class RedisPair:
             return known["master_link_status"] == "up" and not known["master_sync_in_progress"]
 
     def _answers(self) -> bool:
-        from tests.support.servers import answers_ping
-
         return answers_ping(self.master.url)

@@ -1,6 +1,5 @@
 """A cluster that lives through many pairs of faults: what a fault has broken is mended, and it is used again."""
 
-import signal
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -103,13 +102,18 @@ class PairStack(Cluster):
         else:
             self.others[port] = engine
 
+    def fail_over(self) -> tuple[LocalServer, int]:
+        """See `RedisPair`. What is started from now on knows nothing of the old master."""
+        old, behind = self.pair.fail_over()
+        self.redis = self.pair.master
+        return old, behind
+
     def mend(self) -> list[str]:
         """Bring everything back that a fault has broken. What of it did not come back in time."""
         for each in self.later:
             each.result(MEND_SECONDS)
         self.later.clear()
         self.pair.settle()
-        self.redis = self.pair.master
         waits: dict[str, tuple[Callable[[], bool], float]] = {
             "turns have not ended": (lambda: running_turns(self.store) == 0, 2 * MEND_SECONDS),
             "requests are left in the stream": (lambda: backlog(self) == (0, 0), EMPTY_SECONDS),

@@ -119,7 +119,7 @@ class Striker:
         return Strike(Fault.RESTART, at_ms, f"{lost} bytes are lost, back after {back:.2f} s")
 
     def _fail_over(self) -> Strike:
-        old, behind = self._stack.pair.fail_over()
+        old, behind = self._stack.fail_over()
         at_ms, gone = _now(), self._after("old master")
         self._stack.then(gone, old.kill)
         return Strike(Fault.FAILOVER, at_ms, f"{behind} bytes are lost, the old master answers for {gone:.2f} s")
