@@ -34,9 +34,7 @@ def main() -> int:
     for store in stores:
         results = Results(ARTIFACTS, store, options.commit)
         pairs = [pair for pair in pairs_on(store) if not options.pair or str(pair) in options.pair]
-        plan = Plan(
-            {pair: options.count or wanted(pair) for pair in pairs}, options.parallel, until - time.monotonic()
-        )
+        plan = Plan({pair: options.count or wanted(pair) for pair in pairs}, options.parallel, until - time.monotonic())
         if not options.summary:
             run(plan, results, store)
         print(f"\n## {store}, services at {results.commit}\n", *results.table(), sep="\n")

@@ -3,37 +3,27 @@
 import json
 import random
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import closing
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx2
-
-from plugins_contract.messages import ExecutionClass
+from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState
-from tests.chaos.agreement import disagreements
 from tests.chaos.history import Call, History, collect
-from tests.chaos.invariants import Finding, of_effects
 from tests.chaos.load import Load, Work
 from tests.chaos.observer import Observer
 from tests.chaos.pairs.stack import PairStack
 from tests.chaos.pairs.strikes import Fault, Strike, Striker
-from tests.support.replicas import read_to_the_end
-from tests.support.store import quoted
-from tests.support.transcript import Transcript
+from tests.chaos.pairs.verdict import Follower, clients_of, of_calls, told_differently
 from tests.support.waiting import wait_until_blocking
 
 WORK = Work(calls_per_turn=4, open_calls=24, kind="mostly once", shortest_ms=200, longest_ms=2_500)
 FULL_SECONDS = 30.0
-READ_SECONDS = 20.0
 SOON = 0.5
 """The share of second faults that strike within the first tenth of the time in which they may."""
-FINAL = frozenset({"succeeded", "failed", "timeout", "cancelled", "refused", "unknown"})
-"""What a call is shown as when it has ended."""
-DOUBLE, WITHOUT_END, ALIKE, UNTRUE = "doubles", "without end", "told differently", "untrue"
-"""What may not be. `untrue` is `succeeded` without an effect, or one of a call that is said not to have run."""
+FOLLOWED = 2
+"""How many turns have a client that follows them from before the faults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +79,34 @@ class Trial:
         """Strike, wait, mend, judge."""
         stack, dice = self._stack, random.Random(seed)
         begun, since_ms = time.monotonic(), time.time() * 1000
-        with Observer(stack, redis_loses_data=True) as observer:
+        with (
+            Observer(stack, redis_loses_data=True) as observer,
+            clients_of(stack.running_engines) as engines,
+            ThreadPoolExecutor(FOLLOWED) as pool,
+        ):
             with Load(stack, WORK) as load:
                 wait_until_blocking(lambda: len(observer.open) >= WORK.open_calls * 0.8, FULL_SECONDS, what="load")
                 time.sleep(dice.uniform(0, 2.0))
+                followers = [Follower(turn_id) for turn_id in [*load.accepted][-FOLLOWED:]]
+                following = [pool.submit(follower.follow, engines) for follower in followers]
                 striker = Striker(stack, load, observer, dice)
                 first = striker.strike(pair.first)
                 gap = dice.uniform(0, self._within_seconds * (0.1 if dice.random() < SOON else 1))
                 time.sleep(max(0.0, first.at_ms / 1000 + gap - time.time()))
                 strikes = [first, striker.strike(pair.second)]
             missing = stack.mend()
+            for each in following:
+                each.result()
         history = collect(stack, since_ms=since_ms)
         instance = self._instance(pair, seed, strikes, history, load)
         instance.notes += missing
         self.broken = bool(missing)
-        self._judge(instance, history, observer, strikes)
+        turns = {call.turn_id for strike in strikes for call in _open_at(history, strike.at_ms)}
+        for kind, what in [
+            *of_calls(history, observer.observations.begun, self._earlier),
+            *told_differently(stack, history, turns, followers),
+        ]:
+            instance.violations.setdefault(kind, []).append(what)
         instance.seconds = round(time.monotonic() - begun, 1)
         if instance.violations or instance.notes:
             self._keep(instance, history, observer)
@@ -112,9 +115,7 @@ class Trial:
         stack.effect_log.write_bytes(b"")
         return instance
 
-    def _instance(
-        self, pair: Pair, seed: str, strikes: list[Strike], history: History, load: Load
-    ) -> Instance:
+    def _instance(self, pair: Pair, seed: str, strikes: list[Strike], history: History, load: Load) -> Instance:
         hit = [_open_at(history, strike.at_ms) for strike in strikes]
         both = {call.correlation_id: call for calls in hit for call in calls}
         return Instance(
@@ -131,56 +132,21 @@ class Trial:
             calls=len(history.calls),
         )
 
-    def _judge(self, instance: Instance, history: History, observer: Observer, strikes: list[Strike]) -> None:
-        found = [*self._of_calls(history, observer)]
-        open_turns = {call.turn_id for strike in strikes for call in _open_at(history, strike.at_ms)}
-        found += ((ALIKE, what) for what in self._told_differently(history, open_turns))
-        for kind, what in found:
-            instance.violations.setdefault(kind, []).append(what)
-
-    def _of_calls(self, history: History, observer: Observer) -> Iterator[tuple[str, str]]:
-        late = [
-            replace(call, effects=call.effects + history.strange_effects.count(call.token))
-            for call in self._earlier.values()
-            if call.token in history.strange_effects
-        ]
-        for call in [*history.calls.values(), *late]:
-            for rule, what in of_effects(call):
-                yield DOUBLE if rule == "I4" else UNTRUE, f"{call.correlation_id}: {what}"
-            begun = observer.observations.begun[call.correlation_id]
-            if call.execution_class == ExecutionClass.ONCE and len(begun) > 1 and call.effects <= 1:
-                yield DOUBLE, f"{call.correlation_id}: begun twice: {sorted(begun)}"
-            if call.outcome is None:
-                yield WITHOUT_END, call.correlation_id
-        for token in set(history.strange_effects) - set(self._earlier):
-            yield UNTRUE, f"{token}: an effect under a token that was not committed"
-
-    def _told_differently(self, history: History, turns: Iterable[str]) -> Iterator[str]:
-        """What of these turns engines, streams and the store say differently."""
-        rows = self._stack.store.rows(f"SELECT turn_id, session_id, status FROM turns WHERE turn_id IN ({quoted(turns)})")  # noqa: S608
-        engines = self._stack.living
-        found: list[Finding] = disagreements(engines, [session_id for _, session_id, _ in rows])
-        yield from (f"{finding.call}: {finding.what}" for finding in found)
-        outcomes = {call.correlation_id: call.outcome for call in history.calls.values()}
-        for port in engines:
-            with closing(httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)) as http:
-                for turn_id, session_id, status in rows:
-                    yield from _of_a_turn(http, turn_id, session_id, status, outcomes)
-
     def _keep(self, instance: Instance, history: History, observer: Observer) -> None:
         """Everything that is needed to read what has happened."""
         folder = self._artifacts / f"{instance.store}-{instance.pair}-{instance.seed.rsplit('-', 1)[-1]}"
         folder.mkdir(parents=True, exist_ok=True)
         named = {what.split(":")[0] for found in instance.violations.values() for what in found}
-        calls = [str(call) for call in history.calls.values()]
-        begun = {call: sorted(lines) for call, lines in observer.observations.begun.items() if lines}
+        calls = [*history.calls.values(), *self._earlier.values()]
+        with self._stack.client() as redis:
+            ledger = {call: redis.hgetall(Keys().call(call)) for call in named}
         facts: dict[str, Any] = vars(instance) | {
-            "named": [str(call) for call in [*history.calls.values(), *self._earlier.values()] if
-                      {call.correlation_id, call.token} & named],
-            "starts": begun,
+            "named": [str(call) for call in calls if {call.correlation_id, call.token, call.turn_id} & named],
+            "ledger": ledger,
+            "starts": {call: sorted(lines) for call, lines in observer.observations.begun.items() if lines},
             "outbox": [str(row) for row in self._stack.store.rows("SELECT * FROM outbox")],
             "engines": [str(row) for row in self._stack.store.rows("SELECT * FROM engines")],
-            "all": calls,
+            "all": [str(call) for call in history.calls.values()],
         }
         (folder / "instance.json").write_text(json.dumps(facts, indent=1, default=str))
         (folder / "effects.log").write_bytes(self._stack.effect_log.read_bytes())
@@ -200,27 +166,3 @@ def _held(strike: Strike, calls: list[Call], load: Load) -> int | None:
     if strike.engine is not None:
         return sum(load.accepted.get(call.turn_id) == strike.engine for call in calls)
     return None if strike.calls is None else sum(call.correlation_id in strike.calls for call in calls)
-
-
-def _of_a_turn(
-    http: httpx2.Client, turn_id: str, session_id: str, status: str, outcomes: dict[str, str | None]
-) -> Iterator[str]:
-    """What one engine says of a turn in three places, and what of it is not what the store has."""
-    received = Transcript()
-    try:
-        read_to_the_end(http, turn_id, received, READ_SECONDS)
-    except TimeoutError:
-        yield f"{turn_id}: its stream does not end"
-    turn = http.get(f"/v1/turns/{turn_id}").json()
-    if turn["status"] != status:
-        yield f"{turn_id}: it is {turn['status']}, in the store {status}"
-    messages = http.get(f"/v1/sessions/{session_id}/messages").json()["messages"]
-    listed = {call["correlationId"]: call["status"] for each in messages for call in each["toolCalls"]}
-    # The events of a turn that failed end with it, and some of its calls only afterwards.
-    said = {call: shown for call, shown in received.statuses.items() if status != "failed" or shown in FINAL}
-    if said != {call: shown for call, shown in listed.items() if status != "failed" or call in said}:
-        yield f"{turn_id}: its stream says {said}, the history {listed}"
-    for call, shown in listed.items():
-        stored = outcomes.get(call)
-        if shown != stored and {shown, stored} & {CallState.SUCCEEDED, CallState.UNKNOWN, None}:
-            yield f"{call}: it is shown as {shown}, and stored as {stored}"

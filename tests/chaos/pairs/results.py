@@ -8,8 +8,9 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.pairs.instance import ALIKE, DOUBLE, UNTRUE, WITHOUT_END, Instance, Pair
+from tests.chaos.pairs.instance import Instance, Pair
 from tests.chaos.pairs.strikes import Fault
+from tests.chaos.pairs.verdict import DIFFERENT, DOUBLE, UNTRUE, WITHOUT_END
 from tests.support.processes import ROOT
 from tests.support.store import Kind
 
@@ -64,7 +65,7 @@ class Sums:
         found = {kind: len(each) for kind, each in row["violations"].items()}
         self.doubles += found.get(DOUBLE, 0)
         self.without_end += found.get(WITHOUT_END, 0)
-        self.told_differently += found.get(ALIKE, 0)
+        self.told_differently += found.get(DIFFERENT, 0)
         self.untrue += found.get(UNTRUE, 0)
         self.seconds += row["seconds"]
         if row["counts"]:
@@ -84,7 +85,8 @@ class Results:
     """The instances of one store, of one commit of the services; those of others stay in the file, apart."""
 
     def __init__(self, folder: Path, store: Kind, commit: str) -> None:
-        self.store, self.commit = store, commit
+        self.store: Kind = store
+        self.commit = commit
         self._file = folder / f"fault_pairs-{store}.jsonl"
         self.sums: dict[str, Sums] = {}
         for row in self._rows():

@@ -12,8 +12,7 @@ import httpx2
 
 from plugins_contract.keys import GROUP, Keys
 from plugins_mcp.leases import LeaseTimes
-from tests.chaos.cluster import ENGINE, Cluster
-from tests.chaos.effect_server import effects_in
+from tests.chaos.cluster import Cluster
 from tests.chaos.history import backlog
 from tests.chaos.load import running_turns
 from tests.chaos.observer import pid_of
@@ -167,8 +166,8 @@ def _has_tools(port: int) -> bool:
 @contextmanager
 def running_pair_stack(folder: Path, store: Kind, *, quick: bool, source: str = "") -> Generator[PairStack]:
     """A stack for as long as the block; `quick`: with short leases."""
-    program = {"program": QUICK_ENGINE} if quick else {}
-    pairs = PairStack(folder, quick=quick, source=source, **engines_on(store), **program)
+    program = QUICK_ENGINE if quick else stack.ENGINE
+    pairs = PairStack(folder, quick=quick, source=source, program=program, **engines_on(store))
     try:
         pairs.start()
         yield pairs
