@@ -75,6 +75,8 @@ class Observations:
     findings: list[Finding] = field(default_factory=list[Finding])
     handovers: list[Handover] = field(default_factory=list[Handover])
     samples: int = 0
+    held: dict[str, str] = field(default_factory=dict[str, str])
+    """Who had each call in hand when it was last seen; what Redis has lost of it since changes nothing."""
     begun: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """The starts of each call: when, and by whom. A ledger that was lost and made anew has only its own."""
     _last: dict[str, Seen] = field(default_factory=dict[str, Seen])
@@ -90,11 +92,6 @@ class Observations:
             self._held(call, now, at)
             self.begun[call] |= {line for line in now.history.splitlines() if " started " in line}
         self._last = seen
-
-    @property
-    def holders(self) -> dict[str, str]:
-        """Who held each call last; of calls that have ended as well."""
-        return {call: holders[-1] for call, holders in [*self._holders.items()]}
 
     def _alone(self, call: str, now: Seen) -> None:
         if self.redis_loses_data or now.terminal:
@@ -117,6 +114,10 @@ class Observations:
             self._find("I2", "the fence of a call went back", call)
 
     def _held(self, call: str, now: Seen, at: float) -> None:
+        if not now.holder or now.terminal:
+            self.held.pop(call, None)
+        else:
+            self.held[call] = now.holder
         if not now.holder:
             return
         holders = self._holders.setdefault(call, [])

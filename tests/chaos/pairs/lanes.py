@@ -2,14 +2,16 @@
 
 import random
 import resource
+import signal
 import sys
 import tempfile
 import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,10 +54,14 @@ class Lanes:
     def run(self) -> float:
         """Do all of it. The seconds of processor time that it has taken, those of the harness included."""
         before = _processor_seconds()
-        with ThreadPoolExecutor(self._plan.parallel, thread_name_prefix="lane") as pool:
+        with _on_signals(self.stop), ThreadPoolExecutor(self._plan.parallel, thread_name_prefix="lane") as pool:
             for _ in pool.map(self._lane, range(self._plan.parallel)):
                 pass
         return _processor_seconds() - before
+
+    def stop(self) -> None:
+        """Begin nothing more: what has begun ends within a minute or so, and its processes with it."""
+        self._until = 0.0
 
     def _lane(self, number: int) -> None:
         time.sleep(number * START_GAP_SECONDS / self._plan.parallel)
@@ -124,6 +130,21 @@ def missing(plan: Plan, results: Results) -> Sequence[str]:
         for pair, count in plan.wanted.items()
         if results.of(pair).counted < count
     ]
+
+
+@contextmanager
+def _on_signals(do: Callable[[], None]) -> Generator[None]:
+    """SIGINT and SIGTERM do this for as long as the block."""
+
+    def handle(_number: int, _frame: object) -> None:
+        do()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _processor_seconds() -> float:

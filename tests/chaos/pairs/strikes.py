@@ -91,16 +91,14 @@ class Striker:
 
     def _worker(self, fault: Fault) -> Strike:
         stack = self._stack
-        holders = self._observer.observations.holders
-        held = Counter(pid_of(holder) for call, holder in holders.items() if call in self._observer.open)
+        held = Counter(pid_of(holder) for holder in self._held().values())
         workers = {worker.pid: port for port, worker in stack.workers.items() if port != self._struck}
         pid = max(workers, key=lambda pid: held[pid])
         port = workers[pid]
         self._struck = port
         stack.workers[port].freeze()
         at_ms = _now()
-        holders = self._observer.observations.holders
-        calls = frozenset(call for call, holder in holders.items() if pid_of(holder) == pid)
+        calls = frozenset(call for call, holder in self._held().items() if pid_of(holder) == pid)
         if fault is Fault.WORKER:
             stack.kill_worker(port)
             new = stack.start_worker(wait=False)
@@ -111,6 +109,12 @@ class Striker:
             stack.then(seconds, lambda: stack.workers[port].send(signal.SIGCONT))
             details = f"worker {pid} for {seconds:.1f} s"
         return Strike(fault, at_ms, details, calls=calls)
+
+    def _held(self) -> dict[str, str]:
+        """The open calls that are in the hands of a worker, as the last samples have it."""
+        return {
+            call: holder for call, holder in [*self._observer.observations.held.items()] if call in self._observer.open
+        }
 
     def _restart(self) -> Strike:
         lost = self._stack.pair.kill()
