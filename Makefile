@@ -85,7 +85,7 @@ bench-peers: sync ## the same beside celery, taskiq, arq, faststream and pydocke
 bench-relay: sync ## a model's tokens relayed, beside a naive relay and LiteLLM's proxy
 	$(BIN)/python -m benchmarks.relay $(ARGS)
 
-chaos: sync ## every fault injection in full, minutes each; ARGS="workers_killed" for one (docs/reliability.md)
+chaos: sync ## every fault injection in full, minutes each, fault_pairs for hours; ARGS="workers_killed" for one (docs/reliability.md)
 	$(BIN)/python -m tests.chaos --full $(ARGS)
 
 fuzz: sync ## random and hostile input for every part, ten minutes each; ARGS="replies --seconds 60 --seed 7" for one

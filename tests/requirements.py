@@ -509,6 +509,9 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_lost_calls.py::test_with_the_times_of_the_product_every_call_is_answered_or_runs_on_within_15_seconds",
         "chaos/test_scenarios.py::test_every_open_call_ends_when_redis_loses_everything",
     ),
+    "two faults within seconds cost an `unknown` at most: nothing is doubled, without an end or told differently": (
+        "chaos/test_scenarios.py::test_a_second_fault_within_seconds_doubles_no_call",
+    ),
     "PostgreSQL is killed again and again: nothing accepted is lost, no living engine's turn is taken": (
         "e2e/test_stack_replicas.py::test_with_postgresql_away_nothing_is_accepted_and_it_heals_without_a_restart",
         "unit/test_ownership.py::test_time_without_the_database_does_not_count",
@@ -545,6 +548,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "a checker of every call finds out what must not be, and breaks when a guard is taken out": (
         "chaos/test_invariants.py::test_what_must_not_be_is_found",
         "chaos/test_observer.py::test_what_must_not_be_is_found",
+        "chaos/test_fault_pairs.py::test_what_must_not_be_after_two_faults_is_found",
         "chaos/test_guard_mutations.py::test_without_the_guard_the_run_fails",
     ),
 }

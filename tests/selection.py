@@ -10,6 +10,7 @@ Tests are named from this folder, as `file`, `file::function` or `file::function
 EXHAUSTIVE = {
     "chaos/test_guard_mutations.py": "scenarios that are run again, each without one guard",
     "chaos/test_proxy.py": "the harness itself",
+    "chaos/test_redis_pair.py": "the harness itself",
     "chaos/test_scenarios.py": "real processes fail for many seconds",
     "contract/test_ledger_guards.py": "tests of the ledger that are run again, each without one guard",
     "contract/test_postgres_server.py": "the harness itself",
@@ -83,6 +84,7 @@ SMOKE = {
 """Tests of those files that `make test` runs all the same; one case of a test is named with its parameters."""
 
 PROVED_BY_TEST_ALL = {
+    "chaos/test_scenarios.py::test_a_second_fault_within_seconds_doubles_no_call": "real processes fail twice",
     "chaos/test_scenarios.py::test_rolling_restarts_leave_nothing_behind": "only long use shows what is left behind",
     "contract/test_ledger_guards.py::test_without_the_guard_its_test_fails": "runs tests once for each guard",
     "e2e/test_upgrades.py::test_an_old_and_a_new_part_run_tools_report_progress_and_failures_and_stop_calls": "the last"

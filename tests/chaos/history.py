@@ -17,7 +17,7 @@ KEYS = Keys()
 PAGE = 500
 _CALLS = (
     "SELECT c.correlation_id, c.name, c.arguments, c.outcome, c.created_at, c.answered_at,"  # noqa: S608
-    " o.seq IS NOT NULL"
+    " o.seq IS NOT NULL, c.turn_id"
     f" FROM tool_calls c LEFT JOIN outbox o ON o.event_type = '{EVENT_TYPE}' AND o.event_id = c.correlation_id"
 )
 
@@ -59,6 +59,7 @@ class Call:
     work_ms: int = 0
     created_ms: int = 0
     answered_ms: int | None = None
+    turn_id: str = ""
 
     @property
     def wait_ms(self) -> float:
@@ -78,16 +79,16 @@ class History:
         return sum(call.outcome == outcome for call in self.calls.values())
 
 
-def collect(cluster: Cluster, earlier: History | None = None) -> History:
-    """The history so far.
+def collect(cluster: Cluster, earlier: History | None = None, since_ms: float = 0) -> History:
+    """The history so far, of the calls that were committed since that Unix time.
 
     A response channel lives for a day after its end: what `earlier` has seen of one that is gone still counts.
     """
     effects = Counter(effect.token for effect in effects_in(cluster.effect_log))
-    rows = cluster.store.rows(_CALLS)
+    rows = cluster.store.rows(f"{_CALLS} WHERE c.created_at >= {round(since_ms)}")
     entries, channels = _in_redis(cluster, [row[0] for row in rows])
     calls: dict[str, Call] = {}
-    for correlation_id, name, made_with, stored, created_at, answered_at, has_outbox_row in rows:
+    for correlation_id, name, made_with, stored, created_at, answered_at, has_outbox_row, turn_id in rows:
         arguments = json.loads(made_with)
         token = arguments["token"]
         outcome: Any = json.loads(stored or "{}")
@@ -108,6 +109,7 @@ def collect(cluster: Cluster, earlier: History | None = None) -> History:
             arguments["work_ms"],
             created_at,
             answered_at,
+            turn_id,
         )
     return History(calls, tuple(effects))
 

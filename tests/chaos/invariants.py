@@ -59,7 +59,7 @@ def _of_a_call(call: Call, *, lossy: bool) -> Iterator[tuple[str, str]]:
     if call.outcome is None and not call.has_outbox_row:
         yield "I8", "an open call has no outbox row"
     yield from _of_redis(call, lossy=lossy)
-    yield from _of_effects(call)
+    yield from of_effects(call)
 
 
 def _of_redis(call: Call, *, lossy: bool) -> Iterator[tuple[str, str]]:
@@ -103,7 +103,8 @@ def _late(call: Call) -> bool:
     return call.error == ErrorCode.TIMEOUT and entry is not None and entry.finished_at > entry.deadline > 0
 
 
-def _of_effects(call: Call) -> Iterator[tuple[str, str]]:
+def of_effects(call: Call) -> Iterator[tuple[str, str]]:
+    """What does not fit together of a call's outcome and its effects: rules, and what does not hold."""
     if call.outcome == CallState.SUCCEEDED and not call.effects:
         yield "I1", "a call succeeded without an effect"
     if call.execution_class != ExecutionClass.ONCE:

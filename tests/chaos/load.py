@@ -39,8 +39,8 @@ class Load:
     """Begins turns until `calls` were asked for (None: until it is stopped); runs in a thread for as long as the block.
 
     Several engines are asked in turn. What really was committed is in the store: requests may fail while things are
-    broken on purpose. `accepted` are the ids of the turns that an engine has promised to answer, `refused` the tags of
-    those of which one has said that they were not begun.
+    broken on purpose. `accepted` are the turns that an engine has promised to answer: by id, the port of that engine.
+    `refused` are the tags of those of which one has said that they were not begun.
     """
 
     def __init__(self, cluster: Cluster, work: Work, calls: int | None = None) -> None:
@@ -51,7 +51,7 @@ class Load:
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
         self._begun = 0
         self._asked = 0
-        self.accepted: list[str] = []
+        self.accepted: dict[str, int] = {}
         self.refused: list[str] = []
 
     def __enter__(self) -> Self:
@@ -83,7 +83,7 @@ class Load:
 
     def _run(self) -> None:
         while not self._stop.is_set() and (self._turns is None or self._begun < self._turns):
-            if self._has_room() and self._begin():
+            if self._has_room() and self.begin():
                 self._begun += 1
             self._stop.wait(POLL_SECONDS)
 
@@ -92,13 +92,15 @@ class Load:
             return len(open_calls(self._cluster.store)) < self._work.open_calls
         return True  # users ask all the same while the store is away
 
-    def _begin(self) -> bool:
+    def begin(self, port: int | None = None) -> bool:
+        """Begin a turn at this engine, or at the next one. Whether it was accepted. From any thread."""
         work = self._work
         tag = f"{time.monotonic_ns():x}"
         order = Order(tag, work.calls_per_turn, work.kind, work.shortest_ms, work.longest_ms)
-        ports = [*self._cluster.running_engines]
-        port = ports[self._asked % len(ports)]
-        self._asked += 1
+        if port is None:
+            ports = [*self._cluster.running_engines]
+            port = ports[self._asked % len(ports)]
+            self._asked += 1
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=REQUEST_SECONDS)
         try:
             # The turn goes on without us: its events are not read.
@@ -106,7 +108,7 @@ class Load:
             connection.request("POST", "/v1/chat", body, {"Content-Type": "application/json"})
             answer = connection.getresponse()
             if answer.status == 200:
-                self.accepted.append(answer.headers["x-turn-id"])
+                self.accepted[answer.headers["x-turn-id"]] = port
             elif answer.headers.get("retry-after") and NOT_KNOWN not in answer.read().decode():
                 self.refused.append(tag)
             return answer.status == 200

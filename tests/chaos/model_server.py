@@ -16,7 +16,12 @@ from typing import Any
 
 from tests.chaos.tools import ONCE, REPEATABLE, SERVER
 
-KINDS = {"once": (ONCE,), "repeatable": (REPEATABLE,), "both": (ONCE, REPEATABLE)}
+KINDS = {
+    "once": (ONCE,),
+    "repeatable": (REPEATABLE,),
+    "both": (ONCE, REPEATABLE),
+    "mostly once": (ONCE, ONCE, ONCE, REPEATABLE),
+}
 
 
 @dataclass(frozen=True, slots=True)

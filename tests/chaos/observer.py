@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Self
@@ -74,6 +75,10 @@ class Observations:
     findings: list[Finding] = field(default_factory=list[Finding])
     handovers: list[Handover] = field(default_factory=list[Handover])
     samples: int = 0
+    held: dict[str, str] = field(default_factory=dict[str, str])
+    """Who had each call in hand when it was last seen; what Redis has lost of it since changes nothing."""
+    begun: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """The starts of each call: when, and by whom. A ledger that was lost and made anew has only its own."""
     _last: dict[str, Seen] = field(default_factory=dict[str, Seen])
     _holders: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
@@ -85,6 +90,7 @@ class Observations:
             if before := self._last.get(call):
                 self._beside(call, before, now)
             self._held(call, now, at)
+            self.begun[call] |= {line for line in now.history.splitlines() if " started " in line}
         self._last = seen
 
     def _alone(self, call: str, now: Seen) -> None:
@@ -108,6 +114,10 @@ class Observations:
             self._find("I2", "the fence of a call went back", call)
 
     def _held(self, call: str, now: Seen, at: float) -> None:
+        if not now.holder or now.terminal:
+            self.held.pop(call, None)
+        else:
+            self.held[call] = now.holder
         if not now.holder:
             return
         holders = self._holders.setdefault(call, [])
@@ -127,6 +137,8 @@ class Observer:
 
     def __init__(self, cluster: Cluster, *, redis_loses_data: bool = False) -> None:
         self.observations = Observations(redis_loses_data)
+        self.open: frozenset[str] = frozenset()
+        """The open calls at the last look."""
         self._cluster = cluster
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
@@ -152,6 +164,7 @@ class Observer:
         while not self._stop.wait(PERIOD_SECONDS):
             try:
                 calls = open_calls(self._cluster.store)
+                self.open = frozenset(calls)
                 at = time.monotonic()
                 with self._cluster.client() as redis:
                     self.observations.add(sample(redis, list(calls)), at)

@@ -30,6 +30,8 @@ class Seen:
     holder: str
     idle_ms: int
     on_stream: bool
+    history: str = ""
+    """What the ledger has noted about it, line by line."""
 
     @property
     def terminal(self) -> bool:
@@ -55,5 +57,7 @@ def sample(redis: Any, ids: list[str]) -> Sample:
     return {call: _seen(*row) for call, row in zip(ids, rows, strict=True) if row}
 
 
-def _seen(state: str, cls: str, deadline: str, fence: str, entry: str, holder: str, idle_ms: int, there: int) -> Seen:
-    return Seen(state, cls, int(deadline or 0), int(fence), entry, holder, idle_ms, bool(there))
+def _seen(
+    state: str, cls: str, deadline: str, fence: str, entry: str, holder: str, idle_ms: int, there: int, history: str
+) -> Seen:
+    return Seen(state, cls, int(deadline or 0), int(fence), entry, holder, idle_ms, bool(there), history)

@@ -69,3 +69,12 @@ def test_a_call_may_be_taken_from_a_worker_that_is_away_and_from_no_other() -> N
     assert from_the_living(taken, [Away(7, since=5.0, until=10.5)]) == []
     for away in (Away(8, since=5.0), Away(7, since=11.0), Away(7, since=1.0, until=9.0)):
         assert [finding.call for finding in from_the_living(taken, [away])] == ["call"]
+
+
+def test_what_a_worker_had_in_hand_is_known_when_redis_has_lost_it_and_not_when_it_has_ended() -> None:
+    observations = observed(BEGUN, redis_loses_data=True)
+    observations.add({}, 1.0)
+    assert observations.held == {"call": "worker-1"}
+
+    observations.add({"call": ENDED}, 2.0)
+    assert observations.held == {}

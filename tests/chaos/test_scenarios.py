@@ -43,6 +43,10 @@ def test_accepted_turns_survive_a_killed_postgresql(tmp_path: Path) -> None:
     assert holds("postgres_killed", tmp_path)
 
 
+def test_a_second_fault_within_seconds_doubles_no_call(tmp_path: Path) -> None:
+    assert holds("fault_pairs", tmp_path)
+
+
 def test_a_step_of_the_clock_of_redis_moves_no_call_to_another_worker(tmp_path: Path) -> None:
     assert holds("clock_stepped", tmp_path)
 

@@ -1,0 +1,74 @@
+"""The harness of two faults can fail, counts only what was hit, and goes on where it was stopped."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.history import Call, History
+from tests.chaos.pairs.instance import Instance, Pair
+from tests.chaos.pairs.lanes import Plan, missing
+from tests.chaos.pairs.results import Results, pairs_on, wanted
+from tests.chaos.pairs.strikes import Fault
+from tests.chaos.pairs.verdict import DOUBLE, UNTRUE, WITHOUT_END, of_calls
+
+CALL = Call("call", "token", "once", "succeeded", None, None, (), 1, has_outbox_row=False)
+PAIR = Pair(Fault.ENGINE, Fault.FLUSH)
+
+
+def found(call: Call, *begun: str, late: tuple[str, ...] = ()) -> list[str]:
+    history = History({"call": call} if not late else {}, late)
+    return [kind for kind, _ in of_calls(history, {"call": begun}, {call.token: call} if late else {})]
+
+
+def instance(*open_at: int, held: int | None = None, violations: dict[str, list[str]] | None = None) -> Instance:
+    return Instance(
+        "sqlite", str(PAIR), "seed", 1.0, [], [], [*open_at], [held, None], 20, 5, violations=violations or {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "begun", "kind"),
+    [
+        (replace(CALL, effects=2), (), DOUBLE),
+        (CALL, ("1 started a", "2 started b"), DOUBLE),
+        (replace(CALL, effects=0), (), UNTRUE),
+        (replace(CALL, outcome="failed"), (), UNTRUE),
+        (replace(CALL, outcome=None, has_outbox_row=True), (), WITHOUT_END),
+    ],
+)
+def test_what_must_not_be_after_two_faults_is_found(call: Call, begun: tuple[str, ...], kind: str) -> None:
+    assert found(call, *begun) == [kind]
+
+
+def test_a_repeatable_call_may_run_twice_and_an_unknown_one_may_have_run() -> None:
+    assert found(replace(CALL, execution_class="repeatable", effects=2), "1 started a", "2 started b") == []
+    assert found(replace(CALL, outcome="unknown"), "1 started a") == []
+
+
+def test_an_effect_that_comes_after_its_pair_was_judged_is_found() -> None:
+    assert found(CALL, late=("token",)) == [DOUBLE]
+    assert found(replace(CALL, token="other"), late=("token",)) == [UNTRUE]
+
+
+def test_only_a_pair_that_hits_open_calls_counts() -> None:
+    assert instance(3, 2, held=1).counts
+    assert not instance(3, 0, held=1).counts
+    assert not instance(3, 2, held=0).counts
+
+
+def test_results_go_on_where_they_stopped_and_those_of_another_commit_stay_apart(tmp_path: Path) -> None:
+    Results(tmp_path, "sqlite", "older").add(instance(1, 1))
+    Results(tmp_path, "sqlite", "newer").add(instance(1, 1, violations={DOUBLE: ["call: twice"]}))
+    Results(tmp_path, "sqlite", "newer").add(instance(0, 1))
+
+    results = Results(tmp_path, "sqlite", "newer")
+
+    assert missing(Plan({PAIR: 2}), results) == ["engine+flush: 1 of 2"]
+    assert "| engine, flush | 1 | 1 | 20 | 5 | 1 | 0 | 0 | 0 | 0 |" in [*results.table()]
+
+
+def test_every_ordered_pair_is_wanted_ten_times_and_the_worst_fifty_times() -> None:
+    assert (len(pairs_on("sqlite")), len(pairs_on("postgres"))) == (30, 42)
+    assert sum(wanted(pair) == 50 for pair in pairs_on("postgres")) == 8
+    assert {wanted(pair) for pair in pairs_on("sqlite")} == {10, 50}
