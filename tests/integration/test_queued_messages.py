@@ -104,6 +104,39 @@ async def test_they_are_answered_in_the_order_in_which_they_came_wherever_that_w
     assert [each["content"] for each in messages if each["role"] == "user"] == ["first", "a", "b", "c", "d"]
 
 
+async def test_a_message_that_is_queued_during_a_renewal_of_the_lease_keeps_its_place(
+    engines: tuple[Engine, Engine], postgres_url: str, no_polls: None
+) -> None:
+    here, there = engines
+    session_id, turn_id = await running(here)
+    line = Line(session_id, postgres_url)
+    with psycopg.connect(postgres_url) as leases, psycopg.connect(postgres_url, autocommit=True) as looking:
+        leases.execute("SELECT 1 FROM engines FOR UPDATE")
+
+        def renewals() -> bool:
+            query = (
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INTO engines%'"
+            )
+            return looking.execute(query).fetchall() == [(2,)]
+
+        await wait_until(renewals, what="a renewal at each engine")
+        await line.join(here, "a")
+        await line.join(there, "b")
+        before = looking.execute("SELECT engine_id, lease_until FROM engines").fetchall()
+        leases.commit()
+
+        def renewed() -> bool:
+            return not {*before} & {*looking.execute("SELECT engine_id, lease_until FROM engines").fetchall()}
+
+        await wait_until(renewed, what="the renewals")
+    assert len(line) == 2
+    for text in ("a", "b"):
+        await here.client.post(f"/v1/turns/{turn_id}/cancel")
+        begun, turn_id = await line.next()
+        assert begun == text
+    await there.client.post(f"/v1/turns/{turn_id}/cancel")
+
+
 async def test_a_message_that_does_not_wait_overtakes_none_that_does(
     engines: tuple[Engine, Engine], postgres_url: str
 ) -> None:

@@ -23,6 +23,7 @@ from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrash
 from dialog_engine.model import Turn
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.ownership import ObservedOwnership
+from tests.support.fakes import FakeEngine, ScriptedModel, breathe, says
 from tests.support.fakes.engines import MemoryEngines, SharedTurns, StoredOwner
 from tests.support.waiting import wait_until
 
@@ -58,9 +59,10 @@ class Turns(RunningTurns):
     def stop(self, turn_id: str) -> None:
         self.stopped.append(turn_id)
 
-    async def drop(self, turn: Turn) -> None:
-        self.dropped.append(turn)
-        self.runs.pop(turn.turn_id)
+    def drop(self, turns: Sequence[Turn]) -> None:
+        self.dropped += turns
+        for turn in turns:
+            self.runs.pop(turn.turn_id)
 
 
 class Noted(ObservedOwnership):
@@ -78,7 +80,7 @@ class Noted(ObservedOwnership):
 class Engine:
     """One engine, and the clock that it looks by, in seconds."""
 
-    def __init__(self, store: SharedTurns, engine_id: str) -> None:
+    def __init__(self, store: SharedTurns, engine_id: str, turns: RunningTurns | None = None) -> None:
         self.now = 0.0
         self.turns = Turns()
         self.engines = MemoryEngines(store, engine_id)
@@ -87,7 +89,7 @@ class Engine:
         self.metrics = Metrics()
         observer = Noted(self.notes, self.metrics)
         self.ownership = Ownership(
-            self.turns, self.engines, offer=self.offered.extend, observer=observer, clock=lambda: self.now
+            turns or self.turns, self.engines, offer=self.offered.extend, observer=observer, clock=lambda: self.now
         )
 
     def counted(self, name: str, **labels: str) -> float | None:
@@ -288,6 +290,40 @@ async def test_a_renewal_drops_turns_that_another_engine_owns_and_no_others(stor
     assert a.notes.count("lost") == 3
     assert a.turns.runs["kept"].epoch == 1
     assert a.turns.runs["again"].epoch == 4  # it is this engine's, and is taken up anew
+
+
+async def test_fenced_turns_that_hold_their_commits_do_not_keep_the_lease_from_being_renewed(
+    store: SharedTurns, b: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, held = asyncio.Event(), asyncio.Event()
+    core = FakeEngine(ScriptedModel([asyncio.Event()], [go, *says("x")], [go, *says("x")]))
+    core.store.hold["finish"] = held
+    healthy, *fenced = [await core.turns.start("ada", None, "?") for _ in range(3)]
+    go.set()
+    await wait_until(lambda: core.store.begun.count("finish") == len(fenced))
+    store.turns = {turn.turn_id: StoredOwner(replace(turn, epoch=2), "b") for turn in fenced}
+    store.turns[healthy.turn_id] = StoredOwner(healthy, "a")
+    a = Engine(store, "a", core.turns)
+
+    async with at_work(a, monkeypatch):
+        await b.ownership.look()
+        await wait_until(lambda: a.notes.count("lost") == len(fenced))
+        renewals = a.engines.renewals
+        # Half of the lease, in which the commits are still held: MAX_DELAY_SECONDS is as long as the lease.
+        await wait_until(lambda: a.engines.renewals > renewals + 2, LEASE_SECONDS / 2, what="renewals meanwhile")
+        store.now += 1  # the time of a renewal
+        await rounds(a)
+        b.now += LEASE_SECONDS
+        await b.ownership.look()
+    assert store.turns[healthy.turn_id].owner == "a"
+    assert a.notes == ["lost", "lost"]
+    assert [turn.turn_id for turn in core.turns.running()] == [healthy.turn_id]
+
+    closing = asyncio.create_task(core.turns.close(0))
+    await breathe()
+    assert not closing.done()  # the turns are awaited here
+    held.set()
+    await closing
 
 
 async def test_a_turn_that_ends_during_a_renewal_is_not_dropped(store: SharedTurns, a: Engine) -> None:

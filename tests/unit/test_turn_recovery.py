@@ -64,22 +64,21 @@ async def test_a_turn_that_another_engine_owns_is_dropped_and_shows_nothing_more
     async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
         turn = await engine.turns.start("ada", None, "?")
         await wait_until(lambda: "finish" in store.begun)
-        dropping = asyncio.create_task(engine.turns.drop(turn))
+        engine.turns.drop([turn])
         await breathe()
         hold.set()
-        await dropping
         events = await engine.seen(turn)
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "TextDelta"]
 
 
 async def test_a_stop_during_an_adoption_waits_for_the_end_at_the_new_owner() -> None:
-    async with FakeEngine(ScriptedModel([TextDelta("a"), asyncio.Event()])) as engine:
+    async with FakeEngine(ScriptedModel([TextDelta("a"), asyncio.Event()], [asyncio.Event()])) as engine:
         turn = await engine.turns.start("ada", None, "?")
         await engine.until(turn, is_text("a"))
         stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))
         await asyncio.sleep(0)
-        await engine.turns.drop(turn)
+        engine.turns.drop([turn])
         [left] = await engine.store.adopt_own()
         engine.turns.run(left.turn, stopped=left.stopped)
         assert await stopping

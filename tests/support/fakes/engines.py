@@ -1,7 +1,7 @@
 """The engines that share a store, in memory."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 
 from dialog_engine.chat.outbox import OutboxRow
@@ -67,7 +67,7 @@ class MemoryEngines(Engines):
         store.leases[self.engine_id] = store.now + lease_ms
         return before == 0
 
-    async def renew(self, lease_ms: int, waiting: Collection[str]) -> Sequence[OwnedTurn]:
+    async def renew(self, lease_ms: int, waiting: Container[str]) -> Sequence[OwnedTurn]:
         store = self._use()
         self.renewals += 1
         if self.held:

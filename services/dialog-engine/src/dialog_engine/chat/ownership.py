@@ -110,7 +110,7 @@ class Ownership:
             if self._released:
                 return
             try:
-                rows = await self._engines.renew(_ms(LEASE_SECONDS), self._turns.queue.turn_ids)
+                rows = await self._engines.renew(_ms(LEASE_SECONDS), self._turns.queue)
             except StorageUnavailableError:
                 self._observer.renewed(ok=False)
                 raise
@@ -118,10 +118,10 @@ class Ownership:
         owned = {(row.turn_id, row.epoch) for row in rows}
         doubtful = [turn for turn in running if (turn.turn_id, turn.epoch) not in owned]
         fenced = set(await self._engines.fenced(doubtful))
-        for turn in doubtful:
-            if turn.turn_id in fenced:
-                self._observer.moved(turn, "lost")
-                await self._turns.drop(turn)
+        lost = [turn for turn in doubtful if turn.turn_id in fenced]
+        for turn in lost:
+            self._observer.moved(turn, "lost")
+        self._turns.drop(lost)
         # Such as a turn whose begin was committed though the answer was lost.
         left = [row.turn_id for row in rows if not self._turns.knows(row.turn_id)]
         if left and not self._retired:

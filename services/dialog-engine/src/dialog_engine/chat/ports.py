@@ -1,6 +1,6 @@
 """The ports of running turns."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -90,9 +90,9 @@ class Engines(Protocol):
         """Take the lease at the start. True when an earlier life of this engine was shut down in an orderly way."""
         ...
 
-    async def renew(self, lease_ms: int, waiting: Collection[str]) -> Sequence[OwnedTurn]:
-        """Renew the lease, and remove the waiting turns of this engine that are not in `waiting`.
-        Returns its running turns."""
+    async def renew(self, lease_ms: int, waiting: Container[str]) -> Sequence[OwnedTurn]:
+        """Renew the lease, and remove the waiting turns of this engine that are not in `waiting`, which is asked in any
+        thread, after the rows were read. Returns its running turns."""
         ...
 
     async def stop_requests(self) -> Sequence[str]:

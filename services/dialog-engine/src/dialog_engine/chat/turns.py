@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Set
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 
 from dialog_engine.chat.ports import Control, TurnLogs, TurnStore
@@ -35,14 +35,14 @@ class SessionQueue:
     def __init__(self) -> None:
         self.closed = False
         self._waiting: dict[str, dict[str, asyncio.Event]] = {}
+        self._turn_ids: set[str] = set()
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return len(self._turn_ids)
 
-    @property
-    def turn_ids(self) -> Set[str]:
-        """The turns that begin with these messages."""
-        return {turn_id for waiting in self._waiting.values() for turn_id in waiting}
+    def __contains__(self, turn_id: object) -> bool:
+        """Whether the message waits with which this turn begins. It may be asked in any thread."""
+        return turn_id in self._turn_ids
 
     @contextmanager
     def waiting(self, session_id: str, turn_id: str) -> Generator[asyncio.Event]:
@@ -50,9 +50,11 @@ class SessionQueue:
         wake = asyncio.Event()
         waiting = self._waiting.setdefault(session_id, {})
         waiting[turn_id] = wake
+        self._turn_ids.add(turn_id)
         try:
             yield wake
         finally:
+            self._turn_ids.discard(turn_id)
             del waiting[turn_id]
             if not waiting:
                 del self._waiting[session_id]
@@ -217,13 +219,22 @@ class RunningTurns:
         if running := self._running.get(turn_id):
             running.stop()
 
-    async def drop(self, turn: Turn) -> None:
-        """Another engine owns the turn: close its stream at the model and commit nothing of it."""
-        running = self._running.get(turn.turn_id)
-        if running is None or running.turn.epoch != turn.epoch:
-            return
+    def drop(self, turns: Sequence[Turn]) -> None:
+        """Other engines own these turns: close their streams at the model and commit nothing of them.
+
+        This does not wait for their tasks, which a shielded commit may hold for longer than a lease; `close` does.
+        """
+        for turn in turns:
+            running = self._running.get(turn.turn_id)
+            if running is not None and running.turn.epoch == turn.epoch:
+                self._fence(running)
+
+    def _fence(self, running: RunningTurn) -> None:
+        """Fence a turn and cancel its task. From now on it does not run here."""
+        del self._running[running.turn.turn_id]
         running.fence()
-        await self._cancel_tasks([task for task, each in self._tasks.items() if each is running])
+        for task in [task for task, each in self._tasks.items() if each is running]:
+            task.cancel()
 
     async def close(self, grace_seconds: float) -> list[Turn]:
         """Let turns end for `grace_seconds`, then cancel the rest. Those stay unfinished in the store, and another life
@@ -242,23 +253,17 @@ class RunningTurns:
             left = ends_at - loop.time()
         unfinished: list[Turn] = []
         while tasks := dict(self._tasks):
-            await self._cancel_tasks([*tasks])
-            unfinished += [running.turn for task, running in tasks.items() if task.cancelled()]
-        return unfinished
-
-    async def _cancel_tasks(self, tasks: list[asyncio.Task[None]]) -> None:
-        for task in tasks:
-            task.cancel()
-        if tasks:
+            for task, running in tasks.items():
+                if not running.fenced:  # otherwise it is cancelled: a second time would break its shield
+                    task.cancel()
             await asyncio.wait(tasks)
+            unfinished += [running.turn for task, running in tasks.items() if task.cancelled() and not running.fenced]
+        return unfinished
 
     def run(self, turn: Turn, *, stopped: bool = False, failure: EngineError | None = None) -> None:
         """Run a committed turn. `stopped`: its user has stopped it. With a `failure` it is ended and not answered."""
         if earlier := self._running.get(turn.turn_id):
-            # Another engine owned the turn in between, and this one has not noticed.
-            earlier.fence()
-            for task in [task for task, each in self._tasks.items() if each is earlier]:
-                task.cancel()
+            self._fence(earlier)  # another engine owned the turn in between, and this one has not noticed
         running = RunningTurn(turn, self._service, self._logs, self._outages, failure=failure)
         if stopped:
             running.stop()

@@ -4,7 +4,7 @@
 `chat.ownership`.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -62,7 +62,7 @@ class SqlEngines(Engines):
 
         return await self._database.write(unit)
 
-    async def renew(self, lease_ms: int, waiting: Collection[str]) -> Sequence[OwnedTurn]:
+    async def renew(self, lease_ms: int, waiting: Container[str]) -> Sequence[OwnedTurn]:
         def unit(tx: Transaction) -> list[OwnedTurn]:
             tx.execute(_RENEW, self._engine_id, lease_ms, RELEASE)
             # A message whose client disconnected while the database was unavailable.
