@@ -479,6 +479,12 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "contract/test_engine_leases.py::test_the_outbox_rows_of_an_adopted_turn_move_with_it",
         "contract/test_engine_leases.py::test_a_turn_that_a_removed_engine_began_before_it_died_is_adopted_too",
     ),
+    "a fenced turn that holds its commit costs the engine no other turn": (
+        "unit/test_ownership.py::test_fenced_turns_that_hold_their_commits_do_not_keep_the_lease_from_being_renewed",
+    ),
+    "many rows are written in one round trip while the row of their turn is locked": (
+        "integration/test_postgres.py::test_many_rows_of_one_statement_cost_one_round_trip",
+    ),
     "an engine that lost a turn writes nothing of it, not even at the moment of the adoption": (
         "contract/test_engine_leases.py::test_a_fenced_engine_cannot_write",
         "contract/test_engine_leases.py::test_a_turn_that_is_adopted_while_its_owner_writes_is_written_by_one_of_them",
@@ -679,6 +685,8 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "messages that wait for their session are answered in the order in which they came, on all engines": (
         "integration/test_queued_messages.py::test_they_are_answered_in_the_order_in_which_they_came_wherever_that_was",
         "integration/test_queued_messages.py::test_the_order_holds_while_redis_is_away",
+        "integration/test_queued_messages.py"
+        "::test_a_message_that_is_queued_during_a_renewal_of_the_lease_keeps_its_place",
         "integration/test_queued_messages.py::test_a_message_that_has_waited_too_long_is_refused",
         "contract/ports/test_storage_ports.py::test_messages_that_wait_begin_in_the_order_in_which_they_came",
         "e2e/test_stack_replicas.py::test_messages_that_wait_at_several_engines_are_answered_in_one_order",

@@ -314,6 +314,21 @@ async def test_all_callers_during_an_outage_fail_in_time_together(
         assert await said(store, turn) == ["Hi"]
 
 
+async def test_many_rows_of_one_statement_cost_one_round_trip(
+    server: PostgresServer, url: str, proxy: Proxy, soon: None
+) -> None:
+    rows = [(f"row {n}", "") for n in range(50)]
+    add = "INSERT INTO meta (key, value) VALUES ($1, $2)"
+    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 1) as database:
+        await database.check()
+        with proxy.broken(Faults(delay_replies=0.05)):
+            async with bounded(25 * 0.05):  # BEGIN, the rows and COMMIT, and time to spare
+                await database.write(lambda tx: tx.execute_many(add, rows))
+        with pytest.raises(psycopg.IntegrityError):
+            await database.write(lambda tx: tx.execute_many(add, [("another", ""), *rows]))
+        assert await database.read("SELECT count(*) FROM meta WHERE value = ''") == [(50,)]
+
+
 # --- A connection that is lost during COMMIT ---
 
 

@@ -105,8 +105,11 @@ class _PostgresTransaction(Transaction):
         return value
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        for row in rows:
-            self._cursor.execute(sql.encode(), row)
+        """In one round trip, because the row of the turn is locked meanwhile."""
+        if len(rows) == 1:
+            self._cursor.execute(sql.encode(), rows[0])  # half the processor time of a pipeline of one
+        elif rows:
+            self._cursor.executemany(sql.encode(), rows)
 
 
 class _CommitLostError(Exception):
