@@ -366,6 +366,22 @@ async def test_without_redis_the_outcome_of_a_stopped_call_is_unknown(own_redis:
     assert truth(outcomes[call.correlation_id]) == (CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN)
 
 
+@pytest.mark.usefixtures("hasty")
+async def test_a_defect_of_the_engine_is_told_as_one_and_not_as_an_outage(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise TypeError("a bug")
+
+    monkeypatch.setattr(harness.ledger, "cancel", broken)
+    overdue, stopped = harness.request(SOON_MS), harness.request()
+    outcomes = [*await harness.run(overdue).outcomes(), *(await harness.executor.cancel([stopped])).values()]
+
+    assert {truth(outcome) for outcome in outcomes} == {(CallState.UNKNOWN, ErrorCode.UNKNOWN_ERROR)}
+    assert all(outcome.error and "internal error" in outcome.error.message for outcome in outcomes)
+    assert caplog.text.count("TypeError: a bug") == 2
+
+
 # --- Leaks ---
 
 

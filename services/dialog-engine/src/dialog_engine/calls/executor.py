@@ -227,9 +227,10 @@ class CallExecutor(ToolCalls):
             async with asyncio.timeout(ASK_SECONDS):
                 answer = await self._request_end(request, outcome, unseen, offered_to)
         except Exception as error:
-            if not is_outage(error):
-                log.exception("call %s cannot be ended", request.correlation_id)
-            return losses.unreachable(outcome)
+            if is_outage(error):
+                return losses.unreachable(outcome)
+            log.exception("call %s cannot be ended", request.correlation_id)
+            return losses.internal_error()
         match answer:
             case CancelledAtOnce():
                 return outcome

@@ -140,6 +140,12 @@ def unreachable(wanted: ToolOutcome) -> ToolOutcome:
     return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)
 
 
+def internal_error() -> ToolOutcome:
+    """A defect of the engine kept it from ending the call; the log has the traceback."""
+    message = "an internal error of the engine; whether the call was run is not known"
+    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.UNKNOWN_ERROR, message)
+
+
 def unknown_after_stop() -> ToolOutcome:
     """The user stopped the call while it ran, and its worker has not answered."""
     message = "the user stopped it while it ran, and its server has not said what became of it"
