@@ -1,7 +1,9 @@
 """RunningTurns: a turn begins with its commit, and ends in every case, also when its storage is away."""
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
 import pytest
 
@@ -65,6 +67,24 @@ def failure_of(engine: FakeEngine, turn: Turn) -> TurnFailed | None:
 
 
 # --- Beginning ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_model_that_fails_beside_a_commit_that_fails_leaves_no_error_unretrieved() -> None:
+    store = MemoryStore()
+    hold = store.hold["begin"] = asyncio.Event()
+    store.refuse["begin"] = FULL
+    unretrieved = list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unretrieved.append(context))
+    async with FakeEngine(model := ScriptedModel([ValueError("a bug")]), store=store) as engine:
+        starting = asyncio.create_task(engine.turns.start("ada", None, "?"))
+        await wait_until(lambda: model.requests and not model.open)
+        await breathe()
+        hold.set()
+        with pytest.raises(StorageUnavailableError):
+            await starting
+    del starting
+    gc.collect()
+    assert unretrieved == []
 
 
 async def test_a_session_has_one_turn_at_a_time() -> None:

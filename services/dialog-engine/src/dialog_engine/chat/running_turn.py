@@ -213,7 +213,7 @@ class PrefetchedStream(Generic[T]):
         """Cancel the first item if it is being produced, and close the generator."""
         if self._first:
             self._first.cancel()
-            await asyncio.wait([self._first])
+            await asyncio.gather(self._first, return_exceptions=True)  # nobody reads it any more, nor its error
         await self._items.aclose()
 
     async def _next(self) -> list[T]:
