@@ -648,6 +648,15 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "a turn that begins while its engine goes down is left in good order too": (
         "unit/test_turns.py::test_a_turn_that_begins_during_a_shutdown_gets_the_rest_of_the_grace_period",
     ),
+    "what ends with the last turns is counted and published before an engine is gone": (
+        "integration/test_attacks_consumption.py"
+        "::test_a_shutdown_counts_the_tokens_of_the_last_turn_and_publishes_that_its_session_is_free",
+        "unit/test_background.py::test_closing_waits_for_tasks_and_for_those_that_begin_meanwhile",
+        "contract/test_connections.py::test_a_closed_client_says_so_and_does_not_connect_again",
+    ),
+    "only an outage of Redis is called one: a defect of the engine is told as an internal error": (
+        "integration/test_executor.py::test_a_defect_of_the_engine_is_told_as_one_and_not_as_an_outage",
+    ),
     "the end of a turn includes the cost of its earlier runs": (
         "unit/test_turn_recovery.py::test_the_usage_of_earlier_lives_is_in_done",
     ),

@@ -58,6 +58,17 @@ async def test_closing_a_client_closes_its_connections(redis_url: str) -> None:
     await wait_until(are_none, what="the end of all connections")
 
 
+async def test_a_closed_client_says_so_and_does_not_connect_again(redis_url: str) -> None:
+    client: Any = command_client(redis_url)
+    await client.ping()
+    await client.pipeline().ping().execute()
+    await client.aclose()
+
+    late = [client.ping(), client.pipeline().ping().execute(), client.pubsub().subscribe("x")]
+    answers = [*await asyncio.gather(*late, return_exceptions=True), *await client.execute_each([["PING"]])]
+    assert [(type(answer), str(answer)) for answer in answers] == [(RedisConnectionError, "the client was closed")] * 4
+
+
 async def test_a_read_may_block_for_longer_than_a_command_may_take(redis_url: str) -> None:
     client = blocking_client(redis_url, block_seconds=LONGEST_BLOCK)
     timeout = client.connection_pool.connection_kwargs["socket_timeout"]

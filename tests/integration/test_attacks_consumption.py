@@ -2,10 +2,13 @@
 
 import asyncio
 import socket
+import sqlite3
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from redis.asyncio import Redis
 
@@ -13,6 +16,7 @@ from dialog_engine.errors import LimitExceededError
 from dialog_engine.limits import Consumption, Slot, SubjectLimits
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
+from plugins_contract.pipelined import PipelinedRedis
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.integration.test_attacks_deletion import publish_tool
 from tests.support.ledger import Bench
@@ -135,6 +139,44 @@ async def test_tokens_are_counted_and_used_up(tmp_path: Path, redis_url: str, mo
         await wait_until(used_up, 10, what="the end of the tokens")
         acts_as(engine, "b")
         assert (await engine.chat())[-1].name == "done"
+
+
+async def test_a_shutdown_counts_the_tokens_of_the_last_turn_and_publishes_that_its_session_is_free(
+    tmp_path: Path, redis: Any, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent, published = Consumption.spent, list[bytes]()
+    client: Any = PipelinedRedis
+    publish = client.publish
+
+    async def late(*_: object) -> None:
+        await asyncio.sleep(0.3)  # a Redis that takes its time, and lets the rest of the shutdown overtake it
+
+    async def spent_late(self: Consumption, subject: str, tokens: int) -> None:
+        await late()
+        await spent(self, subject, tokens)
+
+    async def publish_late(self: PipelinedRedis, channel: Any, message: Any) -> None:
+        await late()
+        await publish(self, channel, message)
+        published.append(message)
+
+    monkeypatch.setattr(Consumption, "spent", spent_late)
+    monkeypatch.setattr(PipelinedRedis, "publish", publish_late)
+    configured = settings(tmp_path, redis_url, model.url, api_keys=KEYS, subject_tokens_per_day=15)
+    configured.shutdown_grace_seconds = 20
+    model.held.clear()
+    async with running_engine(configured) as engine:
+        acts_as(engine, "a")
+        session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
+        await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"})
+        with closing(sqlite3.connect(configured.outbox_path, timeout=10)) as file:
+            waiting = "INSERT INTO waiting_turns (turn_id, session_id, engine_id) VALUES ('next', ?, 'another')"
+            file.execute(waiting, [session])
+            file.commit()
+        model.held.set()
+    [key] = [key async for key in redis.scan_iter() if b":tokens:" in key]
+    assert await redis.hget(key, "count") == b"10"
+    assert [msgspec.json.decode(message) for message in published] == [{"kind": "free", "sessionId": session}]
 
 
 async def test_slots_are_shared_and_those_of_a_killed_engine_expire(redis: Any, other: Any) -> None:

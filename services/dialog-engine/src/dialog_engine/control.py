@@ -1,13 +1,13 @@
 """`dialog.control`: engines wake each other. The state is in the store, which each engine reads once a second anyway,
 so a lost message costs a second."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 
 import msgspec
 from redis.asyncio import Redis
 
+from dialog_engine.background import BackgroundTasks
 from dialog_engine.chat.ports import Control
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
@@ -29,7 +29,7 @@ class ControlPublisher(Control):
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
         self._keys = keys
-        self._sending: set[asyncio.Task[None]] = set()
+        self._sending = BackgroundTasks()
 
     def stop(self, turn_id: str) -> None:
         self._send(_Message("stop", turn_id=turn_id))
@@ -40,10 +40,12 @@ class ControlPublisher(Control):
     def free(self, session_id: str) -> None:
         self._send(_Message("free", session_id=session_id))
 
+    async def close(self) -> None:
+        """Wait for the messages that are being published, for a bounded time."""
+        await self._sending.close()
+
     def _send(self, message: _Message) -> None:
-        task = asyncio.create_task(self._publish(message), name=f"control message {message.kind}")
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._sending.start(self._publish(message), f"control message {message.kind}")
 
     async def _publish(self, message: _Message) -> None:
         try:

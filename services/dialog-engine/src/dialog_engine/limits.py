@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 
+from dialog_engine.background import BackgroundTasks
 from dialog_engine.errors import LimitExceededError
 from dialog_engine.model import Turn
 from dialog_engine.outage_log import OutageLog
@@ -85,7 +86,7 @@ class Consumption:
         self._keys = keys
         self._limits = limits
         self._held: dict[str, set[Slot]] = defaultdict(set)
-        self._counting = set[asyncio.Task[None]]()  # the loop itself keeps only weak references
+        self._counting = BackgroundTasks()
         self._ask_again_at = 0.0
         self._outages = OutageLog(log, "Redis for the limits of subjects")
         self._take: Any = self._redis.register_script(_TAKE)
@@ -97,6 +98,10 @@ class Consumption:
             await asyncio.sleep(RENEW_SECONDS)
             for key, slots in [*self._held.items()]:
                 await self._asked(partial(self._renew, [key], [SLOT_SECONDS, *(slot.id for slot in slots)]))
+
+    async def close(self) -> None:
+        """Wait until the turns that have ended are counted, for a bounded time."""
+        await self._counting.close()
 
     async def request(self, subject: str) -> None:
         """Count a request."""
@@ -136,9 +141,7 @@ class Consumption:
                 await slot.release()
 
         def ended(tokens: int) -> None:
-            task = asyncio.create_task(count(tokens), name=f"limits of turn {turn.turn_id}")
-            self._counting.add(task)
-            task.add_done_callback(self._counting.discard)
+            self._counting.start(count(tokens), f"limits of turn {turn.turn_id}")
 
         when_ended(turn.turn_id, ended)
         return turn

@@ -173,6 +173,9 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             *([calls.catalog.run] if settings.enable_mcp else []),
             *([partial(chat.audit.run_retention, days)] if (days := settings.audit_retention_days) else []),
         ]
+        # After the turns, which leave the last of both.
+        stack.push_async_callback(chat.consumption.close)
+        stack.push_async_callback(chat.control.close)
         await stack.enter_async_context(kept_running(*loops))
         await calls.watch.ask()
         if calls.watch.available and settings.enable_mcp:

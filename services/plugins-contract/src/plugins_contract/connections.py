@@ -42,7 +42,7 @@ from redis.retry import Retry as SyncRetry
 from redis.sentinel import Sentinel as SyncSentinel
 from redis.sentinel import SentinelConnectionPool as SyncSentinelConnectionPool
 
-from plugins_contract.pipelined import NotSentError, PipelinedRedis
+from plugins_contract.pipelined import CLOSED, NotSentError, PipelinedRedis
 from plugins_contract.settings import Login, RedisAddress, parse_redis_url
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,22 @@ def thread_client(address: RedisAddress | str, *, timeout: float = COMMAND_TIMEO
     return SyncRedis.from_pool(pool)
 
 
-class _SentinelPool(SentinelConnectionPool, BlockingConnectionPool):
+class _Pool(BlockingConnectionPool):
+    """redis-py's pool connects again after it was closed; this one does not."""
+
+    closed = False
+
+    async def get_connection(self, *arguments: Any, **options: Any) -> Any:
+        if self.closed:
+            raise RedisConnectionError(CLOSED)
+        return await super().get_connection(*arguments, **options)  # pyright: ignore[reportUnknownMemberType]
+
+    async def aclose(self) -> None:
+        self.closed = True
+        await super().aclose()
+
+
+class _SentinelPool(SentinelConnectionPool, _Pool):
     """redis-py's Sentinel pool raises an error when all its connections are in use; this one waits for a free one.
 
     It also closes the connections to the Sentinels with its own.
@@ -137,7 +152,7 @@ def _client(
         )
     else:
         kind = UnixDomainSocketConnection if where.socket_path else SSLConnection if where.tls else Connection
-        pool = BlockingConnectionPool(connection_class=_checked(kind, note), **options)
+        pool = _Pool(connection_class=_checked(kind, note), **options)
     # The client owns its pool, so that aclose() closes all connections.
     return PipelinedRedis(pool, timeout=socket_timeout, blocking=blocking, note=note)
 

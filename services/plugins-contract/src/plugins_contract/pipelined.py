@@ -17,6 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import DataError, InvalidResponse, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+CLOSED = "the client was closed"
 _INCOMPLETE = object()
 _pack: Callable[[Any], bytes] = cast("Any", hiredis).pack_command
 
@@ -29,7 +30,7 @@ class PipelinedRedis(Redis):
     """redis-py's client, with one connection for all commands but those of pipelines and pub/sub. Replies are bytes.
 
     When the connection breaks, each command that waits for its reply fails, and the next command connects again. No
-    command is sent twice.
+    command is sent twice. After `aclose` each command fails with redis.exceptions.ConnectionError.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class PipelinedRedis(Redis):
         self._note = note
         self._link: _Link | None = None
         self._opening: asyncio.Task[_Link] | None = None
+        self._closed = False
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         command = _packed(args)
@@ -86,16 +88,19 @@ class PipelinedRedis(Redis):
         return await asyncio.gather(*map(link.send, packed), return_exceptions=True)
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        self._closed = True
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
         if self._link is not None:
-            self._link.lose(RedisConnectionError("the client was closed"))
+            self._link.lose(RedisConnectionError(CLOSED))
             await self._link.closed.wait()
         await super().aclose(close_connection_pool)
 
     async def _open(self) -> "_Link":
         """Connect. All callers share one attempt and its error."""
+        if self._closed:
+            raise RedisConnectionError(CLOSED)
         if self._opening is None:
             self._opening = asyncio.create_task(self._connect(), name="connect to Redis")
             self._opening.add_done_callback(_retrieve)

@@ -1,0 +1,39 @@
+"""BackgroundTasks: whoever closes them waits for their tasks, for a bounded time."""
+
+import asyncio
+
+import pytest
+
+from dialog_engine import background
+from dialog_engine.background import BackgroundTasks
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_closing_waits_for_tasks_and_for_those_that_begin_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
+    tasks, done = BackgroundTasks(), list[str]()
+
+    async def second() -> None:
+        await asyncio.sleep(0)
+        done.append("second")
+
+    async def first() -> None:
+        await asyncio.sleep(0)
+        tasks.start(second(), "second")
+        done.append("first")
+
+    tasks.start(first(), "first")
+    await tasks.close()
+    assert done == ["first", "second"]
+    assert caplog.records == []
+
+
+async def test_a_task_that_takes_too_long_is_cancelled_and_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(background, "CLOSE_SECONDS", 0.05)
+    tasks = BackgroundTasks()
+    tasks.start(asyncio.Event().wait(), "the slow one")
+    await tasks.close()
+    assert "the slow one" in caplog.text
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "the slow one"]
