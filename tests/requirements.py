@@ -1097,6 +1097,25 @@ SECURITY: dict[str, tuple[str, ...] | str] = {
     "DELETE removes what a session said from the store and from Redis": (
         "integration/test_attacks_deletion.py::test_what_a_deleted_session_said_is_in_no_key_and_in_no_page",
     ),
+    "an erasure that was accepted is completed, whatever becomes of Redis and of the engine": (
+        "integration/test_attacks_deletion.py"
+        "::test_an_erasure_while_redis_is_away_is_done_when_it_is_back_by_whichever_engine_there_is",
+        "integration/test_attacks_deletion.py"
+        "::test_an_error_after_the_commit_of_an_erasure_is_not_the_answer_and_it_can_be_asked_for_again",
+        "contract/test_erasures.py::test_what_one_engine_erases_is_due_again_for_others_until_it_is_done",
+        "contract/test_erasures.py::test_a_call_that_still_runs_is_waited_for_and_keeps_its_ledger",
+    ),
+    "an erasure misses no session that is used meanwhile": (
+        "contract/test_erasures.py::test_every_session_is_erased_in_one_pass_though_they_are_used_meanwhile",
+        "contract/test_erasures.py::test_a_session_with_a_running_turn_is_named_and_erased_after_it",
+    ),
+    "an erasure costs one pass over each stream, whatever the number of sessions": (
+        "integration/test_attacks_deletion.py::test_the_sessions_of_a_subject_are_erased_in_one_pass_over_each_stream",
+        "contract/test_erasures.py::test_deletions_of_one_subject_that_follow_each_other_are_erased_together",
+    ),
+    "what is kept of the erased names nobody and says nothing": (
+        "integration/test_attacks_deletion.py::test_what_is_kept_of_an_erasure_has_neither_the_subject_nor_a_text",
+    ),
     "a subject exports and erases its data": (
         "integration/test_attacks_deletion.py::test_a_subject_exports_and_erases_what_is_theirs_and_nothing_else",
     ),

@@ -406,7 +406,7 @@ def _sessions(engine: ScriptedEngine) -> APIRouter:
     router.add_api_route("/sessions", sessions)
     router.add_api_route("/sessions", create, methods=["POST"], status_code=201)
     router.add_api_route("/sessions/{session_id}/messages", messages)
-    router.add_api_route("/sessions/{session_id}", delete, methods=["DELETE"], status_code=204)
+    router.add_api_route("/sessions/{session_id}", delete, methods=["DELETE"], status_code=202)
     return router
 
 

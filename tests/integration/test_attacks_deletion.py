@@ -1,6 +1,8 @@
 """Looking for what was deleted: in the file of the store, and in every key of Redis."""
 
+import sqlite3
 from collections.abc import AsyncGenerator
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,16 @@ import pytest
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
+from dialog_engine.chat import personal_data
+from dialog_engine.storage import erasures
+from dialog_engine.traces import RedisTraces
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
+from plugins_contract.connections import command_client
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from plugins_contract.pipelined import PipelinedRedis
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support.ledger import Bench
+from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -80,6 +88,38 @@ def files_with_secret(folder: Path) -> list[str]:
     return [file.name for file in folder.iterdir() if file.is_file() and SECRET.encode() in file.read_bytes()]
 
 
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was deleted is erased without the time for what is on its way to Redis."""
+    monkeypatch.setattr(erasures, "SETTLE_MS", 0)
+    monkeypatch.setattr(erasures, "CLAIM_MS", 200)
+    monkeypatch.setattr(personal_data, "POLL_SECONDS", 0.05)
+
+
+async def stored(redis: Any, *, facts_with_text: bool) -> None:
+    """The log of a turn and its facts are in Redis, with what is left of its call."""
+    expected = {"dialog.turns", "events.plugins.dead", "rpc.plugins.responses"}
+
+    async def there() -> bool:
+        published = [await redis.xlen(stream) for stream in ("events.ltm", "events.analytics")]
+        texts = {"events.ltm"} if facts_with_text else set[str]()
+        return published == [1, 1] and set(await keys_with_secret(redis)) == expected | texts
+
+    await wait_until(there, 20, what="the facts and the log of the turn")
+
+
+def left_over(*running: str, sessions: int = 0, traces: int = 0) -> dict[str, Any]:
+    """The answer to a deletion."""
+    return {"sessions": sessions, "running": [*running], "traces": traces}
+
+
+async def nothing_left(redis: Any) -> bool:
+    return not await keys_with_secret(redis) and not any(
+        [await redis.xlen(stream) for stream in ("events.ltm", "events.analytics", "events.plugins.dead")]
+    )
+
+
+@pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("facts_with_text", [False, True])
 async def test_what_a_deleted_session_said_is_in_no_key_and_in_no_page(
     tmp_path: Path, redis_url: str, model: Model, worker: Bench, facts_with_text: bool
@@ -87,24 +127,120 @@ async def test_what_a_deleted_session_said_is_in_no_key_and_in_no_page(
     configured = settings(tmp_path, redis_url, model.url, facts_with_text=facts_with_text)
     async with running_engine(configured) as engine:
         session = await a_turn_with_a_call(engine, model, worker)
-
-        expected = {"dialog.turns", "events.plugins.dead", "rpc.plugins.responses"}
-
-        async def stored() -> bool:
-            published = await worker.redis.xlen("events.ltm") == 1
-            return published and set(await keys_with_secret(worker.redis)) == expected | (
-                {"events.ltm"} if facts_with_text else set()
-            )
-
-        await wait_until(stored, 20, what="the fact and the log of the turn")
+        await stored(worker.redis, facts_with_text=facts_with_text)
         assert "engine.sqlite3-wal" in files_with_secret(tmp_path)
 
-        assert (await engine.client.delete(f"/v1/sessions/{session}")).status_code == 204
-        assert await keys_with_secret(worker.redis) == []
+        assert (await engine.client.delete(f"/v1/sessions/{session}")).status_code == 202
+        await wait_until(lambda: nothing_left(worker.redis), 20, what="the erasure")
+
+        async def forgotten() -> bool:
+            return (await engine.client.delete(f"/v1/sessions/{session}")).status_code == 404
+
+        await wait_until(forgotten, 20, what="the end of the erasure")
     # The last connection to the file has moved the log into it.
     assert files_with_secret(tmp_path) == []
 
 
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+async def test_an_erasure_while_redis_is_away_is_done_when_it_is_back_by_whichever_engine_there_is(
+    tmp_path: Path, own_redis: LocalServer, model: Model, store: str, encrypted: bool, request: pytest.FixtureRequest
+) -> None:
+    url = {"database_url": request.getfixturevalue("postgres_url")} if store == "postgres" else {}
+    (tmp_path / "keys").write_text("5e" * 32)
+    (tmp_path / "keys").chmod(0o600)
+    sealed = {"encryption_keys_file": tmp_path / "keys"} if encrypted else {}
+    configured = settings(tmp_path, own_redis.url, model.url, facts_with_text=True, **url, **sealed)
+    async with aclosing(command_client(own_redis.url)) as redis:
+        with SyncRedis.from_url(own_redis.url) as thread:
+            bench = Bench(redis, thread)
+            await bench.open()
+            await publish_tool(bench)
+            async with running_engine(configured) as engine:
+                await a_turn_with_a_call(engine, model, bench)
+                await wait_until(lambda: redis.xlen("events.ltm"), 20, what="the fact")
+                own_redis.kill()
+                erased = await engine.client.delete("/v1/me/data")
+                assert (erased.status_code, erased.json()) == (202, left_over(sessions=1))
+                left = left_over(traces=1)
+
+                async def deleted() -> bool:
+                    return (await engine.client.delete("/v1/me/data")).json() == left
+
+                await wait_until(deleted, 20, what="the deletion from the store")
+        own_redis.start()
+        assert await redis.xlen("events.plugins.dead") == 1
+
+        async with running_engine(configured) as engine:  # on PostgreSQL another engine
+            await wait_until(lambda: nothing_left(redis), 20, what="the erasure")
+            left = left_over()
+            await wait_until(deleted, 20, what="the end of the erasure")
+
+
+@pytest.mark.usefixtures("soon")
+async def test_an_error_after_the_commit_of_an_erasure_is_not_the_answer_and_it_can_be_asked_for_again(
+    tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise TypeError("a bug")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RedisTraces, "erase", broken)
+        async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+            session = (await engine.chat(SECRET))[0].data["sessionId"]
+            for path in (f"/v1/sessions/{session}", f"/v1/sessions/{session}", "/v1/me/data"):
+                answer = await engine.client.delete(path)
+                assert (answer.status_code, answer.json()) == (202, left_over(traces=1))
+    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+
+        async def forgotten() -> bool:
+            return (await engine.client.delete(f"/v1/sessions/{session}")).status_code == 404
+
+        await wait_until(forgotten, 20, what="the end of the erasure")
+
+
+@pytest.mark.usefixtures("soon")
+async def test_the_sessions_of_a_subject_are_erased_in_one_pass_over_each_stream(
+    tmp_path: Path, redis: Any, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes, execute = list[str](), PipelinedRedis.execute_command
+    monkeypatch.setattr(erasures, "DELETED_AT_ONCE", 3)
+
+    async def noted(self: PipelinedRedis, *command: Any, **options: Any) -> Any:
+        if command[0] == "XRANGE" and command[1] in ("events.ltm", "events.plugins.dead", "events.analytics"):
+            passes.append(command[1])
+        return await execute(self, *command, **options)
+
+    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+        for n in range(10):
+            await engine.chat(f"{n}")
+        await wait_until(lambda: redis.xlen("events.ltm"), 20, what="the facts")
+        monkeypatch.setattr(PipelinedRedis, "execute_command", noted)
+        await engine.client.delete("/v1/me/data")
+
+        async def erased() -> bool:
+            return not await redis.xlen("events.ltm")
+
+        await wait_until(erased, 20, what="the erasure")
+    assert sorted(passes) == ["events.analytics", "events.ltm", "events.plugins.dead"]
+
+
+async def test_what_is_kept_of_an_erasure_has_neither_the_subject_nor_a_text(tmp_path: Path, model: Model) -> None:
+    subject = "marmaduke"
+    configured = settings(tmp_path, "redis://127.0.0.1:1/0", model.url, api_keys=f"{subject}:{'m' * 40}")
+    async with running_engine(configured) as engine:
+        engine.client.headers["authorization"] = f"Bearer {'m' * 40}"
+        session = (await engine.chat(SECRET))[0].data["sessionId"]
+        assert (await engine.client.delete(f"/v1/sessions/{session}")).status_code == 202
+    with closing(sqlite3.connect(configured.outbox_path)) as file:
+        kept = [row for table in ("erasures", "outbox") for row in file.execute(f"SELECT * FROM {table}")]  # noqa: S608
+    assert session in repr(kept)
+    assert subject not in repr(kept)
+    assert SECRET not in repr(kept)
+
+
+@pytest.mark.usefixtures("soon")
 async def test_a_subject_exports_and_erases_what_is_theirs_and_nothing_else(
     tmp_path: Path, redis_url: str, model: Model
 ) -> None:
@@ -123,13 +259,17 @@ async def test_a_subject_exports_and_erases_what_is_theirs_and_nothing_else(
         assert questions == {"bob asks 0", "bob asks 1", "still running"}
         assert all(each["turns"] for each in sessions)
 
-        assert (await engine.client.delete("/v1/me/data")).json() == {"deleted": 2, "running": [running]}
+        erased = await engine.client.delete("/v1/me/data")
+        assert (erased.status_code, erased.json()) == (202, left_over(running, sessions=3))
+        left = left_over(running, sessions=1)
+
+        async def is_left() -> bool:
+            return (await engine.client.delete("/v1/me/data")).json() == left
+
+        await wait_until(is_left, 20, what="the erasure of the others")
         model.held.set()
-
-        async def erased() -> bool:
-            return (await engine.client.delete("/v1/me/data")).json() == {"deleted": 1, "running": []}
-
-        await wait_until(erased, 20, what="the end of the turn")
+        left = left_over()
+        await wait_until(is_left, 20, what="the erasure after the end of the turn")
         assert (await engine.client.get("/v1/me/data")).text == ""
         engine.client.headers["authorization"] = f"Bearer {'a' * 40}"
         assert len((await engine.client.get("/v1/me/data")).text.splitlines()) == 2
@@ -142,11 +282,3 @@ async def begun_turn(engine: Engine, model: Model) -> str:
     begun = await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "still running"})
     assert begun.status_code == 202
     return session
-
-
-async def test_a_session_is_deleted_while_redis_is_away(tmp_path: Path, model: Model) -> None:
-    async with running_engine(settings(tmp_path, "redis://127.0.0.1:1/0", model.url)) as engine:
-        events = await engine.chat(SECRET)
-        session = events[0].data["sessionId"]
-        assert (await engine.client.delete(f"/v1/sessions/{session}")).status_code == 204
-        assert (await engine.client.get("/v1/sessions")).json()["sessions"] == []

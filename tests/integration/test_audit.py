@@ -137,7 +137,7 @@ async def test_the_events_of_a_session_outlive_it_and_hold_no_text(store: Engine
     await store.add_round(turn, call)
     await store.calls.add_result(turn, call, REFUSED)
     await store.end(turn, "marker-in-an-answer")
-    await store.sessions.delete("ada", turn.session_id, key_id="phone")
+    await store.erasures.delete("ada", turn.session_id, key_id="phone")
 
     events = await recorded(store)
     assert [each.action for each in events] == [

@@ -16,6 +16,7 @@ from dialog_engine.storage.audit import AuditTrail, SqlAuditLog
 from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
+from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
@@ -59,7 +60,8 @@ class EngineStore:
         self.calls = SqlCalls(database, engine_id, self._offer, trail)
         self.turns = SqlTurns(database, engine_id, self._offer, trail, self.freed.append)
         self.approvals = SqlApprovals(database, engine_id, self._offer, mailbox_of, trail)
-        self.sessions = SqlSessions(database, self._offer, trail)
+        self.sessions = SqlSessions(database)
+        self.erasures = SqlErasures(database, self._offer, trail)
         self.archive = SqlArchive(database, self.calls)
         self.outbox = SqlOutbox(database, engine_id)
         self.results = SqlResults(database)

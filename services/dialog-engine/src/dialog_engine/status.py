@@ -16,6 +16,7 @@ from dialog_engine.http.sse import Streams
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.database import Database
+from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.ports import ServerView, ToolDirectory
@@ -64,6 +65,7 @@ class EngineStatus:
 
     database: Database
     outbox: SqlOutbox
+    erasures: SqlErasures
     relay: Relay
     approvals: PendingApprovals
     queue: SessionQueue
@@ -116,6 +118,9 @@ class EngineStatus:
             metrics.store_up.set(True)
             metrics.outbox_rows.set(waiting)
             metrics.outbox_oldest.set(oldest_ms / 1000)
+            erasures, oldest_ms = await self.erasures.backlog()
+            metrics.erasures.set(erasures)
+            metrics.erasures_oldest.set(oldest_ms / 1000)
         metrics.calls_held.set(self.relay.held)
         metrics.messages_queued.set(len(self.queue))
         metrics.event_streams.set(self.streams.open)

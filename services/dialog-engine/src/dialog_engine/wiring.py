@@ -15,7 +15,7 @@ from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
 from dialog_engine.catalog import CatalogReader, DisabledTools
 from dialog_engine.chat.approvals import Approvals
-from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TURN_FINISHED
+from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.personal_data import PersonalData
 from dialog_engine.chat.service import ChatService, Memory
@@ -45,6 +45,7 @@ from dialog_engine.storage.audit import AuditTrail, SqlAuditLog, read_digest_key
 from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
+from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.sealed import check_keys
 from dialog_engine.storage.sqlite import open_sqlite
@@ -149,6 +150,9 @@ class _Chat:
     exposure: Exposure
     consumption: Consumption
     audit: SqlAuditLog
+    sessions: SqlSessions
+    erasures: SqlErasures
+    personal_data: PersonalData
 
 
 @contextlib.asynccontextmanager
@@ -167,6 +171,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         loops = [calls.watch.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
         loops += [
             chat.consumption.run,
+            chat.personal_data.run,
             chat.logs.run,
             pending.run,
             listener.run,
@@ -290,7 +295,27 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
     ownership = Ownership(turns, engines, offer=offer, observer=ObservedOwnership(metrics))
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings))
     audit = SqlAuditLog(database, base.audit, offer)
-    return _Chat(turns, ownership, pending, archive, logs, control, exposure, consumption, audit)
+    sessions, erasures = SqlSessions(database, base.cipher), SqlErasures(database, offer, base.audit)
+    personal_data = PersonalData(sessions, archive, erasures, _traces(base), audit)
+    return _Chat(
+        turns,
+        ownership,
+        pending,
+        archive,
+        logs,
+        control,
+        exposure,
+        consumption,
+        audit,
+        sessions,
+        erasures,
+        personal_data,
+    )
+
+
+def _traces(base: _Base) -> RedisTraces:
+    routes = DEFAULT_ROUTES | base.settings.outbox_routes
+    return RedisTraces(base.connections.commands, base.keys, (routes[TURN_FINISHED], routes[TOOL_CALL_FINISHED]))
 
 
 def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
@@ -299,6 +324,7 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
     status = EngineStatus(
         database=base.database,
         outbox=base.outbox,
+        erasures=chat.erasures,
         relay=calls.relay,
         approvals=chat.pending,
         queue=chat.turns.queue,
@@ -311,19 +337,15 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         has_workers=settings.enable_mcp,
         gate=StartGate(settings.tools_wait_seconds),
     )
-    sessions = SqlSessions(
-        base.database, calls.relay.offer, base.audit, base.cipher, facts_with_text=settings.facts_with_text
-    )
-    traces = RedisTraces(base.connections.commands, base.keys, (DEFAULT_ROUTES | settings.outbox_routes)[TURN_FINISHED])
     return Services(
         about=_about(settings),
         choices=_choices(settings),
         turns=chat.turns,
-        sessions=sessions,
+        sessions=chat.sessions,
         archive=chat.archive,
         consumption=chat.consumption,
         audit=chat.audit,
-        personal_data=PersonalData(sessions, chat.archive, traces, chat.audit),
+        personal_data=chat.personal_data,
         approvals=Approvals(chat.archive, chat.pending, chat.control),
         frames=chat.logs,
         streams=streams,

@@ -1,5 +1,6 @@
 """Stored conversations as they are read: records, and the ports by which they are read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -61,16 +62,6 @@ class TurnRecord:
     model: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeletedSession:
-    """What a deleted session consisted of. `correlation_ids` are its finished calls. Times are Unix milliseconds."""
-
-    session_id: str
-    created_at: int
-    turn_ids: frozenset[str] = frozenset()
-    correlation_ids: frozenset[str] = frozenset()
-
-
 class Sessions(Protocol):
     """The sessions of a subject. Raises SessionNotFoundError for those of another subject."""
 
@@ -82,12 +73,8 @@ class Sessions(Protocol):
         """The newest first; with `before`, those last changed before that time in Unix milliseconds."""
         ...
 
-    async def delete(self, subject: str, session_id: str, *, key_id: str = "") -> DeletedSession:
-        """Delete the session with its messages from the store. `key_id` names the credential, for the audit.
-
-        Raises:
-            TurnRunningError: a turn runs.
-        """
+    async def ids(self, subject: str, *, after: str, limit: int) -> Sequence[str]:
+        """The ids after `after` in their order, which no use of a session changes."""
         ...
 
 

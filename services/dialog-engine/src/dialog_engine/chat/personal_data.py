@@ -1,83 +1,133 @@
-"""The data of one subject as a whole: deleted session by session, erased, and exported."""
+"""The data of one subject as a whole: erased, and exported.
 
-from collections.abc import AsyncGenerator
+An erasure is accepted when it is committed. Whatever happens then, engines go on with it until nothing is left.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from dialog_engine.chat.archive import Archive, DeletedSession, MessageRecord, SessionRecord, Sessions, TurnRecord
+from dialog_engine.chat.archive import Archive, MessageRecord, SessionRecord, Sessions, TurnRecord
 from dialog_engine.chat.audit import AuditAction, AuditEvent, AuditLog
-from dialog_engine.errors import SessionNotFoundError, TurnRunningError
+from dialog_engine.errors import SessionNotFoundError, StorageUnavailableError
+from dialog_engine.outage_log import OutageLog
+
+log = logging.getLogger(__name__)
 
 PAGE = 100
-
-
-class Traces(Protocol):
-    """What a conversation leaves outside the store."""
-
-    async def erase(self, session: DeletedSession) -> None:
-        """Remove what the session left. What cannot be removed now expires by itself."""
-        ...
+POLL_SECONDS = 2.0
+"""How often an engine looks for erasures that are due."""
 
 
 @dataclass(frozen=True, slots=True)
-class Erased:
-    """How many sessions were deleted, and those that were not, because a turn of theirs runs."""
+class ErasedSession:
+    """A session that the store has no more, with the ids by which Redis keeps its traces. `created_at` is Unix
+    milliseconds."""
 
-    deleted: int
+    session_id: str
+    created_at: int
+    turn_ids: frozenset[str] = frozenset()
+    correlation_ids: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of the erasures of a subject: sessions that are still in the store, `running` those of them with a
+    running turn, and the number of deleted ones whose traces in Redis are not erased yet."""
+
+    sessions: int
+    traces: int
     running: tuple[str, ...]
 
 
-class PersonalData:
-    """Deletes and reads the data of a subject, and records it. `key_id` names the credential that was used."""
+class Erasures(Protocol):
+    """Durable erasures. Every method raises StorageUnavailableError."""
 
-    def __init__(self, sessions: Sessions, archive: Archive, traces: Traces, audit: AuditLog) -> None:
+    async def delete(self, subject: str, session_id: str, *, key_id: str = "") -> Left:
+        """Delete the session from the store, and accept the erasure of its traces. It may be repeated until those are
+        erased. `key_id` names the credential, for the audit.
+
+        Raises:
+            SessionNotFoundError: the subject has no such session, and none that is being erased.
+            TurnRunningError: a turn runs.
+        """
+        ...
+
+    async def erase(self, subject: str, *, key_id: str = "") -> Left:
+        """Accept the erasure of every session that the subject has now."""
+        ...
+
+    async def due(self) -> Sequence[ErasedSession]:
+        """Delete the accepted sessions without a running turn from the store. Returns those whose traces are to be
+        erased now; the others follow later, and these again unless they are `done`."""
+        ...
+
+    async def done(self, session_ids: Collection[str]) -> None:
+        """Nothing is left of these sessions."""
+        ...
+
+
+class Traces(Protocol):
+    """What conversations leave outside the store."""
+
+    async def erase(self, sessions: Sequence[ErasedSession]) -> Collection[str]:
+        """Remove what these sessions left, all in one pass. Returns the ids of those of which nothing can come any
+        more: not of one with a call that still runs, and of none while it cannot be done."""
+        ...
+
+
+class PersonalData:
+    """Erases and exports the data of a subject. `key_id` names the credential that was used."""
+
+    def __init__(
+        self, sessions: Sessions, archive: Archive, erasures: Erasures, traces: Traces, audit: AuditLog
+    ) -> None:
         self._sessions = sessions
         self._archive = archive
+        self._erasures = erasures
         self._traces = traces
         self._audit = audit
+        self._wake = asyncio.Event()
+        self._outages = OutageLog(log, "the store for erasures")
 
-    async def delete(self, subject: str, session_id: str, *, key_id: str = "") -> None:
-        """Delete a session and its traces. Raises the errors of `Sessions.delete`."""
-        await self._traces.erase(await self._sessions.delete(subject, session_id, key_id=key_id))
+    async def delete(self, subject: str, session_id: str, *, key_id: str = "") -> Left:
+        """Erase a session. Raises the errors of `Erasures.delete`."""
+        return await self._erasures.delete(subject, session_id, key_id=key_id)
 
-    async def erase(self, subject: str, *, key_id: str = "") -> Erased:
-        """Delete every session of the subject that has no running turn."""
-        deleted, running = 0, list[str]()
-        for session in [session async for session in self._each(subject)]:
+    async def erase(self, subject: str, *, key_id: str = "") -> Left:
+        """Erase every session of the subject; one with a running turn when that has ended."""
+        left = await self._erasures.erase(subject, key_id=key_id)
+        self._wake.set()
+        return left
+
+    async def run(self) -> None:
+        """Go on with the erasures of all engines, until cancelled."""
+        while True:
+            self._wake.clear()
             try:
-                await self.delete(subject, session.session_id, key_id=key_id)
-                deleted += 1
-            except TurnRunningError:
-                running.append(session.session_id)
-            except SessionNotFoundError:
-                pass  # deleted meanwhile
-        outcome = f"{deleted} sessions deleted, {len(running)} running"
-        await self._audit.record(AuditEvent(AuditAction.DATA_ERASED, subject, key_id=key_id, outcome=outcome))
-        return Erased(deleted, tuple(running))
+                if (due := await self._erasures.due()) and (clean := await self._traces.erase(due)):
+                    await self._erasures.done(clean)
+                    log.info("nothing is left of %d erased sessions", len(clean))
+                self._outages.worked()
+            except StorageUnavailableError as error:
+                self._outages.failed(error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._wake.wait()
 
     async def export(
         self, subject: str, *, key_id: str = ""
     ) -> AsyncGenerator[tuple[SessionRecord, list[MessageRecord], list[TurnRecord]], None]:
-        """Every session of the subject with its messages and turns, the one changed last first."""
+        """Every session of the subject with its messages and turns, in the order of their ids, which no use of a
+        session changes."""
         await self._audit.record(AuditEvent(AuditAction.DATA_EXPORTED, subject, key_id=key_id))
-        async for session in self._each(subject):
-            try:
-                record, messages = await self._archive.transcript(subject, session.session_id)
-                yield record, messages, await self._archive.turns(subject, session.session_id)
-            except SessionNotFoundError:
-                pass  # deleted meanwhile
-
-    async def _each(self, subject: str) -> AsyncGenerator[SessionRecord, None]:
-        """The sessions by pages. Several may have changed in the same millisecond, so pages overlap by one."""
-        before: int | None = None
-        seen: set[str] = set()
-        while True:
-            page = await self._sessions.list(subject, limit=PAGE, before=before)
-            for session in page:
-                if session.session_id not in seen:
-                    seen.add(session.session_id)
-                    yield session
-            if len(page) < PAGE:
-                return
-            oldest = page[-1].updated_at + 1
-            before = oldest if oldest != before else page[-1].updated_at
+        last = ""
+        while page := await self._sessions.ids(subject, after=last, limit=PAGE):
+            for session_id in page:
+                with suppress(SessionNotFoundError):  # deleted meanwhile
+                    record, messages = await self._archive.transcript(subject, session_id)
+                    yield record, messages, await self._archive.turns(subject, session_id)
+            last = page[-1]

@@ -65,6 +65,24 @@ EVERYWHERE = problems(
 """What guards answer at any path, and what FastAPI describes for every parameter."""
 BODY = problems((HTTPStatus.BAD_REQUEST, HTTPStatus.UNSUPPORTED_MEDIA_TYPE))
 """A body that is not JSON."""
+ERASURE = content(
+    HTTPStatus.ACCEPTED,
+    "application/json",
+    schema={
+        "type": "object",
+        "required": ["sessions", "running", "traces"],
+        "properties": {
+            "sessions": {"type": "integer", "description": "Sessions that are not deleted yet."},
+            "running": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Those of them with a running turn: they are deleted when it has ended.",
+            },
+            "traces": {"type": "integer", "description": "Deleted sessions whose traces in Redis are not erased yet."},
+        },
+    },
+)
+"""What is left to do of the erasures of a subject."""
 NOT_FOUND = problems((HTTPStatus.NOT_FOUND,))
 CONFLICT = problems((HTTPStatus.CONFLICT,))
 _EVENT = {

@@ -47,14 +47,16 @@ async def messages(session_id: str, engine: Engine, subject: Subject) -> dict[st
 
 @router.delete(
     "/sessions/{session_id}",
-    status_code=HTTPStatus.NO_CONTENT,
-    response_class=Response,
-    responses=described.NOT_FOUND | described.CONFLICT,
+    status_code=HTTPStatus.ACCEPTED,
+    responses=described.ERASURE | described.NOT_FOUND | described.CONFLICT,
 )
-async def delete(session_id: str, engine: Engine, sender: Sender) -> Response:
-    """Delete a session with all its messages, and what it left in Redis. Backups keep what they have."""
-    await engine.personal_data.delete(sender.subject, session_id, key_id=sender.key_id)
-    return Response(status_code=HTTPStatus.NO_CONTENT)
+async def delete(session_id: str, engine: Engine, sender: Sender) -> dict[str, Any]:
+    """Delete a session with all its messages. What it left in Redis is erased within seconds, or when Redis is back.
+
+    The answer is what is left to do for the subject. Until nothing is left of the session, a repetition is answered in
+    the same way, and then with 404. Backups keep what they have.
+    """
+    return views.erasure(await engine.personal_data.delete(sender.subject, session_id, key_id=sender.key_id))
 
 
 @router.get("/me")
@@ -79,11 +81,13 @@ async def export(engine: Engine, sender: Sender) -> StreamingResponse:
     return StreamingResponse(lines(), media_type="application/jsonl", headers=name)
 
 
-@router.delete("/me/data")
+@router.delete("/me/data", status_code=HTTPStatus.ACCEPTED, responses=described.ERASURE)
 async def erase(engine: Engine, sender: Sender) -> dict[str, Any]:
-    """Delete all sessions of the subject. Those with a running turn stay, and are named in `running`."""
-    erased = await engine.personal_data.erase(sender.subject, key_id=sender.key_id)
-    return {"deleted": erased.deleted, "running": erased.running}
+    """Erase all sessions that the subject has now. Those in `running` have a running turn, and are erased after it.
+
+    The answer is what is left to do; a repetition is answered with the rest, and nothing is left when all is 0.
+    """
+    return views.erasure(await engine.personal_data.erase(sender.subject, key_id=sender.key_id))
 
 
 @router.get("/tools")

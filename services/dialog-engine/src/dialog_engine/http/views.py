@@ -10,6 +10,7 @@ from fastapi import Response
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionRecord, TurnRecord
 from dialog_engine.chat.events import usage_view
+from dialog_engine.chat.personal_data import Left
 from dialog_engine.model import ApprovalStatus, ToolStatus
 from dialog_engine.tool_calls.approvals.rules import Approval
 from dialog_engine.tool_calls.exposure.exposure import Exposure
@@ -40,6 +41,11 @@ def timestamp(milliseconds: int | None) -> str | None:
 def milliseconds(moment: datetime) -> int:
     """The Unix milliseconds of a moment; the exact inverse of `timestamp`."""
     return round(moment.timestamp() * 1000)
+
+
+def erasure(left: Left) -> dict[str, Any]:
+    """What is left of the erasures of a subject."""
+    return {"sessions": left.sessions, "running": left.running, "traces": left.traces}
 
 
 def session(record: SessionRecord) -> dict[str, Any]:

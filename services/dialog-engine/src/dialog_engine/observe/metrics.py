@@ -115,6 +115,12 @@ class Metrics:
         # Of these, calls that are held back by SUBJECT_WINDOW: demand that the lag of the stream does not show.
         # While there are any, the age of the oldest row is their waiting time and says nothing about Redis.
         self.calls_held = Gauge("dialog_calls_held", "Tool calls held back by SUBJECT_WINDOW.", registry=registry)
+        # Sessions of which something is still to be erased, on all engines, and the age of the oldest request. It rises
+        # while Redis is away, and while a turn of such a session runs.
+        self.erasures = Gauge("dialog_erasures", "Sessions that are to be erased.", registry=registry)
+        self.erasures_oldest = Gauge(
+            "dialog_erasures_oldest_seconds", "Age of the oldest request to erase.", registry=registry
+        )
         # Renewals of this engine's lease: ok, or failed because the store did not answer.
         self.lease_renewals = Counter(
             "dialog_engine_lease_renewals", "Renewals of the engine's lease.", ["outcome"], registry=registry

@@ -9,16 +9,13 @@ import msgspec
 from dialog_engine.chat.archive import (
     Archive,
     CallRecord,
-    DeletedSession,
     MessageRecord,
     SessionRecord,
     Sessions,
     TurnRecord,
 )
-from dialog_engine.chat.audit import AuditAction, AuditEvent
-from dialog_engine.chat.outbox import TURN_FINISHED, OfferRows, OutboxRow
 from dialog_engine.chat.ports import History
-from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError, TurnRunningError
+from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError
 from dialog_engine.model import (
     AssistantMessage,
     Message,
@@ -28,9 +25,8 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
-from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import SqlCalls, read_whole
-from dialog_engine.storage.database import Database, Row, Transaction
+from dialog_engine.storage.database import Database, Row
 from dialog_engine.storage.sealed import open_data, open_text
 from dialog_engine.storage.turns import add_session
 from dialog_engine.tool_calls.approvals.rules import Approval, Decision, Question
@@ -38,7 +34,6 @@ from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
 from dialog_engine.tool_calls.results.views import tool_message
 from plugins_contract.encryption import CLEAR, MARK, SEALED, Cipher
-from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import ToolOutcome
 
@@ -67,21 +62,9 @@ _MESSAGES_OF_TURN = _MESSAGES.format("turn_id")
 class SqlSessions(Sessions):
     """The sessions of all subjects."""
 
-    def __init__(
-        self,
-        database: Database,
-        offer: OfferRows,
-        audit: AuditTrail,
-        cipher: Cipher = CLEAR,
-        *,
-        facts_with_text: bool = False,
-    ) -> None:
-        """With `facts_with_text`, facts that are not published yet are deleted with their session."""
+    def __init__(self, database: Database, cipher: Cipher = CLEAR) -> None:
         self._database = database
-        self._offer = offer
-        self._audit = audit
         self._cipher = cipher
-        self._erased_events = (TOOL_CALL_REQUESTED, *([TURN_FINISHED] if facts_with_text else []))
 
     async def create(self, subject: str) -> str:
         session_id = new_id()
@@ -97,43 +80,9 @@ class SqlSessions(Sessions):
         )
         return [_session_record(self._cipher, *row) for row in rows]
 
-    async def delete(self, subject: str, session_id: str, *, key_id: str = "") -> DeletedSession:
-        def unit(tx: Transaction) -> tuple[DeletedSession, list[OutboxRow]]:
-            # The session's lock first, as a turn that begins takes it.
-            found = tx.execute(
-                "UPDATE sessions SET updated_at = updated_at WHERE session_id = $1 AND subject = $2"
-                " RETURNING created_at",
-                session_id,
-                subject,
-            )
-            if not found:
-                raise SessionNotFoundError(f"there is no session {session_id}")
-            running = tx.execute("SELECT turn_id FROM turns WHERE session_id = $1 AND status = 'running'", session_id)
-            if running:
-                raise TurnRunningError(running[0][0])
-            # A failed turn may have left calls without an answer, which no turn waits for.
-            for event_type in self._erased_events:
-                tx.execute(
-                    "DELETE FROM outbox WHERE event_type = $1"
-                    " AND turn_id IN (SELECT turn_id FROM turns WHERE session_id = $2)",
-                    event_type,
-                    session_id,
-                )
-            turns = tx.execute("SELECT turn_id FROM turns WHERE session_id = $1", session_id)
-            calls = tx.execute(
-                "SELECT correlation_id FROM tool_calls JOIN turns USING (turn_id)"
-                " WHERE session_id = $1 AND outcome IS NOT NULL",
-                session_id,
-            )
-            tx.execute("DELETE FROM sessions WHERE session_id = $1", session_id)
-            turn_ids, call_ids = frozenset(row[0] for row in turns), frozenset(row[0] for row in calls)
-            done = AuditEvent(AuditAction.SESSION_DELETED, subject, key_id=key_id, session_id=session_id)
-            return DeletedSession(session_id, found[0][0], turn_ids, call_ids), self._audit.add(tx, done)
-
-        deleted, rows = await self._database.write(unit)
-        if rows:
-            self._offer(rows)
-        return deleted
+    async def ids(self, subject: str, *, after: str, limit: int) -> Sequence[str]:
+        query = "SELECT session_id FROM sessions WHERE subject = $1 AND session_id > $2 ORDER BY session_id LIMIT $3"
+        return [session_id for (session_id,) in await self._database.read(query, subject, after, limit)]
 
 
 class SqlArchive(Archive, History):

@@ -1,4 +1,4 @@
--- Version 7. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 9. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -111,7 +111,7 @@ CREATE TABLE approvals (
 CREATE TABLE outbox (
     seq          INTEGER PRIMARY KEY AUTOINCREMENT,
     owner        TEXT NOT NULL DEFAULT '',
-    turn_id      TEXT NOT NULL DEFAULT '', -- no reference: facts of a deleted session are still published
+    turn_id      TEXT NOT NULL DEFAULT '', -- no reference; the rows of an erased session are deleted with it, but those of the audit
     event_type   TEXT NOT NULL,
     event_id     TEXT NOT NULL,
     payload      BLOB NOT NULL,
@@ -125,6 +125,17 @@ CREATE TABLE outbox (
 ) STRICT;
 CREATE INDEX outbox_waiting ON outbox (owner, next_at, seq) WHERE published_at IS NULL;
 CREATE INDEX outbox_by_turn ON outbox (turn_id);
+
+-- Sessions that are to be erased, until nothing of them is left in the store and in Redis.
+CREATE TABLE erasures (
+    session_id   TEXT PRIMARY KEY, -- no reference: it outlives its session
+    subject      TEXT NOT NULL, -- a digest with the key of the audit
+    requested_at INTEGER NOT NULL,
+    due_at       INTEGER NOT NULL,
+    traces       BLOB -- the ids by which Redis keeps what it left; NULL while the session is in the store
+) STRICT;
+CREATE INDEX erasures_by_subject ON erasures (subject, due_at);
+CREATE INDEX erasures_by_time ON erasures (due_at);
 
 -- Who did what and when, with ids and digests and without texts. Written with what it records; outlives its session.
 CREATE TABLE audit (

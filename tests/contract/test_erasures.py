@@ -1,0 +1,149 @@
+"""Erasures: accepted with the commit, found by whoever looks, and done when nothing can come any more."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis as SyncRedis
+
+from dialog_engine.chat.personal_data import ErasedSession, Left
+from dialog_engine.errors import SessionNotFoundError
+from dialog_engine.storage import erasures
+from dialog_engine.traces import RedisTraces
+from plugins_contract.keys import Keys
+from tests.support.beginnings import begin
+from tests.support.engine_stores import DIALECTS, EngineStore, opener, tool_call
+from tests.support.ledger import Bench, answered
+
+pytestmark = pytest.mark.anyio
+
+USE_THE_OLDEST = (
+    "UPDATE sessions SET updated_at = now_ms() WHERE session_id IN"
+    " (SELECT session_id FROM sessions WHERE subject = 'ada' ORDER BY updated_at LIMIT 1)"
+)
+
+
+@pytest.fixture(params=DIALECTS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[EngineStore]:
+    async with opener(request.param, tmp_path / "engine.sqlite3", request)() as database:
+        yield EngineStore(database)
+
+
+async def change(store: EngineStore, sql: str, *values: object) -> None:
+    await store.database.write(lambda tx: tx.execute(sql, *values))
+
+
+async def ended(store: EngineStore, text: str = "Hi") -> tuple[str, str]:
+    """A session with a turn that has ended; both ids."""
+    turn = await begin(store.turns, "ada", None, text)
+    await store.end(turn)
+    return turn.session_id, turn.turn_id
+
+
+async def settled(store: EngineStore) -> None:
+    """The time that deletions need is over, and so are the claims of other engines."""
+    await change(store, "UPDATE erasures SET due_at = now_ms() WHERE traces IS NOT NULL")
+
+
+async def test_every_session_is_erased_in_one_pass_though_they_are_used_meanwhile(
+    store: EngineStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasures, "DELETED_AT_ONCE", 2)
+    sessions = dict([await ended(store) for _ in range(7)])
+    other = await begin(store.turns, "eve", None, "Hi")
+    assert await store.erasures.erase("ada") == Left(7, 0, ())
+    write = store.database.write
+
+    async def used(unit: Any) -> Any:
+        await write(lambda tx: tx.execute(USE_THE_OLDEST))
+        return await write(unit)
+
+    monkeypatch.setattr(store.database, "write", used)
+    assert await store.erasures.due() == []  # what is on its way to Redis is waited for
+    assert await store.database.read("SELECT session_id FROM sessions") == [(other.session_id,)]
+    assert await store.erasures.erase("ada") == Left(0, 7, ())
+
+    await settled(store)
+    due = {each.session_id: each.turn_ids for each in await store.erasures.due()}
+    assert due == {session: {turn} for session, turn in sessions.items()}
+
+
+async def test_deletions_of_one_subject_that_follow_each_other_are_erased_together(store: EngineStore) -> None:
+    early, late = [(await ended(store))[0] for _ in range(2)]
+    await store.erasures.delete("ada", early)
+    await settled(store)
+    await store.erasures.delete("ada", late)
+    assert await store.erasures.due() == []
+    await change(store, "UPDATE erasures SET due_at = now_ms() - $1 WHERE session_id = $2", erasures.TOGETHER_MS, early)
+    assert [each.session_id for each in await store.erasures.due()] == [early]  # but not without end
+
+
+async def test_a_session_with_a_running_turn_is_named_and_erased_after_it(store: EngineStore) -> None:
+    turn = await begin(store.turns, "ada", None, "Hi")
+    await store.add_round(turn, call := tool_call())
+    left = Left(1, 0, (turn.session_id,))
+    assert await store.erasures.erase("ada") == left
+    await store.erasures.due()
+    assert await store.erasures.erase("ada") == left
+    await store.end(turn)
+    await store.erasures.due()
+    assert await store.erasures.erase("ada") == Left(1, 0, ())  # it is looked at again in a moment
+    await change(store, "UPDATE erasures SET due_at = 0")
+    await store.erasures.due()
+
+    assert await store.erasures.erase("ada") == Left(0, 1, ())
+    assert await store.outbox.event_types() == frozenset()
+    await settled(store)
+    [due] = await store.erasures.due()
+    assert (due.session_id, due.correlation_ids) == (turn.session_id, {call.correlation_id})
+
+
+async def test_what_one_engine_erases_is_due_again_for_others_until_it_is_done(store: EngineStore) -> None:
+    here, there = store.erasures, EngineStore(store.database, "another").erasures
+    session, _ = await ended(store)
+    with pytest.raises(SessionNotFoundError):
+        await here.delete("eve", session)
+    await here.delete("ada", session)
+    await settled(store)
+    assert len(await here.due()) == 1
+    assert await there.due() == []
+    await settled(store)  # it died
+    [due] = await there.due()
+    assert await here.delete("ada", session) == Left(0, 1, ())
+    with pytest.raises(SessionNotFoundError):
+        await here.delete("eve", session)
+
+    await there.done([due.session_id])
+    assert await there.backlog() == (0, 0)
+    with pytest.raises(SessionNotFoundError):
+        await here.delete("ada", session)
+
+
+async def test_a_session_that_somebody_else_has_deleted_is_not_waited_for(store: EngineStore) -> None:
+    await ended(store)
+    await store.erasures.erase("ada")
+    await change(store, "DELETE FROM sessions")
+    assert await store.erasures.due() == []
+    assert await store.erasures.backlog() == (0, 0)
+
+
+async def test_a_call_that_still_runs_is_waited_for_and_keeps_its_ledger(redis: Any, redis_url: str) -> None:
+    traces, keys = RedisTraces(redis, Keys(), ["events.ltm"]), Keys()
+    with SyncRedis.from_url(redis_url) as thread:
+        bench = Bench(redis, thread)
+        await bench.open()
+        request = await bench.request()
+        await bench.engine.enqueue(request)
+        await redis.xadd("events.ltm", {"event": f'{{"turnId": "{request.turn_id}"}}'})
+        await redis.xadd("events.ltm", {"event": "not JSON"})
+        session = ErasedSession("s", 0, frozenset({request.turn_id}), frozenset({request.correlation_id}))
+        another = ErasedSession("another", 0)
+
+        assert await traces.erase([session, another]) == {"another"}
+        assert await redis.exists(keys.call(request.correlation_id))
+        delivery = await bench.deliver()
+        await bench.worker.complete(delivery, await bench.run(delivery), answered("x"), dead_reason="a letter")
+        assert await traces.erase([session]) == {"s"}
+    assert not await redis.exists(keys.call(request.correlation_id), keys.response(request.correlation_id))
+    assert (await redis.xlen(keys.dead), await redis.xlen("events.ltm")) == (0, 1)
