@@ -256,6 +256,11 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "I4 what is unknown is never run again": (
         "contract/test_ledger_start.py::test_a_once_call_that_was_started_is_never_run_again",
     ),
+    "a repeatable call is never unknown: past its deadline it is a timeout, for the user, the model and the history": (
+        "unit/test_losses.py::test_a_call_that_is_given_up_ends_by_its_class_and_by_what_is_known",
+        "integration/test_lost_calls.py::"
+        "test_a_deadline_ends_each_call_by_its_class_for_the_user_the_model_and_the_history",
+    ),
     "I5 a request stays until its terminal state is written": (
         "contract/test_ledger_complete.py::test_the_request_goes_with_its_call",
         "contract/test_ledger_machine.py::test_no_order_of_events_breaks_the_ledger",
