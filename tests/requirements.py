@@ -848,6 +848,12 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "integration/test_llm_answers.py::test_after_the_first_byte_it_is_not_tried_again",
         "integration/test_llm_answers.py::test_an_error_inside_the_stream_is_reported_after_its_text_and_without_the_key",
     ),
+    "of a long conversation each model is sent what fits, and the model and the client know what is missing": (
+        "unit/test_history.py::test_what_is_sent_is_valid_fits_and_could_not_have_one_part_more",
+        "unit/test_llm_routing.py::test_each_model_is_sent_what_fits_its_own_context",
+        "integration/test_fallbacks.py::"
+        "test_of_a_long_conversation_each_model_gets_what_fits_and_the_model_and_the_client_are_told",
+    ),
     "every history becomes one that providers accept": (
         "unit/test_normalise.py::test_every_history_is_normalised_to_one_that_providers_accept",
         "unit/test_normalise.py::test_each_history_of_the_corpus_is_sent_as_its_file_says",

@@ -31,7 +31,7 @@ from plugins_contract.ledger.replies import (
     NotLost,
 )
 from plugins_contract.messages import ToolCallRequested
-from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.outcomes import CallState, ToolOutcome
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +167,8 @@ class CallExecutor(ToolCalls):
 
     def _answered(self, call: _Waiting, answer: CallAnswered) -> CallAnswered:
         waited = None if call.since is None else asyncio.get_running_loop().time() - call.since
-        answer = CallAnswered(answer.correlation_id, losses.of_class(call.request, answer.outcome))
+        if answer.outcome.state is CallState.UNKNOWN:
+            answer = CallAnswered(answer.correlation_id, losses.of_class(call.request, answer.outcome))
         self._observer.finished(call.request, answer.outcome, waited)
         return answer
 
