@@ -256,6 +256,11 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "I4 what is unknown is never run again": (
         "contract/test_ledger_start.py::test_a_once_call_that_was_started_is_never_run_again",
     ),
+    "a repeatable call is never unknown: past its deadline it is a timeout, for the user, the model and the history": (
+        "unit/test_losses.py::test_a_call_that_is_given_up_ends_by_its_class_and_by_what_is_known",
+        "integration/test_lost_calls.py::"
+        "test_a_deadline_ends_each_call_by_its_class_for_the_user_the_model_and_the_history",
+    ),
     "I5 a request stays until its terminal state is written": (
         "contract/test_ledger_complete.py::test_the_request_goes_with_its_call",
         "contract/test_ledger_machine.py::test_no_order_of_events_breaks_the_ledger",
@@ -859,6 +864,12 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "integration/test_llm_answers.py::test_cancelling_the_reader_closes_the_stream_at_the_provider",
         "integration/test_llm_answers.py::test_after_the_first_byte_it_is_not_tried_again",
         "integration/test_llm_answers.py::test_an_error_inside_the_stream_is_reported_after_its_text_and_without_the_key",
+    ),
+    "of a long conversation each model is sent what fits, and the model and the client know what is missing": (
+        "unit/test_history.py::test_what_is_sent_is_valid_fits_and_could_not_have_one_part_more",
+        "unit/test_llm_routing.py::test_each_model_is_sent_what_fits_its_own_context",
+        "integration/test_fallbacks.py::"
+        "test_of_a_long_conversation_each_model_gets_what_fits_and_the_model_and_the_client_are_told",
     ),
     "every history becomes one that providers accept": (
         "unit/test_normalise.py::test_every_history_is_normalised_to_one_that_providers_accept",

@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 )
 
 from dialog_engine.calls import losses
+from dialog_engine.calls.losses import GivenUp, Known
 from plugins_contract.connections import command_client, thread_client
 from plugins_contract.keys import GROUP
 from plugins_contract.ledger import Delivery, encode_reply, replies
@@ -126,7 +127,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 raise AssertionError(answer)
 
     def cancel(self, call: Call) -> None:
-        unseen = losses.ended_unseen(call.request, CANCELLED) if call.sent else CANCELLED
+        unseen = losses.given_up(GivenUp.STOPPED, Known.LOST, call.request) if call.sent else CANCELLED
         answer = self.do(self.bench.cancel(call.request, unseen=unseen))
         assert type(answer) is call.cancelled()
         match answer:

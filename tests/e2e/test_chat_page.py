@@ -266,6 +266,19 @@ def test_why_an_answer_ended_early_is_said_and_still_there_after_a_reload(
         chat.page.reload()
 
 
+def test_what_the_model_was_not_sent_of_a_long_conversation_is_said_once(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    decisions = [Say("control", {"type": "decision", "model": "m", "messagesLeftOut": n}) for n in (1, 12)]
+    engine.scripts["go"] = [decisions[0], *text("Well."), decisions[1], message("Well."), done()]
+    chat.open()
+    chat.ask("go")
+    chat.expect_idle()
+    expect(chat.page.get_by_test_id("turn-note")).to_have_text(
+        "This conversation is long: the model was not sent its 12 oldest messages."
+    )
+
+
 def test_a_model_error_is_shown_with_its_code(chat: ChatPage, engine: ScriptedEngine) -> None:
     failure = Say("error", {"code": "MODEL_ERROR", "message": "The model cannot be reached."})
     engine.scripts["go"] = [failure, done("error")]

@@ -36,6 +36,12 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 SOON_MS = 300
+STOPPED = [
+    (CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN),
+    (CallState.CANCELLED, ErrorCode.CANCELLED),
+    (CallState.CANCELLED, ErrorCode.CANCELLED),
+]
+"""What becomes of calls that are stopped: a `once` call that may have begun, a repeatable one, one that has not."""
 
 
 @pytest.fixture
@@ -221,10 +227,11 @@ async def test_a_call_that_was_never_published_cannot_be_published_after_its_dea
 
 
 @pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(("execution_class", "state"), [("once", CallState.UNKNOWN), ("repeatable", CallState.FAILED)])
 async def test_a_silent_worker_times_the_call_out_and_its_late_result_is_recorded_but_not_shown(
-    harness: Harness,
+    harness: Harness, execution_class: str, state: CallState
 ) -> None:
-    call, other = harness.request(SOON_MS), harness.request()
+    call, other = harness.request(SOON_MS, execution_class=execution_class), harness.request()
     waiter = harness.run(call, other)
     await asyncio.sleep(0)
     await harness.publish(call)
@@ -236,7 +243,7 @@ async def test_a_silent_worker_times_the_call_out_and_its_late_result_is_recorde
     await harness.bench.worker.complete(delivery, fence, answered("42"))
 
     first, second = await waiter.outcomes()
-    assert truth(first) == (CallState.UNKNOWN, ErrorCode.TIMEOUT)
+    assert truth(first) == (state, ErrorCode.TIMEOUT)
     assert second == answered("42")
     ledger = await harness.bench.ledger(call)
     assert (ledger["state"], ledger["cancel"]) == ("succeeded", "1")
@@ -280,13 +287,15 @@ async def test_a_step_of_redis_clock_moves_no_deadline_of_a_call_that_is_waited_
 @pytest.mark.usefixtures("hasty")
 async def test_without_redis_every_call_is_answered_by_its_deadline(own_redis: LocalServer) -> None:
     async with aclosing(Harness(own_redis.url)) as harness:
-        calls = [harness.request(SOON_MS) for _ in range(20)]
+        calls = [harness.request(SOON_MS, execution_class=each) for each in ("once", "repeatable") for _ in range(10)]
         waiter = harness.run(*calls)
         await asyncio.sleep(0)
         own_redis.kill()
         outcomes = await waiter.outcomes()
-    assert {truth(outcome) for outcome in outcomes} == {(CallState.UNKNOWN, ErrorCode.TIMEOUT)}
-    assert len(outcomes) == 20
+    assert [truth(outcome) for outcome in outcomes] == [
+        *[(CallState.UNKNOWN, ErrorCode.TIMEOUT)] * 10,
+        *[(CallState.FAILED, ErrorCode.TIMEOUT)] * 10,
+    ]
 
 
 @pytest.mark.usefixtures("hasty")
@@ -338,14 +347,14 @@ async def test_a_running_call_ends_as_its_worker_says(harness: Harness) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_running_call_whose_worker_is_silent_is_unknown(harness: Harness) -> None:
-    call, idle = harness.request(), harness.request()
-    await harness.ledger.enqueue(call)
-    await started(harness)
+async def test_a_running_call_whose_worker_is_silent_is_unknown_if_it_may_run_only_once(harness: Harness) -> None:
+    once, again, idle = harness.request(), harness.request(execution_class="repeatable"), harness.request()
+    for call in (once, again):
+        await harness.ledger.enqueue(call)
+        await started(harness)
 
-    outcomes = await harness.executor.cancel([call, idle])
-    assert truth(outcomes[call.correlation_id]) == (CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN)
-    assert truth(outcomes[idle.correlation_id]) == (CallState.CANCELLED, ErrorCode.CANCELLED)
+    outcomes = await harness.executor.cancel([once, again, idle])
+    assert [truth(outcome) for outcome in outcomes.values()] == STOPPED
 
 
 async def test_a_call_that_had_ended_keeps_its_answer(harness: Harness) -> None:
@@ -358,12 +367,14 @@ async def test_a_call_that_had_ended_keeps_its_answer(harness: Harness) -> None:
     assert await harness.executor.cancel([]) == {}
 
 
-async def test_without_redis_the_outcome_of_a_stopped_call_is_unknown(own_redis: LocalServer) -> None:
+async def test_without_redis_the_outcome_of_a_stopped_call_is_unknown_if_it_may_run_only_once(
+    own_redis: LocalServer,
+) -> None:
     async with aclosing(Harness(own_redis.url)) as harness:
-        call = harness.request()
+        once, again = harness.request(), harness.request(execution_class="repeatable")
         own_redis.kill()
-        outcomes = await harness.executor.cancel([call])
-    assert truth(outcomes[call.correlation_id]) == (CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN)
+        outcomes = await harness.executor.cancel([once, again])
+    assert [truth(outcome) for outcome in outcomes.values()] == STOPPED[:2]
 
 
 @pytest.mark.usefixtures("hasty")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dialog_engine.config import Settings
+from dialog_engine.tokens import NOTE
 from tests.integration.engines import Engine, Event, running_engine, settings
 from tests.support.scripted_provider import Provider, Script, answer, refusal, serving
 
@@ -55,7 +56,7 @@ async def engine(tmp_path: Path, redis_url: str, first: Provider, second: Provid
         yield engine
 
 
-def configured(folder: Path, redis_url: str, first: Provider, second: Provider) -> Settings:
+def configured(folder: Path, redis_url: str, first: Provider, second: Provider, **changes: Any) -> Settings:
     return settings(
         folder,
         redis_url,
@@ -64,6 +65,7 @@ def configured(folder: Path, redis_url: str, first: Provider, second: Provider) 
         anthropic_base_url=first.url,
         anthropic_model="claude",
         llm_fallbacks="openai:gpt",
+        **changes,
     )
 
 
@@ -128,3 +130,32 @@ async def test_when_none_can_answer_the_failure_is_reported_once(
     assert events[-1].data["reason"] == "error"
     second.scripts = [answer(OPENAI)]
     assert answer_of(await engine.chat()) == ("The second answers.", "stop", "openai:gpt")
+
+
+async def test_of_a_long_conversation_each_model_gets_what_fits_and_the_model_and_the_client_are_told(
+    tmp_path: Path, redis_url: str, first: Provider, second: Provider
+) -> None:
+    contexts = {"context_tokens": {"anthropic:claude": 3000, "": 2000}}
+    async with running_engine(configured(tmp_path, redis_url, first, second, **contexts)) as engine:
+        session: str = (await engine.client.post("/v1/sessions")).json()["sessionId"]
+
+        async def ask(number: int) -> tuple[list[Event], list[Event]]:
+            events = await engine.chat(f"{number}" + " word" * 320, sessionId=session)
+            return events, [event for event in events if event.data.get("type") == "decision"]
+
+        asked = [await ask(number) for number in range(8)]
+        assert [decided for _, decided in asked[:3]] == [[], [], []]
+        events, [decided] = asked[-1]
+        left_out = decided.data["messagesLeftOut"]
+        assert decided.data == {"type": "decision", "model": "anthropic:claude", "messagesLeftOut": left_out}
+        assert [event.name for event in events].index("text") > events.index(decided)
+        sent = first.requests[-1]
+        assert len(sent["messages"]) + left_out == 2 * 7 + 1
+        assert NOTE in json.dumps(sent["system"])
+        assert NOTE not in json.dumps(first.requests[0])
+
+        first.scripts = [refusal(529, OVERLOADED)]
+        _, [decided] = await ask(8)
+        assert decided.data["model"] == "openai:gpt"
+        assert decided.data["messagesLeftOut"] > left_out + 2
+        assert NOTE in second.requests[0]["messages"][0]["content"]

@@ -1,6 +1,7 @@
 """Turns over HTTP, through a whole engine: real sockets, a real file, a real Redis."""
 
 import asyncio
+import itertools
 import re
 import time
 from collections.abc import AsyncGenerator
@@ -308,15 +309,18 @@ async def test_without_redis_chat_works_and_readiness_says_degraded(
 # --- Tools ---
 
 
-async def publish_tools(redis: Any, keys: Keys) -> None:
-    """As a worker does."""
-    entry = ToolEntry(name="demo__draw", server="demo", tool="draw", input_schema={"type": "object"})
+DRAW = ToolEntry(name="demo__draw", server="demo", tool="draw", input_schema={"type": "object"})
+
+
+async def publish_tools(redis: Any, keys: Keys, *tools: ToolEntry) -> None:
+    """As a worker does; `draw` of `demo` where nothing else is given."""
     seconds, _ = await redis.time()
     beat = ServerHeartbeat(state=ServerState.READY, at=int(seconds) * 1000)
-    catalog = msgspec.json.encode(ServerCatalog(server="demo", tools=(entry,)))
-    await redis.sadd(keys.catalog, "demo")
-    await redis.hset(keys.catalog_of("demo"), mapping={"catalog": catalog, "worker:w": msgspec.json.encode(beat)})
-    await redis.expire(keys.catalog_of("demo"), 60)
+    for server, offered in itertools.groupby(tools or (DRAW,), key=lambda tool: tool.server):
+        catalog = msgspec.json.encode(ServerCatalog(server=server, tools=tuple(offered)))
+        await redis.sadd(keys.catalog, server)
+        await redis.hset(keys.catalog_of(server), mapping={"catalog": catalog, "worker:w": msgspec.json.encode(beat)})
+        await redis.expire(keys.catalog_of(server), 60)
     await redis.publish(keys.control, b'{"kind":"catalog"}')
 
 

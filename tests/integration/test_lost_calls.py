@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -20,12 +21,12 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, EngineLedger, RecentCompletions, replies
 from plugins_contract.ledger.replies import Loss
-from plugins_contract.messages import EVENT_TYPE, ToolCallRequested
+from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallState, ToolOutcome
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from tests.integration.engines import Model, at_work, running_engine, settings
 from tests.integration.executor_harness import Harness, Waiter
-from tests.integration.test_http_turns import publish_tools
+from tests.integration.test_http_turns import DRAW, publish_tools
 from tests.support.ledger import Bench, answered
 from tests.support.servers import LocalServer
 from tests.support.waiting import stays, wait_until
@@ -349,16 +350,33 @@ async def test_a_published_call_that_is_stopped_after_a_flush_is_not_said_to_hav
     await listener.aclose()
 
 
+@pytest.mark.parametrize(
+    ("execution_class", "expected"),
+    [("once", LOST_UNKNOWN), ("repeatable", (CallState.FAILED, ErrorCode.TIMEOUT))],
+)
 async def test_a_published_call_whose_deadline_passes_after_a_flush_is_not_said_to_have_never_run(
-    harness: Harness,
+    harness: Harness, execution_class: str, expected: tuple[CallState, ErrorCode]
 ) -> None:
-    call = harness.request(500)
+    call = harness.request(500, execution_class=execution_class)
     waiter = harness.run(call)
     await asyncio.sleep(0)
     await harness.publish(call)
     await harness.redis.flushall()
 
-    assert truth(await waiter.outcome()) == LOST_UNKNOWN
+    assert truth(await waiter.outcome()) == expected
+
+
+@pytest.mark.parametrize(("execution_class", "expected"), [("once", LOST_UNKNOWN), ("repeatable", LOST_FAILED)])
+async def test_a_call_that_ended_and_whose_reply_is_lost_is_answered(
+    harness: Harness, execution_class: str, expected: tuple[CallState, ErrorCode]
+) -> None:
+    call = harness.request(execution_class=execution_class)
+    await harness.publish(call)
+    delivery = await harness.bench.deliver()
+    await harness.bench.worker.complete(delivery, await harness.bench.run(delivery), answered("42"))
+    await harness.redis.delete(call.response_channel)
+
+    assert truth((await harness.executor.cancel([call]))[call.correlation_id]) == expected
 
 
 # --- An engine that restarts in between ---
@@ -391,6 +409,38 @@ async def test_an_engine_that_was_down_during_a_flush_ends_its_calls_with_the_ri
             messages = await wait_until(ended)
             (call,) = next(message["toolCalls"] for message in messages if message.get("toolCalls"))
         assert (call["status"], call["error"]["code"]) == ("unknown", "LOST")
+
+
+@pytest.mark.parametrize("fault", ["a worker that hangs", "Redis away"])
+async def test_a_deadline_ends_each_call_by_its_class_for_the_user_the_model_and_the_history(
+    fault: str, own_redis: LocalServer, tmp_path: Path
+) -> None:
+    once = msgspec.structs.replace(DRAW, timeout_ms=1000)
+    again = msgspec.structs.replace(once, name="demo__look", tool="look", execution_class=ExecutionClass.REPEATABLE)
+    async with Model().serving() as model, aclosing(Harness(own_redis.url)) as harness:
+        await harness.bench.open()
+        await publish_tools(harness.redis, harness.keys, once, again)
+        model.will_call("demo__draw", "demo__look")
+        configured = settings(tmp_path, own_redis.url, model.url)
+        async with running_engine(configured) as engine:
+            chatting = asyncio.create_task(engine.chat("Go"))
+            for _ in range(2):
+                delivery = await wait_until(lambda: harness.bench.next_delivery("hung"))
+                assert delivery
+                await harness.bench.run(delivery)
+            if fault == "Redis away":
+                own_redis.kill()
+            events = await chatting
+        async with running_engine(configured) as engine:
+            answer: Any = (await engine.client.get(f"/v1/sessions/{events[0].data['sessionId']}/messages")).json()
+
+    seen = {event.data["toolName"]: event.data for event in events if event.data.get("error")}
+    kept = {call["toolName"]: call for message in answer["messages"] for call in message.get("toolCalls", ())}
+    for shown in (seen, kept):
+        ends = {tool: (call["status"], call["error"]["code"]) for tool, call in shown.items()}
+        assert ends == {"demo__draw": ("unknown", "TIMEOUT"), "demo__look": ("timeout", "TIMEOUT")}
+    said = [message["content"] for message in model.asked[1]["messages"] if message["role"] == "tool"]
+    assert ["Do not repeat it" in text for text in said] == [True, False]
 
 
 async def test_redis_comes_back_empty_and_the_lease_is_there_at_once(own_redis: LocalServer, tmp_path: Path) -> None:

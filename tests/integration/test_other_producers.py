@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -204,6 +204,38 @@ async def test_what_is_wrong_is_said_in_the_channel_with_the_field_and_the_fix(p
     assert await producer.redis.xlen(KEYS.dead) == len(REFUSED)
 
 
+async def test_the_bare_name_of_a_tool_is_enough_where_one_server_has_it_and_the_sender_may_use_it(
+    producer: Producer, demo: str, tmp_path: Path
+) -> None:
+    without_echo = {"trust": True, "tools": {"echo": {"disabled": True}}}
+    servers = {"demo": {"url": demo, "callstream": {"trust": True}}, "other": {"url": demo, "callstream": without_echo}}
+    producer.config.write_text(json.dumps({"mcpServers": servers}))
+    rights = tmp_path / "rights.toml"
+    rights.write_text(
+        '[[allow]]\nsubjects = ["ann"]\ntools = ["*/*"]\n[[allow]]\nsubjects = ["bob"]\ntools = ["other/add"]\n'
+    )
+    await producer.work(rights_file=rights)
+    requests = [
+        minimal(1, "echo", text="hi") | {"subject": "ann"},
+        minimal(2, "add") | {"subject": "ann"},
+        minimal(3, "add") | {"subject": "bob"},
+        minimal(4, "echo", text="hi") | {"subject": "bob"},
+        minimal(5, "add") | {"subject": "eve"},
+    ]
+    for request in requests:
+        await producer.submit(request)
+
+    assert (await producer.outcome(requests[0]))["state"] == "succeeded"
+    state, code, message = await producer.error(requests[1])
+    assert (state, code) == ("dead", "TOOL_NOT_FOUND")
+    assert "several MCP servers have a tool of that name: send demo__add or other__add" in message
+    assert (await producer.outcome(requests[2]))["state"] == "succeeded"
+    assert await producer.redis.hget(KEYS.call(call_id(3)), "server") == b"other"
+    for request in requests[3:]:
+        state, code, message = await producer.error(request)
+        assert (state, code) == ("failed", "PERMISSION_DENIED"), message
+
+
 @pytest.mark.parametrize("event", ["{", None, "[1]", "\u0000"])
 async def test_an_entry_without_readable_json_is_answered_where_its_own_fields_say(
     producer: Producer, event: str | None
@@ -268,8 +300,8 @@ class NoTools(ToolLookup):
     def own(self, name: str) -> ToolEntry | None:
         return None
 
-    async def find(self, name: str) -> ToolEntry | None:
-        return None
+    async def find(self, name: str) -> Sequence[ToolEntry]:
+        return ()
 
 
 async def test_a_call_that_was_begun_is_not_said_to_be_of_an_unknown_tool_when_the_catalog_is_another(

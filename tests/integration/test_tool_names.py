@@ -1,6 +1,7 @@
-"""Which server and tool a name means: this worker's catalog, then those that others have published."""
+"""Which server and tool a name means: to a worker, by its own and all published catalogs, and to an engine."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,9 +9,15 @@ import pytest
 from redis.asyncio import Redis
 
 from plugins_contract.catalog import ServerCatalog, ToolEntry
+from plugins_contract.connections import thread_client
 from plugins_contract.keys import Keys
 from plugins_mcp.adoption import CatalogToolLookup
 from plugins_mcp.mcp import McpServers
+from tests.integration.engines import Model, running_engine, settings
+from tests.integration.test_http_turns import publish_tools
+from tests.support.fakes import tool
+from tests.support.ledger import Bench, answered
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -48,9 +55,9 @@ async def test_a_tool_of_another_worker_is_known_by_what_that_one_has_published(
     await redis.execute_command("HSET", KEYS.catalog_of("other"), "catalog", content)
     await redis.execute_command("EXPIRE", KEYS.catalog_of("other"), 60)
 
-    found = await tools.find("other__add")
+    [found] = await tools.find("other__add")
     assert tools.own("other__add") is None
-    assert (found and found.server, found and found.tool) == ("other", "add")
+    assert (found.server, found.tool) == ("other", "add")
 
 
 async def test_an_unknown_name_is_waited_for_while_servers_are_being_connected(redis: Redis) -> None:
@@ -61,12 +68,50 @@ async def test_an_unknown_name_is_waited_for_while_servers_are_being_connected(r
     servers.connected.set()
 
     async with asyncio.timeout(5):
-        found = await finding
-    assert found
+        [found] = await finding
     assert found.tool == "add"
 
 
 async def test_an_unknown_name_is_not_waited_for_without_end(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plugins_mcp.adoption.CONNECT_SECONDS", 0.05)
 
-    assert await CatalogToolLookup(Servers(), redis, KEYS).find("demo__add") is None
+    assert await CatalogToolLookup(Servers(), redis, KEYS).find("demo__add") == []
+
+
+async def test_a_bare_name_means_the_tools_of_all_servers_of_this_worker_and_of_others(redis: Redis) -> None:
+    servers = Servers()
+    servers.connected.set()
+    tools = CatalogToolLookup(servers, redis, KEYS)
+    servers.here["demo"] = catalog("demo")
+    assert tools.own("add") is None
+    assert [each.name for each in await tools.find("add")] == ["demo__add"]
+    for name in ("demo", "other"):
+        content: Any = msgspec.json.encode(catalog(name))
+        await redis.execute_command("SADD", KEYS.catalog, name)
+        await redis.execute_command("HSET", KEYS.catalog_of(name), "catalog", content)
+        await redis.execute_command("EXPIRE", KEYS.catalog_of(name), 60)
+    assert [each.name for each in await tools.find("add")] == ["demo__add", "other__add"]
+    assert [each.name for each in await tools.find("other__add")] == ["other__add"]
+
+
+async def test_a_model_may_call_a_tool_by_its_bare_name_where_one_server_has_it(
+    redis: Any, redis_url: str, tmp_path: Path
+) -> None:
+    async with Model().serving() as model:
+        with thread_client(redis_url) as thread:
+            bench = Bench(redis, thread)
+            await bench.open()
+            await publish_tools(redis, KEYS, tool("demo__add"), tool("demo__draw"), tool("other__add"))
+            model.will_call("add", "draw")
+            async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+                chatting = asyncio.create_task(engine.chat("Go"))
+                delivery = await wait_until(lambda: bench.next_delivery("a"))
+                assert delivery
+                await bench.worker.complete(delivery, await bench.run(delivery), answered("42"))
+                events = await chatting
+
+    assert (delivery.request.server, delivery.request.tool) == ("demo", "draw")
+    ends = {event.data["toolName"]: event.data for event in events if "durationMs" in event.data}
+    assert ends["demo__draw"]["status"] == "succeeded"
+    assert "call demo__add or other__add" in ends["add"]["error"]["message"]
+    assert [call["function"]["name"] for call in model.asked[1]["messages"][-3]["tool_calls"]] == ["add", "demo__draw"]

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,8 +69,8 @@ class OneTool(ToolLookup):
     def own(self, name: str) -> ToolEntry | None:
         return ToolEntry(name=name, server="demo", tool="echo", input_schema={}) if name == "demo__echo" else None
 
-    async def find(self, name: str) -> ToolEntry | None:
-        return self.own(name)
+    async def find(self, name: str) -> Sequence[ToolEntry]:
+        return [entry] if (entry := self.own(name)) else []
 
 
 @dataclass

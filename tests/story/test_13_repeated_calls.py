@@ -24,8 +24,10 @@ CATALOG = FakeCatalog(tool("job__status"))
 AGAIN = asks(("job__status", '{"job": 7}'))
 
 
-async def test_repeated_calls_get_a_note_then_an_error_and_then_the_model_must_answer() -> None:
-    model = ScriptedModel(AGAIN, AGAIN, AGAIN, AGAIN, AGAIN, says("Job 7 does not move."))
+@pytest.mark.parametrize("name", ["job__status", "status"])
+async def test_repeated_calls_get_a_note_then_an_error_and_then_the_model_must_answer(name: str) -> None:
+    again = asks((name, '{"job": 7}'))
+    model = ScriptedModel(again, again, again, again, again, says("Job 7 does not move."))
     async with FakeEngine(model, tools=CATALOG, max_rounds=20) as engine:
         events = await engine.turn("Tell me when job 7 is done.")
         assert len(engine.worker.executed) == 3

@@ -20,6 +20,7 @@ from dialog_engine.chat.outbox import (
 )
 from dialog_engine.chat.service import Draft
 from dialog_engine.model import (
+    AnsweredBy,
     ApprovalStatus,
     ApprovalStep,
     AssistantMessage,
@@ -67,6 +68,7 @@ def ended(state: CallState, code: ErrorCode) -> TurnEvent:
 
 EVENTS: list[TurnEvent] = [
     TurnStarted("turn", "session"),
+    AnsweredBy("openai:gpt", 12),
     TextDelta("a"),
     ReasoningDelta("a"),
     MessageFinished(7, AssistantMessage("a")),

@@ -7,6 +7,8 @@ import pytest
 
 from dialog_engine.config import Settings, is_loopback, load_settings
 from dialog_engine.errors import ConfigurationError
+from dialog_engine.llm.context_tokens import context_tokens_of
+from dialog_engine.llm.providers import rooms_of
 
 MODEL = {"OPENAI_API_KEY": "hunter2"}
 
@@ -87,6 +89,10 @@ def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> 
         ({"LLM_FALLBACKS": "anthropic:claude"}, "LLM_FALLBACKS names anthropic: set ANTHROPIC_API_KEY"),
         ({"LLM_FALLBACKS": "bedrock:claude"}, "LLM_FALLBACKS names bedrock: set BEDROCK_MODEL"),
         ({"ALLOWED_MODELS": "openai:"}, "ALLOWED_MODELS"),
+        ({"CONTEXT_TOKENS": "many"}, "CONTEXT_TOKENS.*: many is not a number of tokens, or provider:model=tokens"),
+        ({"CONTEXT_TOKENS": "gpt=9000"}, "CONTEXT_TOKENS.*'gpt' is not provider:model"),
+        ({"CONTEXT_TOKENS": "openai:gpt=9000"}, "CONTEXT_TOKENS names openai:gpt, but the models are openai:gpt-4.1"),
+        ({"CONTEXT_TOKENS": "999"}, "CONTEXT_TOKENS.*greater than or equal to 1000"),
         ({"AZURE_OPENAI_ENDPOINT": "my-resource"}, "AZURE_OPENAI_ENDPOINT: must begin with http"),
         (
             {"AZURE_OPENAI_ENDPOINT": "https://r.openai.azure.com", "AZURE_OPENAI_API_KEY": "hunter2"},
@@ -180,3 +186,46 @@ def test_the_models_that_may_answer_are_named_once(monkeypatch: pytest.MonkeyPat
     )
     assert settings.choosable_models == ("openai:gpt-4.1-mini", "anthropic:claude")
     assert settings.every_model == ("openai:gpt-4.1-mini", "anthropic:claude", "openai:x:free")
+
+
+@pytest.mark.parametrize(
+    ("configured", "rooms"),
+    [
+        ("", {"openai:gpt-4.1-mini": 200_000, "openai:qwen3:8b": 32_000, "anthropic:claude-haiku-4-5": 200_000}),
+        ("9000", {"openai:gpt-4.1-mini": 9_000, "openai:qwen3:8b": 9_000, "anthropic:claude-haiku-4-5": 9_000}),
+        (
+            "openai:qwen3:8b=8192, 16000",
+            {"openai:gpt-4.1-mini": 16_000, "openai:qwen3:8b": 8_192, "anthropic:claude-haiku-4-5": 16_000},
+        ),
+    ],
+)
+def test_each_model_has_its_context_less_what_the_answer_needs(
+    monkeypatch: pytest.MonkeyPatch, configured: str, rooms: dict[str, int]
+) -> None:
+    models = {"ANTHROPIC_API_KEY": "k", "LLM_FALLBACKS": "openai:qwen3:8b,anthropic:claude-haiku-4-5"}
+    expected = {name: tokens - min(16_384, tokens // 4) for name, tokens in rooms.items()}
+    assert rooms_of(load(monkeypatch, CONTEXT_TOKENS=configured, **models)) == expected
+    short = load(monkeypatch, CONTEXT_TOKENS=configured, LLM_MAX_TOKENS="500", **models)
+    assert rooms_of(short) == {name: tokens - 500 for name, tokens in rooms.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        ("azure:gpt-4o", 128_000),
+        ("openai:gpt-5-mini", 200_000),
+        ("openai:o4-mini", 200_000),
+        ("openai:gpt-4-0613", 8_000),
+        ("openai:gpt-3.5-turbo", 16_000),
+        ("openai:openai/gpt-oss-20b", 32_000),
+        ("openai:google/gemini-2.5-flash", 200_000),
+        ("openai:deepseek-chat", 128_000),
+        ("openai:deepseek-r1:1.5b", 32_000),
+        ("openai:mistral-large-latest", 128_000),
+        ("openai:mistral:7b", 32_000),
+        ("bedrock:eu.anthropic.claude-sonnet-4-5-20250929-v1:0", 200_000),
+        ("openai:demo-scripted", 32_000),
+    ],
+)
+def test_known_families_have_their_context_and_servers_of_ones_own_the_small_one(name: str, tokens: int) -> None:
+    assert context_tokens_of(name) == tokens

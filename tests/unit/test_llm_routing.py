@@ -20,16 +20,19 @@ from dialog_engine.errors import (
 from dialog_engine.llm.routing import MAX_COOLDOWN_SECONDS, Router, in_order
 from dialog_engine.model import (
     AnsweredBy,
+    AssistantMessage,
     ChatEvent,
     ChatRequest,
     Choice,
     FinishReason,
+    Message,
     ReasoningDelta,
     StreamEnd,
     TextDelta,
     Turn,
     UserMessage,
 )
+from dialog_engine.tokens import tokens_of_request
 from dialog_engine.tool_calls.ports import StreamChat
 
 pytestmark = pytest.mark.anyio
@@ -37,27 +40,34 @@ pytestmark = pytest.mark.anyio
 END = StreamEnd(FinishReason.STOP)
 
 
-def request(model: str = "") -> ChatRequest:
-    return ChatRequest((UserMessage("Hi"),), Turn("turn", "session", "subject", choice=Choice(model)))
+LONG = [message for n in range(10) for message in (UserMessage(str(n) + "x" * 400), AssistantMessage("y" * 400))]
+
+
+def request(model: str = "", *said: Message) -> ChatRequest:
+    return ChatRequest((*said, UserMessage("Hi")), Turn("turn", "session", "subject", choice=Choice(model)))
 
 
 class World:
     """Three models; what each does is `plan[name]`: its events, and the error that ends them, if any."""
 
-    def __init__(self, *fallbacks: str, cooldown_seconds: float = 30) -> None:
+    def __init__(self, *fallbacks: str, cooldown_seconds: float = 30, rooms: dict[str, int] | None = None) -> None:
         self.plan: dict[str, list[ChatEvent | LLMError]] = {name: [TextDelta(name), END] for name in "abc"}
         self.asked: list[str] = []
+        self.sent: list[ChatRequest] = []
         self.closed: list[str] = []
         self.time = 1_000.0
         models = {name: self._model(name) for name in "abc"}
-        self.router = Router(models, "a", fallbacks, cooldown_seconds=cooldown_seconds, now=lambda: self.time)
+        self.router = Router(
+            models, "a", fallbacks, cooldown_seconds=cooldown_seconds, rooms=rooms, now=lambda: self.time
+        )
 
-    async def ask(self, model: str = "") -> list[ChatEvent]:
-        return [event async for event in self.router.stream_chat(request(model))]
+    async def ask(self, model: str = "", *said: Message) -> list[ChatEvent]:
+        return [event async for event in self.router.stream_chat(request(model, *said))]
 
     def _model(self, name: str) -> StreamChat:
         async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
             self.asked.append(name)
+            self.sent.append(request)
             assert request.messages
             try:
                 for event in self.plan[name]:
@@ -182,3 +192,42 @@ async def test_closing_the_stream_closes_that_of_the_model() -> None:
         await anext(events)
     await asyncio.sleep(0)
     assert (world.asked, world.closed) == (["a"], ["a"])
+
+
+# --- Conversations that are too long ---
+
+
+async def test_each_model_is_sent_what_fits_its_own_context() -> None:
+    world = World("b", rooms={"a": 1500, "b": 500})
+    world.plan["a"] = [LLMOverloadedError("busy")]
+    said = await world.ask("", *LONG)
+    left_out = [request.left_out for request in world.sent]
+    assert 0 < left_out[0] < left_out[1] < 20
+    assert said[0] == AnsweredBy("b", left_out[1])
+    assert all(tokens_of_request(sent) <= room for sent, room in zip(world.sent, (1500, 500), strict=True))
+
+
+async def test_without_a_room_all_is_sent() -> None:
+    world = World()
+    assert (await world.ask("", *LONG))[0] == AnsweredBy("a")
+    assert world.sent == [request("", *LONG)]
+
+
+async def test_a_model_that_finds_a_request_too_long_is_asked_with_less_while_there_is_something_to_leave_out() -> None:
+    world = World("b")
+    world.plan["a"] = [LLMContextLengthError("too long")]
+    with pytest.raises(LLMContextLengthError):
+        await world.ask("", *LONG)
+    assert set(world.asked) == {"a"}
+    left_out = [sent.left_out for sent in world.sent]
+    assert left_out == sorted(set(left_out))
+    assert (left_out[0], left_out[-1]) == (0, 20)
+    assert len(left_out) <= 6
+
+
+async def test_after_the_first_word_a_request_that_is_too_long_is_not_made_again() -> None:
+    world = World()
+    world.plan["a"] = [TextDelta("He"), LLMContextLengthError("too long")]
+    with pytest.raises(LLMContextLengthError):
+        await world.ask("", *LONG)
+    assert world.asked == ["a"]

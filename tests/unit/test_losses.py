@@ -8,15 +8,20 @@ from dialog_engine.calls.losses import (
     GAP_SECONDS,
     EndAs,
     EnqueueAgain,
+    GivenUp,
+    Known,
     LeaveIt,
     LossDetector,
     decide,
-    ended_unseen,
+    given_up,
+    of_class,
 )
+from dialog_engine.tool_calls.results.views import for_model, status_of
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger.replies import Loss
+from plugins_contract.ledger.scripts import finished
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
-from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_contract.outcomes import CallState
 from plugins_mcp.leases import LeaseTimes
 from tests.integration.engines import request
 
@@ -50,22 +55,39 @@ def test_a_repeatable_call_is_published_again_before_its_deadline() -> None:
     assert decide(Loss.MISSING, REPEATABLE, 1000) == LeaveIt()
 
 
+C, E, G, K = CallState, ErrorCode, GivenUp, Known
+
+
 @pytest.mark.parametrize(
-    ("call", "wanted", "state", "code"),
+    ("why", "known", "once", "repeatable"),
     [
-        (ONCE, CallState.CANCELLED, CallState.UNKNOWN, ErrorCode.LOST),
-        (ONCE, CallState.EXPIRED, CallState.UNKNOWN, ErrorCode.LOST),
-        (REPEATABLE, CallState.CANCELLED, CallState.CANCELLED, ErrorCode.CANCELLED),
-        (REPEATABLE, CallState.EXPIRED, CallState.FAILED, ErrorCode.LOST),
+        (G.STOPPED, K.NOT_BEGUN, (C.CANCELLED, E.CANCELLED), (C.CANCELLED, E.CANCELLED)),
+        (G.STOPPED, K.RUNNING, (C.UNKNOWN, E.OUTCOME_UNKNOWN), (C.CANCELLED, E.CANCELLED)),
+        (G.STOPPED, K.LOST, (C.UNKNOWN, E.LOST), (C.CANCELLED, E.CANCELLED)),
+        (G.STOPPED, K.NOTHING, (C.UNKNOWN, E.OUTCOME_UNKNOWN), (C.CANCELLED, E.CANCELLED)),
+        (G.OVERDUE, K.NOT_BEGUN, (C.EXPIRED, E.TIMEOUT), (C.EXPIRED, E.TIMEOUT)),
+        (G.OVERDUE, K.RUNNING, (C.UNKNOWN, E.TIMEOUT), (C.FAILED, E.TIMEOUT)),
+        (G.OVERDUE, K.LOST, (C.UNKNOWN, E.LOST), (C.FAILED, E.TIMEOUT)),
+        (G.OVERDUE, K.NOTHING, (C.UNKNOWN, E.TIMEOUT), (C.FAILED, E.TIMEOUT)),
     ],
 )
-def test_a_published_call_without_a_ledger_is_not_reported_as_never_run(
-    call: ToolCallRequested, wanted: CallState, state: CallState, code: ErrorCode
+def test_a_call_that_is_given_up_ends_by_its_class_and_by_what_is_known(
+    why: GivenUp, known: Known, once: tuple[CallState, ErrorCode], repeatable: tuple[CallState, ErrorCode]
 ) -> None:
-    outcome = ended_unseen(call, ToolOutcome.failure(wanted, ErrorCode.CANCELLED, "it was not run"))
-    assert outcome.error is not None
-    assert (outcome.state, outcome.error.code) == (state, code)
-    assert "not run" not in outcome.error.message
+    for call, end in ((ONCE, once), (REPEATABLE, repeatable)):
+        outcome = given_up(why, known, call)
+        assert outcome.error is not None
+        assert (outcome.state, outcome.error.code) == end
+        assert status_of(outcome) == ("timeout" if why is G.OVERDUE and outcome.state is not C.UNKNOWN else end[0])
+        assert ("Do not repeat" in for_model(outcome)) is (outcome.state is C.UNKNOWN)
+        assert any(part in outcome.error.message for part in ("not run", "before it began")) is (known is K.NOT_BEGUN)
+
+
+def test_no_reply_makes_a_repeatable_call_unknown() -> None:
+    lost = finished(b"")
+    assert lost.state is CallState.UNKNOWN
+    assert of_class(ONCE, lost) == lost
+    assert of_class(REPEATABLE, lost) == msgspec.structs.replace(lost, state=CallState.FAILED)
 
 
 def test_a_living_worker_has_time_to_restore_its_ledger() -> None:

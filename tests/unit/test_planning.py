@@ -65,6 +65,34 @@ def test_an_unknown_tool_is_reported_before_its_arguments_are_parsed() -> None:
             raise AssertionError(other)
 
 
+ADDS = FakeCatalog(tool("demo__add"), tool("other__add"), tool("other__sub"), tool("add__x"))
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("sub", "other__sub"), ("other__sub", "other__sub"), ("x", "add__x"), ("other__add", "other__add")],
+)
+def test_the_bare_name_of_a_tool_that_one_server_has_is_that_tool(name: str, found: str) -> None:
+    match plan(ToolCall("call_1", "id", name, "{}"), ADDS):
+        case Runnable(call=call, tool=entry):
+            assert (call.name, entry.name) == (found, found)
+        case other:
+            raise AssertionError(other)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("add", "several servers have a tool 'add': call demo__add or other__add"), ("y", "there is no tool 'y'")],
+)
+def test_the_bare_name_of_tools_of_several_servers_is_answered_with_their_names(name: str, words: str) -> None:
+    match plan(ToolCall("call_1", "id", name, "{broken"), ADDS):
+        case Unrunnable(outcome=outcome) if outcome.error:
+            assert outcome.error.code is ErrorCode.TOOL_NOT_FOUND
+            assert words in outcome.error.message
+        case other:
+            raise AssertionError(other)
+
+
 @pytest.mark.parametrize(
     "text", ['{"a": 1', "{'a': 1}", "a = 1", '{"a": NaN}', '{"a": 1} {"b": 2}', '{"a": "\\ud800"}']
 )

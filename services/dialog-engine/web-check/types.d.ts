@@ -69,6 +69,7 @@ interface Item {
   code: string;
   message: string;
   reason: string;
+  count: number;
 }
 
 type NewItem = Partial<Item> & { kind: string };

@@ -87,6 +87,20 @@ def _headers(value: object) -> object:
     return {name.strip(): text.strip() for name, _, text in fields}
 
 
+def _context_tokens(value: object) -> object:
+    """`provider:model=tokens`, separated by commas; a number without a model is under the name ""."""
+    if not isinstance(value, str):
+        return value
+    entries = [entry.strip().rpartition("=") for entry in value.split(",") if entry.strip()]
+    for model, equals, tokens in entries:
+        if equals:
+            _model_name(model.strip())
+        if not tokens.strip().isdecimal():
+            raise ValueError(f"{model}{equals}{tokens} is not a number of tokens, or provider:model=tokens")
+    return {model.strip(): int(tokens) for model, _, tokens in entries}
+
+
+ContextTokens = Annotated[dict[str, Annotated[int, Field(ge=1000)]], NoDecode, BeforeValidator(_context_tokens)]
 Headers = Annotated[dict[str, SecretStr], NoDecode, BeforeValidator(_headers)]
 ModelNames = Annotated[tuple[Annotated[str, AfterValidator(_model_name)], ...], NoDecode, BeforeValidator(_models)]
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_postgres_url)]
@@ -245,11 +259,16 @@ class Settings(ServiceSettings, StoreSettings):
         120, gt=0, description="Timeout of each further piece. Keep-alive messages do not count."
     )
     system_prompt: str = Field(DEFAULT_PROMPT, description="Instructions at the beginning of every conversation.")
-    history_max_messages: int = Field(
-        60, ge=1, description="Largest number of messages of a session sent to the model."
+    context_tokens: ContextTokens = Field(
+        default_factory=dict,
+        description="Tokens of a request and its answer, by estimate: provider:model=tokens,provider:model=tokens, or a"
+        " number for all other models. Unset: what is known of the model, or 32000.",
     )
-    history_max_tokens: int = Field(
-        24_000, ge=100, description="Largest number of tokens of a session sent to the model."
+    history_max_messages: int = Field(
+        1000, ge=1, description="Largest number of messages of a session sent to the model."
+    )
+    history_max_tokens: int | None = Field(
+        None, ge=100, description="Largest number of tokens of a session sent to any model, to limit what it costs."
     )
     max_message_chars: int = Field(100_000, ge=1, description="Largest number of characters of a user's message.")
 
@@ -352,6 +371,9 @@ class Settings(ServiceSettings, StoreSettings):
         for setting, names in (("LLM_FALLBACKS", self.llm_fallbacks), ("ALLOWED_MODELS", self.allowed_models)):
             for name in names:
                 self._check_configured(setting, name.partition(":")[0])
+        if unused := self.context_tokens.keys() - {"", *self.every_model}:
+            names = f"{', '.join(sorted(unused))}, but the models are {', '.join(self.every_model)}"
+            raise ValueError(f"CONTEXT_TOKENS names {names}")
         if self.llm_provider:
             self._check_configured("LLM_PROVIDER", self.llm_provider)
         if TOOL_CALL_REQUESTED in self.outbox_routes:

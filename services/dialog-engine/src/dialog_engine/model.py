@@ -140,6 +140,8 @@ class ChatRequest:
     answer_only: bool = False
     stop: tuple[str, ...] = ()
     committed: asyncio.Future[None] | None = None
+    left_out: int = 0
+    """How many messages of the user and the model are missing, because the conversation is too long."""
 
 
 # --- What a model streams -------------------------------------------------------------------------------------------
@@ -202,9 +204,10 @@ LLMEvent = TextDelta | ReasoningDelta | ToolCallEvent | StreamEnd
 
 @dataclass(frozen=True, slots=True)
 class AnsweredBy:
-    """The model with this name has begun to answer."""
+    """The model with this name has begun to answer, to a request without the `left_out` oldest messages."""
 
     model: str
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +338,7 @@ class Done:
 
 TurnEvent = (
     TurnStarted
+    | AnsweredBy
     | TextDelta
     | ReasoningDelta
     | MessageFinished

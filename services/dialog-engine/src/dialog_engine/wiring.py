@@ -33,7 +33,7 @@ from dialog_engine.identity.api_keys import ApiKeys
 from dialog_engine.identity.authenticator import Authenticator
 from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.limits import Consumption, SubjectLimits
-from dialog_engine.llm.providers import Wrap, open_llm
+from dialog_engine.llm.providers import Wrap, open_llm, rooms_of
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, observed_llm
 from dialog_engine.observe.ownership import ObservedOwnership
@@ -287,7 +287,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
         history=archive,
         approvals=approval_store,
         rounds=rounds,
-        memory=Memory(settings.history_max_messages, settings.history_max_tokens),
+        memory=Memory(settings.history_max_messages, settings.history_max_tokens or max(rooms_of(settings).values())),
     )
     logs = RedisTurnLogs(base.connections.commands, base.keys, base.cipher)
     turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics), control)

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -118,6 +119,21 @@ class ServerHeartbeat(_Wire, frozen=True, kw_only=True):
     error: str | None = None
     breaker: BreakerState = BreakerState.CLOSED
     retry_at: int | None = None
+
+
+def named(name: str, tools: Iterable[ToolEntry]) -> list[ToolEntry]:
+    """The tool that has this name in the catalog; where none has, the tools that their servers call so, by name."""
+    tools = sorted(tools, key=lambda tool: tool.name)
+    return [tool for tool in tools if tool.name == name] or [tool for tool in tools if tool.tool == name]
+
+
+MOST_NAMED = 20
+
+
+def choice_of(tools: Sequence[ToolEntry]) -> str:
+    """The names of tools between which a caller must choose, MOST_NAMED at most."""
+    names = [tool.name for tool in tools[:MOST_NAMED]]
+    return " or ".join([*names, f"{len(tools) - MOST_NAMED} more"] if len(tools) > MOST_NAMED else names)
 
 
 HEARTBEAT_SECONDS = 5.0

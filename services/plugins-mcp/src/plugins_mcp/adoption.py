@@ -8,14 +8,14 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
 
-from plugins_contract.catalog import ServerCatalog, ToolEntry
+from plugins_contract.catalog import ServerCatalog, ToolEntry, choice_of, named
 from plugins_contract.clock import Clock
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
@@ -30,7 +30,9 @@ from plugins_contract.messages import (
     UnsupportedEventError,
     decode_submitted,
 )
+from plugins_contract.rights import Rights
 from plugins_contract.signing import LONGEST_ADOPTED_MS, RequestKeys
+from plugins_contract.watched_file import WatchedFile
 from plugins_mcp.mcp import McpServers
 from plugins_mcp.ports import ToolLookup
 
@@ -81,13 +83,16 @@ class RequestAdopter:
         *,
         default_timeout_ms: int,
         request_keys: RequestKeys | None = None,
+        rights: WatchedFile[Rights] | None = None,
     ) -> None:
+        """With `rights` a name that several servers have means the tool that the sender may use."""
         self._ledger = ledger
         self._tools = tools
         self._keys = keys
         self._clock = clock
         self._default_timeout_ms = default_timeout_ms
         self._request_keys = request_keys or RequestKeys()
+        self._rights = rights
 
     async def adopt(self, entry: str, consumer: str, fields: dict[bytes, bytes]) -> Delivery | None:
         """The delivery of such an entry; None when it was refused, or another worker has it.
@@ -144,14 +149,9 @@ class RequestAdopter:
             server, tool = entry.server, entry.tool
         elif known := await self._ledger.adopted_tool(request.correlation_id):
             server, tool = known
-        elif entry := await self._tools.find(request.tool_name):
-            server, tool = entry.server, entry.tool
         else:
-            raise RefusedError(
-                f"toolName is {request.tool_name!r}, and no MCP server has a tool of that name: send a name of the"
-                f" catalog, `server__tool`; {SEND_AGAIN}",
-                ErrorCode.TOOL_NOT_FOUND,
-            )
+            entry = await self._only(request)
+            server, tool = entry.server, entry.tool
         complete = ToolCallRequested(
             correlation_id=request.correlation_id,
             session_id=request.session_id,
@@ -171,6 +171,23 @@ class RequestAdopter:
             traceparent=request.traceparent,
         )
         return complete, (entry.timeout_ms if entry else None) or self._default_timeout_ms
+
+    async def _only(self, request: SubmittedRequest) -> ToolEntry:
+        """The tool that `toolName` means; of several, the only one that the sender may use."""
+        found = await self._tools.find(request.tool_name)
+        if len(found) > 1 and self._rights:
+            access = self._rights.content.access(request.subject, request.roles)
+            # Without any, the first one is answered as the one of a complete name is: it may not be used.
+            found = [tool for tool in found if access.allows(tool.server, tool.tool)] or found[:1]
+        match found:
+            case [only]:
+                return only
+            case []:
+                why = "no MCP server has a tool of that name: send a name of the catalog, `server__tool`"
+            case several:
+                why = f"several MCP servers have a tool of that name: send {choice_of(several)}"
+        reason = f"toolName is {request.tool_name!r}, and {why}; {SEND_AGAIN}"
+        raise RefusedError(reason, ErrorCode.TOOL_NOT_FOUND)
 
     async def _refuse(self, entry: str, fields: dict[bytes, bytes], refusal: RefusedError) -> None:
         log.warning("entry %s goes to the dead letters: %s", entry, refusal)
@@ -239,24 +256,25 @@ class CatalogToolLookup(ToolLookup):
         self._keys = keys
 
     def own(self, name: str) -> ToolEntry | None:
-        return _find(name, self._servers.catalogs().values())
+        return next((tool for tool in self._own() if tool.name == name), None)
 
-    async def find(self, name: str) -> ToolEntry | None:
-        if entry := await self._published(name):
-            return entry
+    async def find(self, name: str) -> Sequence[ToolEntry]:
+        published = await self._published()
+        if name in published:
+            return [published[name]]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._servers.attempted()
-        return self.own(name)
+        return named(name, (published | {tool.name: tool for tool in self._own()}).values())
 
-    async def _published(self, name: str) -> ToolEntry | None:
-        servers = await self._redis.execute_command("SMEMBERS", self._keys.catalog)
-        for server in sorted(servers):
+    def _own(self) -> Iterator[ToolEntry]:
+        return (tool for catalog in self._servers.catalogs().values() for tool in catalog.tools)
+
+    async def _published(self) -> dict[str, ToolEntry]:
+        """The tools of all published servers, by name."""
+        tools: dict[str, ToolEntry] = {}
+        for server in await self._redis.execute_command("SMEMBERS", self._keys.catalog):
             data = await self._redis.execute_command("HGET", self._keys.catalog_of(server.decode()), "catalog")
-            if data and (entry := _find(name, [msgspec.json.decode(data, type=ServerCatalog)])):
-                return entry
-        return None
-
-
-def _find(name: str, catalogs: Iterable[ServerCatalog]) -> ToolEntry | None:
-    return next((tool for catalog in catalogs for tool in catalog.tools if tool.name == name), None)
+            if data:
+                tools |= {tool.name: tool for tool in msgspec.json.decode(data, type=ServerCatalog).tools}
+        return tools

@@ -1,6 +1,6 @@
 """The ports of the worker's core: what the handler and the adopter need, and what they report to observers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -103,8 +103,11 @@ class ToolLookup(Protocol):
         """The tool of that name on a server of this worker."""
         ...
 
-    async def find(self, name: str) -> ToolEntry | None:
-        """The same for every published server. May wait some seconds for servers that are still connecting."""
+    async def find(self, name: str) -> Sequence[ToolEntry]:
+        """The tool of that name on any published server; without one, those that their servers call so.
+
+        May wait some seconds for servers that are still connecting.
+        """
         ...
 
 

@@ -81,6 +81,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             count=lambda outcome: metrics.lease_renewals.labels(outcome).inc(),
         )
         observer = CallObserver(metrics)
+        rights = _rights(settings)
         handler = CallHandler(
             ledger,
             servers,
@@ -90,7 +91,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             max_retries=settings.mcp_max_retries,
             result_max_bytes=settings.result_max_bytes,
             lease_ms=times.lease_ms,
-            rights=_rights(settings),
+            rights=rights,
         )
         watch = RedisWatch(redis, keys, clock)
         consumer = Consumer(
@@ -106,6 +107,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
                 clock,
                 default_timeout_ms=settings.mcp_request_timeout_ms,
                 request_keys=settings.request_keys,
+                rights=rights,
             ),
             name=name,
             concurrency=settings.worker_concurrency,

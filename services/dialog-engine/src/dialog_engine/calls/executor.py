@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from dialog_engine.calls import losses
+from dialog_engine.calls.losses import GivenUp, Known, given_up
 from dialog_engine.calls.mailbox import Mailbox
 from dialog_engine.calls.observer import CallObserver
 from dialog_engine.calls.subscriptions import BlockedCalls, CallLost, CallMessage, Subscriptions, of_enqueued
@@ -30,7 +31,7 @@ from plugins_contract.ledger.replies import (
     NotLost,
 )
 from plugins_contract.messages import ToolCallRequested
-from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.outcomes import CallState, ToolOutcome
 
 log = logging.getLogger(__name__)
 
@@ -135,8 +136,9 @@ class CallExecutor(ToolCalls):
                         if update.correlation_id not in waiting:
                             continue
                         if isinstance(update, CallAnswered):
-                            self._answered(waiting.pop(update.correlation_id), update)
-                        yield update
+                            yield self._answered(waiting.pop(update.correlation_id), update)
+                        else:
+                            yield update
             finally:
                 for timer in timers:
                     timer.cancel()
@@ -146,7 +148,7 @@ class CallExecutor(ToolCalls):
         outcomes: dict[str, ToolOutcome] = {}
         ids = [request.correlation_id for request in requests]
         with self._calls.subscribed(ids, inbox.put_nowait):
-            stopped = await self._end_all(requests, losses.cancelled())
+            stopped = await self._end_all(requests, GivenUp.STOPPED)
             outcomes |= {i: outcome for i, outcome in zip(ids, stopped, strict=True) if outcome is not None}
             try:
                 async with asyncio.timeout(CANCEL_SECONDS):
@@ -155,15 +157,20 @@ class CallExecutor(ToolCalls):
                         if isinstance(update, CallAnswered):
                             outcomes[update.correlation_id] = update.outcome
             except TimeoutError:
-                pass  # what is missing is unknown, and said to be
-        ended = {i: outcomes.get(i, losses.unknown_after_stop()) for i in ids}
+                pass  # their workers are silent
+        ended: dict[str, ToolOutcome] = {}
         for request in requests:
+            outcome = outcomes.get(request.correlation_id) or given_up(GivenUp.STOPPED, Known.RUNNING, request)
+            ended[request.correlation_id] = losses.of_class(request, outcome)
             self._observer.finished(request, ended[request.correlation_id])
         return ended
 
-    def _answered(self, call: _Waiting, answer: CallAnswered) -> None:
+    def _answered(self, call: _Waiting, answer: CallAnswered) -> CallAnswered:
         waited = None if call.since is None else asyncio.get_running_loop().time() - call.since
+        if answer.outcome.state is CallState.UNKNOWN:
+            answer = CallAnswered(answer.correlation_id, losses.of_class(call.request, answer.outcome))
         self._observer.finished(call.request, answer.outcome, waited)
+        return answer
 
     def _ends_at(self, request: ToolCallRequested) -> float:
         """When to give up, in seconds on the clock of the event loop, which no step of Redis' clock moves."""
@@ -179,9 +186,9 @@ class CallExecutor(ToolCalls):
         if isinstance(message, _Overdue):
             soon = asyncio.get_running_loop().time() + TOGETHER_SECONDS
             overdue = [each.request for each in waiting.values() if each.ends_at <= soon]
-            outcomes = await self._end_all(overdue, losses.expired())
+            outcomes = await self._end_all(overdue, GivenUp.OVERDUE)
             return [
-                CallAnswered(request.correlation_id, outcome or losses.silent())
+                CallAnswered(request.correlation_id, outcome or given_up(GivenUp.OVERDUE, Known.RUNNING, request))
                 for request, outcome in zip(overdue, outcomes, strict=True)
             ]
         update = await self._settle(call.request, message.loss)
@@ -210,30 +217,30 @@ class CallExecutor(ToolCalls):
                 log.exception("lost call %s cannot be settled", request.correlation_id)
             return None
 
-    async def _end_all(self, requests: Sequence[ToolCallRequested], outcome: ToolOutcome) -> list[ToolOutcome | None]:
-        """End calls with `outcome`, all together: see `_end`."""
+    async def _end_all(self, requests: Sequence[ToolCallRequested], why: GivenUp) -> list[ToolOutcome | None]:
+        """End calls, all together: see `_end`."""
         unpublished = await self._mailbox.unpublished([request.correlation_id for request in requests])
         offered_to = [unpublished.get(request.correlation_id, UNKNOWN_INCARNATION) for request in requests]
-        ended = (self._end(request, outcome, each) for request, each in zip(requests, offered_to, strict=True))
+        ended = (self._end(request, why, each) for request, each in zip(requests, offered_to, strict=True))
         return await asyncio.gather(*ended)
 
-    async def _end(self, request: ToolCallRequested, outcome: ToolOutcome, offered_to: str) -> ToolOutcome | None:
-        """End a call, which may have been offered to this incarnation of Redis, with `outcome` if it has not begun.
+    async def _end(self, request: ToolCallRequested, why: GivenUp, offered_to: str) -> ToolOutcome | None:
+        """End a call, which may have been offered to this incarnation of Redis.
 
         Returns its outcome; None while a worker runs it.
         """
-        unseen = losses.ended_unseen(request, outcome)
+        not_begun, unseen = given_up(why, Known.NOT_BEGUN, request), given_up(why, Known.LOST, request)
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                answer = await self._request_end(request, outcome, unseen, offered_to)
+                answer = await self._request_end(request, not_begun, unseen, offered_to)
         except Exception as error:
             if is_outage(error):
-                return losses.unreachable(outcome)
+                return given_up(why, Known.NOTHING, request)
             log.exception("call %s cannot be ended", request.correlation_id)
-            return losses.internal_error()
+            return losses.of_class(request, losses.internal_error())
         match answer:
             case CancelledAtOnce():
-                return outcome
+                return not_begun
             case CancelledUnseen():
                 return unseen
             case CancelRequested():

@@ -8,11 +8,25 @@ Redis loses data by a flush, a failover, or a deleted entry.
 | not begun, and its request is lost | `failed`: it was not run | the same |
 | begun, its worker silent, and its request is lost | `failed`: it may be requested again | `unknown` |
 
-Each of these outcomes has the code LOST. None of them runs a `once` call a second time.
+Each of these outcomes has the code LOST.
+
+| known of a call that is given up | stopped: repeatable | once | overdue: repeatable | once |
+|---|---|---|---|---|
+| it was not begun | `cancelled` | `cancelled` | `expired` | `expired` |
+| it was begun, and its worker is silent | `cancelled` | `unknown` | `failed` | `unknown` |
+| it was published, and Redis has lost that | `cancelled` | `unknown` | `failed` | `unknown` |
+| nothing: Redis cannot be asked | `cancelled` | `unknown` | `failed` | `unknown` |
+
+An overdue call has the code TIMEOUT, unless its ledger was lost and it is `unknown`; then it is LOST.
+
+None of this runs a `once` call a second time. A repeatable call is never `unknown`: asking for it again does no harm.
 """
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
+
+import msgspec
 
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger.replies import Loss
@@ -98,14 +112,58 @@ def decide(loss: Loss, request: ToolCallRequested, now_ms: int) -> EnqueueAgain 
             )
 
 
-def ended_unseen(request: ToolCallRequested, wanted: ToolOutcome) -> ToolOutcome:
-    """The outcome of a published call that ends as `wanted` and has no ledger."""
+class GivenUp(Enum):
+    """Why the engine ends a call itself."""
+
+    STOPPED = auto()
+    """The user stopped it."""
+    OVERDUE = auto()
+    """Its deadline has passed."""
+
+
+class Known(Enum):
+    """What is known of a call that is given up."""
+
+    NOT_BEGUN = auto()
+    RUNNING = auto()
+    """A worker has begun it, and has not answered."""
+    LOST = auto()
+    """It was published, and Redis has lost its ledger, or was another server then."""
+    NOTHING = auto()
+    """Redis cannot be asked."""
+
+
+_UNCERTAIN = {
+    Known.RUNNING: "it was started, and there was no answer in time",
+    Known.LOST: "Redis lost what it knew of this call, and no worker answered in time",
+    Known.NOTHING: "the tool service cannot be reached, and there was no answer in time",
+}
+
+
+def given_up(why: GivenUp, known: Known, request: ToolCallRequested) -> ToolOutcome:
+    """The outcome of a call that the engine ends."""
+    stopped = why is GivenUp.STOPPED
+    if known is Known.NOT_BEGUN:
+        if stopped:
+            return _cancelled("the user stopped it before it began")
+        return ToolOutcome.failure(CallState.EXPIRED, ErrorCode.TIMEOUT, "no worker started it in time; it was not run")
+    reason = f"the user stopped it; {_UNCERTAIN[known]}" if stopped else _UNCERTAIN[known]
     if request.execution_class is ExecutionClass.ONCE:
-        return _unknown("Redis lost what it knew of this call before it was given up, so whether it ran is not known")
-    if wanted.state is CallState.CANCELLED:
-        message = "the user stopped it; whether it had started is not known, and it is harmless to run it again"
-        return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, message)
-    return _failed("Redis lost what it knew of this call, and no worker answered in time")
+        code = ErrorCode.OUTCOME_UNKNOWN if stopped else ErrorCode.TIMEOUT
+        message = f"{reason}; whether it took effect is not known"
+        return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.LOST if known is Known.LOST else code, message)
+    message = f"{reason}; it is harmless to run it again"
+    return _cancelled(message) if stopped else ToolOutcome.failure(CallState.FAILED, ErrorCode.TIMEOUT, message)
+
+
+def of_class(request: ToolCallRequested, outcome: ToolOutcome) -> ToolOutcome:
+    """`outcome` as this call can have it: a repeatable call is `failed` where another would be `unknown`.
+
+    Such an outcome is read from a ledger whose reply Redis has lost, for one.
+    """
+    if request.execution_class is ExecutionClass.ONCE or outcome.state is not CallState.UNKNOWN:
+        return outcome
+    return msgspec.structs.replace(outcome, state=CallState.FAILED)
 
 
 def _unknown(message: str) -> ToolOutcome:
@@ -116,37 +174,11 @@ def _failed(message: str) -> ToolOutcome:
     return ToolOutcome.failure(CallState.FAILED, ErrorCode.LOST, message)
 
 
-def cancelled() -> ToolOutcome:
-    """The user stopped the call before it began."""
-    return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "the user stopped it before it began")
-
-
-def expired() -> ToolOutcome:
-    """The deadline passed before the call began."""
-    return ToolOutcome.failure(CallState.EXPIRED, ErrorCode.TIMEOUT, "no worker started it in time; it was not run")
-
-
-def silent() -> ToolOutcome:
-    """The deadline passed while the call ran, and its worker has not answered."""
-    message = "it was started and did not answer in time; it may have taken effect"
-    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.TIMEOUT, message)
-
-
-def unreachable(wanted: ToolOutcome) -> ToolOutcome:
-    """The ledger of a call that was to end as `wanted` cannot be read."""
-    message = "the tool service cannot be reached; whether the call was run is not known"
-    if wanted.state is CallState.EXPIRED:
-        return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.TIMEOUT, message)
-    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)
+def _cancelled(message: str) -> ToolOutcome:
+    return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, message)
 
 
 def internal_error() -> ToolOutcome:
     """A defect of the engine kept it from ending the call; the log has the traceback."""
     message = "an internal error of the engine; whether the call was run is not known"
     return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.UNKNOWN_ERROR, message)
-
-
-def unknown_after_stop() -> ToolOutcome:
-    """The user stopped the call while it ran, and its worker has not answered."""
-    message = "the user stopped it while it ran, and its server has not said what became of it"
-    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)

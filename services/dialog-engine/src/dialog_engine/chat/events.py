@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dialog_engine.model import (
+    AnsweredBy,
     ApprovalStep,
     Done,
     MessageFinished,
@@ -37,6 +38,8 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
             return REASONING, {"delta": text}
         case TurnStarted(turn_id, session_id):
             return "control", {"type": "turn", "status": "started", "turnId": turn_id, "sessionId": session_id}
+        case AnsweredBy(model, left_out):
+            return "control", {"type": "decision", "model": model, "messagesLeftOut": left_out}
         case MessageFinished():
             return "message", _message(event)
         case ToolStep(status, call, server, number, details):

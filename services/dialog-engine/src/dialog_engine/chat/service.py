@@ -33,10 +33,9 @@ from dialog_engine.model import (
     TurnFailed,
     TurnStarted,
     Usage,
-    UserMessage,
 )
 from dialog_engine.sideband import SideBand, TextBuffer
-from dialog_engine.tokens import tokens_of_message
+from dialog_engine.tokens import count_of_said, newest_turns
 from dialog_engine.tool_calls.approvals.rules import Asked, stopped
 from dialog_engine.tool_calls.execution import OpenCall, Rounds
 from dialog_engine.tool_calls.normalise import within_sight
@@ -57,8 +56,8 @@ class Draft:
     """The last round of tool calls in this life of the turn."""
     reason: DoneReason = DoneReason.STOP
     """Why the model stopped."""
-    model: str | None = None
-    """The model that answered last."""
+    answered_by: AnsweredBy | None = None
+    """The model that answered last, and what it was not sent."""
     asked: dict[str, ApprovalStep] = field(default_factory=dict[str, ApprovalStep])
     """The approvals that were asked for and not decided in the events so far, by correlation id."""
 
@@ -79,8 +78,8 @@ class Draft:
                 self.asked[call.correlation_id] = event
             case ApprovalStep(call=call):
                 self.asked.pop(call.correlation_id, None)
-            case AnsweredBy(model):
-                self.model = model
+            case AnsweredBy():
+                self.answered_by = event
             case TokensSpent(usage):
                 self.usage = usage
             case StreamEnd(finish, usage):
@@ -88,6 +87,11 @@ class Draft:
                 self.usage = usage
             case RoundComplete() | ToolCallEvent():
                 pass
+
+    @property
+    def model(self) -> str | None:
+        """The model that answered last."""
+        return self.answered_by.model if self.answered_by else None
 
     def message(self, *, interrupted: bool) -> AssistantMessage | None:
         """The message so far; None when it was interrupted before any text."""
@@ -103,10 +107,10 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """How much of a session is sent to the model."""
+    """How much of a session is sent to any model. Of this, each model is sent what fits its context."""
 
     max_messages: int
-    max_tokens: int
+    max_tokens: float
 
 
 class ChatService:
@@ -155,8 +159,11 @@ class ChatService:
         reply = self._resumed(turn) if turn.rounds else self._llm(await self._request(turn, said, committed))
         async with aclosing(reply) as events:
             async for event in events:
+                before = draft.answered_by
                 draft.follow(event)
                 match event:
+                    case AnsweredBy(left_out=left_out) if left_out and event != before:
+                        yield event
                     case AnsweredBy() | TokensSpent() | StreamEnd() | ToolCallEvent():
                         pass
                     case _:
@@ -229,10 +236,9 @@ class ChatService:
     ) -> ChatRequest:
         if said is None:
             said = await self._history.messages(turn.session_id)
-        remembered = window(
-            within_sight(said), max_messages=self._memory.max_messages, max_tokens=self._memory.max_tokens
-        )
-        return ChatRequest(remembered, turn, committed=committed)
+        bounds = self._memory
+        kept = newest_turns(within_sight(said), max_messages=bounds.max_messages, max_tokens=bounds.max_tokens)
+        return ChatRequest(kept, turn, committed=committed, left_out=count_of_said(said) - count_of_said(kept))
 
     async def _open_calls(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
         open_calls = await self._history.open_calls(turn)
@@ -268,25 +274,3 @@ def _done_reason(finish: FinishReason) -> DoneReason:
             return DoneReason.MAX_CALLS
         case FinishReason.STOP | FinishReason.TOOL_CALLS:
             return DoneReason.STOP
-
-
-def window(messages: Sequence[Message], *, max_messages: int, max_tokens: int) -> tuple[Message, ...]:
-    """The newest whole turns that fit both bounds.
-
-    A turn begins with a user's message; the last one is always kept, whatever it costs: without it there is nothing
-    to answer.
-    """
-    kept: list[Message] = []
-    turn: list[Message] = []
-    tokens = 0
-    for message in reversed(messages):
-        turn.append(message)
-        if not isinstance(message, UserMessage):
-            continue
-        cost = sum(map(tokens_of_message, turn))
-        if kept and (len(kept) + len(turn) > max_messages or tokens + cost > max_tokens):
-            break
-        kept += turn
-        tokens += cost
-        turn = []
-    return tuple(reversed(kept))

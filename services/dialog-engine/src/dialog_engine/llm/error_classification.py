@@ -52,7 +52,8 @@ _TEXTS: dict[type[LLMError], str] = {
     LLMOverloadedError: "the model's provider is overloaded; try again in a while",
     LLMRateLimitedError: "the rate limit of the model's provider is reached; try again {when}",
     LLMAuthenticationError: "the model's provider does not accept the key or the rights that this server has",
-    LLMContextLengthError: "the conversation is too long for the model; shorten the message, or start a new session",
+    LLMContextLengthError: "the conversation is too long for the model, also without its older part; shorten the"
+    " message, or start a new session",
     LLMRequestError: "the model's provider does not accept the request",
     LLMToolsRejectedError: "the model does not support function calling; TOOL_MODE=auto offers tools in another way",
 }

@@ -9,6 +9,7 @@ from pydantic import SecretStr
 from dialog_engine.config import Settings
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.client import ChatClient, Provider, Timeouts
+from dialog_engine.llm.context_tokens import context_tokens_of, room_of
 from dialog_engine.llm.profiles import PROFILES, Profile, profile_of
 from dialog_engine.llm.routing import Router
 from dialog_engine.tool_calls.ports import StreamChat
@@ -54,9 +55,22 @@ async def open_llm(
             client = _client(settings, kind, providers[kind], model, max_retries, functools.partial(retried, name))
             models[name] = wrap(client.stream_chat, name)
         router = Router(
-            models, settings.default_model, settings.llm_fallbacks, cooldown_seconds=settings.llm_cooldown_seconds
+            models,
+            settings.default_model,
+            settings.llm_fallbacks,
+            cooldown_seconds=settings.llm_cooldown_seconds,
+            rooms=rooms_of(settings),
         )
         yield router.stream_chat
+
+
+def rooms_of(settings: Settings) -> dict[str, int]:
+    """How many tokens a request to each model may have."""
+    contexts = {
+        name: settings.context_tokens.get(name) or settings.context_tokens.get("") or context_tokens_of(name)
+        for name in settings.every_model
+    }
+    return {name: room_of(tokens, settings.llm_max_tokens) for name, tokens in contexts.items()}
 
 
 def timeouts_of(settings: Settings) -> Timeouts:

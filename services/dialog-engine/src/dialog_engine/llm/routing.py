@@ -4,12 +4,21 @@ A fallback is asked only before the first event of an answer: text that a user h
 """
 
 import logging
+import math
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 
-from dialog_engine.errors import LLMError, LLMQuotaError, LLMRateLimitedError, LLMUnavailableError
+from dialog_engine.errors import (
+    LLMContextLengthError,
+    LLMError,
+    LLMQuotaError,
+    LLMRateLimitedError,
+    LLMUnavailableError,
+)
 from dialog_engine.model import AnsweredBy, ChatEvent, ChatRequest
+from dialog_engine.tokens import fit, tokens_of_request
 from dialog_engine.tool_calls.ports import StreamChat
 
 log = logging.getLogger(__name__)
@@ -27,6 +36,10 @@ def in_order(chosen: str, fallbacks: Sequence[str], cooling_down: Callable[[str]
 class Router:
     """Several models behind one interface. `models` are by name; `default` and `fallbacks` are among them.
 
+    Each is sent as much of a conversation as `rooms` says, in tokens by name; without an entry it is sent all of it.
+    When its provider finds that too long, it is asked again with half as much, as long as there is something to leave
+    out: the numbers are estimates, and a server may accept less than its model.
+
     A model that was unavailable cools down for `cooldown_seconds`, or as long as its provider's `retry-after` says.
     Meanwhile the others are asked first, so that not every turn waits for its failure.
     """
@@ -38,12 +51,14 @@ class Router:
         fallbacks: Sequence[str] = (),
         *,
         cooldown_seconds: float,
+        rooms: Mapping[str, int] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._models = models
         self._default = default
         self._fallbacks = fallbacks
         self._cooldown_seconds = cooldown_seconds
+        self._rooms = rooms or {}
         self._now = now
         self._cooldown_until: dict[str, float] = {}
 
@@ -54,21 +69,30 @@ class Router:
             LLMError: the last model was unavailable too, or one failed in a way that another model would not avoid.
         """
         order = in_order(self._requested(request), self._fallbacks, self._cools_down)
-        for name in order:
+        attempts = deque((name, float(self._rooms.get(name, math.inf))) for name in order)
+        while attempts:
+            name, room = attempts.popleft()
+            sent = fit(request, room)
             begun = False
             try:
-                async with aclosing(self._models[name](request)) as events:
+                async with aclosing(self._models[name](sent)) as events:
                     async for event in events:
                         if not begun:
                             begun = True
-                            yield AnsweredBy(name)
+                            yield AnsweredBy(name, sent.left_out)
                         yield event
                 return
+            except LLMContextLengthError as error:
+                half = tokens_of_request(sent) / 2
+                if begun or fit(request, half).left_out == sent.left_out:
+                    raise
+                log.warning("%s is asked again with less of the conversation: %s", name, error)
+                attempts.appendleft((name, half))
             except (LLMUnavailableError, LLMRateLimitedError, LLMQuotaError) as error:
                 if begun:
                     raise
                 self._start_cooldown(name, error)
-                if name == order[-1]:
+                if not attempts:
                     raise
                 log.warning("%s is unavailable, its fallback is asked: %s", name, error)
 

@@ -98,7 +98,7 @@ class ToolExecution:
         if over:
             return Unrunnable(call, over)
         planned = await validating(plan, call, self._tools.visible_to(ctx.turn.subject, ctx.turn.roles))
-        if refusal := ctx.repeats.refusal(call):
+        if refusal := ctx.repeats.refusal(planned.call):
             return Unrunnable(planned.call, refusal)
         if problem := ctx.problems.get(call.correlation_id):
             return invalid(planned.call, problem)

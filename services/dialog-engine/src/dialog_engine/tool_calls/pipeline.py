@@ -69,6 +69,8 @@ class TurnContext:
     answer: Answer | None = None
     committed: asyncio.Future[None] | None = None
     """Set when the beginning of the turn is committed; nothing is written before that. None when it was before."""
+    left_out: int = 0
+    """How many messages of the session are not among `messages`."""
 
 
 class Processor(Protocol):
@@ -111,7 +113,16 @@ def enhance(llm: StreamChat, pipeline: Pipeline) -> StreamChat:
     async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
         band = SideBand()
         turn, messages = request.turn, request.messages
-        ctx = TurnContext(turn, llm, band, messages, depth=turn.rounds, usage=turn.usage, committed=request.committed)
+        ctx = TurnContext(
+            turn,
+            llm,
+            band,
+            messages,
+            depth=turn.rounds,
+            usage=turn.usage,
+            committed=request.committed,
+            left_out=request.left_out,
+        )
         work = asyncio.create_task(pipeline.run(ctx), name=f"pipeline of turn {turn.turn_id}")
         async with aclosing(band.carry(work)) as events:
             async for event in events:

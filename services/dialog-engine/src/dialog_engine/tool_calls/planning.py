@@ -9,7 +9,7 @@ from dialog_engine.tool_calls.arguments import read_arguments, validate
 from dialog_engine.tool_calls.exposure import gateway
 from dialog_engine.tool_calls.exposure.descriptions import signature
 from dialog_engine.tool_calls.ports import ToolSource
-from plugins_contract.catalog import ToolEntry
+from plugins_contract.catalog import ToolEntry, choice_of, named
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
 
@@ -33,17 +33,37 @@ class Unrunnable:
 
 
 def plan(call: ToolCall, source: ToolSource) -> Runnable | Unrunnable:
-    """What to do with `call`. If it goes through the gateway, the returned call names the tool that it resolves to."""
+    """What to do with `call`.
+
+    The returned call has the name that its tool has in the catalog, also where the model wrote the name that the tool
+    has at its server. If it goes through the gateway, it also names the tool that it resolves to.
+    """
     if call.name == gateway.NAME:
         return _through_gateway(call, source)
-    tool = source.find(call.name)
+    tool = _found(call.name, source)
     if isinstance(tool, ToolError):
         return Unrunnable(call, ToolOutcome(CallState.FAILED, error=tool))
+    call = replace(call, name=tool.name)
     arguments = read_arguments(call.arguments)
     if isinstance(arguments, str):
         return invalid(call, arguments)
     message = validate(tool, arguments)
     return invalid(call, message) if message else Runnable(call, tool, arguments)
+
+
+def _found(name: str, source: ToolSource) -> ToolEntry | ToolError:
+    """The tool of that name, or the only one of the sender's tools that its server calls so."""
+    tool = source.find(name)
+    if isinstance(tool, ToolEntry) or tool.code is not ErrorCode.TOOL_NOT_FOUND:
+        return tool
+    match named(name, source.tools()):
+        case []:
+            return tool
+        case [only]:
+            return only
+        case several:
+            text = f"several servers have a tool {name[:100]!r}: call {choice_of(several)}"
+            return ToolError(ErrorCode.TOOL_NOT_FOUND, text)
 
 
 def _through_gateway(call: ToolCall, source: ToolSource) -> Runnable | Unrunnable:

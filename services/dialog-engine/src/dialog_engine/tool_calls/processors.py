@@ -125,7 +125,7 @@ class StartSideBand:
             last = FinishReason.MAX_CALLS
         if last is not None:
             messages = with_last_note(messages)
-        request = ChatRequest(within_sight(messages), ctx.turn, ctx.tools, answer_only=last is not None)
+        request = ChatRequest(within_sight(messages), ctx.turn, ctx.tools, last is not None, left_out=ctx.left_out)
         ctx, reply = await self._ask(ctx, request)
         if last and reply.tool_calls and not reply.text.strip():
             ctx, reply = await self._ask(ctx, replace(request, tools=()))

@@ -8,7 +8,7 @@
  *   answer    {text, open, turnId, messageId} `open` while pieces still arrive, then with the id of the message
  *   tool      {call, callKey, turnId}         a card, see `callFrom`
  *   error     {code, message}
- *   note      {reason}                        why an answer ended early
+ *   note      {reason, count}                 why an answer ended early; or that `count` messages were left out
  * An item that did not change is the same object, so a view may compare by identity.
  */
 
@@ -155,7 +155,7 @@ function take(next, type, data) {
     case "message":
       return onMessage(next, data);
     case "control":
-      return data.type === "tool" ? onTool(next, data) : data.type === "approval" ? onApproval(next, data) : next;
+      return CONTROLS[data.type]?.(next, data) ?? next;
     case "reset":
       return onReset(next, data);
     case "error":
@@ -165,6 +165,20 @@ function take(next, type, data) {
     default: // a newer server may send events that this page does not know
       return next;
   }
+}
+
+/** @type {Record<string, (state: State, data: any) => State>} */
+const CONTROLS = { tool: onTool, approval: onApproval, decision: onDecision };
+
+/**
+ * The model was not sent the whole conversation.
+ * @param {State} state
+ * @param {{messagesLeftOut: number}} data
+ */
+function onDecision(state, { messagesLeftOut: count }) {
+  const ours = state.turn?.turnId;
+  const at = state.items.findIndex(({ reason, turnId }) => reason === "left_out" && turnId === ours);
+  return at < 0 ? add(state, { kind: "note", reason: "left_out", count }) : replace(state, at, { count });
 }
 
 /**

@@ -59,6 +59,13 @@ export const NOTES = {
   max_rounds: "The limit of tool rounds was reached, so the model answered with what it had.",
 };
 
+/**
+ * That the model did not get the beginning of the conversation.
+ * @param {number} count
+ */
+export const leftOutNote = (count) =>
+  `This conversation is long: the model was not sent ${count === 1 ? "its oldest message" : `its ${count} oldest messages`}.`;
+
 /** @type {Record<string, string>} */
 const EXPOSURE = { gateway: "behind one gateway", search: "found by search" };
 

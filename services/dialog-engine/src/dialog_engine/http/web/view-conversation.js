@@ -2,7 +2,7 @@
 /** The conversation from top to bottom: one view per item, kept as long as the item. */
 
 import { h, icon } from "./dom.js";
-import { duration, NOTES } from "./status.js";
+import { duration, leftOutNote, NOTES } from "./status.js";
 import { AnswerView } from "./view-answer.js";
 import { ToolView } from "./view-tool.js";
 
@@ -141,7 +141,8 @@ class NoteView {
   element = h("p", { class: "note", "data-testid": "turn-note" });
 
   /** @param {Item} item */
-  update({ reason }) {
-    this.element.textContent = NOTES[reason] ?? `The answer ended early: ${reason}.`;
+  update({ reason, count }) {
+    this.element.textContent =
+      reason === "left_out" ? leftOutNote(count) : (NOTES[reason] ?? `The answer ended early: ${reason}.`);
   }
 }
