@@ -14,6 +14,9 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_make_run.py::test_a_question_is_answered_with_two_tool_calls_and_ctrl_c_ends_every_process",
         "integration/test_make_run.py::test_nothing_outlives_a_killed_supervisor_and_the_next_run_takes_over",
     ),
+    "make run answers those who have a key or a token where the environment names a way to sign in": (
+        "integration/test_make_run.py::test_with_a_way_to_sign_in_it_runs_and_answers_those_who_have_a_credential",
+    ),
     "a second make run finds the data of the first": (
         "integration/test_make_run.py::test_the_next_run_finds_the_conversations_of_the_last",
     ),
