@@ -227,6 +227,10 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "e2e/test_page_comfort.py::test_nothing_is_wider_than_the_screen",
     ),
     # Bad input
+    "the list of sessions, read page by page, has every session once, however many changed in the same millisecond": (
+        "integration/test_http_pages.py::test_sessions_of_one_millisecond_are_all_listed_once_page_by_page",
+        "integration/test_http_pages.py::test_a_time_lists_what_changed_before_it_and_anything_else_is_refused",
+    ),
     "a bad setting is named at the start": (
         "integration/test_make_run.py::test_a_setting_that_a_service_refuses_is_shown",
         "unit/test_worker_settings.py::test_all_bad_values_are_named_at_once",

@@ -10,6 +10,17 @@ from plugins_contract.outcomes import ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
+class SessionPlace:
+    """A place in the list of sessions: after all that changed later, and after `session_id` of those that changed then.
+
+    `updated_at` is in Unix milliseconds. Without an id it is before all sessions that changed at that time.
+    """
+
+    updated_at: int
+    session_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SessionRecord:
     """One conversation. Times are Unix milliseconds."""
 
@@ -20,6 +31,11 @@ class SessionRecord:
     running_turn_id: str | None
     awaits_approval: bool = False
     """Whether a call of that turn waits for approval."""
+
+    @property
+    def place(self) -> SessionPlace:
+        """Its place in the list of sessions."""
+        return SessionPlace(self.updated_at, self.session_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +94,8 @@ class Sessions(Protocol):
         """Create an empty session and return its id."""
         ...
 
-    async def list(self, subject: str, *, limit: int, before: int | None) -> list[SessionRecord]:
-        """The newest first; with `before`, those last changed before that time in Unix milliseconds."""
+    async def list(self, subject: str, *, limit: int, before: SessionPlace | None) -> list[SessionRecord]:
+        """The newest first; with `before`, those that follow on that place."""
         ...
 
     async def delete(self, subject: str, session_id: str, *, key_id: str = "") -> DeletedSession:

@@ -4,7 +4,15 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
-from dialog_engine.chat.archive import Archive, DeletedSession, MessageRecord, SessionRecord, Sessions, TurnRecord
+from dialog_engine.chat.archive import (
+    Archive,
+    DeletedSession,
+    MessageRecord,
+    SessionPlace,
+    SessionRecord,
+    Sessions,
+    TurnRecord,
+)
 from dialog_engine.chat.audit import AuditAction, AuditEvent, AuditLog
 from dialog_engine.errors import SessionNotFoundError, TurnRunningError
 
@@ -68,16 +76,9 @@ class PersonalData:
                 pass  # deleted meanwhile
 
     async def _each(self, subject: str) -> AsyncGenerator[SessionRecord, None]:
-        """The sessions by pages. Several may have changed in the same millisecond, so pages overlap by one."""
-        before: int | None = None
-        seen: set[str] = set()
-        while True:
-            page = await self._sessions.list(subject, limit=PAGE, before=before)
+        """The sessions by pages."""
+        before: SessionPlace | None = None
+        while page := await self._sessions.list(subject, limit=PAGE, before=before):
             for session in page:
-                if session.session_id not in seen:
-                    seen.add(session.session_id)
-                    yield session
-            if len(page) < PAGE:
-                return
-            oldest = page[-1].updated_at + 1
-            before = oldest if oldest != before else page[-1].updated_at
+                yield session
+            before = page[-1].place

@@ -11,6 +11,7 @@ from dialog_engine.chat.archive import (
     CallRecord,
     DeletedSession,
     MessageRecord,
+    SessionPlace,
     SessionRecord,
     Sessions,
     TurnRecord,
@@ -49,6 +50,7 @@ _SESSION = (
     " WHERE t.session_id = s.session_id AND t.status = 'running' AND c.outcome IS NULL AND a.decision IS NULL)"
     " FROM sessions s"
 )
+_NEWEST = SessionPlace(2**62)
 _TURN = (
     "SELECT turn_id, s.session_id, status, reason, input_tokens, output_tokens, ttft_ms, error_code, error_message,"
     " t.created_at, finished_at, t.model FROM turns t JOIN sessions s USING (session_id)"
@@ -88,11 +90,14 @@ class SqlSessions(Sessions):
         await self._database.write(lambda tx: add_session(tx, self._cipher, session_id, subject, ""))
         return session_id
 
-    async def list(self, subject: str, *, limit: int, before: int | None) -> list[SessionRecord]:
+    async def list(self, subject: str, *, limit: int, before: SessionPlace | None) -> list[SessionRecord]:
+        place = before or _NEWEST
         rows = await self._database.read(
-            f"{_SESSION} WHERE s.subject = $1 AND s.updated_at < $2 ORDER BY s.updated_at DESC LIMIT $3",
+            f"{_SESSION} WHERE s.subject = $1 AND (s.updated_at, s.session_id) < ($2, $3)"
+            " ORDER BY s.updated_at DESC, s.session_id DESC LIMIT $4",
             subject,
-            before if before is not None else 2**62,
+            place.updated_at,
+            place.session_id,
             limit,
         )
         return [_session_record(self._cipher, *row) for row in rows]
