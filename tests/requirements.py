@@ -227,6 +227,20 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "e2e/test_page_comfort.py::test_nothing_is_wider_than_the_screen",
     ),
     # Bad input
+    "a call that no worker ran says how long it took, and a refused call of a known tool names its server": (
+        "integration/test_overload.py::test_calls_past_the_limit_are_refused_at_once_and_each_is_answered",
+        "integration/test_approvals.py::test_a_refusal_reaches_the_model_with_its_reason",
+        "unit/test_exposure_turns.py::test_every_refusal_of_a_known_tool_names_its_server_and_its_title",
+    ),
+    "a turn says how many calls it had, also after a restart": (
+        "story/test_07_a_restart.py::test_finished_calls_are_not_repeated_and_running_ones_are_awaited",
+        "contract/ports/test_storage_ports.py::test_the_next_life_finds_the_turns_that_run_and_no_others",
+    ),
+    "a reset names its cause": (
+        "story/test_07_a_restart.py::test_an_interrupted_message_is_made_again_and_the_user_gets_a_reset",
+        "unit/test_ownership.py::test_a_dead_engine_is_adopted_after_its_lease_whatever_the_clock_of_the_database_does",
+        "unit/test_chat_events.py::test_every_status_and_every_reason_is_on_the_protocol_page",
+    ),
     "the list of sessions, read page by page, has every session once, however many changed in the same millisecond": (
         "integration/test_http_pages.py::test_sessions_of_one_millisecond_are_all_listed_once_page_by_page",
         "integration/test_http_pages.py::test_a_time_lists_what_changed_before_it_and_anything_else_is_refused",

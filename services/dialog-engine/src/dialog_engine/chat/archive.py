@@ -75,6 +75,7 @@ class TurnRecord:
     created_at: int
     finished_at: int | None
     model: str | None = None
+    tool_calls: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,7 @@ def turn(record: TurnRecord) -> dict[str, Any]:
         "status": record.status,
         "reason": record.reason,
         "usage": usage_view(record.usage),
+        "toolCalls": record.tool_calls,
         "ttftMs": record.ttft_ms,
         "model": record.model,
         "createdAt": timestamp(record.created_at),

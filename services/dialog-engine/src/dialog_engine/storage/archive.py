@@ -53,7 +53,8 @@ _SESSION = (
 _NEWEST = SessionPlace(2**62)
 _TURN = (
     "SELECT turn_id, s.session_id, status, reason, input_tokens, output_tokens, ttft_ms, error_code, error_message,"
-    " t.created_at, finished_at, t.model FROM turns t JOIN sessions s USING (session_id)"
+    " t.created_at, finished_at, t.model, (SELECT count(*) FROM tool_calls c WHERE c.turn_id = t.turn_id)"
+    " FROM turns t JOIN sessions s USING (session_id)"
 )
 _MESSAGES = (
     "SELECT m.number, m.turn_id, m.role, m.content, m.reasoning, m.interrupted, m.created_at,"
@@ -283,11 +284,14 @@ def _turn_record(
     created_at: int,
     finished_at: int | None,
     model: str | None,
+    tool_calls: int,
 ) -> TurnRecord:
     message = _text(cipher, error_message or "", "turns.error_message", turn_id)
     failure = TurnFailed(error_code, message) if error_code else None
     usage = Usage(input_tokens, output_tokens)
-    return TurnRecord(turn_id, session_id, status, reason, usage, ttft_ms, failure, created_at, finished_at, model)
+    return TurnRecord(
+        turn_id, session_id, status, reason, usage, ttft_ms, failure, created_at, finished_at, model, tool_calls
+    )
 
 
 def _message_record(head: Row, calls: list[CallRecord]) -> MessageRecord:
