@@ -227,6 +227,13 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "e2e/test_page_comfort.py::test_nothing_is_wider_than_the_screen",
     ),
     # Bad input
+    "U+0000 is refused in requests, replaced in what models and tools write, and never an outage of the database": (
+        "integration/test_nul.py::test_an_id_with_it_is_of_nothing",
+        "integration/test_nul.py::test_a_field_with_it_is_refused_and_named",
+        "integration/test_nul.py::test_what_models_and_tools_write_is_stored_sent_and_shown_with_a_replacement",
+        "integration/test_oidc.py::test_a_subject_that_no_database_can_store_is_nobody",
+        "integration/test_postgres.py::test_a_text_that_it_cannot_store_is_a_defect_of_the_engine_and_no_outage",
+    ),
     "a call that no worker ran says how long it took, and a refused call of a known tool names its server": (
         "integration/test_overload.py::test_calls_past_the_limit_are_refused_at_once_and_each_is_answered",
         "integration/test_approvals.py::test_a_refusal_reaches_the_model_with_its_reason",

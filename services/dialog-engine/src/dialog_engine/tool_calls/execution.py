@@ -23,7 +23,7 @@ from dialog_engine.tool_calls.planning import (
     plan,
 )
 from dialog_engine.tool_calls.ports import CallStore, ToolCalls
-from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS, shorten
+from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS, shorten, storable_outcome
 from dialog_engine.tool_calls.results.views import Steps
 from dialog_engine.tool_calls.shielding import run_shielded
 from plugins_contract.catalog import ToolEntry
@@ -162,7 +162,8 @@ class Rounds:
 
     async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
         """Commit the outcome of a call. Returns it as it is shown: see `shorten`."""
-        shown, whole = shorten(timed(outcome, call.correlation_id), call.correlation_id, self.result_max_chars)
+        outcome = storable_outcome(timed(outcome, call.correlation_id))
+        shown, whole = shorten(outcome, call.correlation_id, self.result_max_chars)
         await self.store.add_result(turn, call, shown, whole)
         return shown
 
