@@ -14,6 +14,9 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_make_run.py::test_a_question_is_answered_with_two_tool_calls_and_ctrl_c_ends_every_process",
         "integration/test_make_run.py::test_nothing_outlives_a_killed_supervisor_and_the_next_run_takes_over",
     ),
+    "make run answers those who have a key or a token where the environment names a way to sign in": (
+        "integration/test_make_run.py::test_with_a_way_to_sign_in_it_runs_and_answers_those_who_have_a_credential",
+    ),
     "a second make run finds the data of the first": (
         "integration/test_make_run.py::test_the_next_run_finds_the_conversations_of_the_last",
     ),
@@ -224,6 +227,31 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "e2e/test_page_comfort.py::test_nothing_is_wider_than_the_screen",
     ),
     # Bad input
+    "U+0000 is refused in requests, replaced in what models and tools write, and never an outage of the database": (
+        "integration/test_nul.py::test_an_id_with_it_is_of_nothing",
+        "integration/test_nul.py::test_a_field_with_it_is_refused_and_named",
+        "integration/test_nul.py::test_what_models_and_tools_write_is_stored_sent_and_shown_with_a_replacement",
+        "integration/test_oidc.py::test_a_subject_that_no_database_can_store_is_nobody",
+        "integration/test_postgres.py::test_a_text_that_it_cannot_store_is_a_defect_of_the_engine_and_no_outage",
+    ),
+    "a call that no worker ran says how long it took, and a refused call of a known tool names its server": (
+        "integration/test_overload.py::test_calls_past_the_limit_are_refused_at_once_and_each_is_answered",
+        "integration/test_approvals.py::test_a_refusal_reaches_the_model_with_its_reason",
+        "unit/test_exposure_turns.py::test_every_refusal_of_a_known_tool_names_its_server_and_its_title",
+    ),
+    "a turn says how many calls it had, also after a restart": (
+        "story/test_07_a_restart.py::test_finished_calls_are_not_repeated_and_running_ones_are_awaited",
+        "contract/ports/test_storage_ports.py::test_the_next_life_finds_the_turns_that_run_and_no_others",
+    ),
+    "a reset names its cause": (
+        "story/test_07_a_restart.py::test_an_interrupted_message_is_made_again_and_the_user_gets_a_reset",
+        "unit/test_ownership.py::test_a_dead_engine_is_adopted_after_its_lease_whatever_the_clock_of_the_database_does",
+        "unit/test_chat_events.py::test_every_status_and_every_reason_is_on_the_protocol_page",
+    ),
+    "the list of sessions, read page by page, has every session once, however many changed in the same millisecond": (
+        "integration/test_http_pages.py::test_sessions_of_one_millisecond_are_all_listed_once_page_by_page",
+        "integration/test_http_pages.py::test_a_time_lists_what_changed_before_it_and_anything_else_is_refused",
+    ),
     "a bad setting is named at the start": (
         "integration/test_make_run.py::test_a_setting_that_a_service_refuses_is_shown",
         "unit/test_worker_settings.py::test_all_bad_values_are_named_at_once",

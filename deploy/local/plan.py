@@ -13,6 +13,7 @@ from deploy.local.own_variables import Inherits
 DATA = Path(".data")
 MCP_CONFIG = Path("examples/mcp.json")
 LOCAL = "127.0.0.1"
+WAYS_TO_SIGN_IN = ("API_KEYS", "API_KEYS_FILE", "OIDC_ISSUER")
 REQUEST_KEYS = DATA / "request.keys"
 LONGEST_SOCKET_PATH = 100
 """Bytes of the path of a Unix socket: Linux accepts 107, macOS 103."""
@@ -38,13 +39,14 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The programs to start, and the facts to show to the user."""
+    """The programs to start, and the facts to show to the user. With `signs_in` requests need a key or a token."""
 
     programs: tuple[Program, ...]
     host: str
     port: int
     url: str
     facts: Mapping[str, str]
+    signs_in: bool = False
 
 
 class PlanError(ValueError):
@@ -75,7 +77,7 @@ def make_plan(environment: Mapping[str, str], *, free_port: Callable[[], int], v
     programs += _engines(given, shared, host, (port, *others))
     more = {"Engines": ", ".join([url, *(_page(host, other) for other in others)])} if others else {}
     facts = {"Chat page": url, **more, **facts, "Data": f"{DATA}, logs in {DATA / 'logs'}"}
-    return Plan(tuple(programs), host, port, url, facts)
+    return Plan(tuple(programs), host, port, url, facts, signs_in=any(name in given for name in WAYS_TO_SIGN_IN))
 
 
 def _workers(

@@ -162,7 +162,8 @@ def summary(plan: Plan) -> str:
     """The text that says what is running and what to try."""
     facts = "\n".join(f"  {name:<10} {fact}" for name, fact in plan.facts.items())
     question = "What time is it in Tokyo and in Paris?"
-    curl = f"curl -N {plan.url}/v1/chat -H 'content-type: application/json' -d '{{\"message\":\"{question}\"}}'"
+    key = ' -H "authorization: Bearer $KEY"' if plan.signs_in else ""
+    curl = f"curl -N {plan.url}/v1/chat{key} -H 'content-type: application/json' -d '{{\"message\":\"{question}\"}}'"
     return f"""
 Callstream is running.
 
@@ -176,11 +177,14 @@ Ctrl-C ends everything."""
 
 
 def caveats(url: str, readiness: bytes) -> str:
-    """What is still missing according to the engine's answer at /readyz; empty if nothing is."""
+    """What is still missing according to the engine's answer at /readyz; empty if nothing is.
+
+    Where people sign in the answer has the status only: the parts are for operators.
+    """
     if not readiness:
         return ""
     answer = json.loads(readiness)
-    servers: dict[str, str] = answer["parts"]["serversNotReady"]
+    servers: dict[str, str] = answer.get("parts", {}).get("serversNotReady", {})
     named = [f"{name} ({state})" for name, state in servers.items() if state != "disabled"]
     if named:
         return f"\n\nMCP servers that are not ready: {', '.join(named)}. {url}/v1/tools says why."

@@ -332,7 +332,7 @@ async def test_a_fenced_engine_cannot_write(a: EngineStore, b: EngineStore) -> N
         lambda: a.add_round(turn, tool_call()),
         lambda: a.calls.add_result(turn, call, OUTCOME),
         lambda: a.end(turn, "From the past"),
-        lambda: a.approvals.close(turn, OUTCOME),
+        lambda: a.approvals.close(turn, lambda _: OUTCOME),
         lambda: a.approvals.waiting(turn),
         lambda: a.calls.open_calls(turn),
         lambda: b.end(turn, "In an earlier epoch"),

@@ -389,7 +389,8 @@ def _sessions(engine: ScriptedEngine) -> APIRouter:
     async def sessions(before: str = "9999", limit: int = 50) -> Json:
         newest_first = sorted(engine.sessions.values(), key=lambda session: session.created_at, reverse=True)
         described = [engine.describe(session) for session in newest_first]
-        return {"sessions": [session for session in described if session["updatedAt"] < before][:limit]}
+        page = [session for session in described if session["updatedAt"] < before]
+        return {"sessions": page[:limit], "nextCursor": page[limit - 1]["updatedAt"] if len(page) > limit else None}
 
     async def create() -> Json:
         return {"sessionId": engine.new_session().session_id}

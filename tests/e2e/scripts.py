@@ -86,7 +86,7 @@ def message(content: str, *calls: Call) -> Say:
 def reset(*says: Say) -> Say:
     """All events of the turn so far, once more."""
     events = [{"event": say.event, "data": say.data} for say in says]
-    return Say("reset", {"reason": "the engine was restarted", "told": events})
+    return Say("reset", {"reason": "restart", "told": events})
 
 
 def answer(*deltas: str) -> list[Step]:

@@ -164,6 +164,7 @@ async def test_a_refusal_reaches_the_model_with_its_reason(engine: Engine, waiti
     assert statuses(events, "approval") == ["asked", "refused"]
     assert statuses(events, "tool") == ["pending", "refused"]
     assert controls(events, "tool")[-1]["error"]["code"] == "NOT_APPROVED"
+    assert controls(events, "tool")[-1]["durationMs"] > 0
     assert "Not on a Friday" in model.asked[1]["messages"][-1]["content"]
     assert events[-1].data["reason"] == "stop"
 

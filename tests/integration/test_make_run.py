@@ -17,6 +17,7 @@ import anyio
 import pytest
 
 from deploy.local.ports import free_port
+from tests.support.oidc_provider import AUDIENCE, OidcProvider
 from tests.support.processes import ROOT, Process, answers, running
 from tests.support.waiting import wait_until
 
@@ -55,6 +56,20 @@ async def stack(folder: Path, port: int, **settings: str) -> AsyncGenerator[Proc
         yield process
 
 
+@asynccontextmanager
+async def ways_to_sign_in(folder: Path) -> AsyncGenerator[dict[str, tuple[dict[str, str], str]]]:
+    """By the setting that each way needs: all its settings, and a credential."""
+    key, file = "a-key-of-16-chars-or-more", folder / "api.keys"
+    add = [Path(sys.executable).with_name("dialog-engine"), "keys", "add", "alice"]
+    made = (await anyio.run_process(add, env={**os.environ, "API_KEYS_FILE": str(file)})).stdout.decode()
+    async with OidcProvider().serving() as oidc:
+        yield {
+            "API_KEYS": ({"API_KEYS": f"alice:{key}"}, key),
+            "API_KEYS_FILE": ({"API_KEYS_FILE": str(file)}, made.split()[0]),
+            "OIDC_ISSUER": ({"OIDC_ISSUER": oidc.issuer, "OIDC_AUDIENCE": AUDIENCE}, oidc.token(sub="alice")),
+        }
+
+
 def children_of(process: Process, name: str = "") -> list[int]:
     command = ["pgrep", "-P", str(process.pid), "-f", name]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -68,11 +83,12 @@ def gone(pids: list[int]) -> bool:
     return all(state.startswith("Z") for state in states.stdout.split())
 
 
-def call(port: int, path: str, body: dict[str, Any] | None = None) -> str:
+def call(port: int, path: str, body: dict[str, Any] | None = None, credential: str = "") -> str:
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}{path}",
         data=json.dumps(body).encode() if body else None,
-        headers={"content-type": "application/json"},
+        headers={"content-type": "application/json"}
+        | ({"authorization": f"Bearer {credential}"} if credential else {}),
     )
     with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - our own server
         return answer.read().decode()
@@ -89,8 +105,8 @@ def not_ready(port: int) -> dict[str, str]:
     return {}
 
 
-async def ask(port: int) -> list[dict[str, Any]]:
-    text = await anyio.to_thread.run_sync(call, port, "/v1/chat", {"message": QUESTION})
+async def ask(port: int, credential: str = "") -> list[dict[str, Any]]:
+    text = await anyio.to_thread.run_sync(call, port, "/v1/chat", {"message": QUESTION}, credential)
     return [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
 
 
@@ -115,6 +131,27 @@ async def test_a_question_is_answered_with_two_tool_calls_and_ctrl_c_ends_every_
     assert workers == 2
     assert len(children) == 6
     assert gone(children)
+
+
+@pytest.mark.parametrize("setting", ["API_KEYS", "API_KEYS_FILE", "OIDC_ISSUER"])
+async def test_with_a_way_to_sign_in_it_runs_and_answers_those_who_have_a_credential(
+    folder: Path, setting: str
+) -> None:
+    port = free_port()
+    async with ways_to_sign_in(folder) as ways:
+        settings, credential = ways[setting]
+        async with stack(folder, port, **settings) as process:
+            assert '-H "authorization: Bearer $KEY"' in process.output()
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                call(port, "/v1/me")
+            assert (
+                json.loads(await anyio.to_thread.run_sync(call, port, "/v1/me", None, credential))["subject"] == "alice"
+            )
+            events = await ask(port, credential)
+            assert events[-1]["reason"] == "stop"
+            assert [event["status"] for event in events if event.get("type") == "tool"].count("succeeded") == 2
+            process.send(signal.SIGINT)
+            assert await process.ended(30) == 0
 
 
 async def test_it_says_that_it_is_running_when_every_server_was_listed_or_failed_and_not_before(folder: Path) -> None:

@@ -72,6 +72,11 @@ async def test_a_new_key_of_the_provider_is_fetched_when_its_first_token_arrives
     assert oidc.key_requests == 2
 
 
+async def test_a_subject_that_no_database_can_store_is_nobody(oidc: OidcProvider, api: Api) -> None:
+    assert await api.subject(oidc.token(sub="ann\0")) == ""
+    assert await api.subject(oidc.token(sub="ann\u0001")) == "ann\u0001"
+
+
 async def test_tokens_with_unknown_keys_cause_one_request_in_some_seconds(oidc: OidcProvider, api: Api) -> None:
     assert await api.subject(oidc.token()) == "ann@oidc"
     for _ in range(20):

@@ -245,6 +245,13 @@ async def test_a_killed_server_is_an_error_in_time_and_nothing_is_lost(
     assert len(await store.sessions.list("ann", limit=9, before=None)) == 1
 
 
+async def test_a_text_that_it_cannot_store_is_a_defect_of_the_engine_and_no_outage(store: EngineStore) -> None:
+    for attempt in (store.sessions.create("a\0b"), store.sessions.list("a\0b", limit=9, before=None)):
+        with pytest.raises(psycopg.DataError):
+            await attempt
+    await store.database.check()
+
+
 async def test_a_server_that_was_restarted_while_nothing_happened_costs_no_error(
     server: PostgresServer, store: EngineStore
 ) -> None:

@@ -94,7 +94,7 @@ async def test_a_call_that_is_not_allowed_reaches_no_worker(place: Place) -> Non
         place.model.will_say("It cannot be done.")
         events = await engine.events("POST", "/v1/chat", json={"message": "Delete"}, headers=place.user)
         [failed] = [event.data for event in events if event.data.get("status") == "failed"]
-        assert failed["error"]["code"] == "PERMISSION_DENIED"
+        assert (failed["error"]["code"], failed["server"]) == ("PERMISSION_DENIED", "files")
         assert not [event for event in events if event.data.get("type") == "approval"]
         assert requested(place.redis_url) == []
 

@@ -511,7 +511,7 @@ async def test_sessions_are_listed_newest_first_and_page_by_page(storage: Engine
         await storage.database.write(dated)
 
     page = await storage.sessions.list("ann", limit=2, before=None)
-    rest = await storage.sessions.list("ann", limit=9, before=page[-1].updated_at)
+    rest = await storage.sessions.list("ann", limit=9, before=page[-1].place)
     assert [session.session_id for session in [*page, *rest]] == ids[::-1]
 
 

@@ -8,6 +8,7 @@ from dialog_engine.model import (
     DoneReason,
     MessageFinished,
     Reset,
+    ResetReason,
     RoundComplete,
     TextDelta,
     ToolMessage,
@@ -44,7 +45,7 @@ async def test_an_interrupted_message_is_made_again_and_the_user_gets_a_reset() 
         assert await engine.restart() == 1
 
         events = await engine.seen(turn)
-        assert events[:2] == [TurnStarted(turn.turn_id, turn.session_id), Reset("the engine was restarted")]
+        assert events[:2] == [TurnStarted(turn.turn_id, turn.session_id), Reset(ResetReason.RESTART)]
         assert text_of(events) == "Once upon a time."
         assert [message.content for message in model.requests[1].messages] == ["A story!"]
         assert [f.id async for batch in engine.logs.follow(turn.turn_id) for f in batch][:3] == ["1-1", "1-2", "2-1"]
@@ -73,7 +74,7 @@ async def test_finished_calls_are_not_repeated_and_running_ones_are_awaited() ->
     assert steps_of(events, "job__long")[-1] is ToolStatus.SUCCEEDED
     results = [message.content for message in model.requests[1].messages if isinstance(message, ToolMessage)]
     assert results == ["one", "two"]
-    assert done_of(events).reason is DoneReason.STOP
+    assert (done_of(events).reason, done_of(events).tool_calls) == (DoneReason.STOP, 2)
 
 
 async def test_rounds_before_the_restart_count() -> None:

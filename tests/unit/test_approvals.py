@@ -311,7 +311,7 @@ async def test_a_decision_that_the_store_refuses_changes_nothing() -> None:
         turn, step = await waiting_turn(engine)
         turn_id, asked = engine.store.asked(step.call.correlation_id) or ("", None)
         assert asked is not None
-        await engine.store.close(turn, succeeded("elsewhere"))
+        await engine.store.close(turn, lambda _: succeeded("elsewhere"))
         assert await engine.pending.decide(turn_id, asked, approve(step)) is None
 
         assert engine.worker.executed == []

@@ -35,6 +35,7 @@ from dialog_engine.model import (
     MessageFinished,
     ReasoningDelta,
     Reset,
+    ResetReason,
     RoundComplete,
     StreamEnd,
     TextDelta,
@@ -167,6 +168,7 @@ def test_every_status_and_every_reason_is_on_the_protocol_page() -> None:
     assert {event.status for event in TOOL_STEPS} == set(ToolStatus)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
     reasons = PROTOCOL.split("`reason`: ")[1].split("|")[0]
     assert set(re.findall(r"`(\w+)`", reasons)) == {reason.value for reason in DoneReason}
+    assert {row[0].strip("`") for row in table("| `reason` of a `reset` | cause |")} == {*ResetReason}
 
 
 @pytest.mark.parametrize("event", [*EVENTS, *TOOL_STEPS, *APPROVAL_STEPS])

@@ -22,6 +22,7 @@ from dialog_engine.model import (
 )
 from dialog_engine.tool_calls.approvals.rules import Approve
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
+from dialog_engine.tool_calls.planning import DEFAULT_LIMITS
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.messages import EVENT_TYPE, decode_request
 from tests.support.fakes import (
@@ -197,7 +198,23 @@ async def test_a_call_that_is_refused_as_repeated_names_its_tool() -> None:
     async with behind_gateway(model) as engine:
         events = await engine.turn("Read!")
 
-    assert shown(events)[-2:] == [("pending", "files__read", ""), ("refused", "files__read", "")]
+    assert shown(events)[-2:] == [("pending", "files__read", "files"), ("refused", "files__read", "files")]
+
+
+async def test_every_refusal_of_a_known_tool_names_its_server_and_its_title() -> None:
+    many = [("files__read", '{"path": "/a"}')] * (DEFAULT_LIMITS.per_reply + 1)
+    model = ScriptedModel(asks(*many), asks(("files__read", "{}"), ("files__nope", "{}")), says("Enough."))
+    async with FakeEngine(model, tools=FakeCatalog(READ)) as engine:
+        events = await engine.turn("Read!")
+
+    ended = [event for event in events if isinstance(event, ToolStep) and "error" in event.details]
+    assert [(event.details["error"]["code"], event.server) for event in ended] == [
+        ("OVERLOADED", "files"),
+        ("INVALID_ARGUMENTS", "files"),
+        ("TOOL_NOT_FOUND", ""),
+    ]
+    begun = [event for event in events if isinstance(event, ToolStep) and event.status is ToolStatus.PENDING]
+    assert {event.details.get("title") for event in begun if event.server} == {READ.title}
 
 
 async def test_a_history_from_one_exposure_works_with_another() -> None:

@@ -1,12 +1,14 @@
 """What is counted, and under which names. Every metric that is declared is counted here or at the scrape."""
 
 import logging
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import pytest
 
 from dialog_engine.chat.ports import TurnLog, TurnLogs
+from dialog_engine.chat.service import Draft
 from dialog_engine.errors import LLMRateLimitedError
 from dialog_engine.model import (
     ApprovalStatus,
@@ -123,6 +125,17 @@ async def test_a_failed_or_abandoned_request_is_counted_as_such() -> None:
         await anext(events)
     assert value(metrics, "dialog_llm_requests_total", outcome="MODEL_RATE_LIMITED", model="openai:x") == 1
     assert value(metrics, "dialog_llm_requests_total", outcome="abandoned", model="openai:x") == 1
+
+
+async def test_the_time_to_the_first_token_is_a_part_of_the_total_time_of_the_turn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    draft = Draft(started=time.monotonic() - 9)  # its log is opened later, when the message is committed
+    log = ObservedLogs(Quiet(), Metrics()).open(TURN)
+    draft.follow(TextDelta("Hi"))
+    log.append(draft.done(TURN.turn_id, DoneReason.STOP))
+    assert 9000 <= caplog.records[-1].firstTokenMs <= caplog.records[-1].totalMs  # type: ignore[attr-defined]
 
 
 async def test_an_approval_is_logged_with_the_ids_of_its_call_and_without_its_arguments(

@@ -20,7 +20,7 @@ from dialog_engine.chat.ownership import (
 from dialog_engine.chat.ports import Adopted, SeenEngine
 from dialog_engine.chat.turns import RunningTurns, SessionQueue
 from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrashesError
-from dialog_engine.model import Turn
+from dialog_engine.model import ResetReason, Turn
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.ownership import ObservedOwnership
 from tests.support.fakes import FakeEngine, ScriptedModel, breathe, says
@@ -172,7 +172,7 @@ async def test_a_dead_engine_is_adopted_after_its_lease_whatever_the_clock_of_th
     b.now += 0.2
     await b.ownership.look()
     assert store.turns["t"].owner == "b"
-    assert b.turns.runs["t"].epoch == 2
+    assert (b.turns.runs["t"].epoch, b.turns.runs["t"].resumed) == (2, ResetReason.ADOPTION)
     assert b.notes == ["takeover"]
     assert [row.event_id for row in b.offered] == ["t"]
     assert "a" not in store.leases

@@ -118,12 +118,12 @@ async def test_after_closing_nothing_can_be_approved(storage: Storage) -> None:
     turn, asked = await waiting(storage, 2)
     await storage.approvals.decide(turn.turn_id, asked[0], APPROVED, request(asked[0]), None)
 
-    assert [*await storage.approvals.close(turn, stopped())] == [asked[1]]
+    assert [*await storage.approvals.close(turn, lambda _: stopped())] == [(asked[1], stopped())]
 
     assert not await storage.approvals.decide(turn.turn_id, asked[1], APPROVED, request(asked[1]), None)
     assert [each.call for each in await storage.history.open_calls(turn)] == [asked[0].call]
     assert await enqueued(storage) == [asked[0].call.correlation_id]
-    assert [*await storage.approvals.close(turn, stopped())] == []
+    assert [*await storage.approvals.close(turn, lambda _: stopped())] == []
 
 
 async def test_a_decision_is_for_the_turn_whoever_runs_it(storage: Storage) -> None:

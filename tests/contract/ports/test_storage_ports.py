@@ -134,7 +134,7 @@ async def test_the_next_life_finds_the_turns_that_run_and_no_others(storage: Sto
     [left] = await storage.adopt()
     [later] = await storage.adopt()
 
-    assert left.turn == Turn(running.turn_id, running.session_id, "ada", 2, 2, "00-trace", Usage(14, 3))
+    assert left.turn == Turn(running.turn_id, running.session_id, "ada", 2, 2, "00-trace", Usage(14, 3), calls=2)
     assert later.turn == replace(left.turn, epoch=3)
 
 
@@ -345,7 +345,7 @@ async def test_an_earlier_life_of_a_turn_writes_nothing(storage: Storage) -> Non
     for write in (
         storage.calls.add_round(turn, AssistantMessage("stale", (call(2),)), [], {}),
         storage.calls.add_result(turn, one, succeeded("stale")),
-        storage.approvals.close(turn, REFUSED),
+        storage.approvals.close(turn, lambda _: REFUSED),
         storage.history.open_calls(turn),
     ):
         with pytest.raises(TurnFencedError):

@@ -174,7 +174,8 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
 
         def unit() -> list[Adopted]:
             for stored in self._running():
-                stored.turn = replace(stored.turn, epoch=stored.turn.epoch + 1)
+                calls = sum(call.turn_id == stored.turn.turn_id for call in self._calls.values())
+                stored.turn = replace(stored.turn, epoch=stored.turn.epoch + 1, calls=calls)
             turns = [stored.turn for stored in self._running()]
             return [Adopted(turn, turn.turn_id in self._stops, crashes=1, rows=()) for turn in turns]
 
@@ -284,11 +285,13 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
 
         return await self._commit("ask_again", unit)
 
-    async def close(self, turn: Turn, outcome: ToolOutcome) -> Sequence[Asked]:
-        def unit() -> list[Asked]:
+    async def close(
+        self, turn: Turn, outcome_of: Callable[[ToolCall], ToolOutcome]
+    ) -> Sequence[tuple[Asked, ToolOutcome]]:
+        def unit() -> list[tuple[Asked, ToolOutcome]]:
             self._fenced(turn)
-            closed = self._waiting(turn.turn_id)
-            for each in closed:
+            closed = [(each, outcome_of(each.call)) for each in self._waiting(turn.turn_id)]
+            for each, outcome in closed:
                 self._answer(each.call.correlation_id, outcome)
             return closed
 

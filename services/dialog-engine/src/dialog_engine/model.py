@@ -103,12 +103,26 @@ class Choice:
     tool_mode: str = ""
 
 
+class ResetReason(StrEnum):
+    """Why the events of a turn that a client has received do not simply continue."""
+
+    RESTART = "restart"
+    """The engine was restarted."""
+    ADOPTION = "adoption"
+    """The engine that ran the turn has died or was stopped, and another one has adopted it."""
+    RECOVERY = "recovery"
+    """The engine runs on, and had not known that it owned the turn: the database's answer to it was lost."""
+    LOG_LOST = "log_lost"
+    """A part of the turn's log is lost, or is not kept any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """A user's message and everything that answers it.
 
-    `epoch` rises each time an engine adopts the turn. `rounds` is how many rounds of tool calls were committed in
-    earlier epochs, and `usage` is their cost. `roles` are those that the sender had when the turn began.
+    `epoch` rises each time an engine adopts the turn, and `resumed` is why the last epoch is not the first. `rounds` is
+    how many rounds of tool calls were committed in earlier epochs, `calls` how many calls they had, and `usage` is
+    their cost. `roles` are those that the sender had when the turn began.
     """
 
     turn_id: str
@@ -122,6 +136,8 @@ class Turn:
     roles: tuple[str, ...] = ()
     key_id: str = ""
     """The credential of the request that started it, for the audit. Empty in a turn that was adopted."""
+    calls: int = 0
+    resumed: ResetReason = ResetReason.RESTART
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +327,10 @@ class RoundComplete:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Replaces every event of the turn that a client has seen by `events`; what comes next follows on those."""
+    """Replaces every event of the turn that a client has seen by `events`; what comes next follows on those.
+
+    `reason` is a ResetReason.
+    """
 
     reason: str
     events: "tuple[TurnEvent, ...]" = ()
@@ -327,13 +346,19 @@ class TurnFailed:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Always last. `ttft_ms` is the time to the first token, None without one; `model` answered last."""
+    """Always last. `ttft_ms` is the time to the first token, None without one; `model` answered last.
+
+    `tool_calls` counts the calls of the whole turn. `total_ms` is the time since this epoch of the turn began, on the
+    same clock as `ttft_ms`; 0 for an end that is read from the store.
+    """
 
     turn_id: str
     reason: DoneReason
     usage: Usage
     ttft_ms: int | None
     model: str | None = None
+    tool_calls: int = 0
+    total_ms: int = 0
 
 
 TurnEvent = (

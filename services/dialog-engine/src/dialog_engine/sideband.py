@@ -8,7 +8,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dialog_engine.errors import LLMStreamBrokenError
@@ -21,6 +21,7 @@ from dialog_engine.model import (
     ToolCallEvent,
     Usage,
 )
+from dialog_engine.storable_text import storable, storable_json
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ class SideBand:
                 if size > max_bytes:
                     end = StreamEnd(FinishReason.LENGTH, Usage())
                     break
+                event = _storable(event)  # noqa: PLW2901 -- nothing behind this point sees the other one
                 match event:
                     case TextDelta(piece):
                         text.add(piece)
@@ -134,6 +136,19 @@ class SideBand:
         """Remove and return the events that wait to be read."""
         taken, self._events = self._events, []
         return taken
+
+
+def _storable(event: ChatEvent) -> ChatEvent:
+    match event:
+        case TextDelta(text) if "\0" in text:
+            return TextDelta(storable(text))
+        case ReasoningDelta(text) if "\0" in text:
+            return ReasoningDelta(storable(text))
+        case ToolCallEvent(tool_call_id, name, arguments):
+            ids = {"tool_call_id": storable(tool_call_id), "name": storable(name)}
+            return replace(event, **ids, arguments=storable_json(arguments))
+        case _:
+            return event
 
 
 def _size(event: ChatEvent) -> int:

@@ -11,6 +11,17 @@ from plugins_contract.outcomes import ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
+class SessionPlace:
+    """A place in the list of sessions: after all that changed later, and after `session_id` of those that changed then.
+
+    `updated_at` is in Unix milliseconds. Without an id it is before all sessions that changed at that time.
+    """
+
+    updated_at: int
+    session_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SessionRecord:
     """One conversation. Times are Unix milliseconds."""
 
@@ -21,6 +32,11 @@ class SessionRecord:
     running_turn_id: str | None
     awaits_approval: bool = False
     """Whether a call of that turn waits for approval."""
+
+    @property
+    def place(self) -> SessionPlace:
+        """Its place in the list of sessions."""
+        return SessionPlace(self.updated_at, self.session_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +76,7 @@ class TurnRecord:
     created_at: int
     finished_at: int | None
     model: str | None = None
+    tool_calls: int = 0
 
 
 class Sessions(Protocol):
@@ -69,8 +86,8 @@ class Sessions(Protocol):
         """Create an empty session and return its id."""
         ...
 
-    async def list(self, subject: str, *, limit: int, before: int | None) -> list[SessionRecord]:
-        """The newest first; with `before`, those last changed before that time in Unix milliseconds."""
+    async def list(self, subject: str, *, limit: int, before: SessionPlace | None) -> list[SessionRecord]:
+        """The newest first; with `before`, those that follow on that place."""
         ...
 
     async def ids(self, subject: str, *, after: str, limit: int) -> Sequence[str]:

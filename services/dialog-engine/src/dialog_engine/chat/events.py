@@ -55,8 +55,8 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
             }
         case TurnFailed(code, message):
             return "error", {"code": code, "message": message}
-        case Done(turn_id, reason, usage, ttft_ms, model):
-            spent = {"usage": usage_view(usage), "ttftMs": ttft_ms}
+        case Done(turn_id, reason, usage, ttft_ms, model, tool_calls):
+            spent = {"usage": usage_view(usage), "toolCalls": tool_calls, "ttftMs": ttft_ms}
             return DONE, {"reason": reason, **spent, "turnId": turn_id} | ({"model": model} if model else {})
 
 

@@ -10,12 +10,13 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from dialog_engine.chat.outbox import OfferRows
 from dialog_engine.chat.ports import Adopted, Engines, SeenEngine
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import StorageUnavailableError, TurnCrashesError
-from dialog_engine.model import Turn
+from dialog_engine.model import ResetReason, Turn
 from dialog_engine.outage_log import OutageLog
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class Ownership:
             StorageUnavailableError: the store cannot be written.
         """
         released = await self._engines.register(_ms(LEASE_SECONDS))
-        self._resume(await self._engines.adopt_own(None, released=released), "restart")
+        self._resume(await self._engines.adopt_own(None, released=released), ResetReason.RESTART)
 
     def retire(self) -> None:
         """Adopt nothing more: this engine shuts down."""
@@ -125,7 +126,7 @@ class Ownership:
         # Such as a turn whose begin was committed though the answer was lost.
         left = [row.turn_id for row in rows if not self._turns.knows(row.turn_id)]
         if left and not self._retired:
-            self._resume(await self._engines.adopt_own(left), "restart")
+            self._resume(await self._engines.adopt_own(left), ResetReason.RECOVERY)
 
     async def look(self) -> None:
         """Execute stop requests, and adopt the turns of dead engines.
@@ -163,16 +164,16 @@ class Ownership:
 
     async def _adopt_all(self, engine: SeenEngine) -> None:
         while adopted := await self._engines.adopt(engine, ADOPT_AT_ONCE):
-            self._resume(adopted, "takeover")
+            self._resume(adopted, ResetReason.ADOPTION)
         rows = await self._engines.remove(engine)
         if rows is not None:
             self._offer(rows)
             self._observer.adopted(engine.engine_id)
 
-    def _resume(self, adopted: Sequence[Adopted], how: str) -> None:
+    def _resume(self, adopted: Sequence[Adopted], why: ResetReason) -> None:
         for each in adopted:
-            turn = each.turn
-            self._observer.moved(turn, how)
+            turn = replace(each.turn, resumed=why)
+            self._observer.moved(turn, "takeover" if why is ResetReason.ADOPTION else "restart")
             failure = None
             if each.crashes >= MAX_CRASHES:
                 failure = TurnCrashesError(

@@ -44,7 +44,7 @@ def replay(turn_id: str, messages: Iterable[MessageRecord]) -> tuple[TurnEvent, 
 
 
 def replay_ended(record: TurnRecord, messages: Iterable[MessageRecord], *, reset: str = "") -> list[TurnEvent]:
-    """Every event of a turn that has ended. With `reset`, the reason for one, it replaces what a client has seen."""
+    """Every event of a turn that has ended. With `reset`, a ResetReason, they replace what a client has seen."""
     committed = replay(record.turn_id, messages)
     events: list[TurnEvent] = (
         [Reset(reset, committed)] if reset else [TurnStarted(record.turn_id, record.session_id), *committed]
@@ -52,7 +52,7 @@ def replay_ended(record: TurnRecord, messages: Iterable[MessageRecord], *, reset
     if record.failure is not None:
         events.append(record.failure)
     reason = DoneReason(record.reason or DoneReason.ERROR)
-    return [*events, Done(record.turn_id, reason, record.usage, record.ttft_ms, record.model)]
+    return [*events, Done(record.turn_id, reason, record.usage, record.ttft_ms, record.model, record.tool_calls)]
 
 
 def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep | ApprovalStep]:

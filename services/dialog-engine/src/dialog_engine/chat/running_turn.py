@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from dialog_engine.chat.ports import TurnLogs
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.errors import EngineError, LLMError, StorageUnavailableError, TurnFencedError
-from dialog_engine.model import Done, DoneReason, Turn, TurnEvent, TurnFailed
+from dialog_engine.model import DoneReason, Turn, TurnEvent, TurnFailed
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.tool_calls.shielding import run_shielded
 from plugins_contract.logs import set_log_ids, turn_ids
@@ -53,7 +53,7 @@ class RunningTurn:
         self._logs = logs
         self._log = logs.open(turn)
         self._outages = outages
-        self._draft = draft or Draft(usage=turn.usage)
+        self._draft = draft or Draft(usage=turn.usage, calls=turn.calls)
         self._answer = answer
         self._failure = failure
         self._stopped = False
@@ -155,8 +155,7 @@ class RunningTurn:
             except Exception:
                 log.exception("the end of turn %s cannot be committed", self.turn.turn_id)
         self._log.append(failure)
-        draft = self._draft
-        self._log.append(Done(self.turn.turn_id, DoneReason.ERROR, draft.usage, draft.ttft_ms, draft.model))
+        self._log.append(self._draft.done(self.turn.turn_id, DoneReason.ERROR))
         self.finish()
         while True:
             if await self._committed_end(failure):

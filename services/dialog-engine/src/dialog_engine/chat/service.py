@@ -37,6 +37,7 @@ from dialog_engine.model import (
 from dialog_engine.sideband import SideBand, TextBuffer
 from dialog_engine.tokens import count_of_said, newest_turns
 from dialog_engine.tool_calls.approvals.rules import Asked, stopped
+from dialog_engine.tool_calls.durations import timed
 from dialog_engine.tool_calls.execution import OpenCall, Rounds
 from dialog_engine.tool_calls.normalise import within_sight
 from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat
@@ -51,6 +52,8 @@ class Draft:
     text: TextBuffer = field(default_factory=TextBuffer)
     reasoning: TextBuffer = field(default_factory=TextBuffer)
     usage: Usage = Usage()
+    calls: int = 0
+    """The tool calls of all epochs of the turn."""
     ttft_ms: int | None = None
     round: int = 1
     """The last round of tool calls in this life of the turn."""
@@ -70,8 +73,9 @@ class Draft:
             case ReasoningDelta(piece):
                 self.reasoning.add(piece)
                 self._first_token()
-            case MessageFinished():
+            case MessageFinished(message=message):
                 self.text, self.reasoning = TextBuffer(), TextBuffer()
+                self.calls += len(message.tool_calls)
             case ToolStep(round=number):
                 self.round = number
             case ApprovalStep(status=ApprovalStatus.ASKED, call=call):
@@ -100,9 +104,16 @@ class Draft:
             return None
         return AssistantMessage(text, reasoning=str(self.reasoning), interrupted=interrupted)
 
+    def done(self, turn_id: str, reason: DoneReason) -> Done:
+        """The last event, if the turn ends now."""
+        return Done(turn_id, reason, self.usage, self.ttft_ms, self.model, self.calls, self._elapsed_ms())
+
     def _first_token(self) -> None:
         if self.ttft_ms is None:
-            self.ttft_ms = round((time.monotonic() - self.started) * 1000)
+            self.ttft_ms = self._elapsed_ms()
+
+    def _elapsed_ms(self) -> int:
+        return round((time.monotonic() - self.started) * 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +148,7 @@ class ChatService:
         """The first events of `turn` in each of its lives."""
         yield TurnStarted(turn.turn_id, turn.session_id)
         if turn.epoch > 1:
-            yield Reset("the engine was restarted", replay(turn.turn_id, await self._history.turn_messages(turn)))
+            yield Reset(turn.resumed, replay(turn.turn_id, await self._history.turn_messages(turn)))
 
     async def stream_reply(
         self,
@@ -185,7 +196,7 @@ class ChatService:
                 async for step in steps:
                     yield step
         message = draft.message(interrupted=cut)
-        done = Done(turn.turn_id, reason, draft.usage, draft.ttft_ms, draft.model)
+        done = draft.done(turn.turn_id, reason)
         message_id = await self._turns.finish(turn, message, done, failure)
         if message is not None and message_id is not None:
             yield MessageFinished(message_id, message)
@@ -194,16 +205,15 @@ class ChatService:
         yield done
 
     async def _cancelled_calls(self, turn: Turn, draft: Draft) -> AsyncGenerator[ToolStep | ApprovalStep]:
-        never_run = stopped()
         # First: from here on no call can be approved, so no more calls are opened.
-        unapproved = await self._approvals.close(turn, never_run)
+        unapproved = await self._approvals.close(turn, lambda call: timed(stopped(), call.correlation_id))
         open_calls = await self._history.open_calls(turn)
-        async for step in self._late_decisions(turn, draft, {each.call.correlation_id for each in unapproved}):
+        async for step in self._late_decisions(turn, draft, {each.call.correlation_id for each, _ in unapproved}):
             yield step
         if not open_calls and not unapproved:
             return
-        steps = Steps(turn, max(draft.round, turn.rounds), _servers(open_calls, unapproved))
-        for asked in unapproved:
+        steps = Steps(turn, max(draft.round, turn.rounds), _servers(open_calls, [each for each, _ in unapproved]))
+        for asked, never_run in unapproved:
             yield steps.finished(asked.call, never_run)
         outcomes = await self._rounds.calls.cancel([open_call.request for open_call in open_calls])
         for open_call in open_calls:

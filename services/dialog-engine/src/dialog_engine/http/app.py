@@ -4,10 +4,11 @@ import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from http import HTTPStatus
 from typing import TypedDict, cast
 
 import uvicorn
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request
 from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
@@ -25,6 +26,7 @@ from dialog_engine.http.guards import (
 )
 from dialog_engine.http.markdown import markdown_router
 from dialog_engine.http.page import page_router
+from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, Services
 from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
 
@@ -38,6 +40,15 @@ CUT_SECONDS = 5.0
 """How long streams may take to end when all turns have ended or were left; then they are cut."""
 
 
+_NOT_FOUND = {
+    "session_id": "SESSION_NOT_FOUND",
+    "turn_id": "TURN_NOT_FOUND",
+    "tool_call_id": "APPROVAL_NOT_FOUND",
+    "correlation_id": "CONTENT_NOT_FOUND",
+}
+"""The code for an id that nothing has, by the parameter of the path."""
+
+
 class State(TypedDict):
     """What the lifespan yields; each request's `state` has it."""
 
@@ -47,9 +58,17 @@ class State(TypedDict):
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[State]]
 
 
-async def within_limits(engine: Engine, subject: Subject) -> None:
-    """Dependency of every route of the API: counts the request. Raises LimitExceededError."""
+async def within_limits(engine: Engine, subject: Subject, request: Request) -> None:
+    """Dependency of every route of the API: counts the request.
+
+    Raises:
+        LimitExceededError: the subject has sent too many.
+        ProblemError: an id in the path has U+0000, which no id has and PostgreSQL cannot look for.
+    """
     await engine.consumption.request(subject)
+    for name, code in _NOT_FOUND.items():
+        if "\0" in request.path_params.get(name, ""):
+            raise ProblemError(HTTPStatus.NOT_FOUND, code, f"there is no such {name.removesuffix('_id')}")
 
 
 def create_app(

@@ -7,11 +7,10 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from pydantic import AwareDatetime
 
 from dialog_engine.http import described, views
 from dialog_engine.http.guards import Sender, Subject
-from dialog_engine.http.problems import MEDIA_TYPE
+from dialog_engine.http.problems import MEDIA_TYPE, ProblemError
 from dialog_engine.http.services import Engine
 from dialog_engine.identity.principal import OPERATOR
 
@@ -30,12 +29,16 @@ async def sessions(
     engine: Engine,
     subject: Subject,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    before: Annotated[AwareDatetime | None, Query(description="Only sessions last changed before this time.")] = None,
+    before: Annotated[
+        str | None, Query(description="The `nextCursor` of the page before. A time lists what changed before it.")
+    ] = None,
 ) -> dict[str, Any]:
-    """The subject's sessions, those changed last first."""
-    before_ms = None if before is None else views.milliseconds(before)
-    records = await engine.sessions.list(subject, limit=limit, before=before_ms)
-    return {"sessions": [views.session(record) for record in records]}
+    """The subject's sessions, those changed last first. `nextCursor` is the `before` of the next page, or null."""
+    try:
+        place = None if before is None else views.session_place(before)
+    except ValueError as error:
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", str(error), field="before") from None
+    return views.sessions(await engine.sessions.list(subject, limit=limit + 1, before=place), limit)
 
 
 @router.get("/sessions/{session_id}/messages", responses=described.NOT_FOUND)

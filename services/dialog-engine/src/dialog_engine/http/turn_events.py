@@ -11,7 +11,7 @@ from dialog_engine.chat.archive import MessageRecord, TurnRecord
 from dialog_engine.chat.events import DONE, START, Batch, Cursor, Frame, LogGoneError
 from dialog_engine.chat.replay import replay, replay_ended
 from dialog_engine.http.services import Services
-from dialog_engine.model import Reset, TurnEvent
+from dialog_engine.model import Reset, ResetReason, TurnEvent
 
 REBUILT_EPOCH = 1_000_000_000
 """The epoch of events rebuilt from the database, for a new reader; for other readers it is the next one.
@@ -21,7 +21,6 @@ Both come after every epoch of a running turn.
 END_SECONDS = 1.0
 """How long the log of a turn may lack its last event after the end of the turn was committed."""
 POLL_SECONDS = 0.05
-LOST = "a part of the turn's log is lost"
 
 
 async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor) -> AsyncGenerator[Batch]:
@@ -51,7 +50,7 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
         # The id is read before the database: every event up to it is in what the database returns.
         record = await engine.archive.turn(subject, turn_id)
         committed = replay(turn_id, await _messages(engine, subject, record))
-        yield [_frame(newest.id, Reset(LOST, committed))]
+        yield [_frame(newest.id, Reset(ResetReason.LOG_LOST, committed))]
         last_id = newest.id
 
 
@@ -96,7 +95,7 @@ def _rebuilt(record: TurnRecord, messages: Sequence[MessageRecord], after: Curso
     """
     new_reader = after == START or after.epoch == REBUILT_EPOCH
     epoch = REBUILT_EPOCH if new_reader else REBUILT_EPOCH + 1
-    rebuilt = replay_ended(record, messages, reset="" if new_reader else LOST)
+    rebuilt = replay_ended(record, messages, reset="" if new_reader else ResetReason.LOG_LOST)
     ids = (Cursor(epoch, seq) for seq in range(1, len(rebuilt) + 1))
     return [_frame(str(each), event) for each, event in zip(ids, rebuilt, strict=True) if each > after]
 

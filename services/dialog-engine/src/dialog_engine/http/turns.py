@@ -23,6 +23,7 @@ from dialog_engine.http.services import Engine, Services
 from dialog_engine.http.sse import EventStream
 from dialog_engine.identity.principal import Principal
 from dialog_engine.model import Turn
+from dialog_engine.storable_text import storable_json
 from dialog_engine.tool_calls.approvals.rules import MAX_REASON, Approve, Given, Refuse, read_edited
 from dialog_engine.tool_calls.results.views import decision_details
 
@@ -40,9 +41,11 @@ def _not_blank(text: str) -> str:
 
 
 def _unicode(text: str) -> str:
-    # JSON can spell half of a surrogate pair; nothing that stores or sends text can.
+    # JSON can spell half of a surrogate pair; nothing that stores or sends text can. PostgreSQL cannot store U+0000.
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("must be Unicode text: it holds half a character (a lone surrogate)")
+    if "\0" in text:
+        raise ValueError("must not contain the character U+0000: remove it")
     return text
 
 
@@ -332,4 +335,6 @@ def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
         text.encode()
     except (ValueError, RecursionError) as error:
         raise ArgumentsRefusedError("arguments", f"they are not valid JSON: {error}") from None
+    if storable_json(text) != text:
+        raise ArgumentsRefusedError("arguments", "they must not contain the character U+0000: remove it")
     return read_edited(text)

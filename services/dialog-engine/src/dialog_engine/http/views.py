@@ -2,13 +2,16 @@
 
 import base64
 import binascii
+import contextlib
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from fastapi import Response
+from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
-from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionRecord, TurnRecord
+from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionPlace, SessionRecord, TurnRecord
 from dialog_engine.chat.events import usage_view
 from dialog_engine.chat.personal_data import Left
 from dialog_engine.model import ApprovalStatus, ToolStatus
@@ -29,6 +32,8 @@ from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 _SHOWN = re.compile(r"(image|audio)/[a-zA-Z0-9][a-zA-Z0-9.+_-]{0,100}")
 """The media types that a browser may show; no other one is put into a header."""
+_MOMENT = TypeAdapter(AwareDatetime)
+_PLACE = re.compile(r"(\d{1,15})\.([\w-]{1,100})", re.ASCII)
 
 
 def timestamp(milliseconds: int | None) -> str | None:
@@ -46,6 +51,33 @@ def milliseconds(moment: datetime) -> int:
 def erasure(left: Left) -> dict[str, Any]:
     """What is left of the erasures of a subject."""
     return {"sessions": left.sessions, "running": left.running, "traces": left.traces}
+
+
+def session_cursor(place: SessionPlace) -> str:
+    """The place as `nextCursor` of a list of sessions; opaque to clients."""
+    return base64.urlsafe_b64encode(f"{place.updated_at}.{place.session_id}".encode()).decode().rstrip("=")
+
+
+def session_place(before: str) -> SessionPlace:
+    """The place of a cursor, or of a time: RFC 3339, or a Unix time as a number. Raises ValueError for any other."""
+    with contextlib.suppress(ValueError):
+        padding = "=" * (-len(before) % 4)
+        if place := _PLACE.fullmatch(base64.b64decode(before + padding, b"-_", validate=True).decode()):
+            return SessionPlace(int(place[1]), place[2])
+    try:
+        return SessionPlace(milliseconds(_MOMENT.validate_strings(before)))
+    except (ValidationError, OverflowError):
+        raise ValueError("must be the nextCursor of the page before, or a time with its zone") from None
+
+
+def sessions(records: Sequence[SessionRecord], limit: int) -> dict[str, Any]:
+    """The first `limit` of these sessions as a page, and the cursor of the next page if there are more."""
+    page = records[:limit]
+    more = len(records) > limit
+    return {
+        "sessions": [session(record) for record in page],
+        "nextCursor": session_cursor(page[-1].place) if more else None,
+    }
 
 
 def session(record: SessionRecord) -> dict[str, Any]:
@@ -92,6 +124,7 @@ def turn(record: TurnRecord) -> dict[str, Any]:
         "status": record.status,
         "reason": record.reason,
         "usage": usage_view(record.usage),
+        "toolCalls": record.tool_calls,
         "ttftMs": record.ttft_ms,
         "model": record.model,
         "createdAt": timestamp(record.created_at),

@@ -83,7 +83,9 @@ class TokenVerifier(Tokens):
             return None
         subject, name = claims["sub"], _name(claims)
         expires_at = float(claims["exp"]) + LEEWAY_SECONDS
-        return Principal(subject, self._rule.roles(claims), name or subject, expires_at, KEY_ID) if subject else None
+        if not subject or "\0" in subject:
+            return None
+        return Principal(subject, self._rule.roles(claims), name or subject, expires_at, KEY_ID)
 
 
 def _header(token: str) -> dict[str, Any] | None:

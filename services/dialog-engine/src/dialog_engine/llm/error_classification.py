@@ -18,6 +18,7 @@ from dialog_engine.errors import (
     LLMToolsRejectedError,
     LLMUnavailableError,
 )
+from dialog_engine.storable_text import storable
 
 MAX_PROVIDER_CHARACTERS = 500
 """Length of the excerpt of a provider's message in an error."""
@@ -102,7 +103,7 @@ class ErrorClassifier:
     def _redacted(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        return _SECRETS.sub("***", text)[:MAX_PROVIDER_CHARACTERS]
+        return storable(_SECRETS.sub("***", text)[:MAX_PROVIDER_CHARACTERS])
 
 
 def _of_status(status: int, codes: str) -> type[LLMError]:

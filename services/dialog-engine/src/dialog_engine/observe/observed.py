@@ -39,7 +39,7 @@ logger = logging.getLogger("dialog_engine.turns")
 call_log = logging.getLogger("dialog_engine.calls")
 
 NOT_RUN = "(not run)"
-"""Stands for the tool of calls that were answered without running anything."""
+"""Stands for the tool of calls that were answered without running anything, because there is no such tool."""
 
 
 def observed_llm(llm: StreamChat, metrics: Metrics, model: str) -> StreamChat:
@@ -140,12 +140,11 @@ class _ObservedLog(TurnLog):
         self._log = log
         self._metrics = metrics
         self._turn = turn
-        self._opened = time.monotonic()
 
     def append(self, event: TurnEvent) -> None:
         match event:
             case ToolStep() if event.status.final:
-                # A call that no server was asked for may bear any name that the model made up.
+                # A call of a tool that is not known may bear any name that the model made up.
                 tool = self._metrics.tools.of(event.call.tool_name) if event.server else NOT_RUN
                 self._metrics.tool_calls.labels(tool, event.status).inc()
             case ApprovalStep() if logger.isEnabledFor(logging.INFO):
@@ -172,7 +171,7 @@ class _ObservedLog(TurnLog):
             call_log.info("tool call approval decided", extra=_ids(self._turn) | decided)
 
     def _done(self, event: Done) -> None:
-        seconds = time.monotonic() - self._opened
+        seconds = event.total_ms / 1000
         exemplar = _exemplar(self._turn)
         self._metrics.turns.labels(event.reason).inc()
         self._metrics.turn_seconds.observe(seconds, exemplar)
@@ -182,7 +181,7 @@ class _ObservedLog(TurnLog):
             fields = {
                 "reason": event.reason,
                 "model": event.model or "",
-                "totalMs": round(seconds * 1000),
+                "totalMs": event.total_ms,
                 "firstTokenMs": event.ttft_ms,
                 "inputTokens": event.usage.input_tokens,
                 "outputTokens": event.usage.output_tokens,

@@ -10,7 +10,7 @@ import msgspec
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import OfferRows, OutboxRow, not_yet
-from dialog_engine.model import ApprovalStatus, Turn
+from dialog_engine.model import ApprovalStatus, ToolCall, Turn
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import add_requests, answer_call, call_of
 from dialog_engine.storage.database import Database, Transaction, fence, fence_look, placeholders
@@ -123,13 +123,15 @@ class SqlApprovals(ApprovalStore):
 
         return await self._database.write(unit)
 
-    async def close(self, turn: Turn, outcome: ToolOutcome) -> Sequence[Asked]:
-        def unit(tx: Transaction) -> tuple[list[Asked], list[OutboxRow]]:
+    async def close(
+        self, turn: Turn, outcome_of: Callable[[ToolCall], ToolOutcome]
+    ) -> Sequence[tuple[Asked, ToolOutcome]]:
+        def unit(tx: Transaction) -> tuple[list[tuple[Asked, ToolOutcome]], list[OutboxRow]]:
             fence(tx, turn, self._engine_id)
-            closed = _waiting(tx, self._cipher, turn)
+            closed = [(each, outcome_of(each.call)) for each in _waiting(tx, self._cipher, turn)]
             facts = [
                 row
-                for each in closed
+                for each, outcome in closed
                 for row in answer_call(tx, self._audit, self._cipher, self._engine_id, turn, each.call, outcome)
             ]
             return closed, facts

@@ -10,6 +10,7 @@ from dialog_engine.chat.archive import (
     Archive,
     CallRecord,
     MessageRecord,
+    SessionPlace,
     SessionRecord,
     Sessions,
     TurnRecord,
@@ -44,9 +45,11 @@ _SESSION = (
     " WHERE t.session_id = s.session_id AND t.status = 'running' AND c.outcome IS NULL AND a.decision IS NULL)"
     " FROM sessions s"
 )
+_NEWEST = SessionPlace(2**62)
 _TURN = (
     "SELECT turn_id, s.session_id, status, reason, input_tokens, output_tokens, ttft_ms, error_code, error_message,"
-    " t.created_at, finished_at, t.model FROM turns t JOIN sessions s USING (session_id)"
+    " t.created_at, finished_at, t.model, (SELECT count(*) FROM tool_calls c WHERE c.turn_id = t.turn_id)"
+    " FROM turns t JOIN sessions s USING (session_id)"
 )
 _MESSAGES = (
     "SELECT m.number, m.turn_id, m.role, m.content, m.reasoning, m.interrupted, m.created_at,"
@@ -71,11 +74,14 @@ class SqlSessions(Sessions):
         await self._database.write(lambda tx: add_session(tx, self._cipher, session_id, subject, ""))
         return session_id
 
-    async def list(self, subject: str, *, limit: int, before: int | None) -> list[SessionRecord]:
+    async def list(self, subject: str, *, limit: int, before: SessionPlace | None) -> list[SessionRecord]:
+        place = before or _NEWEST
         rows = await self._database.read(
-            f"{_SESSION} WHERE s.subject = $1 AND s.updated_at < $2 ORDER BY s.updated_at DESC LIMIT $3",
+            f"{_SESSION} WHERE s.subject = $1 AND (s.updated_at, s.session_id) < ($2, $3)"
+            " ORDER BY s.updated_at DESC, s.session_id DESC LIMIT $4",
             subject,
-            before if before is not None else 2**62,
+            place.updated_at,
+            place.session_id,
             limit,
         )
         return [_session_record(self._cipher, *row) for row in rows]
@@ -227,11 +233,14 @@ def _turn_record(
     created_at: int,
     finished_at: int | None,
     model: str | None,
+    tool_calls: int,
 ) -> TurnRecord:
     message = _text(cipher, error_message or "", "turns.error_message", turn_id)
     failure = TurnFailed(error_code, message) if error_code else None
     usage = Usage(input_tokens, output_tokens)
-    return TurnRecord(turn_id, session_id, status, reason, usage, ttft_ms, failure, created_at, finished_at, model)
+    return TurnRecord(
+        turn_id, session_id, status, reason, usage, ttft_ms, failure, created_at, finished_at, model, tool_calls
+    )
 
 
 def _message_record(head: Row, calls: list[CallRecord]) -> MessageRecord:

@@ -19,6 +19,7 @@ from dialog_engine.storage.database import Database, Row, Transaction, fence, fe
 from dialog_engine.storage.outbox import add_event
 from dialog_engine.storage.sealed import open_data, open_text, owner
 from dialog_engine.tool_calls.approvals.rules import Question
+from dialog_engine.tool_calls.durations import timed
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.ports import (
     NO_COST,
@@ -171,7 +172,9 @@ class SqlCalls(CallStore):
                 try:
                     found.append(OpenCall(call, decode_request(payload)))
                 except UnsupportedEventError as error:
-                    facts += answer_call(tx, self._audit, self._cipher, self._engine_id, turn, call, _unreadable(error))
+                    facts += answer_call(
+                        tx, self._audit, self._cipher, self._engine_id, turn, call, _unreadable(call, error)
+                    )
             return found, facts
 
         found, facts = await self._database.write(unit)
@@ -278,9 +281,10 @@ def answer_call(
     ]
 
 
-def _unreadable(error: UnsupportedEventError) -> ToolOutcome:
+def _unreadable(call: ToolCall, error: UnsupportedEventError) -> ToolOutcome:
     message = f"its request cannot be read by this release: {error}; whether it was run is not known"
-    return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)
+    outcome = ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, message)
+    return timed(outcome, call.correlation_id)
 
 
 _FROM = (

@@ -144,8 +144,11 @@ class SqlEngines(Engines):
         adopted: list[Adopted] = []
         for turn_id, session_id, epoch, rounds, traceparent, roles, *used, model, mode, stop, crashes in rows:
             [(subject,)] = tx.execute("SELECT subject FROM sessions WHERE session_id = $1", session_id)
+            [(calls,)] = tx.execute("SELECT count(*) FROM tool_calls WHERE turn_id = $1", turn_id)
             usage, choice = Usage(*used), Choice(model, mode)
-            turn = Turn(turn_id, session_id, subject, epoch, rounds, traceparent, usage, choice, roles_of(roles))
+            turn = Turn(
+                turn_id, session_id, subject, epoch, rounds, traceparent, usage, choice, roles_of(roles), calls=calls
+            )
             requests = self._take_rows(tx, "turn_id = $1", turn_id)
             adopted.append(Adopted(turn, bool(stop), crashes, requests))
         return adopted

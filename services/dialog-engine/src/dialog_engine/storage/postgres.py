@@ -226,7 +226,11 @@ def _translated(connection: Connection, work: Callable[[Connection], T]) -> T:
         raise _unavailable(error) from error
     except (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout):
         raise
-    except (psycopg.IntegrityError, errors.SyntaxError):  # a defect of the caller: the database works
+    except (
+        psycopg.IntegrityError,
+        psycopg.DataError,
+        errors.SyntaxError,
+    ):  # a defect of the caller: the database works
         raise
     except psycopg.Error as error:
         raise _unavailable(error) from error

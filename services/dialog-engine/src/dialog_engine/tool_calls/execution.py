@@ -10,6 +10,7 @@ from dialog_engine.model import AssistantMessage, CallAnswered, ChatEvent, Messa
 from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals
 from dialog_engine.tool_calls.approvals.rules import Asked
 from dialog_engine.tool_calls.bounded_validation import validating
+from dialog_engine.tool_calls.durations import timed
 from dialog_engine.tool_calls.local_tools import LocalTools
 from dialog_engine.tool_calls.pipeline import CallResult, TurnContext
 from dialog_engine.tool_calls.planning import (
@@ -22,9 +23,10 @@ from dialog_engine.tool_calls.planning import (
     plan,
 )
 from dialog_engine.tool_calls.ports import CallStore, ToolCalls
-from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS, shorten
+from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS, shorten, storable_outcome
 from dialog_engine.tool_calls.results.views import Steps
 from dialog_engine.tool_calls.shielding import run_shielded
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
 
@@ -43,9 +45,9 @@ class _Plan:
         return [each for each in self.calls if isinstance(each, Unrunnable)]
 
     @property
-    def local_servers(self) -> dict[str, str]:
-        """The servers of those answered calls that the engine ran itself, by correlation id."""
-        return {each.call.correlation_id: each.tool.server for each in self.answered if each.tool}
+    def servers(self) -> dict[str, str]:
+        """The servers of all calls whose tool is known, by correlation id."""
+        return {each.call.correlation_id: each.tool.server for each in self.calls if each.tool}
 
 
 class ToolExecution:
@@ -66,10 +68,7 @@ class ToolExecution:
         if ctx.committed is not None:
             await asyncio.wait([ctx.committed])
         planned = await self._planned(ctx)
-        servers = planned.local_servers
-        servers |= {each.call.correlation_id: each.request.server for each in planned.open_calls}
-        servers |= {each.call.correlation_id: each.question.server for each in planned.asked}
-        steps = Steps(ctx.turn, ctx.depth + 1, servers)
+        steps = Steps(ctx.turn, ctx.depth + 1, planned.servers)
         await run_shielded(self._commit(ctx, planned, steps))
         results = await self._rounds.await_results(
             ctx.turn, planned.open_calls, planned.asked, steps=steps, emit=ctx.band.emit
@@ -95,6 +94,14 @@ class ToolExecution:
         return _Plan(plans, open_calls, asked)
 
     async def _plan(self, ctx: TurnContext, call: ToolCall, over: ToolOutcome | None) -> Runnable | Unrunnable:
+        planned = await self._checked(ctx, call, over)
+        if isinstance(planned, Runnable):
+            return planned
+        known = planned.tool or self._tools.find(planned.call.tool_name)
+        outcome = timed(planned.outcome, call.correlation_id)
+        return Unrunnable(planned.call, outcome, known if isinstance(known, ToolEntry) else None)
+
+    async def _checked(self, ctx: TurnContext, call: ToolCall, over: ToolOutcome | None) -> Runnable | Unrunnable:
         if over:
             return Unrunnable(call, over)
         planned = await validating(plan, call, self._tools.visible_to(ctx.turn.subject, ctx.turn.roles))
@@ -116,7 +123,7 @@ class ToolExecution:
             [each.request for each in planned.open_calls],
             {each.call.correlation_id: each.outcome for each in planned.answered},
             {correlation_id: each.question for correlation_id, each in asked.items()},
-            planned.local_servers,
+            planned.servers,
             cost=ctx.reply.usage,
         )
         ctx.band.emit(MessageFinished(message_id, message))
@@ -155,6 +162,7 @@ class Rounds:
 
     async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
         """Commit the outcome of a call. Returns it as it is shown: see `shorten`."""
+        outcome = storable_outcome(timed(outcome, call.correlation_id))
         shown, whole = shorten(outcome, call.correlation_id, self.result_max_chars)
         await self.store.add_result(turn, call, shown, whole)
         return shown

@@ -25,7 +25,7 @@ class Runnable:
 
 @dataclass(frozen=True, slots=True)
 class Unrunnable:
-    """A call that already has its outcome. `tool` is the engine's own tool that was run; None when nothing was run."""
+    """A call that already has its outcome. `tool` is its tool where that is known; only the engine's own were run."""
 
     call: ToolCall
     outcome: ToolOutcome

@@ -63,7 +63,7 @@ class CallStore(Protocol):
         """Commit the assistant's message with its calls, and an outbox row per request, in one transaction.
 
         By correlation id, `answered` holds the outcomes of calls that are not requested, `questions` those that wait
-        for approval and get no outbox row, and `servers` the servers of answered calls that were run. `cost` is the
+        for approval and get no outbox row, and `servers` the servers of calls whose tool is known. `cost` is the
         usage of the message, and is added to the turn's. Returns the id of the message.
         """
         ...
@@ -116,8 +116,10 @@ class ApprovalStore(Protocol):
         """Replace the question by another one. Returns False when it was not open any more."""
         ...
 
-    async def close(self, turn: Turn, outcome: ToolOutcome) -> Sequence[Asked]:
-        """Give this outcome to every call of the turn that still waits, so that none can be approved later."""
+    async def close(
+        self, turn: Turn, outcome_of: Callable[[ToolCall], ToolOutcome]
+    ) -> Sequence[tuple[Asked, ToolOutcome]]:
+        """Give its outcome to every call of the turn that still waits, so that none can be approved later."""
         ...
 
 

@@ -50,7 +50,7 @@ export class Api {
   signOut = () => this.#request("/sign-out", { method: "POST" });
   models = () => this.#json("/v1/models");
 
-  /** @param {string} [before] @returns {Promise<{sessions: Session[]}>} */
+  /** @param {string | null} [before] @returns {Promise<{sessions: Session[], nextCursor: string | null}>} */
   sessions = (before) => this.#json(before ? `/v1/sessions?before=${encodeURIComponent(before)}` : "/v1/sessions");
 
   /** @param {AbortSignal} signal @returns {Promise<{sessionId: string}>} */

@@ -1,12 +1,11 @@
 // @ts-check
 /** The list of past conversations, newest first, as far as they were fetched. */
 
-const PAGE = 50; // as many as the server sends at once
-
 export class SessionList {
   /** @type {Session[]} */
   all = [];
-  hasMore = false;
+  /** @type {string | null} */
+  #next = null;
   #api;
   #onChange;
 
@@ -14,6 +13,10 @@ export class SessionList {
   constructor(api, onChange) {
     this.#api = api;
     this.#onChange = onChange;
+  }
+
+  get hasMore() {
+    return this.#next !== null;
   }
 
   /** @param {string | null} sessionId */
@@ -28,21 +31,21 @@ export class SessionList {
 
   /** Fetches the newest page again. Older ones are dropped, so that no deleted conversation stays in the list. */
   async refresh() {
-    const { sessions } = await this.#api.sessions();
-    this.#set(sessions, sessions);
+    const { sessions, nextCursor } = await this.#api.sessions();
+    this.#set(sessions, nextCursor);
   }
 
   /** Adds the next page of older conversations. */
   async more() {
-    const { sessions } = await this.#api.sessions(this.all.at(-1)?.updatedAt);
+    const { sessions, nextCursor } = await this.#api.sessions(this.#next);
     const known = new Set(this.all.map(({ sessionId }) => sessionId));
-    this.#set([...this.all, ...sessions.filter(({ sessionId }) => !known.has(sessionId))], sessions);
+    this.#set([...this.all, ...sessions.filter(({ sessionId }) => !known.has(sessionId))], nextCursor);
   }
 
-  /** @param {Session[]} sessions @param {Session[]} page */
-  #set(sessions, page) {
+  /** @param {Session[]} sessions @param {string | null} next */
+  #set(sessions, next) {
     this.all = sessions;
-    this.hasMore = page.length === PAGE;
+    this.#next = next;
     this.#onChange();
   }
 }

@@ -25,6 +25,7 @@ from dialog_engine.tool_calls.approvals.rules import (
     Run,
 )
 from dialog_engine.tool_calls.bounded_validation import validating
+from dialog_engine.tool_calls.durations import timed
 from dialog_engine.tool_calls.pipeline import CallResult
 from dialog_engine.tool_calls.ports import ApprovalStore, ToolCalls, ToolSource
 from dialog_engine.tool_calls.results.views import Steps
@@ -186,6 +187,7 @@ class PendingApprovals:
                     turn_id, asked, decision, lambda turn: self._calls.request(turn, asked.call, tool, arguments), None
                 )
             case Answer(decision, outcome):
+                outcome = timed(outcome, asked.call.correlation_id)
                 taken = await self._store.decide(turn_id, asked, decision, None, outcome)
         if taken:
             self._note(judgement.decision.status)

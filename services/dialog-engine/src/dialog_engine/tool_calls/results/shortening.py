@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from dialog_engine.storable_text import storable_json
 from plugins_contract.outcomes import ContentBlock, CutBlock, LinkBlock, MediaBlock, TextBlock, ToolOutcome
 
 RESULT_MAX_CHARS = 16_000
@@ -101,6 +102,15 @@ def _link(block: LinkBlock) -> str:
 def result_id(correlation_id: str) -> str:
     """A short id of a result that models copy without errors: the random end of its correlation id."""
     return correlation_id[-8:]
+
+
+def storable_outcome(outcome: ToolOutcome) -> ToolOutcome:
+    """The outcome without U+0000 in any of its texts."""
+    parts = (*outcome.content, *([outcome.error] if outcome.error else []))
+    texts = (value for part in parts for value in msgspec.structs.astuple(part) if isinstance(value, str))
+    if not any("\0" in text for text in texts):
+        return outcome
+    return msgspec.json.decode(storable_json(msgspec.json.encode(outcome).decode()), type=ToolOutcome)
 
 
 def shorten(outcome: ToolOutcome, correlation_id: str, max_chars: int) -> tuple[ToolOutcome, WholeResult | None]:
