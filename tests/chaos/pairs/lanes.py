@@ -11,7 +11,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from tests.chaos.pairs.stack import running_pair_stack
 SECOND_SECONDS = 15.0
 MOST_TRIES = 5
 """After so many times as many instances as are wanted a pair is given up: it seems to hit nothing."""
-START_GAP_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Lanes:
         self._plan, self._results = plan, results
         self._folder, self._artifacts = folder, artifacts
         self._until = time.monotonic() + plan.seconds
-        self._lock = threading.Lock()
+        self._lock, self._starting = threading.Lock(), threading.Lock()
         self._under_way: Counter[Pair] = Counter()
         self.instances = 0
         self.failures: list[str] = []
@@ -63,8 +62,7 @@ class Lanes:
         """Begin nothing more: what has begun ends within a minute or so, and its processes with it."""
         self._until = 0.0
 
-    def _lane(self, number: int) -> None:
-        time.sleep(number * START_GAP_SECONDS / self._plan.parallel)
+    def _lane(self, _number: int) -> None:
         while pair := self._next():
             self._put_back(pair)
             try:
@@ -72,16 +70,18 @@ class Lanes:
             except Exception:  # noqa: BLE001 -- whatever it was: the other lanes go on, and this one with a new stack
                 failure = traceback.format_exc()
                 self.failures.append(failure)
-                print(failure, file=sys.stderr, flush=True)
+                print(f"the harness failed: {failure.splitlines()[-1]}", file=sys.stderr, flush=True)
+                print(failure, flush=True)
                 if len(self.failures) > 3 * self._plan.parallel:
                     return
 
     def _on_one_stack(self) -> None:
         plan = self._plan
-        with (
-            tempfile.TemporaryDirectory(dir=self._folder) as folder,
-            running_pair_stack(Path(folder), self._results.store, quick=plan.quick, source=plan.source) as stack,
-        ):
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder, ExitStack() as running:
+            with self._starting:  # a stack takes ten seconds of computing to start
+                stack = running.enter_context(
+                    running_pair_stack(Path(folder), self._results.store, quick=plan.quick, source=plan.source)
+                )
             trial = Trial(stack, self._artifacts, plan.second_seconds)
             while not trial.broken and (pair := self._next()):
                 try:

@@ -8,7 +8,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -79,11 +79,12 @@ class RedisPair:
         self.master, self.replica = master, replica
         self._folders = {id(master): master_folder, id(replica): replica_folder}
         self._late = Proxy(master.port, redis=False)
+        self._running = ExitStack()
         self._recorder: Recorder | None = None
 
     def start(self) -> None:
         """Start the replica; the master runs. Returns when the replica is as near as it will be."""
-        self._late.__enter__()
+        self._running.enter_context(self._late)
         self._late.set(Faults(delay_replies=LOST_SECONDS))
         self.settle()
 
@@ -91,7 +92,7 @@ class RedisPair:
         """End both."""
         if self._recorder:
             self._recorder.close()
-        self._late.__exit__()
+        self._running.close()
         self.replica.stop()
         self.master.stop()
 
