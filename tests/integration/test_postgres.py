@@ -436,6 +436,25 @@ async def test_a_server_that_is_killed_after_a_commit_is_asked_when_it_is_back(
     assert unit.runs == 1
 
 
+async def test_a_commit_that_a_killed_server_lost_is_not_taken_for_another_one_that_got_its_id(
+    server: PostgresServer, behind: PostgresDatabase, proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "RESOLVE_SECONDS", 15.0)
+    unit = Cut(proxy, Faults(hold_requests=True, refuse=True))
+    writing = asyncio.create_task(behind.write(unit))
+    await wait_until(unit.over.is_set)
+    server.kill()
+    proxy.cut()
+    server.start()
+    for number in range(20):  # a server that lost a transaction gives its id to another one
+        run(url, f"INSERT INTO meta (key, value) VALUES ('later {number}', '')")
+    proxy.clear()
+
+    with pytest.raises(StorageUnavailableError, match="lost: nothing was written"):
+        await writing
+    assert not is_there(url)
+
+
 # --- Limits, locks and roles ---
 
 

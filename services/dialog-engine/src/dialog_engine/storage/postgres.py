@@ -61,6 +61,8 @@ _LOGIN_REFUSED = (
     "permission denied",
     "not permitted",
 )
+SLOT_MS = 86_400_000
+"""The pool closes a connection after an hour."""
 _MIGRATION_LOCK = 0x63616C6C  # an arbitrary key: "call" in ASCII
 
 
@@ -74,6 +76,9 @@ class _NotYetError(StorageUnavailableError):
 
 class Connection(psycopg.Connection[Row]):
     """A connection with a timeout for a server that hangs, which TCP does not detect."""
+
+    slot: int | None = None
+    """The row of this connection in `commits`, once it has written."""
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         seconds = ANSWER_SECONDS if timeout is None else timeout
@@ -113,10 +118,14 @@ class _PostgresTransaction(Transaction):
 
 
 class _CommitLostError(Exception):
-    """The connection was lost during the COMMIT of this transaction; `result` is the unit's."""
+    """The connection with this slot was lost during the COMMIT of its transaction with this number.
 
-    def __init__(self, transaction_id: str, result: Any) -> None:
-        self.transaction_id = transaction_id
+    `result` is the unit's.
+    """
+
+    def __init__(self, slot: int, number: int, result: Any) -> None:
+        self.slot = slot
+        self.number = number
         self.result = result
 
 
@@ -205,11 +214,11 @@ class PostgresDatabase(Database):
         ends_at = time.monotonic() + RESOLVE_SECONDS
         while time.monotonic() < ends_at:
             with contextlib.suppress(StorageUnavailableError):
-                [(status,)] = self._read("SELECT pg_xact_status($1::text::xid8)", [lost.transaction_id])
-                if status == "committed":
+                # The lock waits for a transaction that has not ended yet.
+                rows = self._read("SELECT number FROM commits WHERE slot = $1 FOR UPDATE", [lost.slot])
+                if rows and rows[0][0] >= lost.number:
                     return lost.result
-                if status == "aborted":
-                    break
+                break
             time.sleep(RESOLVE_PAUSE_SECONDS)
         else:
             raise StorageUnavailableError(
@@ -238,10 +247,12 @@ def _translated(connection: Connection, work: Callable[[Connection], T]) -> T:
 
 def _transaction(connection: Connection, unit: Unit[T]) -> T:
     with connection.cursor() as cursor:
-        # Both in one round trip. The id identifies the transaction if the COMMIT is lost.
-        cursor.execute(b"BEGIN; SELECT pg_current_xact_id()::text", prepare=False)
+        slot = connection.slot = connection.slot or _new_slot(cursor)
+        # Both in one round trip. The number says whether the transaction was committed if the answer to COMMIT is lost.
+        # Its id would not: a server that is killed gives the id of a lost transaction to another one.
+        cursor.execute(f"BEGIN; UPDATE commits SET number = number + 1 WHERE slot = {slot} RETURNING number".encode())
         cursor.nextset()
-        [(transaction_id,)] = cursor.fetchall()
+        [(number,)] = cursor.fetchall()
         try:
             result = unit(_PostgresTransaction(cursor))
         except BaseException:
@@ -253,9 +264,17 @@ def _transaction(connection: Connection, unit: Unit[T]) -> T:
             cursor.execute(b"COMMIT", prepare=False)
         except psycopg.OperationalError as error:
             if connection_was_lost(error):
-                raise _CommitLostError(transaction_id, result) from error
+                raise _CommitLostError(slot, number, result) from error
             raise
         return result
+
+
+def _new_slot(cursor: psycopg.Cursor[Row]) -> int:
+    """A row in `commits` for a new connection. Those of connections that were closed long ago are deleted."""
+    cursor.execute(b"DELETE FROM commits WHERE created_at < now_ms() - $1", [SLOT_MS])
+    cursor.execute(b"INSERT INTO commits (created_at) VALUES (now_ms()) RETURNING slot")
+    [(slot,)] = cursor.fetchall()
+    return slot
 
 
 def connection_was_lost(error: Exception) -> bool:

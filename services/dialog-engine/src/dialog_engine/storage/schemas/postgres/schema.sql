@@ -164,3 +164,10 @@ CREATE TRIGGER audit_is_not_truncated BEFORE TRUNCATE ON audit FOR EACH STATEMEN
 -- SQLite's connections have a function of the same name, so that one text of a statement serves both.
 CREATE FUNCTION now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
+
+-- A row for each connection of an engine: how many transactions it has committed. Read when the answer to a COMMIT is lost.
+CREATE TABLE commits (
+    slot       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    number     bigint NOT NULL DEFAULT 0,
+    created_at bigint NOT NULL
+);
