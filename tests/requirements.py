@@ -384,6 +384,22 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     "a group that vanished is made again and nothing is passed over": (
         "integration/test_worker_consumer.py::test_a_group_that_vanished_is_made_again_and_nothing_is_passed_over",
     ),
+    "a call that another incarnation of Redis may have had is not published as if it were new": (
+        "integration/test_relay.py"
+        "::test_a_call_is_published_unless_it_may_have_been_offered_to_another_incarnation_of_redis",
+        "contract/test_ledger_servers.py"
+        "::test_a_call_that_was_offered_to_another_incarnation_and_is_not_known_is_not_queued",
+    ),
+    "a once call that an earlier server of Redis may have started is not started at the next one": (
+        "contract/test_ledger_servers.py"
+        "::test_a_once_call_of_an_earlier_server_waits_until_every_worker_has_reported",
+        "contract/test_ledger_servers.py::test_what_a_worker_ended_last_is_ended_at_a_server_that_lost_it",
+        "unit/test_worker_leases.py::test_at_another_server_a_worker_writes_all_that_it_knows_before_it_reports",
+    ),
+    "a commit that a killed PostgreSQL lost is not taken for one that it has": (
+        "integration/test_postgres.py"
+        "::test_a_commit_that_a_killed_server_lost_is_not_taken_for_another_one_that_got_its_id",
+    ),
     "a call given back is free at once and does not count": (
         "contract/test_ledger_lease.py::test_a_released_call_can_be_claimed_at_once",
         "contract/test_ledger_lease.py::test_a_released_once_call_runs_as_if_it_were_new",
