@@ -227,6 +227,11 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "e2e/test_page_comfort.py::test_nothing_is_wider_than_the_screen",
     ),
     # Bad input
+    "an unknown query parameter is refused and named, and HEAD and Allow are right": (
+        "integration/test_http_problems.py::test_a_query_parameter_that_is_not_known_is_refused_and_named",
+        "integration/test_http_problems.py::test_head_is_answered_as_get_is_without_a_body",
+        "integration/test_http_problems.py::test_a_method_that_is_not_allowed_is_a_problem_document",
+    ),
     "U+0000 is refused in requests, replaced in what models and tools write, and never an outage of the database": (
         "integration/test_nul.py::test_an_id_with_it_is_of_nothing",
         "integration/test_nul.py::test_a_field_with_it_is_refused_and_named",

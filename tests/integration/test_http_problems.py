@@ -176,9 +176,60 @@ async def test_a_method_that_is_not_allowed_is_a_problem_document(engine: Engine
     answer = await engine.client.get("/v1/chat")
     check(answer, 405, "METHOD_NOT_ALLOWED")
     assert answer.headers["allow"] == "POST"
-    check(await engine.client.put("/v1/sessions"), 405, "METHOD_NOT_ALLOWED")
-    head = await engine.client.head("/v1/sessions")
+    for path, methods in (
+        ("/v1/sessions", "GET, POST, HEAD"),
+        ("/v1/me/data", "DELETE, GET, HEAD"),
+        ("/", "GET, HEAD"),
+    ):
+        answer = await engine.client.put(path)
+        check(answer, 405, "METHOD_NOT_ALLOWED")
+        assert answer.headers["allow"] == methods
+    head = await engine.client.head("/v1/chat")
     assert (head.status_code, head.headers["content-type"], head.content) == (405, "application/problem+json", b"")
+
+
+async def test_head_is_answered_as_get_is_without_a_body(engine: Engine, model: Model) -> None:
+    model.held.clear()
+    async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
+        turn = (await stream.until("control")).data
+        of_turn = f"/v1/turns/{turn['turnId']}"
+        for path in ("/v1/sessions", "/v1/about", "/healthz", "/openapi.json", "/", "/assets/main.js", of_turn):
+            get, head = await engine.client.get(path), await engine.client.head(path)
+            assert (head.status_code, head.content) == (get.status_code, b""), path
+            for name in ("content-type", "content-length"):
+                assert head.headers[name] == get.headers[name], path
+        check(await engine.client.get("/v1/turns/nope"), 404, "TURN_NOT_FOUND")
+        assert (await engine.client.head("/v1/turns/nope")).status_code == 404
+        events = await engine.client.head(f"{of_turn}/events")
+        assert (events.status_code, events.content) == (200, b"")
+        assert events.headers["content-type"].startswith("text/event-stream")
+        model.held.set()
+        assert [event async for event in stream][-1].name == "done"
+    assert "dialog_event_streams 0.0" in (await engine.client.get("/metrics")).text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "known"),
+    [
+        ("GET", "/v1/sessions?befor=x", "limit, before"),
+        ("GET", "/v1/sessions/nope/messages?befor=1", "has none"),
+        ("POST", "/v1/sessions?befor", "has none"),
+        ("POST", "/v1/chat?befor=1", "has none"),
+        ("GET", "/v1/turns/nope/events?befor=1&after=1-1", "after"),
+        ("DELETE", "/v1/me/data?befor=1", "has none"),
+        ("GET", "/v1/tools?befor=1", "has none"),
+        ("GET", "/readyz?befor=1", "has none"),
+        ("POST", "/ui/markdown?befor=1", "has none"),
+    ],
+)
+async def test_a_query_parameter_that_is_not_known_is_refused_and_named(
+    engine: Engine, method: str, path: str, known: str
+) -> None:
+    content = b'{"message": "Hi", "texts": []}' if method == "POST" else None
+    body = check(
+        await engine.client.request(method, path, content=content, headers=JSON), 422, "INVALID_REQUEST", "befor"
+    )
+    assert known in body["errors"][0]["message"]
 
 
 async def test_an_internal_error_reveals_no_details(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

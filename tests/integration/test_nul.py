@@ -13,7 +13,7 @@ from plugins_contract.outcomes import CallState, LinkBlock, TextBlock, ToolError
 from tests.contract.conftest import Bench
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.integration.test_approvals import publish
-from tests.integration.test_http_problems import check
+from tests.integration.test_http_problems import JSON, check
 from tests.integration.test_http_turns import worker
 from tests.support.engine_stores import DIALECTS
 from tests.support.fakes import tool
@@ -49,10 +49,8 @@ async def test_an_id_with_it_is_of_nothing(engine: Engine, subtests: pytest.Subt
         ("GET", f"turns/{turn}/tool-calls/%00/content/0", "CONTENT_NOT_FOUND"),
     ):
         with subtests.test(path=path):
-            body = {"decision": "refuse"} if "approvals" in path else {"message": "Hi"}
-            check(
-                await engine.client.request(method, f"/v1/{path}", json=body if method == "POST" else None), 404, code
-            )
+            body = b'{"decision": "refuse"}' if "approvals" in path else b'{"message": "Hi"}'
+            check(await engine.client.request(method, f"/v1/{path}", content=body, headers=JSON), 404, code)
 
 
 async def test_a_field_with_it_is_refused_and_named(

@@ -25,6 +25,7 @@ from dialog_engine.http.guards import (
     current_subject,
 )
 from dialog_engine.http.markdown import markdown_router
+from dialog_engine.http.methods import HeadAsGet, allowed, known_parameters
 from dialog_engine.http.page import page_router
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, Services
@@ -96,19 +97,20 @@ def create_app(
         # Spans of requests, where spans are exported (`plugins_contract/tracing.py`); nothing else of FastAPI's.
         telemetry={"auto_configure": False, "metrics": False, "logs": False, "operation_spans": False},
     )
-    problems.install(app)
+    problems.install(app, allowed)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     app.add_middleware(Admitted, admission=admission)
     if loopback_only:
         app.add_middleware(LoopbackNames)
     app.add_middleware(SafeHeaders)
-    app.include_router(turns.router, dependencies=[Depends(within_limits)])
-    app.include_router(sessions.router, dependencies=[Depends(within_limits)])
-    app.include_router(sessions.operations)
+    app.include_router(turns.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
+    app.include_router(sessions.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
+    app.include_router(sessions.operations, dependencies=[Depends(known_parameters)])
     app.include_router(page_router())
     for router in routers:
         app.include_router(router)
-    app.include_router(markdown_router(), dependencies=[Depends(current_subject)])
+    app.include_router(markdown_router(), dependencies=[Depends(current_subject), Depends(known_parameters)])
     return app
 
 

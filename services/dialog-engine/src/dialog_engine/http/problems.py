@@ -110,12 +110,19 @@ class Problem(JSONResponse):
 _Handler = Callable[[Request, Exception], Awaitable[Problem]]
 
 
-def install(app: FastAPI) -> None:
-    """Make every error of `app` a problem document."""
+def install(app: FastAPI, allowed: Callable[[Request], str]) -> None:
+    """Make every error of `app` a problem document. `allowed` returns the methods of a path."""
+
+    async def on_http(request: Request, error: Exception) -> Problem:
+        answer = await _on_http(request, error)
+        if answer.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            answer.headers["Allow"] = allowed(request)
+        return answer
+
     app.add_exception_handler(ProblemError, _noted(_on_problem))
     app.add_exception_handler(EngineError, _noted(_on_engine_error))
     app.add_exception_handler(RequestValidationError, _noted(_on_invalid))
-    app.add_exception_handler(HTTPException, _noted(_on_http))
+    app.add_exception_handler(HTTPException, _noted(on_http))
     app.add_exception_handler(Exception, _noted(_on_anything))
 
 
