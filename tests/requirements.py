@@ -920,6 +920,13 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "integration/test_fallbacks.py::"
         "test_of_a_long_conversation_each_model_gets_what_fits_and_the_model_and_the_client_are_told",
     ),
+    "the name of a tool at its server is enough where one server has it; else the error lists them": (
+        "unit/test_planning.py::test_the_bare_name_of_a_tool_that_one_server_has_is_that_tool",
+        "unit/test_planning.py::test_the_bare_name_of_tools_of_several_servers_is_answered_with_their_names",
+        "integration/test_tool_names.py::test_a_model_may_call_a_tool_by_its_bare_name_where_one_server_has_it",
+        "integration/test_other_producers.py::"
+        "test_the_bare_name_of_a_tool_is_enough_where_one_server_has_it_and_the_sender_may_use_it",
+    ),
     "every history becomes one that providers accept": (
         "unit/test_normalise.py::test_every_history_is_normalised_to_one_that_providers_accept",
         "unit/test_normalise.py::test_each_history_of_the_corpus_is_sent_as_its_file_says",

@@ -223,6 +223,20 @@ async def test_a_quoted_result_is_hidden_without_an_error(
     assert (text_of(events), calls_of(events)) == ("It is 3.", [])
 
 
+@pytest.mark.parametrize(
+    ("name", "argument"), [("demo__write", '"5"'), ("write", '"5"'), ("read", "5"), ("other__read", "5")]
+)
+async def test_arguments_are_read_by_the_schema_also_of_a_tool_that_is_called_by_its_bare_name(
+    name: str, argument: str
+) -> None:
+    text, number = ({"properties": {"path": {"type": kind}}} for kind in ("string", "integer"))
+    tools = tool("demo__write", text), tool("demo__read", text), tool("other__read", number)
+    said = f'<function_calls><invoke name="{name}"><parameter name="path">5</parameter></invoke></function_calls>'
+    events, _ = await ask(DIALECTS["function_calls"], says(said), tools=tools)
+    [call] = calls_of(events)
+    assert (call.name, call.arguments.replace(" ", "")) == (name, f'{{"path":{argument}}}')
+
+
 @dialects
 async def test_ids_are_minted_anew_for_each_call(dialect: Dialect) -> None:
     block = BLOCKS[dialect.name]

@@ -5,10 +5,13 @@ in all modes, so that a session can change its mode between two requests.
 """
 
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Literal, get_args
+
+import msgspec
 
 from dialog_engine.errors import LLMToolsRejectedError
 from dialog_engine.model import (
@@ -25,6 +28,7 @@ from dialog_engine.tool_calls.prompt_mode.dialect import Dialect
 from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.prompt_mode.tagged_reply import TaggedReply
 from dialog_engine.tool_calls.prompt_mode.tool_use import TOOL_USE
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import new_id
 
 log = logging.getLogger(__name__)
@@ -106,13 +110,14 @@ def in_prompt_mode(
     """
 
     async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
-        known = {tool.name for tool in request.tools} | _called(request.messages)
+        tools = [*request.tools, *_by_bare_names(request.tools)]
+        known = {tool.name for tool in tools} | _called(request.messages)
         if not known:
             async with aclosing(llm(request)) as events:
                 async for event in events:
                     yield event
             return
-        reply = TaggedReply(dialect.grammar(request.tools), known, mint, may_quote_results=_has_results(request))
+        reply = TaggedReply(dialect.grammar(tools), known, mint, may_quote_results=_has_results(request))
         async with aclosing(llm(_as_text(request, dialect, stop=stop))) as events:
             async for event in events:
                 for each in reply.read(event):
@@ -123,6 +128,16 @@ def in_prompt_mode(
             yield each
 
     return stream_chat
+
+
+def _by_bare_names(tools: Sequence[ToolEntry]) -> list[ToolEntry]:
+    """The tools once more under the names that their servers give them, where these are of one tool only."""
+    times = Counter(name for tool in tools for name in {tool.name, tool.tool})
+    return [
+        msgspec.structs.replace(tool, name=tool.tool)
+        for tool in tools
+        if times[tool.tool] == 1 and tool.tool != tool.name
+    ]
 
 
 def _called(messages: Sequence[Message]) -> set[str]:
