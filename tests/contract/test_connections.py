@@ -66,7 +66,8 @@ async def test_a_closed_client_says_so_and_does_not_connect_again(redis_url: str
 
     late = [client.ping(), client.pipeline().ping().execute(), client.pubsub().subscribe("x")]
     answers = [*await asyncio.gather(*late, return_exceptions=True), *await client.execute_each([["PING"]])]
-    assert [(type(answer), str(answer)) for answer in answers] == [(RedisConnectionError, "the client was closed")] * 4
+    assert all(isinstance(answer, RedisConnectionError) for answer in answers)
+    assert [str(answer) for answer in answers] == ["the client was closed"] * 4
 
 
 async def test_a_read_may_block_for_longer_than_a_command_may_take(redis_url: str) -> None:

@@ -23,7 +23,7 @@ from dialog_engine.storage.database import Database, Row, Transaction, placehold
 
 T = TypeVar("T")
 
-DELETED_AT_ONCE = 100
+DELETED_AT_ONCE = 20
 """How many sessions one transaction deletes."""
 BUSY_MS = 2_000
 """When a session with a running turn is looked at again."""

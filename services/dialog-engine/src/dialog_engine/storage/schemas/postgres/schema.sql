@@ -1,4 +1,4 @@
--- Version 3. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 5. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
