@@ -396,8 +396,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "::test_a_call_that_was_offered_to_another_incarnation_and_is_not_known_is_not_queued",
     ),
     "a once call that an earlier server of Redis may have started is not started at the next one": (
-        "contract/test_ledger_servers.py"
-        "::test_a_once_call_of_an_earlier_server_waits_until_every_worker_has_reported",
+        "contract/test_ledger_servers.py::test_a_once_call_of_an_earlier_server_waits_until_every_worker_has_reported",
         "contract/test_ledger_servers.py::test_what_a_worker_ended_last_is_ended_at_a_server_that_lost_it",
         "unit/test_worker_leases.py::test_at_another_server_a_worker_writes_all_that_it_knows_before_it_reports",
     ),

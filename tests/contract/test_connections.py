@@ -143,7 +143,7 @@ async def test_commands_that_are_sent_together_are_one_write_and_each_error_has_
 async def test_without_a_server_each_command_that_is_sent_together_gets_the_error() -> None:
     async with command_client(f"redis://127.0.0.1:{free_port()}/0") as client:
         errors = await client.execute_each([("PING",), ("PING",)])
-    assert [type(error) for error in errors] == [RedisConnectionError, RedisConnectionError]
+    assert [type(error) for error in errors] == [NotSentError, NotSentError]
 
 
 async def test_each_command_gets_its_own_reply_though_others_are_cancelled_or_refused(redis_url: str) -> None:

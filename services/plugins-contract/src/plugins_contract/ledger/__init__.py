@@ -15,11 +15,11 @@ from plugins_contract.ledger.engine import (
     UNKNOWN_INCARNATION,
     EngineLedger,
 )
-from plugins_contract.ledger.recent import RecentCompletions
 from plugins_contract.ledger.scripts import decode_reply, encode_reply
 from plugins_contract.ledger.worker import (
     LEASE_MS,
     Delivery,
+    RecentCompletions,
     WorkerLedger,
     complete_again,
     renew_each,

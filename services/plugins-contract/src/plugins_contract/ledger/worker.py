@@ -1,5 +1,8 @@
 """The ledger as a worker uses it: start calls, renew their leases, report progress, complete them."""
 
+import threading
+import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +14,6 @@ from plugins_contract.encryption import CLEAR, Cipher, reply_owner
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies
-from plugins_contract.ledger.recent import RecentCompletions
 from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, encode_reply, run_each, unexpected
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted, CallState, ToolOutcome
@@ -22,6 +24,12 @@ _COMPLETED_AT_ONCE = 500
 KNOWN_MS = 15_000
 """How long a worker must have been known before it starts a `once` call that was enqueued at another server: a server
 that takes over from this one must know the worker too."""
+RECENT_SECONDS = 30.0
+"""More than Redis can lose: a second or two at a restart, and as much as a replica was behind at a failover."""
+_MOST_RECENT = 10_000
+"""At most so many are kept, the latest."""
+_LARGE_REPLY = 16 * 1024
+"""A larger reply is not kept: its call counts as ended, its result as lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,37 @@ class Delivery:
     consumer: str
     token: str
     adopted: bool = False
+
+
+class RecentCompletions:
+    """The `once` calls that a worker has just ended: a server of Redis that lost that would have them started again.
+
+    Used by the event loop and by the thread that renews leases.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: deque[tuple[float, Command]] = deque(maxlen=_MOST_RECENT)
+
+    def add(self, command: Command) -> None:
+        """Keep a COMPLETE whose reply is its sixth argument and whose state is its fifth."""
+        keys, args = command
+        if len(args[5] if isinstance(args[5], bytes) else b"") > _LARGE_REPLY:
+            command = keys, [*args[:4], CallState.UNKNOWN, LOST_REPLY, *args[6:]]
+        with self._lock:
+            self._kept.append((time.monotonic(), command))
+
+    def forget_old(self) -> None:
+        """Forget those of more than RECENT_SECONDS ago. Only while Redis is known to be the same server."""
+        until = time.monotonic() - RECENT_SECONDS
+        with self._lock:
+            while self._kept and self._kept[0][0] < until:
+                self._kept.popleft()
+
+    def commands(self) -> list[Command]:
+        """What is kept, oldest first."""
+        with self._lock:
+            return [command for _, command in self._kept]
 
 
 class WorkerLedger:
