@@ -17,6 +17,7 @@ from deploy.local.ports import free_port
 from plugins_contract.connections import LONGEST_BLOCK, blocking_client, command_client, thread_client
 from plugins_contract.ledger import replies
 from plugins_contract.loops import LISTEN_SECONDS, follow, messages
+from plugins_contract.pipelined import NotSentError
 from tests.support.ledger import Bench
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
