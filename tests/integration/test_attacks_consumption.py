@@ -4,7 +4,7 @@ import asyncio
 import socket
 import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,26 +141,34 @@ async def test_tokens_are_counted_and_used_up(tmp_path: Path, redis_url: str, mo
         assert (await engine.chat())[-1].name == "done"
 
 
+@pytest.mark.parametrize("late", ["tokens", "message"])
 async def test_a_shutdown_counts_the_tokens_of_the_last_turn_and_publishes_that_its_session_is_free(
-    tmp_path: Path, redis: Any, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, redis: Any, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:
-    spent, published = Consumption.spent, list[bytes]()
+    spent, published, closed = Consumption.spent, list[bytes](), list[bool]()
     client: Any = PipelinedRedis
-    publish = client.publish
+    publish, aclose = client.publish, client.aclose
 
-    async def late(*_: object) -> None:
-        await asyncio.sleep(0.3)  # a Redis that takes its time, and lets the rest of the shutdown overtake it
+    async def pause(what: str) -> None:
+        """A Redis that takes its time: all else has ended, the connections too if nobody waits for this."""
+        with suppress(TimeoutError):
+            await wait_until(lambda: closed or late != what, 1.5)
 
     async def spent_late(self: Consumption, subject: str, tokens: int) -> None:
-        await late()
+        await pause("tokens")
         await spent(self, subject, tokens)
 
     async def publish_late(self: PipelinedRedis, channel: Any, message: Any) -> None:
-        await late()
+        await pause("message")
         await publish(self, channel, message)
         published.append(message)
 
+    async def closed_now(self: PipelinedRedis, *arguments: Any) -> None:
+        closed.append(True)
+        await aclose(self, *arguments)
+
     monkeypatch.setattr(Consumption, "spent", spent_late)
+    monkeypatch.setattr(PipelinedRedis, "aclose", closed_now)
     monkeypatch.setattr(PipelinedRedis, "publish", publish_late)
     configured = settings(tmp_path, redis_url, model.url, api_keys=KEYS, subject_tokens_per_day=15)
     configured.shutdown_grace_seconds = 20
