@@ -939,7 +939,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "fuzz/test_fuzzers.py::test_a_short_run_finds_nothing",
         "integration/test_attacks_control.py::test_control_messages_that_cannot_be_read_are_passed_by",
     ),
-    "prompt mode: both dialects, safe at every split, no tag ever shown": (
+    "prompt mode: both dialects and <tool_call>, no argument dropped, safe at every split, no tag ever shown": (
         "unit/test_prompt_corpus.py::test_each_reply_of_the_corpus_gives_its_events",
         "unit/test_prompt_corpus.py::test_a_reply_gives_the_same_events_wherever_it_is_cut_into_pieces",
         "unit/test_prompt_corpus.py::test_no_part_of_a_tag_is_shown_when_a_limit_cuts_a_reply_off",
