@@ -65,7 +65,12 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     # The engine
     "text deltas and tool calls come in order, and a stream of calls alone is no error": (
         "integration/test_llm_openai_client.py::test_an_answer_of_calls_alone_is_no_error",
-        "integration/test_llm_answers.py::test_an_answer_of_nothing_is_an_error",
+    ),
+    "an answer is never empty: the model is asked once more, then the turn ends with an error that says so": (
+        "unit/test_pipeline.py::test_a_reply_with_nothing_for_the_user_is_asked_for_once_more",
+        "unit/test_pipeline.py::test_a_model_that_says_nothing_twice_ends_the_turn_with_an_error_and_both_are_counted",
+        "unit/test_pipeline.py::test_a_limit_or_a_filter_explains_a_reply_of_nothing",
+        "unit/test_turn_recovery.py::test_a_turn_that_is_taken_up_after_an_empty_reply_gets_its_answer_all_the_same",
     ),
     "of a question that is not committed nothing is sent and nothing is run": (
         "unit/test_turns.py::test_the_model_is_asked_during_the_commit_of_a_new_session_and_its_reply_used_after_it",

@@ -12,7 +12,6 @@ from dialog_engine.errors import (
     LLMRateLimitedError,
     LLMRequestError,
     LLMStreamBrokenError,
-    LLMStreamEmptyError,
     LLMUnavailableError,
 )
 from dialog_engine.llm.client import DEFAULT_TIMEOUTS, Timeouts
@@ -269,10 +268,9 @@ async def test_an_error_that_is_called_an_event_stream_gets_its_name(provider: P
         await said(client)
 
 
-async def test_an_answer_of_nothing_is_an_error(protocol: Protocol, provider: Provider, client: Model) -> None:
+async def test_an_answer_of_nothing_is_complete(protocol: Protocol, provider: Provider, client: Model) -> None:
     provider.scripts = [answer(protocol.opening + protocol.end)]
-    with pytest.raises(LLMStreamEmptyError):
-        await said(client)
+    assert await said(client) == ""
 
 
 async def test_an_address_without_a_server_is_unavailable(protocol: Protocol) -> None:

@@ -130,11 +130,6 @@ class AnthropicAssembler:
         self.stop_reason: str | None = None
         """As the provider wrote it; None so far."""
 
-    @property
-    def spoke(self) -> bool:
-        """Whether there was any text."""
-        return self._text_length > 0
-
     def feed(self, event: Event) -> list[LLMEvent]:
         """Add the next event. Returns the text and reasoning in it."""
         events: list[LLMEvent] = []
@@ -289,8 +284,8 @@ class AnthropicDecoder(Decoder):
         if answer is not None:
             events += self._assembler.feed_whole(answer)
 
-    def _ending(self) -> tuple[list[LLMEvent], bool]:
-        return self._assembler.finish(), self._assembler.spoke
+    def _ending(self) -> list[LLMEvent]:
+        return self._assembler.finish()
 
     def _read(self, payload: bytes) -> Event | None:
         """The event; None for a payload after the end that is not JSON."""

@@ -145,7 +145,7 @@ class ChatClient(ABC):
         Closing the generator closes the connection to the provider.
 
         Raises:
-            LLMError: the provider cannot be reached, refuses, breaks off, is silent for too long, or answers nothing.
+            LLMError: the provider cannot be reached, refuses, breaks off, or is silent for too long.
         """
         deadline = _Deadline(self._timeouts)
         with deadline.translated():

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Protocol, cast
 
-from dialog_engine.errors import LLMError, LLMStreamBrokenError, LLMStreamEmptyError
-from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta
+from dialog_engine.errors import LLMError, LLMStreamBrokenError
+from dialog_engine.model import LLMEvent, ReasoningDelta, TextDelta
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -123,17 +123,13 @@ class Decoder(ABC):
         Raises:
             LLMError: the error that the provider reported.
             LLMStreamBrokenError: the answer is incomplete.
-            LLMStreamEmptyError: it holds neither text nor calls, and no limit or filter explains that.
         """
         events = [] if self.done else self._events(self._framing.finish())
         if self._failure is not None:
             raise self._failure
         if not self.complete:
             raise LLMStreamBrokenError("the model's stream broke off before its end")
-        ending, spoke = self._ending()
-        if not spoke and isinstance(ending[0], StreamEnd) and ending[0].finish_reason is FinishReason.STOP:
-            raise LLMStreamEmptyError("the model's answer holds neither text nor a tool call")
-        return events + ending
+        return events + self._ending()
 
     @property
     @abstractmethod
@@ -153,8 +149,8 @@ class Decoder(ABC):
         """The same for an answer that is one document."""
 
     @abstractmethod
-    def _ending(self) -> tuple[list[LLMEvent], bool]:
-        """The tool calls and StreamEnd of a complete answer, and whether it held any text."""
+    def _ending(self) -> list[LLMEvent]:
+        """The tool calls and StreamEnd of a complete answer."""
 
     def _events(self, payloads: Iterable[bytes]) -> list[LLMEvent]:
         events: list[LLMEvent] = []

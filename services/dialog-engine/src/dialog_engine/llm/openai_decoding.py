@@ -319,10 +319,10 @@ class OpenAIDecoder(Decoder):
     def _take_whole(self, body: bytes, events: list[LLMEvent]) -> None:
         self._take(body, events)
 
-    def _ending(self) -> tuple[list[LLMEvent], bool]:
+    def _ending(self) -> list[LLMEvent]:
         if (self._assembler.finish_reason or "").lower() in _FAILED_REASONS:
             raise LLMStreamBrokenError("the model's provider gave up before the end of the answer")
-        return self._assembler.finish(), self._assembler.spoke
+        return self._assembler.finish()
 
 
 def _text(function: FunctionDelta | None) -> str:

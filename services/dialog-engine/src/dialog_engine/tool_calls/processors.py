@@ -4,9 +4,11 @@
 `execution`), 6. result_formatting, 7. recursive. The first runs once, the others in each round.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dialog_engine.errors import LLMStreamEmptyError
 from dialog_engine.model import (
     AssistantMessage,
     ChatRequest,
@@ -26,10 +28,12 @@ from dialog_engine.tool_calls.normalise import normalise, within_sight
 from dialog_engine.tool_calls.pipeline import Answer, Pipeline, TurnContext
 from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits, calls_of_turn
 from dialog_engine.tool_calls.ports import ToolSource
-from dialog_engine.tool_calls.repeats import find_repeats, with_last_note
+from dialog_engine.tool_calls.repeats import EMPTY_NOTE, find_repeats, with_last_note, with_note
 from dialog_engine.tool_calls.results.views import tool_message
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import new_id
+
+log = logging.getLogger(__name__)
 
 
 def standard_pipeline(
@@ -111,6 +115,9 @@ class StartSideBand:
 
     When the turn may make no more calls, the model is asked for its last answer with the tools declared and forbidden.
     If it calls one all the same and writes no text, it is asked again without tools.
+
+    A reply with neither text for the user nor a call is asked for once more, with a note. Nothing explains it to the
+    user, such as a limit would, and nothing of it is stored.
     """
 
     def __init__(self, max_rounds: int, limits: CallLimits = DEFAULT_LIMITS) -> None:
@@ -118,7 +125,11 @@ class StartSideBand:
         self._limits = limits
 
     async def process(self, ctx: TurnContext) -> TurnContext:
-        """Adds the reply, its usage, and what the turn has repeated up to this round."""
+        """Adds the reply, its usage, and what the turn has repeated up to this round.
+
+        Raises:
+            LLMStreamEmptyError: the model had nothing for the user twice.
+        """
         repeats, messages = find_repeats(normalise(ctx.messages))
         last = repeats.last_answer(ctx.depth, self._max_rounds)
         if last is None and calls_of_turn(ctx.messages) >= self._limits.per_turn:
@@ -128,7 +139,18 @@ class StartSideBand:
         request = ChatRequest(within_sight(messages), ctx.turn, ctx.tools, last is not None, left_out=ctx.left_out)
         ctx, reply = await self._ask(ctx, request)
         if last and reply.tool_calls and not reply.text.strip():
-            ctx, reply = await self._ask(ctx, replace(request, tools=()))
+            request = replace(request, tools=())
+            ctx, reply = await self._ask(ctx, request)
+        if _is_empty(reply):
+            log.warning("the model's reply has nothing for the user: it is asked once more")
+            first = reply.usage
+            ctx, reply = await self._ask(ctx, replace(request, messages=with_note(request.messages, EMPTY_NOTE)))
+            if _is_empty(reply):
+                raise LLMStreamEmptyError(
+                    "the model's reply had nothing to read in it and no tool call, and so had its reply when it was"
+                    " asked once more"
+                )
+            reply = replace(reply, usage=first + reply.usage)
         return replace(ctx, reply=reply, last=last, repeats=repeats)
 
     async def _ask(self, ctx: TurnContext, request: ChatRequest) -> tuple[TurnContext, Reply]:
@@ -136,6 +158,12 @@ class StartSideBand:
         usage = ctx.usage + reply.usage
         ctx.band.emit(TokensSpent(usage))
         return replace(ctx, usage=usage), reply
+
+
+def _is_empty(reply: Reply) -> bool:
+    """Whether the user gets nothing of a reply, and no limit or filter explains that."""
+    explained = reply.finish_reason in (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
+    return not (explained or reply.tool_calls or reply.text.strip())
 
 
 OUT_OF_ROUNDS = "I have used up the tool calls that I may make for one answer, and could not finish."

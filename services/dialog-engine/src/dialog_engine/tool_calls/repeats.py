@@ -28,6 +28,11 @@ LAST_NOTE = (
     "(No more tool calls can be made for this answer. Answer the user now with what you have, and say what is missing.)"
 )
 """What the model reads behind the last result before its last answer."""
+EMPTY_NOTE = (
+    "(Your last reply had nothing in it that the user can read, and no tool call. The user does not see results. Reply"
+    " again: answer in words, or call a tool if one is needed.)"
+)
+"""What the model reads behind the last message when it is asked once more, because its reply was empty."""
 _REFUSAL = (
     "you made this exact call {} times and nothing new came of it, so it was not run again. Its result still holds:"
     " use that, try something else, or answer the user."
@@ -105,15 +110,17 @@ def find_repeats(messages: Sequence[Message]) -> tuple[Repeats, tuple[Message, .
 
 
 def with_last_note(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same messages with LAST_NOTE behind the result that they end with, if they end with one.
+    """The same messages with LAST_NOTE behind the result that they end with, if they end with one."""
+    return with_note(messages, LAST_NOTE) if messages and isinstance(messages[-1], ToolMessage) else tuple(messages)
+
+
+def with_note(messages: Sequence[Message], note: str) -> tuple[Message, ...]:
+    """The same messages with `note` behind the text of the last one.
 
     It is not a message of its own, because some providers refuse one between a result and the model's next message.
     """
-    match messages:
-        case [*before, ToolMessage() as result]:
-            return (*before, _with_note(result, LAST_NOTE))
-        case _:
-            return tuple(messages)
+    *before, last = messages
+    return (*before, replace(last, content=f"{last.content}\n\n{note}"))
 
 
 def _key(call: ToolCall) -> _Call:
