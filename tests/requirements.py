@@ -788,6 +788,11 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_approvals.py::test_an_approval_expires_and_a_late_decision_is_refused",
         "unit/test_approvals.py::test_a_decision_that_cannot_be_committed_fails_and_can_be_given_again",
     ),
+    "approvals: a person is not asked again in a turn about a call that they refused": (
+        "unit/test_approvals.py::test_a_call_that_a_person_refused_is_not_put_to_them_again_in_the_turn",
+        "unit/test_approvals.py::test_what_was_not_refused_by_a_person_in_this_turn_is_put_to_them",
+        "unit/test_repeats.py::test_a_call_that_a_person_refused_keeps_its_refusal_until_the_user_speaks_again",
+    ),
     "any engine takes a decision on the turn of any other, also while Redis is away": (
         "integration/test_approvals.py::test_any_engine_accepts_a_decision_and_the_owner_of_the_turn_continues",
         "integration/test_approvals.py::test_a_decision_is_found_by_its_turn_when_no_engine_can_wake_another",

@@ -76,6 +76,8 @@ class ToolMessage:
     """The call failed, and `content` says why. Some providers have a field for this."""
     cut: bool = False
     """A part of the text is left out of `content` and can be read with a tool."""
+    refusal: str = ""
+    """The error of a call that a person refused."""
 
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
