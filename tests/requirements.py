@@ -66,6 +66,14 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     "text deltas and tool calls come in order, and a stream of calls alone is no error": (
         "integration/test_llm_openai_client.py::test_an_answer_of_calls_alone_is_no_error",
     ),
+    "a stopped reply is counted: what was reported, the rest as an estimate that is marked": (
+        "unit/test_turn_stops.py::test_a_reply_that_is_stopped_or_breaks_off_is_counted",
+        "unit/test_turn_stops.py::test_a_request_that_fails_before_its_reply_begins_costs_nothing",
+        "integration/test_llm_answers.py::"
+        "test_the_cost_of_an_answer_that_is_left_is_what_was_reported_and_the_pieces_since",
+        "integration/test_attacks_consumption.py::test_the_tokens_of_a_stopped_reply_are_estimated_and_used_up",
+        "e2e/test_chat_page.py::test_an_estimate_of_the_cost_is_marked",
+    ),
     "an answer is never empty: the model is asked once more, then the turn ends with an error that says so": (
         "unit/test_pipeline.py::test_a_reply_with_nothing_for_the_user_is_asked_for_once_more",
         "unit/test_pipeline.py::test_a_model_that_says_nothing_twice_ends_the_turn_with_an_error_and_both_are_counted",

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from dialog_engine.errors import (
     LLMUnavailableError,
 )
 from dialog_engine.llm.client import DEFAULT_TIMEOUTS, Timeouts
-from dialog_engine.model import FinishReason, LLMEvent, StreamEnd, TextDelta
+from dialog_engine.model import FinishReason, LLMEvent, Meter, StreamEnd, TextDelta, Usage
 from tests.support.hello import KEY, REQUEST
 from tests.support.protocols import PROTOCOLS, Model, Protocol
 from tests.support.scripted_provider import Exchange, Provider, Script, answer, refusal, serving
@@ -79,6 +80,31 @@ async def test_a_stream_may_be_cut_in_any_way(protocol: Protocol, provider: Prov
     hello = protocol.hello
     provider.scripts = [answer(*(hello[at : at + size] for at in range(0, len(hello), size)))]
     assert await said(client) == "Hello"
+
+
+@pytest.mark.parametrize(
+    ("sent", "cost"),
+    [
+        (["hel"], Usage(0, 1, estimated=True)),
+        ([1, "hel", "lo"], Usage(70, 3, estimated=True)),
+        ([1, "hel", 9], Usage(70, 9)),
+    ],
+    ids=["no report", "text after the report", "a report after the text"],
+)
+async def test_the_cost_of_an_answer_that_is_left_is_what_was_reported_and_the_pieces_since(
+    protocol: Protocol, provider: Provider, client: Model, sent: list[str | int], cost: Usage
+) -> None:
+    async def script(exchange: Exchange) -> None:
+        await exchange.start()
+        parts = (protocol.usage(70, each) if isinstance(each, int) else getattr(protocol, each) for each in sent)
+        await exchange.send(b"".join(parts))
+        await exchange.until_closed()
+
+    provider.scripts = [script]
+    request = replace(REQUEST, meter=Meter())
+    async with aclosing(client.stream_chat(request)) as events:
+        await anext(events)
+    assert request.meter.reported == cost
 
 
 async def test_text_arrives_before_the_answer_ends(protocol: Protocol, provider: Provider, client: Model) -> None:

@@ -142,7 +142,8 @@ class ChatClient(ABC):
     async def stream_chat(self, request: ChatRequest) -> AsyncGenerator[LLMEvent]:
         """Stream the model's answer: text and reasoning as they arrive, tool calls at the end, StreamEnd last.
 
-        Closing the generator closes the connection to the provider.
+        Closing the generator closes the connection to the provider. The meter of the request then has what the answer
+        has cost up to there.
 
         Raises:
             LLMError: the provider cannot be reached, refuses, breaks off, or is silent for too long.
@@ -151,12 +152,12 @@ class ChatClient(ABC):
         with deadline.translated():
             async with deadline.next_piece():
                 response = await self._open(request)
+        meter, decoder = request.meter, self._decoder()
         del request  # it may be long, and is not needed while its answer is read
         try:
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind == "text/html":
                 raise LLMRequestError("the model's provider answered with a web page: is its base URL right?")
-            decoder = self._decoder()
             size = 0
             async with aclosing(response.aiter_bytes()) as reads:
                 if kind == "application/json":
@@ -174,6 +175,7 @@ class ChatClient(ABC):
                     yield event
                 await _drain(reads)
         finally:
+            meter.reported = decoder.cost
             await response.aclose()
 
     async def _open(self, request: ChatRequest) -> httpx2.Response:

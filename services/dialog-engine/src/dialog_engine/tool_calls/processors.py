@@ -4,6 +4,7 @@
 `execution`), 6. result_formatting, 7. recursive. The first runs once, the others in each round.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,13 +14,16 @@ from dialog_engine.model import (
     AssistantMessage,
     ChatRequest,
     FinishReason,
+    Meter,
     RoundComplete,
     SystemMessage,
     TextDelta,
     TokensSpent,
     ToolCall,
+    Usage,
 )
 from dialog_engine.sideband import Reply
+from dialog_engine.tokens import tokens_of_reply
 from dialog_engine.tool_calls.execution import Rounds, ToolExecution
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.exposure.search import ToolSearch
@@ -154,7 +158,20 @@ class StartSideBand:
         return replace(ctx, reply=reply, last=last, repeats=repeats)
 
     async def _ask(self, ctx: TurnContext, request: ChatRequest) -> tuple[TurnContext, Reply]:
-        reply = await ctx.band.fork(ctx.llm(request), self._limits.reply_bytes)
+        """The reply, and the context with its cost.
+
+        A reply that was stopped or broke off has a cost too, and so has one of which the provider reports none. A
+        request that failed before its reply began has none.
+        """
+        request = replace(request, meter=Meter())
+        try:
+            reply = await ctx.band.fork(ctx.llm(request), self._limits.reply_bytes, request.meter)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) or request.meter.begun:
+                ctx.band.emit(TokensSpent(ctx.usage + tokens_of_reply(request)))
+            raise
+        if reply.usage == Usage():
+            reply = replace(reply, usage=tokens_of_reply(request))
         usage = ctx.usage + reply.usage
         ctx.band.emit(TokensSpent(usage))
         return replace(ctx, usage=usage), reply
