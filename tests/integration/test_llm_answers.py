@@ -228,8 +228,8 @@ async def test_before_the_first_byte_it_is_tried_again(protocol: Protocol, provi
     assert len(provider.requests) == 3
 
 
-async def test_the_retries_of_the_sdk_are_reported_whether_they_helped_or_not(
-    protocol: Protocol, provider: Provider
+async def test_the_retries_of_the_sdk_are_reported_and_logged_whether_they_helped_or_not(
+    protocol: Protocol, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     retries: list[int] = []
     async with aclosing(protocol.client(provider.url, max_retries=2, retried=retries.append)) as client:
@@ -241,6 +241,9 @@ async def test_the_retries_of_the_sdk_are_reported_whether_they_helped_or_not(
         provider.scripts = [answer(protocol.hello)]
         assert await said(client) == "Hello"
     assert retries == [1, 2]
+    assert [message for message in caplog.messages if "repeated" in message] == [
+        f"a request to model was repeated {times} before an answer began" for times in ("once", "2 times")
+    ]
 
 
 async def test_a_provider_that_says_to_come_back_in_a_minute_is_not_waited_for(
