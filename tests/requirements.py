@@ -65,7 +65,20 @@ GROUND: dict[str, tuple[str, ...] | str] = {
     # The engine
     "text deltas and tool calls come in order, and a stream of calls alone is no error": (
         "integration/test_llm_openai_client.py::test_an_answer_of_calls_alone_is_no_error",
-        "integration/test_llm_answers.py::test_an_answer_of_nothing_is_an_error",
+    ),
+    "a stopped reply is counted: what was reported, the rest as an estimate that is marked": (
+        "unit/test_turn_stops.py::test_a_reply_that_is_stopped_or_breaks_off_is_counted",
+        "unit/test_turn_stops.py::test_a_request_that_fails_before_its_reply_begins_costs_nothing",
+        "integration/test_llm_answers.py::"
+        "test_the_cost_of_an_answer_that_is_left_is_what_was_reported_and_the_pieces_since",
+        "integration/test_attacks_consumption.py::test_the_tokens_of_a_stopped_reply_are_estimated_and_used_up",
+        "e2e/test_chat_page.py::test_an_estimate_of_the_cost_is_marked",
+    ),
+    "an answer is never empty: the model is asked once more, then the turn ends with an error that says so": (
+        "unit/test_pipeline.py::test_a_reply_with_nothing_for_the_user_is_asked_for_once_more",
+        "unit/test_pipeline.py::test_a_model_that_says_nothing_twice_ends_the_turn_with_an_error_and_both_are_counted",
+        "unit/test_pipeline.py::test_a_limit_or_a_filter_explains_a_reply_of_nothing",
+        "unit/test_turn_recovery.py::test_a_turn_that_is_taken_up_after_an_empty_reply_gets_its_answer_all_the_same",
     ),
     "of a question that is not committed nothing is sent and nothing is run": (
         "unit/test_turns.py::test_the_model_is_asked_during_the_commit_of_a_new_session_and_its_reply_used_after_it",
@@ -803,6 +816,11 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "integration/test_approvals.py::test_an_approval_expires_and_a_late_decision_is_refused",
         "unit/test_approvals.py::test_a_decision_that_cannot_be_committed_fails_and_can_be_given_again",
     ),
+    "approvals: a person is not asked again in a turn about a call that they refused": (
+        "unit/test_approvals.py::test_a_call_that_a_person_refused_is_not_put_to_them_again_in_the_turn",
+        "unit/test_approvals.py::test_what_was_not_refused_by_a_person_in_this_turn_is_put_to_them",
+        "unit/test_repeats.py::test_a_call_that_a_person_refused_keeps_its_refusal_until_the_user_speaks_again",
+    ),
     "any engine takes a decision on the turn of any other, also while Redis is away": (
         "integration/test_approvals.py::test_any_engine_accepts_a_decision_and_the_owner_of_the_turn_continues",
         "integration/test_approvals.py::test_a_decision_is_found_by_its_turn_when_no_engine_can_wake_another",
@@ -966,7 +984,7 @@ MODELS: dict[str, tuple[str, ...] | str] = {
         "fuzz/test_fuzzers.py::test_a_short_run_finds_nothing",
         "integration/test_attacks_control.py::test_control_messages_that_cannot_be_read_are_passed_by",
     ),
-    "prompt mode: both dialects, safe at every split, no tag ever shown": (
+    "prompt mode: both dialects and <tool_call>, no argument dropped, safe at every split, no tag ever shown": (
         "unit/test_prompt_corpus.py::test_each_reply_of_the_corpus_gives_its_events",
         "unit/test_prompt_corpus.py::test_a_reply_gives_the_same_events_wherever_it_is_cut_into_pieces",
         "unit/test_prompt_corpus.py::test_no_part_of_a_tag_is_shown_when_a_limit_cuts_a_reply_off",

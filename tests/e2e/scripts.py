@@ -94,8 +94,8 @@ def answer(*deltas: str) -> list[Step]:
     return [*text(*deltas), message("".join(deltas))]
 
 
-def done(reason: str = "stop") -> Say:
-    return Say("done", {"reason": reason, "usage": {"inputTokens": 214, "outputTokens": 61}, "ttftMs": 180})
+def done(reason: str = "stop", **usage: bool) -> Say:
+    return Say("done", {"reason": reason, "usage": {"inputTokens": 214, "outputTokens": 61} | usage, "ttftMs": 180})
 
 
 def _time_in_two_cities() -> Script:

@@ -301,6 +301,13 @@ def test_a_message_without_an_answer_says_so_after_a_reload(chat: ChatPage, engi
     expect(chat.page.get_by_test_id("turn-note")).to_contain_text("This message got no answer")
 
 
+def test_an_estimate_of_the_cost_is_marked(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = [*text("Well."), message("Well."), done("cancelled", estimated=True)]
+    chat.open()
+    chat.ask("go")
+    expect(chat.page.get_by_test_id("facts")).to_contain_text("≈ 214 tokens in, 61 out")
+
+
 def test_what_an_answer_cost_is_still_there_after_a_reload(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [*text("Well."), message("Well."), done()]
     chat.open()

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
+from xml.sax.saxutils import quoteattr
 
 from dialog_engine.tool_calls.prompt_mode.values import with_layout
 from tests.support.corpus import prompt_files, read_prompt
@@ -17,6 +18,7 @@ PIECES = (
     *('<parameter name="tags">', '<parameter name="content">', "</parameter>", "<think>", "</think>", "<thinking>"),
     *("<tool_use_result>", "</tool_use_result>", "<function_results>", "</function_results>", "<result>", "</result>"),
     *("<tool_name>", "</tool_name>", "<stdout>", "</stdout>", "<![CDATA[", "]]>", '<invoke name="now"/>'),
+    *("<tool_call>", "</tool_call>", '<invoke name="add" a="1"', '<tool_use name="now"', ' b="2"', " value='", "/>"),
     *('{"name": "now"}', '{"name": "add", "arguments": {', '<parameter name="path"/>'),
     *("add", "now", "write", "nonsense", '{"a": 1}', '{"path": "', '"}', "[1, ", "]", "{", "}", '"', "\\", '\\"', "1"),
     *(
@@ -180,7 +182,10 @@ def _tool_uses(calls: list[tuple[str, dict[str, Any]]], random: Random) -> str:
                 parts = [f"<name>{name}</name>", "<arguments>", f"<![CDATA[{written}]]>", "</arguments>"]
             case _:
                 parts = [f"<name>{name}</name>", "<arguments>", written, "</arguments>"]
-        parts = parts if shared else ["<tool_use>", *parts, "</tool_use>"]
+        if not shared and random.random() < 0.2:
+            parts = ["<tool_call>", json.dumps({"name": name, "arguments": arguments}), "</tool_call>"]
+        elif not shared:
+            parts = ["<tool_use>", *parts, "</tool_use>"]
         blocks += _space(random).join(parts) + _space(random)
     return f"<tool_use>{blocks}</tool_use>" if shared else blocks
 
@@ -197,6 +202,8 @@ def _function_calls(calls: list[tuple[str, dict[str, Any]]], random: Random) -> 
 def _parameter(name: str, value: object, random: Random) -> str:
     if value == "" and random.random() < 0.5:
         return f'<parameter name="{name}"/>'
+    if random.random() < 0.2:
+        return f'<parameter name="{name}" value={quoteattr(value if isinstance(value, str) else json.dumps(value))}/>'
     written = with_layout(value) if isinstance(value, str) else json.dumps(value)
     written = f"<![CDATA[{written}]]>" if random.random() < 0.2 else written
     return f'<parameter name="{name}">{written}</parameter>'

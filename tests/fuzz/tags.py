@@ -9,6 +9,7 @@ from random import Random
 
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, ToolCallEvent
 from dialog_engine.tool_calls.prompt_mode.dialect import Dialect
+from dialog_engine.tool_calls.prompt_mode.reply import RESULT_OPENERS
 from tests.fuzz.loop import Attempt
 from tests.fuzz.tagged_replies import built, noise
 from tests.support.tags import DIALECTS, KNOWN, calls_of, cut, read, text_of
@@ -20,11 +21,15 @@ _CALL = {
     "function_calls": re.compile(rf"<function_calls>\s*<invoke name=([\"'])(?:{_NAMES})\1\s*>"),
 }
 _RESULT = re.compile(r"<tool_use_result>\s*<(?:name|result)>|<function_results>\s*<result>")
-_OPENERS = {"tool_use": ("<tool_use>",), "function_calls": ("<function_calls>", "<invoke")}
+_OPENERS = {"tool_use": ("<tool_use", "<tool_call>"), "function_calls": ("<function_calls>", "<invoke", "<tool_call>")}
+_ATTRIBUTES = r"""(\s+[\w.:-]+\s*=\s*("[^"]*"|'[^']*'))*(\s+[\w.:-]+\s*(=\s*("[^"]*|'[^']*)?)?)?\s*/?"""
+_OBJECT = r'\{\s*"?\w*"?\s*:?\s*"?'
 _HALF = {
-    "tool_use": re.compile(r'<tool_use>\s*(<\w*|<name>\s*(</?\w*)?|\{\s*"?\w*"?\s*:?\s*"?)'),
+    "tool_use": re.compile(
+        rf"<tool_use((?=\s){_ATTRIBUTES})?>?\s*(<\w*|<name>\s*(</?\w*)?|{_OBJECT})?|<tool_call>\s*{_OBJECT}"
+    ),
     "function_calls": re.compile(
-        r"""<function_calls>\s*<\w*\s*|(<function_calls>\s*)?<invoke\s+n\w*\s*=?\s*["']{0,2}\s*/?"""
+        rf"<function_calls>\s*<\w*\s*|(<function_calls>\s*)?<invoke{_ATTRIBUTES}|<tool_call>\s*{_OBJECT}"
     ),
 }
 """Half a call that ends before its name begins: the model hears of all others."""
@@ -59,7 +64,7 @@ def _text_is_kept(dialect: Dialect, reply: str, finish: FinishReason, events: Se
     text, reasoning = (thought[1] + thought[4], thought[3]) if thought else (reply, "")
     shown = text_of(events)
     assert "".join(event.text for event in events if isinstance(event, ReasoningDelta)) == reasoning, reply
-    if "<tool_use_result>" in reply or "<function_results>" in reply:
+    if any(opener in reply for opener in RESULT_OPENERS):
         rest = iter(text)
         assert all(character in rest for character in shown), reply
     else:

@@ -187,6 +187,27 @@ async def test_a_shutdown_counts_the_tokens_of_the_last_turn_and_publishes_that_
     assert [msgspec.json.decode(message) for message in published] == [{"kind": "free", "sessionId": session}]
 
 
+async def test_the_tokens_of_a_stopped_reply_are_estimated_and_used_up(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    model.held.clear()
+    configured = settings(tmp_path, redis_url, model.url, api_keys=KEYS, subject_tokens_per_day=2)
+    async with running_engine(configured) as engine:
+        acts_as(engine, "a")
+        async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
+            await stream.until("text")
+            turn = stream.response.headers["x-turn-id"]
+            await engine.client.post(f"/v1/turns/{turn}/cancel")
+            done = await stream.until("done")
+        assert done.data["usage"]["estimated"] is True
+
+        async def used_up() -> bool:
+            answer = await engine.client.post("/v1/chat", json={"message": "Hi"})
+            return answer.status_code == 429
+
+        await wait_until(used_up, 10, what="the end of the tokens")
+
+
 async def test_slots_are_shared_and_those_of_a_killed_engine_expire(redis: Any, other: Any) -> None:
     limits = SubjectLimits(turns=3)
     here, killed = Consumption(redis, Keys(), limits), Consumption(other, Keys(), limits)

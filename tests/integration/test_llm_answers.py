@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
@@ -12,11 +13,10 @@ from dialog_engine.errors import (
     LLMRateLimitedError,
     LLMRequestError,
     LLMStreamBrokenError,
-    LLMStreamEmptyError,
     LLMUnavailableError,
 )
 from dialog_engine.llm.client import DEFAULT_TIMEOUTS, Timeouts
-from dialog_engine.model import FinishReason, LLMEvent, StreamEnd, TextDelta
+from dialog_engine.model import FinishReason, LLMEvent, Meter, StreamEnd, TextDelta, Usage
 from tests.support.hello import KEY, REQUEST
 from tests.support.protocols import PROTOCOLS, Model, Protocol
 from tests.support.scripted_provider import Exchange, Provider, Script, answer, refusal, serving
@@ -80,6 +80,31 @@ async def test_a_stream_may_be_cut_in_any_way(protocol: Protocol, provider: Prov
     hello = protocol.hello
     provider.scripts = [answer(*(hello[at : at + size] for at in range(0, len(hello), size)))]
     assert await said(client) == "Hello"
+
+
+@pytest.mark.parametrize(
+    ("sent", "cost"),
+    [
+        (["hel"], Usage(0, 1, estimated=True)),
+        ([1, "hel", "lo"], Usage(70, 3, estimated=True)),
+        ([1, "hel", 9], Usage(70, 9)),
+    ],
+    ids=["no report", "text after the report", "a report after the text"],
+)
+async def test_the_cost_of_an_answer_that_is_left_is_what_was_reported_and_the_pieces_since(
+    protocol: Protocol, provider: Provider, client: Model, sent: list[str | int], cost: Usage
+) -> None:
+    async def script(exchange: Exchange) -> None:
+        await exchange.start()
+        parts = (protocol.usage(70, each) if isinstance(each, int) else getattr(protocol, each) for each in sent)
+        await exchange.send(b"".join(parts))
+        await exchange.until_closed()
+
+    provider.scripts = [script]
+    request = replace(REQUEST, meter=Meter())
+    async with aclosing(client.stream_chat(request)) as events:
+        await anext(events)
+    assert request.meter.reported == cost
 
 
 async def test_text_arrives_before_the_answer_ends(protocol: Protocol, provider: Provider, client: Model) -> None:
@@ -203,8 +228,8 @@ async def test_before_the_first_byte_it_is_tried_again(protocol: Protocol, provi
     assert len(provider.requests) == 3
 
 
-async def test_the_retries_of_the_sdk_are_reported_whether_they_helped_or_not(
-    protocol: Protocol, provider: Provider
+async def test_the_retries_of_the_sdk_are_reported_and_logged_whether_they_helped_or_not(
+    protocol: Protocol, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     retries: list[int] = []
     async with aclosing(protocol.client(provider.url, max_retries=2, retried=retries.append)) as client:
@@ -216,6 +241,9 @@ async def test_the_retries_of_the_sdk_are_reported_whether_they_helped_or_not(
         provider.scripts = [answer(protocol.hello)]
         assert await said(client) == "Hello"
     assert retries == [1, 2]
+    assert [message for message in caplog.messages if "repeated" in message] == [
+        f"a request to model was repeated {times} before an answer began" for times in ("once", "2 times")
+    ]
 
 
 async def test_a_provider_that_says_to_come_back_in_a_minute_is_not_waited_for(
@@ -269,10 +297,9 @@ async def test_an_error_that_is_called_an_event_stream_gets_its_name(provider: P
         await said(client)
 
 
-async def test_an_answer_of_nothing_is_an_error(protocol: Protocol, provider: Provider, client: Model) -> None:
+async def test_an_answer_of_nothing_is_complete(protocol: Protocol, provider: Provider, client: Model) -> None:
     provider.scripts = [answer(protocol.opening + protocol.end)]
-    with pytest.raises(LLMStreamEmptyError):
-        await said(client)
+    assert await said(client) == ""
 
 
 async def test_an_address_without_a_server_is_unavailable(protocol: Protocol) -> None:

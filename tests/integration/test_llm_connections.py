@@ -94,12 +94,13 @@ async def test_the_end_of_a_response_is_awaited_so_that_its_connection_can_be_re
 
 
 async def test_a_request_without_retries_is_repeated_once_when_its_connection_is_closed(
-    provider: Provider, client: OpenAIModel
+    provider: Provider, client: OpenAIModel, caplog: pytest.LogCaptureFixture
 ) -> None:
     provider.scripts = [hangs_up]
     with pytest.raises(LLMUnavailableError, match="connection"):
         await ask(client)
     assert len(provider.asked) == 2
+    assert caplog.messages == ["a request to model is repeated, because its connection was closed without an answer"]
 
 
 async def test_a_kept_connection_that_broke_in_an_answer_is_a_failure(provider: Provider, client: OpenAIModel) -> None:

@@ -32,6 +32,8 @@ class Protocol:
     ping: bytes
     error: Callable[[str], bytes]
     """An overload error with this message, inside a stream."""
+    usage: Callable[[int, int], bytes]
+    """A report of the tokens so far, in the middle of a stream."""
 
     def client(self, url: str, *, max_retries: int = 0, timeouts: Timeouts = DEFAULT_TIMEOUTS, **options: Any) -> Model:
         """A client, for its caller to close."""
@@ -83,6 +85,9 @@ PROTOCOLS = {
         call=_openai_delta(tool_calls=[{"index": 0, "id": "a", "function": {"name": "f"}}]),
         ping=b": still working\n\n",
         error=lambda words: openai_sse({"error": {"code": 529, "message": words}}),
+        usage=lambda read, written: openai_sse(
+            {"choices": [], "usage": {"prompt_tokens": read, "completion_tokens": written}}
+        ),
     ),
     "anthropic": Protocol(
         kind=AnthropicModel,
@@ -96,6 +101,9 @@ PROTOCOLS = {
         ping=anthropic_sse({"type": "ping"}),
         error=lambda words: anthropic_sse(
             {"type": "error", "error": {"type": "overloaded_error", "message": words}},
+        ),
+        usage=lambda read, written: anthropic_sse(
+            {"type": "message_delta", "delta": {}, "usage": {"input_tokens": read, "output_tokens": written}}
         ),
     ),
 }

@@ -22,6 +22,7 @@ from dialog_engine.model import (
     Reset,
     ToolMessage,
     ToolStatus,
+    ToolStep,
     Turn,
     TurnEvent,
 )
@@ -147,6 +148,42 @@ async def test_a_refused_call_is_answered_and_the_model_reads_the_reason() -> No
         assert requests(engine) == []
         assert isinstance(engine.model, ScriptedModel)
         assert "not on a Friday" in engine.model.requests[1].messages[-1].content
+
+
+SAME = asks(("files__delete", ' {"path" : "/a"}'))
+OTHER = asks(("files__delete", '{"path": "/b"}'))
+THROUGH_GATEWAY = asks(("mcp_query", '{"resource": "files", "operation": "delete", "params": {"path": "/a"}}'))
+
+
+@pytest.mark.parametrize("first", [ASKS, THROUGH_GATEWAY], ids=["by its name", "through the gateway"])
+@pytest.mark.parametrize("again", [SAME, THROUGH_GATEWAY], ids=["by its name", "through the gateway"])
+@pytest.mark.parametrize("restarts", [False, True], ids=["", "after a restart"])
+async def test_a_call_that_a_person_refused_is_not_put_to_them_again_in_the_turn(
+    first: list[Line], again: list[Line], restarts: bool
+) -> None:
+    pause: list[Line] = [asyncio.Event()]
+    async with a_stage(first, *([pause] if restarts else []), again, again, says("Very well.")) as engine:
+        turn, step = await waiting_turn(engine)
+        await engine.decide(step.call.correlation_id, Refuse("not on a Friday"))
+        if restarts:
+            await wait_until(lambda: isinstance(engine.model, ScriptedModel) and len(engine.model.requests) == 2)
+            await engine.restart()
+        events = await engine.seen(turn)
+
+        assert not any(is_asked(event) and event.round > 1 for event in events if isinstance(event, ApprovalStep))
+        refused = [event for event in events if isinstance(event, ToolStep) and event.status is ToolStatus.REFUSED]
+        assert [event.details["error"]["message"].endswith("not on a Friday") for event in refused[-2:]] == [True] * 2
+        assert engine.worker.executed == []
+        assert done_of(events).reason is DoneReason.REPEATED_CALLS
+
+
+async def test_what_was_not_refused_by_a_person_in_this_turn_is_put_to_them() -> None:
+    async with a_stage(ASKS, OTHER, says("Very well."), SAME, SAME, says("Done."), approval_seconds=0.05) as engine:
+        turn, _ = await waiting_turn(engine)
+        events = await engine.seen(turn)
+        assert approvals_of(events) == [ApprovalStatus.ASKED, ApprovalStatus.EXPIRED] * 2
+        events = await engine.turn("Do delete it.", turn.session_id)
+        assert approvals_of(events) == [ApprovalStatus.ASKED, ApprovalStatus.EXPIRED] * 2
 
 
 async def test_a_call_runs_with_edited_arguments_and_the_model_reads_them() -> None:

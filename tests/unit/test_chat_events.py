@@ -79,7 +79,7 @@ EVENTS: list[TurnEvent] = [
     Reset("why", (MessageFinished(7, AssistantMessage("a")),)),
     TurnFailed("CODE", "why"),
     Done("turn", DoneReason.STOP, Usage(1, 2), 3),
-    Done("turn", DoneReason.CANCELLED, Usage(), None),
+    Done("turn", DoneReason.CANCELLED, Usage(1, 2, estimated=True), None),
 ]
 TOOL_STEPS: list[TurnEvent] = [
     STEPS.pending(CALL, "Title"),

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
@@ -32,7 +33,7 @@ from dialog_engine.model import (
     Turn,
     UserMessage,
 )
-from dialog_engine.tokens import tokens_of_request
+from dialog_engine.tokens import tokens_of_reply, tokens_of_request
 from dialog_engine.tool_calls.ports import StreamChat
 
 pytestmark = pytest.mark.anyio
@@ -205,6 +206,9 @@ async def test_each_model_is_sent_what_fits_its_own_context() -> None:
     assert 0 < left_out[0] < left_out[1] < 20
     assert said[0] == AnsweredBy("b", left_out[1])
     assert all(tokens_of_request(sent) <= room for sent, room in zip(world.sent, (1500, 500), strict=True))
+    # A reply without a report is estimated by what was sent.
+    asked = replace(request("", *LONG), meter=world.sent[1].meter)
+    assert tokens_of_reply(asked).input_tokens == 500 < tokens_of_request(asked)
 
 
 async def test_without_a_room_all_is_sent() -> None:

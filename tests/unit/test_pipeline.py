@@ -1,12 +1,12 @@
 """The pipeline: seven stateless steps, and `enhance`, which wraps a chat client in them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 import pytest
 
-from dialog_engine.errors import LLMUnavailableError, StorageUnavailableError
+from dialog_engine.errors import LLMStreamEmptyError, LLMUnavailableError, StorageUnavailableError
 from dialog_engine.model import (
     AssistantMessage,
     ChatEvent,
@@ -18,6 +18,7 @@ from dialog_engine.model import (
     StreamEnd,
     SystemMessage,
     TextDelta,
+    TokensSpent,
     ToolCall,
     ToolCallEvent,
     ToolMessage,
@@ -34,7 +35,9 @@ from dialog_engine.tool_calls.normalise import MAX_BLOCKS
 from dialog_engine.tool_calls.pipeline import Pipeline, enhance
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
 from dialog_engine.tool_calls.processors import TOO_LONG, standard_pipeline
-from dialog_engine.tool_calls.repeats import LAST_NOTE
+from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
+from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
+from dialog_engine.tool_calls.repeats import EMPTY_NOTE, LAST_NOTE
 from dialog_engine.tool_calls.results.views import Steps
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import RedisClock
@@ -277,6 +280,64 @@ async def test_polling_with_changing_results_is_not_refused() -> None:
     assert events[-1] == StreamEnd(FinishReason.STOP, sum([SPENT] * 6, SPENT))
 
 
+NOTHING: list[Line] = [ReasoningDelta("hm"), TextDelta(" \n"), StreamEnd(FinishReason.STOP, SPENT)]
+COPY = says("<function_results><result><stdout>done</stdout></result></function_results>")
+CALL = says('<function_calls><invoke name="a__b"></invoke></function_calls>')
+
+
+def as_is(model: StreamChat) -> StreamChat:
+    return model
+
+
+def in_tags(model: StreamChat) -> StreamChat:
+    return in_prompt_mode(model, FUNCTION_CALLS)
+
+
+@pytest.mark.parametrize(
+    ("mode", "call", "empty"),
+    [(as_is, asks(("a__b", "")), NOTHING), (in_tags, CALL, COPY)],
+    ids=["an empty reply", "a copied result"],
+)
+@pytest.mark.parametrize(
+    ("rounds", "asked"),
+    [("ea", 2), ("cea", 3), ("ecea", 4), ("ceca", 4)],
+    ids=["at once", "after a call", "twice, with a call in between", "before a call"],
+)
+async def test_a_reply_with_nothing_for_the_user_is_asked_for_once_more(
+    mode: Callable[[StreamChat], StreamChat], call: list[Line], empty: list[Line], rounds: str, asked: int
+) -> None:
+    world, model = World(), ScriptedModel(*({"e": empty, "c": call, "a": says("Done.")}[each] for each in rounds))
+    request = await world.request()
+    events = [event async for event in enhance(mode(model), world.pipeline)(request)]
+
+    assert len(model.requests) == asked
+    after = model.requests[rounds.index("e") + 1].messages[-1]
+    assert not isinstance(after, SystemMessage)
+    assert EMPTY_NOTE in after.content
+    assert [EMPTY_NOTE in str(request.messages) for request in model.requests].count(True) == rounds.count("e")
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)).strip() == "Done."
+    assert events[-1] == StreamEnd(FinishReason.STOP, sum([SPENT] * (asked - 1), SPENT))
+    # What is committed with a round is what an engine that takes the turn up goes on from.
+    committed = rounds.rindex("c") + 1 if "c" in rounds else 0
+    assert world.store.turns[request.turn.turn_id].turn.usage == sum([SPENT] * committed, Usage())
+
+
+async def test_a_model_that_says_nothing_twice_ends_the_turn_with_an_error_and_both_are_counted() -> None:
+    seen, error = await read_all(
+        enhance(ScriptedModel(NOTHING, NOTHING), (world := World()).pipeline)(await world.request())
+    )
+
+    assert isinstance(error, LLMStreamEmptyError)
+    assert seen[-1] == TokensSpent(SPENT + SPENT)
+
+
+@pytest.mark.parametrize("finish", [FinishReason.LENGTH, FinishReason.CONTENT_FILTER])
+async def test_a_limit_or_a_filter_explains_a_reply_of_nothing(finish: FinishReason) -> None:
+    model, events = await World().run([StreamEnd(finish, SPENT)])
+
+    assert (len(model.requests), events[-1]) == (1, StreamEnd(finish, SPENT))
+
+
 async def test_two_turns_go_through_the_same_objects_at_once_and_do_not_mix() -> None:
     world = World(max_rounds=2)
     first, second = asyncio.Event(), asyncio.Event()
@@ -303,7 +364,8 @@ async def test_an_error_of_the_model_is_raised_after_its_text() -> None:
 
     seen, error = await read_all(enhance(model, world.pipeline)(await world.request()))
 
-    assert seen == [TextDelta("so far")]
+    assert seen[0] == TextDelta("so far")
+    assert [type(event) for event in seen[1:]] == [TokensSpent]
     assert isinstance(error, LLMUnavailableError)
 
 

@@ -119,6 +119,10 @@ COSTLY = {
     "results": ("tool_use", "", "<tool_use_result><name>now</name><result>a < b</result>"),
     "result": ("tool_use", "<tool_use_result><result>", "a < b </"),
     "openers of results": ("tool_use", "", "<tool_use_result>\n"),
+    "attributes": ("function_calls", '<invoke name="write"', ' path="a > b"'),
+    "attribute": ("function_calls", '<invoke name="write" path="', "a > b "),
+    "equals signs": ("function_calls", '<invoke name="write" ', "a = "),
+    "objects": ("tool_use", "", '<tool_call>{"name": "now"}</tool_call>'),
     "white space": ("function_calls", '<invoke name="write"><parameter name="path">a</parameter>', "          "),
 }
 

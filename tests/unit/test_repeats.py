@@ -26,7 +26,7 @@ from dialog_engine.tool_calls.repeats import (
     with_last_note,
 )
 from plugins_contract.errors import ErrorCode
-from plugins_contract.outcomes import MediaBlock
+from plugins_contract.outcomes import MediaBlock, ToolError
 
 Round = Sequence[tuple[str, str]]
 """Calls of one reply, each what is called and what came of it."""
@@ -96,6 +96,17 @@ def test_the_same_arguments_in_another_order_are_the_same_call() -> None:
 def test_a_name_that_is_normalised_in_the_history_is_the_same_name() -> None:
     messages = turn(*[[("no.such.tool {}", "there is no such tool")]] * SAME_RESULTS)
     assert repeats(messages).refusal(call("no.such.tool {}")) is not None
+
+
+def test_a_call_that_a_person_refused_keeps_its_refusal_until_the_user_speaks_again() -> None:
+    refused = ToolMessage("", "f", "Error NOT_APPROVED: no", failed=True, refusal="no")
+    messages = (UserMessage("Go!"), AssistantMessage("", (call('f {"a": 1, "b": 2}'),)), refused)
+
+    outcome = repeats(messages).refusal(call('f {"b":2,"a":1}'))
+    assert outcome is not None
+    assert outcome.error == ToolError(ErrorCode.NOT_APPROVED, "no")
+    assert repeats(messages).refusal(call('f {"a": 1, "b": 3}')) is None
+    assert repeats((*messages, UserMessage("Do it."))).refusal(call('f {"a": 1, "b": 2}')) is None
 
 
 def test_calls_whose_arguments_are_cut_off_count_as_the_same_call() -> None:

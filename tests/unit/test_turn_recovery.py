@@ -130,6 +130,19 @@ async def test_the_usage_of_earlier_lives_is_in_done() -> None:
     assert done_of(events).usage == SPENT + SPENT
 
 
+async def test_a_turn_that_is_taken_up_after_an_empty_reply_gets_its_answer_all_the_same() -> None:
+    nothing = [StreamEnd(FinishReason.STOP, SPENT)]
+    model = ScriptedModel(asks(("a__b", "")), nothing, [asyncio.Event()], nothing, says("Done."))
+    async with FakeEngine(model, tools=SHELF) as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await wait_until(lambda: len(model.requests) == 3)
+        await engine.restart()
+        events = await engine.seen(turn)
+
+    assert (done_of(events).reason, done_of(events).usage) == (DoneReason.STOP, SPENT + SPENT + SPENT)
+    assert [event.message.content for event in events if isinstance(event, MessageFinished)] == ["Done."]
+
+
 async def test_a_turn_that_was_adopted_does_not_end_twice() -> None:
     model = ScriptedModel(says("x"))
     store = MemoryStore()

@@ -9,6 +9,7 @@ import pytest
 from dialog_engine.chat import running_turn
 from dialog_engine.errors import (
     LLMRateLimitedError,
+    LLMStreamBrokenError,
 )
 from dialog_engine.model import (
     AssistantMessage,
@@ -18,12 +19,15 @@ from dialog_engine.model import (
     DoneReason,
     MessageFinished,
     ReasoningDelta,
+    SystemMessage,
     TextDelta,
     ToolStatus,
     ToolStep,
     Turn,
     Usage,
+    UserMessage,
 )
+from dialog_engine.tokens import tokens_of_message, tokens_of_tool
 from plugins_contract.errors import ErrorCode
 from tests.support.fakes import (
     SPENT,
@@ -75,7 +79,8 @@ async def test_a_stop_before_the_first_token_stores_no_message() -> None:
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Done"]
     assert isinstance(events[-1], Done)
-    assert replace(events[-1], total_ms=0) == Done(turn.turn_id, DoneReason.CANCELLED, Usage(), None)
+    spent = Usage(tokens_of_message(UserMessage("?")), 0, estimated=True)
+    assert replace(events[-1], total_ms=0) == Done(turn.turn_id, DoneReason.CANCELLED, spent, None)
 
 
 async def test_a_turn_that_is_stopped_at_once_still_begins_with_started() -> None:
@@ -169,7 +174,53 @@ async def test_the_rounds_before_a_stop_are_in_the_usage() -> None:
         await engine.until(turn, is_text("So"))
         await stopped(engine, turn)
 
-        assert done_of(await engine.seen(turn)).usage == SPENT
+        usage = done_of(await engine.seen(turn)).usage
+        assert usage.input_tokens > SPENT.input_tokens
+        assert usage.output_tokens == SPENT.output_tokens
+
+
+PROMPT = sum(map(tokens_of_message, (SystemMessage("Be brief."), UserMessage("?")))) + sum(
+    map(tokens_of_tool, SHELF.tools())
+)
+
+
+@pytest.mark.parametrize(
+    ("reported", "written", "usage"),
+    [
+        (None, "x" * 400, Usage(PROMPT, 100, estimated=True)),
+        # What the provider has reported counts, and what it had not yet counted is added by the client.
+        (Usage(70, 12), "x" * 400, Usage(70, 12)),
+        (Usage(70, 12, estimated=True), "x" * 400, Usage(70, 100, estimated=True)),
+        (Usage(0, 120, estimated=True), "x" * 400, Usage(PROMPT, 120, estimated=True)),
+    ],
+    ids=["nothing reported", "all reported", "text after the report", "pieces alone"],
+)
+@pytest.mark.parametrize("fails", [False, True], ids=["stopped", "broken off"])
+async def test_a_reply_that_is_stopped_or_breaks_off_is_counted(
+    reported: Usage | None, written: str, usage: Usage, fails: bool
+) -> None:
+    async def model(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+        try:
+            yield TextDelta(written)
+            if fails:
+                raise LLMStreamBrokenError("away")
+            await asyncio.Event().wait()
+        finally:
+            request.meter.reported = reported or Usage()
+
+    async with FakeEngine(model, tools=SHELF, system_prompt="Be brief.") as engine:
+        turn = await engine.turns.start("ada", None, "?")
+        await engine.until(turn, is_text(written))
+        events = await (engine.seen(turn) if fails else stopped(engine, turn))
+
+    done = events[-1]
+    assert isinstance(done, Done)
+    assert (done.reason, done.usage) == (DoneReason.ERROR if fails else DoneReason.CANCELLED, usage)
+
+
+async def test_a_request_that_fails_before_its_reply_begins_costs_nothing() -> None:
+    async with FakeEngine(ScriptedModel([LLMRateLimitedError("busy")])) as engine:
+        assert done_of(await engine.turn("?")).usage == Usage()
 
 
 async def test_a_stop_during_the_commit_of_the_end_has_no_effect() -> None:

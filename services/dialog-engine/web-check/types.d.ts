@@ -3,6 +3,7 @@
 interface Usage {
   inputTokens?: number;
   outputTokens?: number;
+  estimated?: boolean;
 }
 
 interface Approval {

@@ -68,7 +68,7 @@ class LLMToolsRejectedError(LLMRequestError):
 
 
 class LLMStreamEmptyError(LLMError):
-    """The stream ended with neither text nor a tool call."""
+    """The model replied with neither text for the user nor a tool call, also when it was asked once more."""
 
     code = "MODEL_EMPTY"
 

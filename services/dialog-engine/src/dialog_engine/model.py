@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 from plugins_contract.catalog import ToolEntry
@@ -76,6 +77,8 @@ class ToolMessage:
     """The call failed, and `content` says why. Some providers have a field for this."""
     cut: bool = False
     """A part of the text is left out of `content` and can be read with a tool."""
+    refusal: str = ""
+    """The error of a call that a person refused."""
 
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
@@ -83,13 +86,35 @@ Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as counted by the provider."""
+    """Tokens as counted by the provider, or in part an estimate."""
 
     input_tokens: int = 0
     output_tokens: int = 0
+    estimated: bool = False
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.estimated or other.estimated,
+        )
+
+
+@dataclass(slots=True)
+class Meter:
+    """What one reply has cost so far, also when it is stopped: the client and the side band write it."""
+
+    reported: Usage = Usage()
+    """What the provider has reported; estimated if pieces of the reply came after that."""
+    read: int = 0
+    """Bytes of the reply that have arrived: text, reasoning and complete calls."""
+    room: float = inf
+    """The tokens of the context that the conversation was cut to."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of the reply has arrived."""
+        return self.read > 0 or self.reported != Usage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +183,7 @@ class ChatRequest:
     committed: asyncio.Future[None] | None = None
     left_out: int = 0
     """How many messages of the user and the model are missing, because the conversation is too long."""
+    meter: Meter = field(default_factory=Meter, compare=False)
 
 
 # --- What a model streams -------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from dialog_engine.errors import LLMStreamBrokenError
 from dialog_engine.model import (
     ChatEvent,
     FinishReason,
+    Meter,
     ReasoningDelta,
     StreamEnd,
     TextDelta,
@@ -69,8 +70,10 @@ class SideBand:
         self._events.append(event)
         self._grown.set()
 
-    async def fork(self, stream: AsyncGenerator[ChatEvent], max_bytes: float = math.inf) -> Reply:
-        """Read the model's stream to its end, and emit what the user may see as it comes.
+    async def fork(
+        self, stream: AsyncGenerator[ChatEvent], max_bytes: float = math.inf, meter: Meter | None = None
+    ) -> Reply:
+        """Read the model's stream to its end, and emit what the user may see as it comes. `meter` counts what came.
 
         A reply that grows beyond `max_bytes` is cut there, as by the model's own length limit: its stream is closed.
 
@@ -81,11 +84,11 @@ class SideBand:
         text, reasoning = TextBuffer(), TextBuffer()
         calls: list[ToolCallEvent] = []
         end: StreamEnd | None = None
-        size = 0
+        meter = meter or Meter()
         async with aclosing(stream) as events:
             async for event in events:
-                size += _size(event)
-                if size > max_bytes:
+                meter.read += _size(event)
+                if meter.read > max_bytes:
                     end = StreamEnd(FinishReason.LENGTH, Usage())
                     break
                 event = _storable(event)  # noqa: PLW2901 -- nothing behind this point sees the other one

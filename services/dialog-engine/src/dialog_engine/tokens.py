@@ -18,7 +18,7 @@ from itertools import pairwise, takewhile
 
 import msgspec
 
-from dialog_engine.model import AssistantMessage, ChatRequest, Message, SystemMessage, ToolMessage, UserMessage
+from dialog_engine.model import AssistantMessage, ChatRequest, Message, SystemMessage, ToolMessage, Usage, UserMessage
 from plugins_contract.catalog import ToolEntry
 
 _BYTES_PER_TOKEN = 4
@@ -70,6 +70,15 @@ def tokens_of_message(message: Message) -> int:
 def tokens_of_request(request: ChatRequest) -> int:
     """What the request costs: its messages and its tools."""
     return sum(map(tokens_of_message, request.messages)) + sum(map(tokens_of_tool, request.tools))
+
+
+def tokens_of_reply(request: ChatRequest) -> Usage:
+    """The cost of the reply to `request` so far, by its meter: what the provider has not reported is estimated."""
+    reported = request.meter.reported
+    asked = reported.input_tokens or int(min(tokens_of_request(request), request.meter.room))
+    estimated = reported.estimated or not reported.input_tokens
+    read = request.meter.read // _BYTES_PER_TOKEN if estimated else 0
+    return Usage(asked, max(reported.output_tokens, read), estimated)
 
 
 # --- What fits ---

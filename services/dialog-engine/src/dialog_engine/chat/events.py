@@ -60,9 +60,10 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
             return DONE, {"reason": reason, **spent, "turnId": turn_id} | ({"model": model} if model else {})
 
 
-def usage_view(usage: Usage) -> dict[str, int]:
+def usage_view(usage: Usage) -> dict[str, int | bool]:
     """Usage as the protocol shows it."""
-    return {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens}
+    counted: dict[str, int | bool] = {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens}
+    return counted | ({"estimated": True} if usage.estimated else {})
 
 
 def _of_call(call: ToolCall, server: str, round_number: int) -> dict[str, Any]:

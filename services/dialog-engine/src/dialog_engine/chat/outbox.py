@@ -92,11 +92,12 @@ DEFAULT_ROUTES = {
 }
 
 
-class TurnUsage(msgspec.Struct, frozen=True, rename="camel"):
-    """Tokens of a whole turn."""
+class TurnUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Tokens of a whole turn; `estimated` if the provider has not reported all of them."""
 
     input_tokens: int
     output_tokens: int
+    estimated: bool = False
 
 
 class TurnFinished(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dialog_engine.llm.decoding import Decoder, Framing, SSEParser
+from dialog_engine.llm.decoding import NONE_REPORTED, Decoder, Framing, SSEParser
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.lenient_json import Wire, decode, is_complete, join_arguments
 from dialog_engine.llm.openai_decoding import CUT_OFF, mint_call_id
@@ -127,13 +127,10 @@ class AnthropicAssembler:
         self._by_index: dict[int, _Part] = {}
         self._text_length = 0
         self._tokens = Tokens()
+        self.usage = NONE_REPORTED
+        """What was reported last."""
         self.stop_reason: str | None = None
         """As the provider wrote it; None so far."""
-
-    @property
-    def spoke(self) -> bool:
-        """Whether there was any text."""
-        return self._text_length > 0
 
     def feed(self, event: Event) -> list[LLMEvent]:
         """Add the next event. Returns the text and reasoning in it."""
@@ -171,7 +168,7 @@ class AnthropicAssembler:
         calls = [] if reason is FinishReason.CONTENT_FILTER else list(self._calls(cut=reason is FinishReason.LENGTH))
         if calls and reason is FinishReason.STOP:
             reason = FinishReason.TOOL_CALLS
-        return [*calls, StreamEnd(reason, self._usage())]
+        return [*calls, StreamEnd(reason, self.usage)]
 
     def _open(self, index: int | None, block: Block, events: list[LLMEvent]) -> None:
         part = _Part(block.type or "text", self._text_length, block)
@@ -231,12 +228,10 @@ class AnthropicAssembler:
             tokens.cache_read_input_tokens or known.cache_read_input_tokens,
             tokens.output_tokens or known.output_tokens,
         )
-
-    def _usage(self) -> Usage:
-        """The provider counts input that is written to or read from its cache separately."""
-        tokens = self._tokens
-        read = (tokens.input_tokens, tokens.cache_creation_input_tokens, tokens.cache_read_input_tokens)
-        return Usage(sum(count or 0 for count in read), tokens.output_tokens or 0)
+        # The provider counts input that is written to or read from its cache separately.
+        now = self._tokens
+        read = (now.input_tokens, now.cache_creation_input_tokens, now.cache_read_input_tokens)
+        self.usage = Usage(sum(count or 0 for count in read), now.output_tokens or 0)
 
 
 def _arguments(part: _Part) -> str:
@@ -289,8 +284,12 @@ class AnthropicDecoder(Decoder):
         if answer is not None:
             events += self._assembler.feed_whole(answer)
 
-    def _ending(self) -> tuple[list[LLMEvent], bool]:
-        return self._assembler.finish(), self._assembler.spoke
+    @property
+    def usage(self) -> Usage:
+        return self._assembler.usage
+
+    def _ending(self) -> list[LLMEvent]:
+        return self._assembler.finish()
 
     def _read(self, payload: bytes) -> Event | None:
         """The event; None for a payload after the end that is not JSON."""

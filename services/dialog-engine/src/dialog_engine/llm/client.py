@@ -1,6 +1,7 @@
 """A chat model at a provider: one request through the provider's SDK, its answer decoded here, in bounded time."""
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
@@ -22,6 +23,8 @@ from dialog_engine.llm.decoding import Decoder, Framing, SSEParser
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.profiles import Profile, profile_of
 from dialog_engine.model import ChatRequest, LLMEvent, ToolMessage
+
+log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
@@ -95,7 +98,7 @@ class ChatClient(ABC):
     `profile` describes the provider's deviations; by default it is derived from the address and the model. `max_tokens`
     bounds the answer; None leaves that to the protocol. `max_retries` counts retries before the first byte of an
     answer; later nothing is retried. `extra_body` is merged into every request, such as a temperature.
-    `retried` is called with the number of retries of a request that was retried.
+    Retries are logged, and `retried` is called with their number.
     """
 
     stop_option: ClassVar[str]
@@ -142,21 +145,22 @@ class ChatClient(ABC):
     async def stream_chat(self, request: ChatRequest) -> AsyncGenerator[LLMEvent]:
         """Stream the model's answer: text and reasoning as they arrive, tool calls at the end, StreamEnd last.
 
-        Closing the generator closes the connection to the provider.
+        Closing the generator closes the connection to the provider. The meter of the request then has what the answer
+        has cost up to there.
 
         Raises:
-            LLMError: the provider cannot be reached, refuses, breaks off, is silent for too long, or answers nothing.
+            LLMError: the provider cannot be reached, refuses, breaks off, or is silent for too long.
         """
         deadline = _Deadline(self._timeouts)
         with deadline.translated():
             async with deadline.next_piece():
                 response = await self._open(request)
+        meter, decoder = request.meter, self._decoder()
         del request  # it may be long, and is not needed while its answer is read
         try:
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind == "text/html":
                 raise LLMRequestError("the model's provider answered with a web page: is its base URL right?")
-            decoder = self._decoder()
             size = 0
             async with aclosing(response.aiter_bytes()) as reads:
                 if kind == "application/json":
@@ -174,6 +178,7 @@ class ChatClient(ABC):
                     yield event
                 await _drain(reads)
         finally:
+            meter.reported = decoder.cost
             await response.aclose()
 
     async def _open(self, request: ChatRequest) -> httpx2.Response:
@@ -204,13 +209,17 @@ class ChatClient(ABC):
             # one stands behind it, must not lose its turn to that.
             if self._max_retries or not _was_closed_without_answer(error):
                 raise
+            log.warning("a request to %s is repeated, because its connection was closed without an answer", self._model)
+            self._retried(1)
             return await self._provider.post(body, 0)
         self._count_retries(response.request)
         return response
 
     def _count_retries(self, request: httpx2.Request | None) -> None:
-        """Report the retries that the SDK made; it numbers them in a header field of the last request."""
+        """Log and report the retries that the SDK made; it numbers them in a header field of the last request."""
         if request is not None and (times := int(request.headers.get(RETRIES_FIELD, "0"))):
+            often = "once" if times == 1 else f"{times} times"
+            log.warning("a request to %s was repeated %s before an answer began", self._model, often)
             self._retried(times)
 
     def _sent(self, request: ChatRequest, options: frozenset[str]) -> Iterable[str]:

@@ -5,8 +5,11 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Protocol, cast
 
-from dialog_engine.errors import LLMError, LLMStreamBrokenError, LLMStreamEmptyError
-from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta
+from dialog_engine.errors import LLMError, LLMStreamBrokenError
+from dialog_engine.model import LLMEvent, ReasoningDelta, TextDelta, Usage
+
+NONE_REPORTED = Usage()
+"""The usage before the first report."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -102,6 +105,8 @@ class Decoder(ABC):
         """Number of pieces of the answer so far, 0 until it begins. Keep-alive messages are not counted."""
         self.done = False
         """The provider has sent its last message, or an error: nothing more is expected."""
+        self._reported: Usage = NONE_REPORTED
+        self._pieces_reported = 0
 
     def feed(self, read: bytes) -> list[LLMEvent]:
         """The events of one network read; adjacent deltas are merged."""
@@ -123,17 +128,25 @@ class Decoder(ABC):
         Raises:
             LLMError: the error that the provider reported.
             LLMStreamBrokenError: the answer is incomplete.
-            LLMStreamEmptyError: it holds neither text nor calls, and no limit or filter explains that.
         """
         events = [] if self.done else self._events(self._framing.finish())
         if self._failure is not None:
             raise self._failure
         if not self.complete:
             raise LLMStreamBrokenError("the model's stream broke off before its end")
-        ending, spoke = self._ending()
-        if not spoke and isinstance(ending[0], StreamEnd) and ending[0].finish_reason is FinishReason.STOP:
-            raise LLMStreamEmptyError("the model's answer holds neither text nor a tool call")
-        return events + ending
+        return events + self._ending()
+
+    @property
+    def cost(self) -> Usage:
+        """What the provider has reported of the cost so far. Each piece that came since is counted as one token."""
+        unreported = self.pieces - self._pieces_reported
+        known = self._reported
+        return Usage(known.input_tokens, known.output_tokens + unreported, estimated=unreported > 0)
+
+    @property
+    @abstractmethod
+    def usage(self) -> Usage:
+        """What the provider has reported last: NONE_REPORTED, then a new object with each report."""
 
     @property
     @abstractmethod
@@ -153,8 +166,8 @@ class Decoder(ABC):
         """The same for an answer that is one document."""
 
     @abstractmethod
-    def _ending(self) -> tuple[list[LLMEvent], bool]:
-        """The tool calls and StreamEnd of a complete answer, and whether it held any text."""
+    def _ending(self) -> list[LLMEvent]:
+        """The tool calls and StreamEnd of a complete answer."""
 
     def _events(self, payloads: Iterable[bytes]) -> list[LLMEvent]:
         events: list[LLMEvent] = []
@@ -166,6 +179,8 @@ class Decoder(ABC):
             else:
                 try:
                     self._take(payload, events)
+                    if self.usage is not self._reported:
+                        self._reported, self._pieces_reported = self.usage, self.pieces
                 except LLMError as error:
                     self._failure, self.done = error, True
             if self.done:

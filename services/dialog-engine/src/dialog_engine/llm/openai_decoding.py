@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from dialog_engine.errors import LLMStreamBrokenError
-from dialog_engine.llm.decoding import Decoder, SSEParser
+from dialog_engine.llm.decoding import NONE_REPORTED, Decoder, SSEParser
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.lenient_json import ArgumentsScan, is_complete, join_arguments
 from dialog_engine.llm.openai_wire import (
@@ -110,7 +110,8 @@ class MessageAssembler:
         self._by_id: dict[tuple[str, int | None], _Slot] = {}
         """By id and index, and without an index the last one with that id."""
         self._compared = 0
-        self._usage = Usage()
+        self.usage = NONE_REPORTED
+        """What was reported last."""
         self.spoke = False
         """Whether there was any text."""
         self.finish_reason: str | None = None
@@ -149,7 +150,7 @@ class MessageAssembler:
             reason = FinishReason.TOOL_CALLS
         elif not events and reason is FinishReason.TOOL_CALLS:
             reason = FinishReason.STOP
-        events.append(StreamEnd(reason, self._usage))
+        events.append(StreamEnd(reason, self.usage))
         return events
 
     def _read(self, delta: Delta, events: list[LLMEvent]) -> None:
@@ -287,8 +288,8 @@ class MessageAssembler:
 
     def _count(self, tokens: TokenCount) -> None:
         # Providers that count in several chunks repeat earlier counts, or send 0.
-        self._usage = Usage(
-            tokens.prompt_tokens or self._usage.input_tokens, tokens.completion_tokens or self._usage.output_tokens
+        self.usage = Usage(
+            tokens.prompt_tokens or self.usage.input_tokens, tokens.completion_tokens or self.usage.output_tokens
         )
 
 
@@ -319,10 +320,14 @@ class OpenAIDecoder(Decoder):
     def _take_whole(self, body: bytes, events: list[LLMEvent]) -> None:
         self._take(body, events)
 
-    def _ending(self) -> tuple[list[LLMEvent], bool]:
+    @property
+    def usage(self) -> Usage:
+        return self._assembler.usage
+
+    def _ending(self) -> list[LLMEvent]:
         if (self._assembler.finish_reason or "").lower() in _FAILED_REASONS:
             raise LLMStreamBrokenError("the model's provider gave up before the end of the answer")
-        return self._assembler.finish(), self._assembler.spoke
+        return self._assembler.finish()
 
 
 def _text(function: FunctionDelta | None) -> str:

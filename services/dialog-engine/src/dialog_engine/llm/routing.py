@@ -73,6 +73,7 @@ class Router:
         while attempts:
             name, room = attempts.popleft()
             sent = fit(request, room)
+            request.meter.room = room
             begun = False
             try:
                 async with aclosing(self._models[name](sent)) as events:

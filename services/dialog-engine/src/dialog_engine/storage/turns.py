@@ -185,7 +185,7 @@ class SqlTurns(TurnStore):
             session_id=turn.session_id,
             subject=turn.subject,
             reason=done.reason,
-            usage=TurnUsage(done.usage.input_tokens, done.usage.output_tokens),
+            usage=TurnUsage(done.usage.input_tokens, done.usage.output_tokens, done.usage.estimated),
             user_message=user_message,
             assistant_message=assistant_message,
             at=at,

@@ -4,20 +4,26 @@
 `execution`), 6. result_formatting, 7. recursive. The first runs once, the others in each round.
 """
 
+import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dialog_engine.errors import LLMStreamEmptyError
 from dialog_engine.model import (
     AssistantMessage,
     ChatRequest,
     FinishReason,
+    Meter,
     RoundComplete,
     SystemMessage,
     TextDelta,
     TokensSpent,
     ToolCall,
+    Usage,
 )
 from dialog_engine.sideband import Reply
+from dialog_engine.tokens import tokens_of_reply
 from dialog_engine.tool_calls.execution import Rounds, ToolExecution
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.exposure.search import ToolSearch
@@ -26,10 +32,12 @@ from dialog_engine.tool_calls.normalise import normalise, within_sight
 from dialog_engine.tool_calls.pipeline import Answer, Pipeline, TurnContext
 from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits, calls_of_turn
 from dialog_engine.tool_calls.ports import ToolSource
-from dialog_engine.tool_calls.repeats import find_repeats, with_last_note
+from dialog_engine.tool_calls.repeats import EMPTY_NOTE, find_repeats, with_last_note, with_note
 from dialog_engine.tool_calls.results.views import tool_message
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import new_id
+
+log = logging.getLogger(__name__)
 
 
 def standard_pipeline(
@@ -111,6 +119,9 @@ class StartSideBand:
 
     When the turn may make no more calls, the model is asked for its last answer with the tools declared and forbidden.
     If it calls one all the same and writes no text, it is asked again without tools.
+
+    A reply with neither text for the user nor a call is asked for once more, with a note. Nothing explains it to the
+    user, such as a limit would, and nothing of it is stored.
     """
 
     def __init__(self, max_rounds: int, limits: CallLimits = DEFAULT_LIMITS) -> None:
@@ -118,7 +129,11 @@ class StartSideBand:
         self._limits = limits
 
     async def process(self, ctx: TurnContext) -> TurnContext:
-        """Adds the reply, its usage, and what the turn has repeated up to this round."""
+        """Adds the reply, its usage, and what the turn has repeated up to this round.
+
+        Raises:
+            LLMStreamEmptyError: the model had nothing for the user twice.
+        """
         repeats, messages = find_repeats(normalise(ctx.messages))
         last = repeats.last_answer(ctx.depth, self._max_rounds)
         if last is None and calls_of_turn(ctx.messages) >= self._limits.per_turn:
@@ -128,14 +143,44 @@ class StartSideBand:
         request = ChatRequest(within_sight(messages), ctx.turn, ctx.tools, last is not None, left_out=ctx.left_out)
         ctx, reply = await self._ask(ctx, request)
         if last and reply.tool_calls and not reply.text.strip():
-            ctx, reply = await self._ask(ctx, replace(request, tools=()))
+            request = replace(request, tools=())
+            ctx, reply = await self._ask(ctx, request)
+        if _is_empty(reply):
+            log.warning("the model's reply has nothing for the user: it is asked once more")
+            first = reply.usage
+            ctx, reply = await self._ask(ctx, replace(request, messages=with_note(request.messages, EMPTY_NOTE)))
+            if _is_empty(reply):
+                raise LLMStreamEmptyError(
+                    "the model's reply had nothing to read in it and no tool call, and so had its reply when it was"
+                    " asked once more"
+                )
+            reply = replace(reply, usage=first + reply.usage)
         return replace(ctx, reply=reply, last=last, repeats=repeats)
 
     async def _ask(self, ctx: TurnContext, request: ChatRequest) -> tuple[TurnContext, Reply]:
-        reply = await ctx.band.fork(ctx.llm(request), self._limits.reply_bytes)
+        """The reply, and the context with its cost.
+
+        A reply that was stopped or broke off has a cost too, and so has one of which the provider reports none. A
+        request that failed before its reply began has none.
+        """
+        request = replace(request, meter=Meter())
+        try:
+            reply = await ctx.band.fork(ctx.llm(request), self._limits.reply_bytes, request.meter)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) or request.meter.begun:
+                ctx.band.emit(TokensSpent(ctx.usage + tokens_of_reply(request)))
+            raise
+        if reply.usage == Usage():
+            reply = replace(reply, usage=tokens_of_reply(request))
         usage = ctx.usage + reply.usage
         ctx.band.emit(TokensSpent(usage))
         return replace(ctx, usage=usage), reply
+
+
+def _is_empty(reply: Reply) -> bool:
+    """Whether the user gets nothing of a reply, and no limit or filter explains that."""
+    explained = reply.finish_reason in (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
+    return not (explained or reply.tool_calls or reply.text.strip())
 
 
 OUT_OF_ROUNDS = "I have used up the tool calls that I may make for one answer, and could not finish."

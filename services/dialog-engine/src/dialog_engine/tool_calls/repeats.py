@@ -1,4 +1,4 @@
-"""When a turn has to end: the model repeats its calls, or has used all its rounds. Pure.
+"""Calls that the model repeats: which are not run again, and when the turn has to end. Pure.
 
 Everything is computed from the messages of the turn, so that it is the same on an engine that takes the turn up again.
 """
@@ -11,6 +11,7 @@ import msgspec
 
 from dialog_engine.model import AssistantMessage, FinishReason, Message, ToolCall, ToolMessage, UserMessage
 from dialog_engine.tool_calls.arguments import read_arguments
+from dialog_engine.tool_calls.exposure import gateway
 from dialog_engine.tool_calls.normalise import plain_name
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
@@ -28,6 +29,11 @@ LAST_NOTE = (
     "(No more tool calls can be made for this answer. Answer the user now with what you have, and say what is missing.)"
 )
 """What the model reads behind the last result before its last answer."""
+EMPTY_NOTE = (
+    "(Your last reply had nothing in it that the user can read, and no tool call. The user does not see results. Reply"
+    " again: answer in words, or call a tool if one is needed.)"
+)
+"""What the model reads behind the last message when it is asked once more, because its reply was empty."""
 _REFUSAL = (
     "you made this exact call {} times and nothing new came of it, so it was not run again. Its result still holds:"
     " use that, try something else, or answer the user."
@@ -39,7 +45,7 @@ _Pair = tuple[_Call, str, tuple[object, ...]]
 
 @dataclass(slots=True)
 class Repeats:
-    """The calls that a turn has repeated since its last new result.
+    """The calls that a turn has repeated since its last new result, and those that a person has refused in it.
 
     New is a pair of call and result that the turn has not had before: a tool that is polled until its answer changes,
     or tests that are run again after each edit, repeat nothing.
@@ -47,11 +53,16 @@ class Repeats:
 
     times: dict[_Call, int] = field(default_factory=dict[_Call, int])
     refused_rounds: int = 0
+    refused_by_person: dict[_Call, str] = field(default_factory=dict[_Call, str])
+    """With the messages that the refused calls were answered with."""
     _seen: set[_Pair] = field(default_factory=set[_Pair])
 
     def refusal(self, call: ToolCall) -> ToolOutcome | None:
-        """The outcome of a call that must not be run again; None for all others."""
-        times = self.times.get(_key(call), 0)
+        """The outcome of a call that must not be run or put to a person again; None for all others."""
+        key = _key(call)
+        if message := self.refused_by_person.get(key):
+            return ToolOutcome.failure(CallState.FAILED, ErrorCode.NOT_APPROVED, message)
+        times = self.times.get(key, 0)
         if times < SAME_RESULTS:
             return None
         return ToolOutcome.failure(CallState.FAILED, ErrorCode.REPEATED, _REFUSAL.format(times))
@@ -72,6 +83,8 @@ class Repeats:
             if key in refused:
                 noted.append(result)
                 continue
+            if result.refusal:
+                self.refused_by_person[key] = result.refusal
             pair = (key, result.content, result.media)
             if pair not in self._seen:
                 self._seen.add(pair)
@@ -105,21 +118,26 @@ def find_repeats(messages: Sequence[Message]) -> tuple[Repeats, tuple[Message, .
 
 
 def with_last_note(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same messages with LAST_NOTE behind the result that they end with, if they end with one.
+    """The same messages with LAST_NOTE behind the result that they end with, if they end with one."""
+    return with_note(messages, LAST_NOTE) if messages and isinstance(messages[-1], ToolMessage) else tuple(messages)
+
+
+def with_note(messages: Sequence[Message], note: str) -> tuple[Message, ...]:
+    """The same messages with `note` behind the text of the last one.
 
     It is not a message of its own, because some providers refuse one between a result and the model's next message.
     """
-    match messages:
-        case [*before, ToolMessage() as result]:
-            return (*before, _with_note(result, LAST_NOTE))
-        case _:
-            return tuple(messages)
+    *before, last = messages
+    return (*before, replace(last, content=f"{last.content}\n\n{note}"))
 
 
 def _key(call: ToolCall) -> _Call:
-    """Equal for equal calls, however their arguments are formatted, and whether or not their names are normalised."""
+    """Equal for calls of one tool with equal arguments: however these are formatted, through the gateway or not, and
+    whether or not their names are normalised."""
     arguments = read_arguments(call.arguments)
-    name = plain_name(call.name)
+    name = plain_name(call.tool_name)
+    if call.name == gateway.NAME and call.tool and isinstance(arguments, dict):
+        arguments = gateway.params_of(arguments)
     if isinstance(arguments, str):
         return name, ""  # such a call is not run, and its result says what is wrong
     return name, msgspec.json.encode(arguments, order="deterministic").decode()

@@ -72,7 +72,7 @@ export class ConversationView {
 function facts({ usage, ttftMs, model }) {
   const said = model ? [model.slice(model.indexOf(":") + 1)] : [];
   if (ttftMs !== undefined && Number.isFinite(ttftMs)) said.push(`First word after ${duration(ttftMs)}`);
-  if (usage?.outputTokens) said.push(`${usage.inputTokens ?? 0} tokens in, ${usage.outputTokens} out`);
+  if (usage?.outputTokens) said.push(`${usage.estimated ? "≈ " : ""}${usage.inputTokens ?? 0} tokens in, ${usage.outputTokens} out`);
   return said.join(" · ");
 }
 

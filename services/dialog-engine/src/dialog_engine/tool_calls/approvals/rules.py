@@ -248,8 +248,17 @@ def _approved(question: Question, approve: Approve, tool: ToolEntry | ToolError,
 
 def _refused(reason: str) -> ToolOutcome:
     because = f", for this reason: {reason}" if reason else ""
-    message = f"the user did not approve this call, so it was not run{because}"
-    return ToolOutcome.failure(CallState.FAILED, ErrorCode.NOT_APPROVED, message)
+    return ToolOutcome.failure(CallState.FAILED, ErrorCode.NOT_APPROVED, f"{_REFUSED}{because}")
+
+
+_REFUSED = "the user did not approve this call, so it was not run"
+
+
+def refusal_in(outcome: ToolOutcome) -> str:
+    """The message of a call that a person refused; "" for every other outcome, such as a question that expired."""
+    error = outcome.error
+    refused = error is not None and error.code is ErrorCode.NOT_APPROVED and error.message.startswith(_REFUSED)
+    return error.message if error is not None and refused else ""
 
 
 def read_edited(text: str) -> dict[str, Any]:

@@ -30,13 +30,15 @@ class Head:
     """The beginning of a block of calls, as much as is needed to recognise it.
 
     `complete_call` is set if nothing of the call follows. If `whole` is false something is missing, and the block
-    counts only if the name is that of a tool. `begun` is what was read of a call that is written as a JSON object.
+    counts only if the name is that of a tool. `begun` is what the body reads again, before what follows. `problem` is
+    why the call cannot be run, whatever follows.
     """
 
     name: str
     complete_call: ParsedCall | None = None
     whole: bool = True
     begun: str = ""
+    problem: str = ""
 
 
 class Grammar(Protocol):

@@ -1,7 +1,6 @@
 """The dialect `<function_calls><invoke name="…"><parameter name="…">value</parameter></invoke></function_calls>`."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -9,6 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from dialog_engine.model import ToolCall, ToolMessage
+from dialog_engine.tool_calls.prompt_mode.attributes import TAG_ENDS, Tag, attribute_begun, read_tag
 from dialog_engine.tool_calls.prompt_mode.dialect import (
     Dialect,
     Head,
@@ -18,7 +18,15 @@ from dialog_engine.tool_calls.prompt_mode.dialect import (
     escape_tags,
 )
 from dialog_engine.tool_calls.prompt_mode.source import CutError, Reading, Source
-from dialog_engine.tool_calls.prompt_mode.values import as_object, is_text, json_until, trimmed, typed, with_layout
+from dialog_engine.tool_calls.prompt_mode.values import (
+    as_object,
+    is_known,
+    is_text,
+    json_until,
+    trimmed,
+    typed,
+    with_layout,
+)
 from plugins_contract.catalog import ToolEntry
 
 OPENER = "<function_calls>"
@@ -33,20 +41,54 @@ TWICE = "the parameter {!r} is there twice. Write each parameter once; a list is
 NAMELESS = 'a parameter has no name. Write <parameter name="…">value</parameter>.'
 CUT = UNFINISHED.format("<invoke>")
 NEITHER = 'between <invoke> and </invoke> is neither <parameter name="…">value</parameter> nor a JSON object.'
-
-_NAME = re.compile(r"""\sname\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)')""")
-
-_NAME_BEGUN = re.compile(r"""\s*|\s(?:n|na|nam|name\s*(?:=\s*(?:"([^"<>]*)"?|'([^'<>]*)'?)?)?)\s*/?""")
-"""A tag that ends before its `>`, with as much of its attribute `name` as there is."""
+_FORM = ' Write each argument as <parameter name="…">value</parameter>.'
+ATTRIBUTE = f"the attribute {{!r}} is not understood.{_FORM}"
+MALFORMED = f"its attributes are not understood.{_FORM}"
+BOTH = f"it has attributes and a JSON object.{_FORM}"
 
 
 @dataclass(slots=True)
 class _Invoke:
-    """A call, as far as it has been read."""
+    """A call, as far as it has been read. `schema` is that of its tool; what it names is an argument."""
 
     name: str
+    schema: Mapping[str, Any]
+    problem: str
     values: dict[str, Any] = field(default_factory=dict[str, Any])
-    problem: str = ""
+
+    def doubt(self, problem: str) -> None:
+        """Set the problem, unless there is one."""
+        self.problem = self.problem or problem
+
+    def add(self, name: str, text: str) -> None:
+        """Add an argument. Two different values for it are a problem."""
+        value = typed(self.schema, name, text)
+        if name in self.values and json.dumps(self.values[name]) != json.dumps(value):
+            self.doubt(TWICE.format(name))
+        self.values[name] = value
+
+    def add_attributes(self, tag: Tag) -> None:
+        """Add the arguments in the tag of the call, which has been read up to the name of the tool."""
+        for name, value in tag.attributes:
+            if name == "name":
+                self.doubt(TWICE.format(name))
+            elif is_known(self.schema, name):
+                self.add(name, value)
+            else:
+                self.doubt(ATTRIBUTE.format(name))
+        if not tag.sound:
+            self.doubt(MALFORMED)
+
+    def add_parameter(self, tag: Tag, name: str, body: str) -> None:
+        """Add an argument from its tag, whose attribute `value` may stand for the text in it."""
+        for other, _ in tag.without("name", "value"):
+            if other != "type" or is_known(self.schema, other):
+                self.doubt((TWICE if other in ("name", "value") else ATTRIBUTE).format(other))
+        value = tag.get("value")
+        if value is not None:
+            self.add(name, value)
+        if value is None or body.strip():
+            self.add(name, trimmed(body))
 
     def parsed(self, doubt: str, *, closed: bool = True) -> ParsedCall:
         return ParsedCall(self.name, json.dumps(self.values), self.problem or doubt, closed)
@@ -55,7 +97,7 @@ class _Invoke:
 class FunctionCallsGrammar:
     """Parses blocks of any number of calls. A call without a block and missing closing tags at the end are accepted.
 
-    `schemas` are those of the tools by name: they say which parameters are text and which are JSON.
+    `schemas` are those of the tools by name: they say which parameters there are, and which are text and which JSON.
     """
 
     openers = (OPENER, INVOKE)
@@ -72,11 +114,11 @@ class FunctionCallsGrammar:
         return (yield from _invoked(source))
 
     def body(self, source: Source, head: Head) -> Reading[list[ParsedCall]]:
-        """Read the parameters of the first call, and the calls after it."""
+        """Read the arguments of the first call, and the calls after it."""
         calls: list[ParsedCall] = []
         call: Head | None = head
         while call:
-            calls.append(call.complete_call or (yield from self._invoke(source, call.name)))
+            calls.append((yield from self._invoke(source, call)))
             yield from source.space()
             try:
                 tag = yield from source.one_of(INVOKE, CLOSER)
@@ -85,8 +127,17 @@ class FunctionCallsGrammar:
                 break
         return calls
 
-    def _invoke(self, source: Source, name: str) -> Reading[ParsedCall]:
-        invoke = _Invoke(name)
+    def _invoke(self, source: Source, head: Head) -> Reading[ParsedCall]:
+        invoke = _Invoke(head.name, self._schemas.get(head.name, {}), head.problem)
+        source.put_back(head.begun)
+        try:
+            opened = yield from read_tag(source)
+        except CutError:
+            invoke.doubt(CUT)
+            return invoke.parsed(source.doubt, closed=False)
+        invoke.add_attributes(opened)
+        if opened.closed:
+            return invoke.parsed(source.doubt)
         try:
             while True:
                 yield from source.space()
@@ -105,53 +156,83 @@ class FunctionCallsGrammar:
             return invoke.parsed(source.doubt, closed=False)
 
     def _parameter(self, source: Source, invoke: _Invoke) -> Reading[None]:
-        name, schema = None, self._schemas.get(invoke.name, {})
+        tag: Tag | None = None
+        name, text, closed = "", "", True
         try:
-            name, empty = yield from _tag(source)
-            if empty:
-                text, closed = "", True
-            elif name is None or is_text(schema, name):
+            tag = yield from read_tag(source)
+            name = (tag.get("name") or "").strip()
+            if tag.closed:
+                pass
+            elif not name or is_text(invoke.schema, name):
                 text, _ = yield from source.until(PARAMETER_END, before=(PARAMETER, INVOKE_END, CLOSER))
-                closed = True
             else:
-                text, closed = yield from json_until(source, PARAMETER_END)
+                text, end = yield from json_until(source, PARAMETER_END)
+                closed = bool(end)
         except CutError as cut:
             text, closed = cut.text, False
-        if name is None:
-            invoke.problem = invoke.problem or (NAMELESS if closed else UNFINISHED.format("a parameter"))
-            return
-        if not closed:
-            invoke.problem = UNFINISHED.format(f"the parameter {name!r}")
-        elif name in invoke.values:
-            invoke.problem = TWICE.format(name)
-        invoke.values[name] = typed(schema, name, trimmed(text))
+        if tag is None or not closed:
+            invoke.problem = UNFINISHED.format(f"the parameter {name!r}" if name else "a parameter")
+        if tag is not None and not tag.sound:
+            invoke.doubt(MALFORMED)
+        elif tag is not None and name:
+            invoke.add_parameter(tag, name, text)
+        else:
+            invoke.doubt(NAMELESS)
 
     def _json(self, source: Source, invoke: _Invoke) -> Reading[ParsedCall]:
         """Read all arguments as one JSON object, which some models write in place of parameters."""
         text, closed = yield from json_until(source, INVOKE_END, CLOSER)
         if closed == CLOSER:
             source.put_back(CLOSER)
-        sound = None if invoke.values else as_object(text)
-        if sound is None:
-            return ParsedCall(invoke.name, text.strip(), invoke.problem or (NEITHER if closed else CUT))
-        return ParsedCall(invoke.name, sound, source.doubt, bool(closed))
+        sound = as_object(text)
+        if sound is None or invoke.values:
+            problem = CUT if not closed else BOTH if sound else NEITHER
+            return ParsedCall(invoke.name, text.strip(), invoke.problem or problem)
+        return ParsedCall(invoke.name, sound, invoke.problem or source.doubt, bool(closed))
 
 
 def _invoked(source: Source) -> Reading[Head | None]:
-    """Read the rest of the opening tag of a call."""
+    """Read the opening tag of a call up to the name of the tool, and on until it is certain to be a tag.
+
+    The body reads all its attributes but the name again. A name with a bracket in it is none: a quote is missing.
+
+    Raises:
+        CutError: the text ended before that.
+    """
+    name, others = "", ""
+    first = yield from source.peek()
+    if first and not first.isspace():
+        return None  # a tag whose own name is longer
+    while True:
+        try:
+            key, mark = yield from attribute_begun(source)
+        except CutError:
+            raise CutError(name) from None
+        if mark in TAG_ENDS:
+            return Head(name, begun=others + mark) if name else None
+        if name:
+            return Head(name, begun=f"{others} {key}={mark}") if mark else (yield from _malformed(source, name, others))
+        if not mark:
+            return None
+        try:
+            value = yield from source.upto(mark)
+        except CutError as cut:
+            raise CutError(cut.text if key == "name" else "") from None
+        if key == "name":
+            name = value.strip()
+            if not name or "<" in name or ">" in name:
+                return None
+        else:
+            others += f" {key}={mark}{value}{mark}"
+
+
+def _malformed(source: Source, name: str, others: str) -> Reading[Head]:
+    """Read the rest of a tag that has something else than attributes in it."""
     try:
-        name, empty = yield from _tag(source)
+        rest = yield from source.upto(">")
     except CutError as cut:
-        begun = _NAME_BEGUN.fullmatch(cut.text)
-        raise CutError((begun[1] or begun[2] or "") if begun else cut.text) from None
-    return Head(name, ParsedCall(name, "{}", source.doubt) if empty else None) if name else None
-
-
-def _tag(source: Source) -> Reading[tuple[str | None, bool]]:
-    """Read the rest of an opening tag. Returns its attribute `name`, or None, and whether the tag closes itself."""
-    attributes = yield from source.upto(">")
-    found = _NAME.search(attributes) if attributes[:1].isspace() else None
-    return ((found[1] or found[2] or "").strip() or None) if found else None, attributes.endswith("/")
+        raise CutError(f"{name} {cut.text}") from None  # no name: somebody speaks of the tag
+    return Head(name, begun=f"{others}/>" if rest.endswith("/") else f"{others}>", problem=MALFORMED)
 
 
 _DESCRIPTION = """\

@@ -7,6 +7,7 @@ from typing import TypeVar
 from dialog_engine.model import TextDelta, ToolCallEvent
 from dialog_engine.tool_calls.prompt_mode.dialect import Grammar
 from dialog_engine.tool_calls.prompt_mode.source import CodeFenceTracker, CutError, Reading, Source
+from dialog_engine.tool_calls.prompt_mode.tool_call import ToolCallGrammar
 
 T = TypeVar("T")
 
@@ -17,7 +18,10 @@ _NAME_BEGUN = re.compile(r"[\w.\-]*")
 
 CUT_OFF = "the reply broke off inside this call. Write the whole call again, shorter if it was too long."
 
-RESULT_CLOSERS = {"<tool_use_result>": "</tool_use_result>", "<function_results>": "</function_results>"}
+RESULT_CLOSERS = {
+    f"<{tag}>": f"</{tag}>"
+    for tag in ("tool_use_result", "function_results", "tool_response")  # the last one goes with <tool_call>
+}
 RESULT_OPENERS = tuple(RESULT_CLOSERS)
 
 MAX_PLAIN_RESULT = 20_000
@@ -25,7 +29,8 @@ MAX_PLAIN_RESULT = 20_000
 
 FABRICATED = (
     "you wrote its result yourself, and nothing was run. Results come from the tools alone, in the message after a"
-    " call. Write the call, and nothing after it."
+    " call. If the call is needed, and the user wants it, write it in the form above, with nothing after it; otherwise"
+    " answer without it, and claim no result."
 )
 
 _NAME_TAGS = ("<name>", "<tool_name>")
@@ -46,8 +51,8 @@ class ReplyReader:
         self, grammar: Grammar, known: Collection[str], mint: Callable[[], str], *, may_quote_results: bool = False
     ) -> None:
         """`mint` makes ids for calls. `may_quote_results`: the reply may repeat a result that the model was given."""
-        self._grammar = grammar
-        self._openers = (*grammar.openers, *RESULT_OPENERS)
+        self._grammars = {opener: each for each in (grammar, ToolCallGrammar()) for opener in each.openers}
+        self._openers = (*self._grammars, *RESULT_OPENERS)
         self._known = known
         self._mint = mint
         self._may_quote_results = may_quote_results
@@ -123,9 +128,10 @@ class ReplyReader:
     def _block(self, opener: str, *, follows: bool = False) -> Reading[bool]:
         """Read a block behind its opening tag. Returns False if it is not a block: then the tag is shown as text."""
         self._source.mark()
+        grammar = self._grammars[opener]
         standing = follows or self._fences.at_line_start
         try:
-            head = yield from self._head(self._grammar.head(self._source, opener), MAX_HEAD)
+            head = yield from self._head(grammar.head(self._source, opener), MAX_HEAD)
         except CutError as cut:
             # It ended before the name of the tool: this is neither a call nor text for the user.
             head = None
@@ -138,7 +144,7 @@ class ReplyReader:
                 self._show(opener)
             return False
         self._source.unmark()
-        for call in (yield from self._grammar.body(self._source, head)):
+        for call in (yield from grammar.body(self._source, head)):
             problem = call.problem or ("" if call.closed or self._cleanly else CUT_OFF)
             self._calls.append(ToolCallEvent(self._mint(), call.name, call.arguments, problem=problem))
         return True
@@ -202,7 +208,7 @@ class ReplyReader:
         try:
             while True:
                 yield from self._source.space()
-                opener = yield from self._source.one_of(*self._grammar.openers)
+                opener = yield from self._source.one_of(*self._grammars)
                 if opener is None or not (yield from self._block(opener, follows=True)):
                     break
         except CutError:

@@ -110,17 +110,25 @@ class Source:
 
     def take_space(self) -> str:
         """Read the white space that has arrived."""
-        found = _SPACE.match(self._text, self._at)
+        return self._take_run(_SPACE)
+
+    def _take_run(self, run: re.Pattern[str]) -> str:
+        found = run.match(self._text, self._at)
         return self.take(found.end() - self._at if found else 0)
 
     # --- Parsers ---
 
     def space(self) -> Reading[None]:
         """Read white space."""
-        self.take_space()
+        yield from self.run(_SPACE)
+
+    def run(self, run: re.Pattern[str]) -> Reading[str]:
+        """Read as long as `run`, a pattern of single characters that may match nothing, matches. Returns the text."""
+        parts = [self._take_run(run)]
         while self.empty and not self.ended:
             yield
-            self.take_space()
+            parts.append(self._take_run(run))
+        return "".join(parts)
 
     def peek(self) -> Reading[str]:
         """The next character, without reading it; "" at the end."""

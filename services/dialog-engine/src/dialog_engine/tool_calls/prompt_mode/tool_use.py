@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-import msgspec
 
 from dialog_engine.model import ToolCall, ToolMessage
+from dialog_engine.tool_calls.prompt_mode.attributes import read_tag
 from dialog_engine.tool_calls.prompt_mode.dialect import (
     Dialect,
     Head,
@@ -16,10 +14,12 @@ from dialog_engine.tool_calls.prompt_mode.dialect import (
     escape_tags,
 )
 from dialog_engine.tool_calls.prompt_mode.source import CutError, Reading, Source
+from dialog_engine.tool_calls.prompt_mode.tool_call import object_call, object_head
 from dialog_engine.tool_calls.prompt_mode.values import as_object, json_until
 from plugins_contract.catalog import ToolEntry
 
 OPENER = "<tool_use>"
+OPENERS_WITH_ATTRIBUTES = ("<tool_use ", "<tool_use\n")
 CLOSER = "</tool_use>"
 ARGUMENTS_END = "</arguments>"
 
@@ -31,10 +31,7 @@ NO_ARGUMENTS = (
     "the call has no arguments: after </name> there must be <arguments>{JSON}</arguments></tool_use>, and nothing else."
     " Write the whole call again."
 )
-
-
-_ARGUMENTS = ("arguments", "parameters", "input")
-"""The keys under which models put the arguments of a call that is written as one JSON object."""
+ATTRIBUTES = "the attributes of <tool_use> are not understood. Write the arguments as <arguments>{JSON}</arguments>."
 
 
 class ToolUseGrammar:
@@ -43,34 +40,52 @@ class ToolUseGrammar:
     Accepted are missing closing tags at the end, and a call that is written as one JSON object, as some models do.
     """
 
-    openers = (OPENER,)
+    openers = (OPENER, *OPENERS_WITH_ATTRIBUTES)
 
     def head(self, source: Source, opener: str) -> Reading[Head | None]:
-        """Read the name and the tag that follows it, or the name in a JSON object."""
+        """Read the name and the tag that follows it, or the name in a JSON object.
+
+        The name may be an attribute. Others could be meant as arguments, which are JSON here: a problem of the call.
+        """
+        name, closed, problem = "", False, ""
+        if opener != OPENER:
+            tag = yield from read_tag(source)
+            name, closed = (tag.get("name") or "").strip(), tag.closed
+            problem = "" if tag.sound and not tag.without("name") else ATTRIBUTES
+        if closed:
+            return Head(name, ParsedCall(name, ""), problem=problem) if name else None
         yield from source.space()
-        if (yield from source.one_of("<name>")):
-            return (yield from _named(source))
-        return (yield from _named_in_object(source))
+        if name:
+            head = yield from _before_arguments(source, name)
+        elif (yield from source.one_of("<name>")):
+            head = yield from _named(source)
+        else:
+            head = yield from object_head(source)
+        return replace(head, problem=problem) if head and problem else head
 
     def body(self, source: Source, head: Head) -> Reading[list[ParsedCall]]:
         """Read the arguments, and the further calls of the block."""
         calls: list[ParsedCall] = []
         call: Head | None = head
         while call:
-            written, call = yield from _call(source, call)
-            calls.append(written)
+            written, following = yield from _call(source, call)
+            calls.append(replace(written, problem=call.problem or written.problem))
+            call = following
         return calls
 
 
 def _named(source: Source) -> Reading[Head | None]:
-    """Read what follows `<name>`.
+    name, _ = yield from source.until("</name>")
+    yield from source.space()
+    return (yield from _before_arguments(source, name.strip()))
+
+
+def _before_arguments(source: Source, name: str) -> Reading[Head | None]:
+    """Read what comes between the name and the arguments.
 
     Another tag or an object in place of `<arguments>` makes the head incomplete: small models copy the description of
     a tool.
     """
-    name, _ = yield from source.until("</name>")
-    yield from source.space()
-    name = name.strip()
     try:
         tag = yield from source.one_of("<arguments>", CLOSER)
     except CutError:
@@ -83,22 +98,12 @@ def _named(source: Source) -> Reading[Head | None]:
     return Head(name, ParsedCall(name, "")) if tag == CLOSER else Head(name)
 
 
-def _named_in_object(source: Source) -> Reading[Head | None]:
-    for begun in ("{", '"name"', ":", '"'):
-        yield from source.space()
-        if (yield from source.one_of(begun)) is None:
-            return None
-    name = yield from source.upto('"')
-    return Head(name.strip(), begun=f'{{"name":"{name}"') if name.strip() else None
-
-
 def _call(source: Source, head: Head) -> Reading[tuple[ParsedCall, Head | None]]:
     """Read one call, and the head of the next one in the same block."""
     if head.complete_call:
         return replace(head.complete_call, problem=head.complete_call.problem or source.doubt), None
     if head.begun:
-        source.put_back(head.begun)
-        return (yield from _object(source, head.name)), None
+        return (yield from object_call(source, head, CLOSER)), None
     text, closed = yield from json_until(source, ARGUMENTS_END, CLOSER)
     sound = as_object(text)
     if sound is None and not (closed and head.whole):
@@ -121,21 +126,6 @@ def _after_arguments(source: Source) -> Reading[tuple[str, Head | None]]:
         return CLOSER, (yield from _named(source)) if tag == "<name>" else None
     except CutError:
         return CLOSER, None
-
-
-def _object(source: Source, name: str) -> Reading[ParsedCall]:
-    """Read a call that is one JSON object."""
-    text, closed = yield from json_until(source, CLOSER)
-    sound = as_object(text)
-    if sound is None:
-        return ParsedCall(name, text.strip(), source.doubt if closed else UNFINISHED)
-    call: dict[str, Any] = msgspec.json.decode(sound)
-    key = next((key for key in _ARGUMENTS if key in call), None)
-    if key is None and len(call) > 1:
-        return ParsedCall(name, sound, NO_ARGUMENTS)
-    arguments: Any = call.get(key or "") or ""
-    written = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-    return ParsedCall(name, written, source.doubt, closed=bool(closed))
 
 
 _DESCRIPTION = """\

@@ -25,6 +25,11 @@ def is_text(schema: Schema, name: str) -> bool:
     return "string" in _types(schema, name)
 
 
+def is_known(schema: Schema, name: str) -> bool:
+    """Whether the schema names that parameter."""
+    return _found(schema, "properties", name) is not None
+
+
 def typed(schema: Schema, name: str, text: str) -> Any:
     """Convert `text` to the type that the schema of the tool's arguments asks for.
 

@@ -22,7 +22,7 @@ from dialog_engine.model import (
     Turn,
     WaitsFor,
 )
-from dialog_engine.tool_calls.approvals.rules import Asked, Decision, Question
+from dialog_engine.tool_calls.approvals.rules import Asked, Decision, Question, refusal_in
 from dialog_engine.tool_calls.arguments import read_arguments
 from dialog_engine.tool_calls.exposure import gateway
 from dialog_engine.tool_calls.results.shortening import USER_MAX_CHARS, model_text, perceptible, user_text
@@ -125,8 +125,8 @@ def tool_message(call: ToolCall, outcome: ToolOutcome, edited: Mapping[str, Any]
     media = (block for block in outcome.content if isinstance(block, MediaBlock) and not block.user_only)
     cut = any(isinstance(block, CutBlock) for block in outcome.content)
     failed = outcome.state is not CallState.SUCCEEDED
-    words = for_model(outcome, edited)
-    return ToolMessage(call.tool_call_id, call.name, words, tuple(filter(perceptible, media)), failed, cut)
+    words, refusal = for_model(outcome, edited), refusal_in(outcome)
+    return ToolMessage(call.tool_call_id, call.name, words, tuple(filter(perceptible, media)), failed, cut, refusal)
 
 
 def for_model(outcome: ToolOutcome, edited: Mapping[str, Any] | None = None) -> str:
