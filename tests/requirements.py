@@ -240,6 +240,14 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "e2e/test_page_comfort.py::test_nothing_is_wider_than_the_screen",
     ),
     # Bad input
+    "the catalog says why a stdio server that writes other text than MCP is not ready": (
+        "integration/test_mcp_stdio.py::test_the_catalog_says_what_a_server_that_never_speaks_mcp_writes_instead",
+    ),
+    "SIGHUP drains as SIGTERM does, and no text reaches the terminal through a log": (
+        "integration/test_worker_processes.py::test_a_worker_that_is_terminated_finishes_its_calls_and_takes_no_new_one",
+        "integration/test_engine_start.py::test_an_open_stream_ends_well_at_a_shutdown_and_its_turn_goes_on_at_the_next_start",
+        "unit/test_log_lines.py::test_no_text_can_forge_a_line_for_people_or_reach_the_terminal",
+    ),
     "an unknown query parameter is refused and named, and HEAD and Allow are right": (
         "integration/test_http_problems.py::test_a_query_parameter_that_is_not_known_is_refused_and_named",
         "integration/test_http_problems.py::test_head_is_answered_as_get_is_without_a_body",

@@ -120,8 +120,9 @@ async def test_a_second_engine_on_the_same_file_is_refused_and_the_first_goes_on
             assert (await client.get("/readyz")).status_code == 200
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_an_open_stream_ends_well_at_a_shutdown_and_its_turn_goes_on_at_the_next_start(
-    env: dict[str, str], tmp_path: Path, model: Model
+    env: dict[str, str], tmp_path: Path, model: Model, number: signal.Signals
 ) -> None:
     model.held.clear()
     async with httpx2.AsyncClient(base_url=url(env), trust_env=False, timeout=20) as client:
@@ -131,7 +132,7 @@ async def test_an_open_stream_ends_well_at_a_shutdown_and_its_turn_goes_on_at_th
                 while await anext(lines) != "event: text":
                     pass
                 turn, session = response.headers["x-turn-id"], response.headers["x-session-id"]
-                process.send(signal.SIGTERM)
+                process.send(number)
                 stopped_at = time.monotonic()
                 # The end of the stream, and no error: a client comes back for the rest.
                 async for _ in lines:
@@ -141,6 +142,7 @@ async def test_an_open_stream_ends_well_at_a_shutdown_and_its_turn_goes_on_at_th
             assert time.monotonic() - stopped_at < 6
             assert "Traceback" not in process.output()
             assert " ERROR " not in process.output()
+            assert "\x1b" not in process.output()
 
         model.held.set()
         async with engine(env, tmp_path):

@@ -150,7 +150,7 @@ async def test_with_a_way_to_sign_in_it_runs_and_answers_those_who_have_a_creden
             events = await ask(port, credential)
             assert events[-1]["reason"] == "stop"
             assert [event["status"] for event in events if event.get("type") == "tool"].count("succeeded") == 2
-            process.send(signal.SIGINT)
+            process.send(signal.SIGHUP)  # as the terminal does when it is closed
             assert await process.ended(30) == 0
 
 

@@ -236,6 +236,20 @@ async def test_output_that_is_not_mcp_is_logged_once_without_secrets(
     ]
 
 
+async def test_the_catalog_says_what_a_server_that_never_speaks_mcp_writes_instead() -> None:
+    text = "Loading\x1b[1m with token=hunter22 and pass9 " + "x" * 500
+    source = f"import time; print({text!r}, flush=True); time.sleep(60)"
+    spec = replace(script(source, connect_timeout_ms=2000), secrets=frozenset({"pass9"}))
+    async with owned(spec) as server:
+        await asyncio.wait_for(server.attempted.wait(), 30)
+        error = server.last_error or ""
+    assert (
+        "its standard output, which is for MCP only, has other text: 'Loading\\x1b[1m with token=*** and *** xx"
+        in error
+    )
+    assert len(error) < 300
+
+
 async def test_progress_that_cannot_travel_is_made_to_fit_or_left_out() -> None:
     says = """
             for progress, message in (("NaN", "?"), (1, "x" * 5000)):

@@ -95,16 +95,18 @@ async def test_a_worker_that_was_stopped_past_its_lease_neither_completes_nor_st
     assert (await caller.outcome(await caller.call())).state is CallState.SUCCEEDED
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_worker_that_is_terminated_finishes_its_calls_and_takes_no_new_one(
-    stack: Stack, caller: Caller
+    stack: Stack, caller: Caller, number: signal.Signals
 ) -> None:
     worker = await start(stack)
-    running = await caller.call("slow_job", seconds=1.5, steps=3, token="drain")
-    await effects(stack, "drain")
-    worker.send(signal.SIGTERM)
+    running = await caller.call("slow_job", seconds=1.5, steps=3, token=f"drain after {number.name}")
+    await effects(stack, f"drain after {number.name}")
+    worker.send(number)
     await wait_until(lambda: "waiting up to" in worker.output())
     late = await caller.call()
     assert await worker.ended() == 0
+    assert "\x1b" not in worker.output()
     assert (await caller.outcome(running)).state is CallState.SUCCEEDED
     assert await caller.starts(late) == 0
     assert await caller.consumers() == {}

@@ -75,6 +75,19 @@ def test_a_line_for_people_ends_with_its_fields(set_up: SetUp) -> None:
     assert text.getvalue().endswith(f" WARNING tests.lines: turn failed code=X turnId={TURN}\n")
 
 
+def test_no_text_can_forge_a_line_for_people_or_reach_the_terminal(set_up: SetUp) -> None:
+    text = set_up("human")
+    hostile = "a\x1b[31mred\nINFO forged\x9b1m"
+    try:
+        raise ValueError(hostile)
+    except ValueError:
+        log.exception("failed: %s", hostile, extra={"code": hostile, "color_message": "\x1b[1mbold"})
+    first, *traceback = text.getvalue().splitlines()
+    assert first.endswith(r"failed: a\x1b[31mred\nINFO forged\x9b1m code=a\x1b[31mred\nINFO forged\x9b1m")
+    assert traceback[0] == "Traceback (most recent call last):"
+    assert not {"\x1b", "\x9b"} & set(text.getvalue())
+
+
 def test_an_exception_is_one_line_of_json(set_up: SetUp) -> None:
     text = set_up("json")
     try:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import socket
 import sys
 from contextlib import ExitStack
@@ -34,7 +35,7 @@ def main() -> None:
 
 
 def serve() -> None:
-    """Serve until SIGTERM or SIGINT. Exits with 2 and the reason on stderr when it cannot start."""
+    """Serve until SIGTERM, SIGINT or SIGHUP. Exits with 2 and the reason on stderr when it cannot start."""
     hide_environment()  # from MCP servers of the same user
     # Importing the engine makes many objects and hardly any garbage: collections would take a seventh of the start.
     gc.disable()
@@ -65,6 +66,8 @@ def serve() -> None:
             log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_address)
         server = server_of(start, closing, grace_seconds=settings.shutdown_grace_seconds, limits=limits)
+        # Uvicorn handles the other two. A terminal that is closed ends the engine as a supervisor does.
+        signal.signal(signal.SIGHUP, _terminate)
         try:
             with exported_spans("dialog-engine"):
                 server.run(sockets=listeners)
@@ -138,6 +141,10 @@ class PlainStart:
             for message in refusal:
                 await send(message)
             raise
+
+
+def _terminate(*_: object) -> None:
+    signal.raise_signal(signal.SIGTERM)
 
 
 def _give_up(error: EngineError) -> NoReturn:

@@ -6,7 +6,7 @@ Arguments, results and texts of conversations are never logged at INFO or above.
 import logging
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import TextIO
+from typing import Any, TextIO
 
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.msgspec import MsgspecFormatter
@@ -14,6 +14,7 @@ from pythonjsonlogger.msgspec import MsgspecFormatter
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.settings import LogFormat
 from plugins_contract.tracing import trace_id
+from plugins_contract.visible import visible
 
 _RESERVED = frozenset(RESERVED_ATTRS)
 _NO_IDS: Mapping[str, str] = {}
@@ -45,6 +46,7 @@ def set_up_logging(level: str, form: LogFormat, stream: TextIO | None = None) ->
 
 
 def _add_ids(record: logging.LogRecord) -> bool:
+    record.__dict__.pop("color_message", None)  # Uvicorn's message with escape sequences for terminals
     for name, value in _ids.get().items():
         record.__dict__.setdefault(name, value)
     return True
@@ -57,11 +59,14 @@ def _json() -> logging.Formatter:
 
 
 class _HumanFormatter(logging.Formatter):
-    """A line of text with the fields after it."""
+    """A line of text with the fields after it. Nothing in it can forge another line or reach the terminal."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- the name of the base class
         fields = (f" {name}={value}" for name, value in record.__dict__.items() if name not in _RESERVED)
-        return super().formatMessage(record) + "".join(fields)
+        return visible(super().formatMessage(record) + "".join(fields))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 -- see above
+        return "\n".join(map(visible, super().formatException(ei).split("\n")))

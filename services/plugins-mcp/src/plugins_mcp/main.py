@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def work() -> None:
-    """Run the worker until SIGTERM or SIGINT, then drain. Exits with 2 when a setting is wrong."""
+    """Run the worker until SIGTERM, SIGINT or SIGHUP, then drain. Exits with 2 when a setting is wrong."""
     hide_environment()  # from the MCP servers that are started here
     gc.disable()  # while modules are imported, which makes many objects and hardly any garbage
     from plugins_contract.logs import set_up_logging  # noqa: PLC0415 -- these take a second to import, and no command
@@ -51,13 +51,13 @@ def work() -> None:
 
 
 async def serve(settings: Settings, times: "LeaseTimes | None" = None) -> None:
-    """Run the worker until SIGTERM or SIGINT, then drain. Raises the errors of `run_worker`."""
+    """Run the worker until SIGTERM, SIGINT or SIGHUP, then drain. Raises the errors of `run_worker`."""
     from plugins_mcp.wiring import run_worker  # noqa: PLC0415 -- see above
 
     tune_gc()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stopping.set)
     await run_worker(settings, stopping, times)
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from dialog_engine.config import StoreSettings
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.storage.audit import COLUMNS
+from plugins_contract.visible import visible
 
 SHOWN = ("seq", "at", *COLUMNS)
 IDS = ("session_id", "turn_id", "correlation_id")
@@ -73,7 +74,7 @@ def as_text(row: Row) -> str:
     at = datetime.fromtimestamp(row["at"] / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     who = row["subject"] + (f" (key {row['key_id']})" if row["key_id"] else "")
     what = [row["tool"], row["outcome"], next((row[name] for name in reversed(IDS) if row[name]), "")]
-    return "  ".join(_plain(part) for part in (at, f"{row['action']:<16}", who, *what) if part)
+    return "  ".join(visible(part) for part in (at, f"{row['action']:<16}", who, *what) if part)
 
 
 @contextmanager
@@ -105,10 +106,6 @@ def _sqlite(path: Path) -> Generator[Query]:
             yield query
     except sqlite3.Error as error:
         raise StorageUnavailableError(f"OUTBOX_PATH {path} cannot be read: {error}") from error
-
-
-def _plain(text: str) -> str:
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def show(rows: Iterable[Row], *, as_lines_of_json: bool) -> Generator[str]:

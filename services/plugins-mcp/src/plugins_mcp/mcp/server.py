@@ -177,6 +177,8 @@ class McpServer:
                     log.exception("MCP server %r: internal error in its connection", self.spec.name)
             if self._stopping.is_set():
                 return  # a transport that fails while it is being closed can swallow the cancellation of this task
+            if child.other_text:
+                reason += f"; its standard output, which is for MCP only, has other text: '{child.other_text}'"
             self._connection.failed(reason, standard_error=child.stderr())
             self.attempted.set()
             await asyncio.sleep(self.breaker.retry_in())

@@ -13,6 +13,7 @@ from typing import Any
 
 from plugins_contract.catalog import BreakerState, ServerState
 from plugins_contract.outcomes import CallProgress
+from plugins_contract.visible import visible
 from plugins_mcp.mcp.calls import CallResult, NotSent, SendState, TimedOut
 from plugins_mcp.mcp.circuit_breaker import (
     CircuitBreaker,
@@ -24,7 +25,7 @@ from plugins_mcp.mcp.circuit_breaker import (
     health_signal,
 )
 from plugins_mcp.mcp.session import Session
-from plugins_mcp.mcp.spec import ServerSpec, visible
+from plugins_mcp.mcp.spec import ServerSpec
 
 log = logging.getLogger(__name__)
 

@@ -105,11 +105,6 @@ class ServerSpec:
         return text
 
 
-def visible(text: str) -> str:
-    """`text` with escapes for control characters and other invisible ones, which could forge lines of a log."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-
-
 @dataclass(frozen=True)
 class BrokenServer:
     """A server that is not used: its entry is wrong, a variable is undefined, or its operator has disabled it."""

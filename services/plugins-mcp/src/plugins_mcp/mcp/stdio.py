@@ -18,8 +18,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
+from plugins_contract.visible import visible
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
-from plugins_mcp.mcp.spec import ServerSpec, Stdio, visible
+from plugins_mcp.mcp.spec import ServerSpec, Stdio
 from plugins_mcp.mcp.stdio_lines import LineDispatcher, read_lines, write_lines
 from plugins_mcp.mcp.transports import TransportListener
 
@@ -50,11 +51,13 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 class ChildDiagnostics:
     """What is known of one child process after it failed: its last lines on standard error, and its exit code.
 
-    `exit_code` is set when the child exited by itself, and negative for a signal. Used for one start of the child.
+    `other_text` is the beginning of what it wrote to its standard output that is not MCP. `exit_code` is set
+    when the child exited by itself, and negative for a signal. Used for one start of the child.
     """
 
     def __init__(self, limit: int = 2048) -> None:
         self.exit_code: int | None = None
+        self.other_text = ""
         self._limit = limit
         self._tail = b""
 
@@ -65,6 +68,10 @@ class ChildDiagnostics:
             del lines[0]  # its beginning is missing
         text = " | ".join(visible(line.strip()) for line in lines[-6:] if line.strip())
         return _CREDENTIALS.sub("***", text)
+
+    def note_other_text(self, text: str) -> None:
+        """Keep text that the child wrote instead of MCP, for the reason that the catalog shows."""
+        self.other_text = visible(_CREDENTIALS.sub("***", text))
 
     @contextmanager
     def stderr_file(self) -> Generator[TextIO]:
@@ -119,7 +126,7 @@ async def open_child(
         lines = LineDispatcher(child_input, listener)
         pipe_closed, all_written = anyio.Event(), anyio.Event()
         async with anyio.create_task_group() as group:
-            group.start_soon(read_lines, output, received, lines, pipe_closed, spec)
+            group.start_soon(read_lines, output, received, lines, pipe_closed, spec, diagnostics.note_other_text)
             group.start_soon(write_lines, child_input, to_send, received, lines, pipe_closed, all_written)
             try:
                 yield Child((incoming, outgoing), lines)

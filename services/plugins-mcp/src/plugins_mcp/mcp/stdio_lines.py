@@ -8,7 +8,7 @@ place of its transport below a second session with the same child.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
 
@@ -46,6 +46,9 @@ from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.transports import TransportListener
 
 log = logging.getLogger(__name__)
+
+MAX_SHOWN = 80
+"""Characters of a line that is not MCP that are shown."""
 
 _CHUNK_BYTES = 64 * 1024
 FIRST_ID = 2**30
@@ -179,10 +182,12 @@ async def read_lines(
     lines: LineDispatcher,
     pipe_closed: anyio.Event,
     spec: ServerSpec,
+    on_other_text: Callable[[str], None],
 ) -> None:
     """Read the child's output until its end, or a line of more than MAX_ANSWER_BYTES. `spec` is for logs.
 
-    Messages that are not for a request of `lines` go to `received`. `pipe_closed` is set at the end of the output.
+    `on_other_text` gets the beginning of the first line that is not MCP, without secrets. Messages that
+    are not for a request of `lines` go to `received`. `pipe_closed` is set at the end of the output.
     """
     warned = False
     with (
@@ -197,7 +202,8 @@ async def read_lines(
                         await received.send(SessionMessage(message))
                 elif not warned and line.strip():
                     warned = True
-                    shown = spec.redact(line.decode("utf-8", "replace"))[:80]
+                    shown = spec.redact(line.decode("utf-8", "replace"))[:MAX_SHOWN]
+                    on_other_text(shown.strip())
                     log.warning(
                         "MCP server %r writes what is not MCP to standard output instead of standard error: %r",
                         spec.name,
