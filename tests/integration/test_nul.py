@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.storable_text import storable_json
+from dialog_engine.model import storable_json
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, LinkBlock, TextBlock, ToolError, ToolOutcome

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from dialog_engine.tool_calls import shielding
-from dialog_engine.tool_calls.shielding import run_shielded
+from dialog_engine import sideband
+from dialog_engine.sideband import run_shielded
 from tests.support.fakes import breathe
 from tests.support.waiting import wait_until
 
@@ -46,7 +46,7 @@ async def test_a_cancellation_is_raised_when_the_work_has_ended() -> None:
 async def test_work_that_does_not_end_in_time_is_cancelled(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(shielding, "MAX_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr(sideband, "MAX_DELAY_SECONDS", 0.01)
     cut = asyncio.Event()
 
     async def work() -> None:

@@ -1,11 +1,16 @@
 """The engine's data types: messages, events of a model, events of a turn. Closed unions, for `match`."""
 
 import asyncio
+import re
+import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from typing import Any
+
+import msgspec
 
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
@@ -459,3 +464,34 @@ class CallHeld:
 
 
 CallUpdate = CallQueued | CallRunning | CallProgressed | CallHeld | CallAnswered
+
+
+# --- How long a call took that no worker ran -------------------------------------------------------------------------
+
+
+def timed(outcome: ToolOutcome, correlation_id: str) -> ToolOutcome:
+    """An outcome that no worker measured, with the time from the model's call until now, in milliseconds.
+
+    The id of a call has the time at which it was made, so that an engine that adopts the turn knows it too.
+    """
+    if outcome.duration_ms or outcome.attempts:
+        return outcome
+    made_at = uuid.UUID(correlation_id).int >> 80  # `new_id` of the contract
+    return msgspec.structs.replace(outcome, duration_ms=max(0, time.time_ns() // 1_000_000 - made_at))
+
+
+# --- Texts without U+0000, which PostgreSQL cannot store --------------------------------------------------------------
+
+REPLACEMENT = "\ufffd"
+_ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+
+
+def storable(text: str) -> str:
+    """The text without U+0000."""
+    return text.replace("\0", REPLACEMENT) if "\0" in text else text
+
+
+def storable_json(text: str) -> str:
+    """The JSON text, in which no string has U+0000, as it is or escaped. The text need not be valid JSON."""
+    text = storable(text)
+    return _ESCAPED.sub(rf"\1{REPLACEMENT}", text) if r"\u0000" in text else text

@@ -6,10 +6,10 @@ It is the only reader of the model's stream. Text goes to the user as it comes, 
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from dialog_engine.errors import LLMStreamBrokenError
 from dialog_engine.model import (
@@ -21,10 +21,16 @@ from dialog_engine.model import (
     TextDelta,
     ToolCallEvent,
     Usage,
+    storable,
+    storable_json,
 )
-from dialog_engine.storable_text import storable, storable_json
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MAX_DELAY_SECONDS = 10.0
+"""How long a commit delays a cancellation at most."""
 
 
 class TextBuffer:
@@ -174,3 +180,22 @@ async def _ended(work: asyncio.Task[Any]) -> None:
             log.warning("%s failed while it was being cancelled: %s", work.get_name(), error)
     elif not work.cancelled():
         work.exception()  # retrieved, or asyncio logs it: a reader that still listens gets it from `carry`
+
+
+async def run_shielded(work: Coroutine[Any, Any, T]) -> T:
+    """Await `work`. A cancellation is delayed until `work` has ended, by at most MAX_DELAY_SECONDS.
+
+    It is for a commit and the events that announce it: cancelled between the two, the user would see something else
+    than what is stored.
+    """
+    task = asyncio.create_task(work, name=work.__qualname__)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=MAX_DELAY_SECONDS)
+        if not task.done():
+            log.error("%s has not ended in %g s and is cancelled", task.get_name(), MAX_DELAY_SECONDS)  # noqa: TRY400
+            task.cancel()
+        elif not task.cancelled() and (error := task.exception()):
+            log.warning("%s failed while it was being cancelled: %s", task.get_name(), error)
+        raise

@@ -11,8 +11,14 @@ import msgspec
 from dialog_engine.calls import losses
 from dialog_engine.calls.losses import GivenUp, Known, given_up
 from dialog_engine.calls.mailbox import Mailbox
-from dialog_engine.calls.observer import CallObserver
-from dialog_engine.calls.subscriptions import BlockedCalls, CallLost, CallMessage, Subscriptions, of_enqueued
+from dialog_engine.calls.subscriptions import (
+    BlockedCalls,
+    CallLost,
+    CallMessage,
+    CallObserver,
+    Subscriptions,
+    of_enqueued,
+)
 from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
 from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.catalog import ToolEntry

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from dialog_engine.model import CallAnswered, CallHeld, CallProgressed, CallQueued, CallRunning, CallUpdate, WaitsFor
@@ -227,3 +228,29 @@ class _BlockedSubscriber:
             if now is not self._delivered.get(request.correlation_id):
                 self._delivered[request.correlation_id] = now
                 self._deliver(CallHeld(request.correlation_id, now))
+
+
+class CallObserver:
+    """What the executor and the relay report about tool calls. This one does nothing; others count, log and trace.
+
+    Its methods must not block and must not raise.
+    """
+
+    def requested(self, request: ToolCallRequested) -> None:
+        """The call is committed, and waited for from now on."""
+
+    def publishing(self, requests: Sequence[ToolCallRequested]) -> AbstractContextManager[object]:
+        """The calls are being put on the stream while the context is open."""
+        return nullcontext()
+
+    def enqueued(self, request: ToolCallRequested, entry: str, backlog: int) -> None:
+        """The call is on the stream as `entry`, behind `backlog` others."""
+
+    def refused(self, correlation_id: str, reason: str, detail: str) -> None:
+        """The call is not on the stream: `reason` is overloaded, conflict or error."""
+
+    def lost(self, request: ToolCallRequested, loss: Loss) -> None:
+        """Redis has lost something of the call."""
+
+    def finished(self, request: ToolCallRequested, outcome: ToolOutcome, seconds: float | None = None) -> None:
+        """The call has its outcome, after it was waited for `seconds`; None for a call of an earlier life."""

@@ -12,7 +12,7 @@ from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.errors import EngineError, LLMError, StorageUnavailableError, TurnFencedError
 from dialog_engine.model import DoneReason, Turn, TurnEvent, TurnFailed
 from dialog_engine.outage_log import OutageLog
-from dialog_engine.tool_calls.shielding import run_shielded
+from dialog_engine.sideband import run_shielded
 from plugins_contract.logs import set_log_ids, turn_ids
 
 log = logging.getLogger(__name__)

@@ -33,11 +33,11 @@ from dialog_engine.model import (
     TurnFailed,
     TurnStarted,
     Usage,
+    timed,
 )
 from dialog_engine.sideband import SideBand, TextBuffer
 from dialog_engine.tokens import count_of_said, newest_turns
 from dialog_engine.tool_calls.approvals.rules import Asked, stopped
-from dialog_engine.tool_calls.durations import timed
 from dialog_engine.tool_calls.execution import OpenCall, Rounds
 from dialog_engine.tool_calls.normalise import within_sight
 from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat

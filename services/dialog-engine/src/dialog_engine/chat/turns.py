@@ -11,7 +11,7 @@ from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.errors import EngineError, EngineStoppingError, StorageUnavailableError, TurnRunningError
 from dialog_engine.model import Choice, Turn, UserMessage
 from dialog_engine.outage_log import OutageLog
-from dialog_engine.tool_calls.shielding import run_shielded
+from dialog_engine.sideband import run_shielded
 from plugins_contract.logs import set_log_ids, turn_ids
 from plugins_contract.messages import new_id
 from plugins_contract.tracing import traceparent_of_turn

@@ -19,13 +19,15 @@ from dialog_engine.http.guards import (
     MAX_BODY_BYTES,
     Admitted,
     BodyLimit,
+    HeadAsGet,
     LoopbackNames,
     SafeHeaders,
     Subject,
+    allowed,
     current_subject,
+    known_parameters,
 )
 from dialog_engine.http.markdown import markdown_router
-from dialog_engine.http.methods import HeadAsGet, allowed, known_parameters
 from dialog_engine.http.page import page_router
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, Services

@@ -12,7 +12,7 @@ from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
 from dialog_engine.chat.events import DONE, Batch
-from dialog_engine.tool_calls.shielding import run_shielded
+from dialog_engine.sideband import run_shielded
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,7 @@ from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, Services
 from dialog_engine.http.sse import EventStream
 from dialog_engine.identity.principal import Principal
-from dialog_engine.model import Turn
-from dialog_engine.storable_text import storable_json
+from dialog_engine.model import Turn, storable_json
 from dialog_engine.tool_calls.approvals.rules import MAX_REASON, Approve, Given, Refuse, read_edited
 from dialog_engine.tool_calls.results.views import decision_details
 

@@ -18,7 +18,7 @@ from dialog_engine.errors import (
     LLMToolsRejectedError,
     LLMUnavailableError,
 )
-from dialog_engine.storable_text import storable
+from dialog_engine.model import storable
 
 MAX_PROVIDER_CHARACTERS = 500
 """Length of the excerpt of a provider's message in an error."""

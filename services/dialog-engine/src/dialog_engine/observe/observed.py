@@ -7,7 +7,7 @@ from contextlib import aclosing, contextmanager
 
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
-from dialog_engine.calls.observer import CallObserver
+from dialog_engine.calls.subscriptions import CallObserver
 from dialog_engine.chat.ports import TurnLog, TurnLogs
 from dialog_engine.errors import LLMError
 from dialog_engine.model import (

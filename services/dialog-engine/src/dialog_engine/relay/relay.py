@@ -13,8 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from dialog_engine.calls.mailbox import Publisher
-from dialog_engine.calls.observer import CallObserver
-from dialog_engine.calls.subscriptions import Refusal, Rejected, Subscriptions, reason_of
+from dialog_engine.calls.subscriptions import CallObserver, Refusal, Rejected, Subscriptions, reason_of
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow, not_yet
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.outage_log import OutageLog

@@ -13,13 +13,12 @@ from dialog_engine.chat.outbox import (
     ToolCallFinished,
     not_yet,
 )
-from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage
+from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage, timed
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.database import Database, Row, Transaction, fence, fence_look
 from dialog_engine.storage.outbox import add_event
 from dialog_engine.storage.sealed import open_data, open_text, owner
 from dialog_engine.tool_calls.approvals.rules import Question
-from dialog_engine.tool_calls.durations import timed
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.ports import (
     NO_COST,

@@ -6,11 +6,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from dialog_engine.model import AssistantMessage, CallAnswered, ChatEvent, MessageFinished, ToolCall, Turn
+from dialog_engine.model import AssistantMessage, CallAnswered, ChatEvent, MessageFinished, ToolCall, Turn, timed
+from dialog_engine.sideband import run_shielded
 from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals
 from dialog_engine.tool_calls.approvals.rules import Asked
 from dialog_engine.tool_calls.bounded_validation import validating
-from dialog_engine.tool_calls.durations import timed
 from dialog_engine.tool_calls.local_tools import LocalTools
 from dialog_engine.tool_calls.pipeline import CallResult, TurnContext
 from dialog_engine.tool_calls.planning import (
@@ -25,7 +25,6 @@ from dialog_engine.tool_calls.planning import (
 from dialog_engine.tool_calls.ports import CallStore, ToolCalls
 from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS, shorten, storable_outcome
 from dialog_engine.tool_calls.results.views import Steps
-from dialog_engine.tool_calls.shielding import run_shielded
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.model import ApprovalStatus, ChatEvent, ToolCall, Turn
+from dialog_engine.model import ApprovalStatus, ChatEvent, ToolCall, Turn, timed
+from dialog_engine.sideband import run_shielded
 from dialog_engine.tool_calls.approvals import rules
 from dialog_engine.tool_calls.approvals.rules import (
     Answer,
@@ -25,11 +26,9 @@ from dialog_engine.tool_calls.approvals.rules import (
     Run,
 )
 from dialog_engine.tool_calls.bounded_validation import validating
-from dialog_engine.tool_calls.durations import timed
 from dialog_engine.tool_calls.pipeline import CallResult
 from dialog_engine.tool_calls.ports import ApprovalStore, ToolCalls, ToolSource
 from dialog_engine.tool_calls.results.views import Steps
-from dialog_engine.tool_calls.shielding import run_shielded
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import ToolCallRequested
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from dialog_engine.storable_text import storable_json
+from dialog_engine.model import storable_json
 from plugins_contract.outcomes import ContentBlock, CutBlock, LinkBlock, MediaBlock, TextBlock, ToolOutcome
 
 RESULT_MAX_CHARS = 16_000
