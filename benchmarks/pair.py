@@ -205,7 +205,7 @@ async def engine_parts(
         await watch.ask()
         async with _running(watch.run, mailbox.run, relay.run, catalog.run, blocked.run):
             audit = trail(this_engine, b"key")
-            calls = SqlCalls(database, this_engine, relay.offer, audit, cipher)
+            calls = SqlCalls(database, this_engine, relay.offer, audit, cipher, offers_to=relay.offers_to)
             turns = SqlTurns(database, this_engine, relay.offer, audit, cipher=cipher)
             yield Parts(database, calls, turns, executor, mailbox, catalog, watch)
 

@@ -58,7 +58,7 @@ MUTATIONS = {
         (
             Edit(
                 f"{LEDGER}/start.lua",
-                "if state == 'started' and class ~= 'repeatable' then return say('ABANDONED') end",
+                "if doubtful or state == 'started' and class ~= 'repeatable' then return say('ABANDONED') end",
             ),
         ),
         quick=True,
@@ -94,7 +94,7 @@ MUTATIONS = {
     "leases are not renewed": Mutation(
         "workers_stopped",
         ("lease: a call was taken from a worker that lives",),
-        (Edit(f"{WORKER}/leases.py", "self._renew_each(leases, loop)", "pass"),),
+        (Edit(f"{WORKER}/leases.py", "self._renew_each(self._held_now(), loop)", "pass"),),
     ),
     "no grace after an outage": Mutation(
         "redis_killed",
