@@ -72,6 +72,8 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_llm_answers.py::"
         "test_the_cost_of_an_answer_that_is_left_is_what_was_reported_and_the_pieces_since",
         "integration/test_attacks_consumption.py::test_the_tokens_of_a_stopped_reply_are_estimated_and_used_up",
+        "contract/ports/test_storage_ports.py::test_the_next_life_finds_the_turns_that_run_and_no_others",
+        "integration/test_storage.py::test_a_restart_finds_everything",
         "e2e/test_chat_page.py::test_an_estimate_of_the_cost_is_marked",
     ),
     "an answer is never empty: the model is asked once more, then the turn ends with an error that says so": (

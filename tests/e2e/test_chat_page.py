@@ -306,6 +306,8 @@ def test_an_estimate_of_the_cost_is_marked(chat: ChatPage, engine: ScriptedEngin
     chat.open()
     chat.ask("go")
     expect(chat.page.get_by_test_id("facts")).to_contain_text("≈ 214 tokens in, 61 out")
+    chat.page.reload()
+    expect(chat.page.get_by_test_id("facts")).to_contain_text("≈ 214 tokens in, 61 out")
 
 
 def test_what_an_answer_cost_is_still_there_after_a_reload(chat: ChatPage, engine: ScriptedEngine) -> None:

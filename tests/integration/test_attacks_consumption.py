@@ -188,7 +188,7 @@ async def test_a_shutdown_counts_the_tokens_of_the_last_turn_and_publishes_that_
 
 
 async def test_the_tokens_of_a_stopped_reply_are_estimated_and_used_up(
-    tmp_path: Path, redis_url: str, model: Model
+    tmp_path: Path, redis: Any, redis_url: str, model: Model
 ) -> None:
     model.held.clear()
     configured = settings(tmp_path, redis_url, model.url, api_keys=KEYS, subject_tokens_per_day=2)
@@ -206,6 +206,12 @@ async def test_the_tokens_of_a_stopped_reply_are_estimated_and_used_up(
             return answer.status_code == 429
 
         await wait_until(used_up, 10, what="the end of the tokens")
+    await redis.delete(Keys().turn(turn))
+    async with running_engine(configured) as engine:
+        acts_as(engine, "a")
+        record = (await engine.client.get(f"/v1/turns/{turn}")).json()
+        rebuilt = await engine.events("GET", f"/v1/turns/{turn}/events")
+    assert record["usage"] == rebuilt[-1].data["usage"] == done.data["usage"]
 
 
 async def test_slots_are_shared_and_those_of_a_killed_engine_expire(redis: Any, other: Any) -> None:

@@ -399,7 +399,8 @@ async def test_a_restart_finds_everything(open_database: OpenDatabase) -> None:
         [waiting] = await second.calls.open_calls(resumed)
         assert waiting.request.turn_id == open_turn.turn_id
         record = await second.archive.turn("ann", done.turn_id)
-        assert (record.status, record.reason, record.usage, record.ttft_ms) == ("done", "stop", Usage(3, 4), 5)
+        spent = Usage(3, 4, estimated=True)
+        assert (record.status, record.reason, record.usage, record.ttft_ms) == ("done", "stop", spent, 5)
         session, messages = await second.archive.transcript("ann", done.session_id)
         assert session.running_turn_id == open_turn.turn_id
         assert [m.content for m in messages] == ["Hi", "Let me see", "Bye", "More", "Let me see"]

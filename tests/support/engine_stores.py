@@ -82,7 +82,7 @@ class EngineStore:
 
     async def end(self, turn: Turn, text: str = "Bye") -> int | None:
         """Commit the end of a turn."""
-        done = Done(turn.turn_id, DoneReason.STOP, Usage(3, 4), 5)
+        done = Done(turn.turn_id, DoneReason.STOP, Usage(3, 4, estimated=True), 5)
         return await self.turns.finish(turn, AssistantMessage(text), done, None)
 
     async def seen(self, other: "EngineStore") -> SeenEngine:

@@ -128,13 +128,14 @@ async def test_an_earlier_life_cannot_end_a_turn(storage: Storage) -> None:
 async def test_the_next_life_finds_the_turns_that_run_and_no_others(storage: Storage) -> None:
     ended, running = await begun(storage, "one"), await begun(storage, "two")
     await storage.turns.finish(ended, None, done(ended), None)
-    await storage.calls.add_round(running, AssistantMessage("", (call(1),)), [], {}, cost=Usage(5, 2))
+    await storage.calls.add_round(running, AssistantMessage("", (call(1),)), [], {}, cost=Usage(5, 2, estimated=True))
     await storage.calls.add_round(running, AssistantMessage("", (call(2),)), [], {}, cost=Usage(9, 1))
 
     [left] = await storage.adopt()
     [later] = await storage.adopt()
 
-    assert left.turn == Turn(running.turn_id, running.session_id, "ada", 2, 2, "00-trace", Usage(14, 3), calls=2)
+    spent = Usage(14, 3, estimated=True)
+    assert left.turn == Turn(running.turn_id, running.session_id, "ada", 2, 2, "00-trace", spent, calls=2)
     assert later.turn == replace(left.turn, epoch=3)
 
 

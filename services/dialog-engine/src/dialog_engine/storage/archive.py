@@ -47,8 +47,9 @@ _SESSION = (
 )
 _NEWEST = SessionPlace(2**62)
 _TURN = (
-    "SELECT turn_id, s.session_id, status, reason, input_tokens, output_tokens, ttft_ms, error_code, error_message,"
-    " t.created_at, finished_at, t.model, (SELECT count(*) FROM tool_calls c WHERE c.turn_id = t.turn_id)"
+    "SELECT turn_id, s.session_id, status, reason, input_tokens, output_tokens, estimated, ttft_ms, error_code,"
+    " error_message, t.created_at, finished_at, t.model,"
+    " (SELECT count(*) FROM tool_calls c WHERE c.turn_id = t.turn_id)"
     " FROM turns t JOIN sessions s USING (session_id)"
 )
 _MESSAGES = (
@@ -227,6 +228,7 @@ def _turn_record(
     reason: str | None,
     input_tokens: int,
     output_tokens: int,
+    estimated: int,
     ttft_ms: int | None,
     error_code: str | None,
     error_message: str | None,
@@ -237,7 +239,7 @@ def _turn_record(
 ) -> TurnRecord:
     message = _text(cipher, error_message or "", "turns.error_message", turn_id)
     failure = TurnFailed(error_code, message) if error_code else None
-    usage = Usage(input_tokens, output_tokens)
+    usage = Usage(input_tokens, output_tokens, bool(estimated))
     return TurnRecord(
         turn_id, session_id, status, reason, usage, ttft_ms, failure, created_at, finished_at, model, tool_calls
     )

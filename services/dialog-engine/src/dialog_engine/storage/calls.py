@@ -35,7 +35,10 @@ from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request, encode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
 
-_ADD_ROUND = ", rounds = rounds + 1, input_tokens = input_tokens + $4, output_tokens = output_tokens + $5"
+_ADD_ROUND = (
+    ", rounds = rounds + 1, input_tokens = input_tokens + $4, output_tokens = output_tokens + $5,"
+    " estimated = estimated | $6"
+)
 _ADD_CALL = (
     "INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server, arguments, tool,"
     " extra, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, now_ms())"
@@ -102,7 +105,7 @@ class SqlCalls(CallStore):
         of_call |= {correlation_id: question.server for correlation_id, question in questions.items()}
 
         def unit(tx: Transaction) -> tuple[int, list[OutboxRow]]:
-            fence(tx, turn, self._engine_id, _ADD_ROUND, cost.input_tokens, cost.output_tokens)
+            fence(tx, turn, self._engine_id, _ADD_ROUND, cost.input_tokens, cost.output_tokens, int(cost.estimated))
             message_id, number = insert_message(tx, self._cipher, turn, "assistant", message)
             tx.execute_many(
                 _ADD_CALL,

@@ -37,9 +37,9 @@ _BEGIN = (
     " roles, created_at) VALUES ($1, $2, 'running', $3, now_ms(), $4, $5, $6, $7, now_ms())"
 )
 _FINISH = (
-    "UPDATE turns SET status = $1, reason = $2, input_tokens = $3, output_tokens = $4, ttft_ms = $5, model = $6,"
-    " error_code = $7, error_message = $8, finished_at = now_ms()"
-    " WHERE turn_id = $9 AND owner = $10 AND epoch = $11 AND status = 'running' RETURNING finished_at"
+    "UPDATE turns SET status = $1, reason = $2, input_tokens = $3, output_tokens = $4, estimated = $5, ttft_ms = $6,"
+    " model = $7, error_code = $8, error_message = $9, finished_at = now_ms()"
+    " WHERE turn_id = $10 AND owner = $11 AND epoch = $12 AND status = 'running' RETURNING finished_at"
 )
 
 
@@ -130,6 +130,7 @@ class SqlTurns(TurnStore):
                 done.reason,
                 done.usage.input_tokens,
                 done.usage.output_tokens,
+                int(done.usage.estimated),
                 done.ttft_ms,
                 done.model,
                 failure.code if failure else None,

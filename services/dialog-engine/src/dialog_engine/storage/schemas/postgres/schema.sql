@@ -1,4 +1,4 @@
--- Version 5. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 7. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -35,6 +35,7 @@ CREATE TABLE turns (
     reason         TEXT,
     input_tokens   bigint NOT NULL DEFAULT 0,
     output_tokens  bigint NOT NULL DEFAULT 0,
+    estimated      bigint NOT NULL DEFAULT 0, -- whether a part of these tokens is an estimate
     ttft_ms        bigint,
     error_code     TEXT,
     error_message  TEXT,

@@ -1,4 +1,4 @@
--- Version 9. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 10. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -35,6 +35,7 @@ CREATE TABLE turns (
     reason         TEXT,
     input_tokens   INTEGER NOT NULL DEFAULT 0,
     output_tokens  INTEGER NOT NULL DEFAULT 0,
+    estimated      INTEGER NOT NULL DEFAULT 0, -- whether a part of these tokens is an estimate
     ttft_ms        INTEGER,
     error_code     TEXT,
     error_message  TEXT,
