@@ -117,6 +117,17 @@ async def test_a_worker_starts_no_once_call_where_it_has_not_reported(bench: Ben
     assert await start(bench, delivery, reported_at=server_of(bench.thread, bench.keys)) == RAN
 
 
+async def test_a_server_at_which_a_worker_has_not_reported_does_not_say_again_that_it_started_a_call(
+    bench: Bench,
+) -> None:
+    """An old master that still answers, after the worker has reported at the new one without this call."""
+    await bench.engine.enqueue(await bench.request())
+    delivery, here = await bench.deliver("a"), server_of(bench.thread, bench.keys)
+    assert await start(bench, delivery, reported_at=here) == RAN
+    assert await start(bench, delivery, reported_at=ELSEWHERE) == replies.NotYet()
+    assert await start(bench, delivery, reported_at=here) == RAN
+
+
 async def test_a_new_worker_starts_no_once_call_of_an_earlier_server(bench: Bench) -> None:
     delivery = await from_elsewhere(bench)
     reported(bench, "a")

@@ -270,6 +270,17 @@ async def test_a_call_whose_enqueue_was_not_answered_is_not_published_by_a_redis
         assert await bench.backlog() == 0
 
 
+async def test_a_call_that_was_adopted_and_comes_back_may_have_been_sent_meanwhile(bench: Bench) -> None:
+    row = bench.outbox.call(request(await bench.deadline()))
+    row = bench.outbox.rows[row.seq] = replace(row, offered_to=await bench.ledger.incarnation(), sent=False)
+    bench.relay.offer([row])
+    bench.relay.offer([replace(row, sent=True)])
+    await bench.redis.flushall()
+    async with at_work(bench.relay.run):
+        await wait_until(bench.empty)
+    assert bench.answers[row.event_id] == [replies.Moved()]
+
+
 async def test_without_redis_attempts_slow_down(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     own_redis.kill()
     pauses: list[float] = []

@@ -49,6 +49,8 @@ class Offers:
         """Take the row of a call that was committed, here or by an engine that is gone."""
         if row.offered_to and not row.sent:
             self._unsent.add(row.event_id)
+        else:  # an engine that is gone may have sent it, though it was ours before
+            self._unsent.discard(row.event_id)
 
     def ended(self, correlation_id: str) -> None:
         """The call was answered."""

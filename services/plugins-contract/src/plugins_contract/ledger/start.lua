@@ -36,6 +36,14 @@ local function begin_lease()
   if delivered_ms * 100 > lease_ms then redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID') end
 end
 
+-- This worker reported at another server, without this call. An old master that answers again that it started the call
+-- would have it run while the new one has others run it.
+local here = class == 'repeatable' and '' or run_id()
+if here ~= '' and ARGV[12] ~= '' and ARGV[12] ~= here then
+  begin_lease()
+  return {'WAIT'}
+end
+
 if known[6] == token then
   begin_lease()
   return {known[7], tonumber(known[4]), starts}
@@ -57,11 +65,10 @@ end
 
 -- A `once` call that looks as if it was never started: an earlier server may have started it, and this one lost that.
 local doubtful = false
-local here = class == 'repeatable' and '' or run_id()
 if state == 'published' and here ~= '' then
   local may_have = may_have_started(workers, requests, group, class, known[13], here)
   doubtful = may_have == 'lost' or may_have and (known_for(workers, here) > lease_ms or now_ms() >= deadline)
-  local wait = may_have and not doubtful or ARGV[12] ~= '' and ARGV[12] ~= here
+  local wait = may_have and not doubtful
   if not may_have and known[13] and known[13] ~= '' and known[13] ~= here then
     -- A server that takes over from this one must know this worker.
     local _, since = report_of(redis.call('HGET', workers, consumer))
