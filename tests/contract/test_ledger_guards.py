@@ -245,8 +245,8 @@ GUARDS = [
     ),
     Guard(
         "start",
-        "\n  begin_lease()",
-        "",
+        "if known[6] == token then\n  begin_lease()",
+        "if known[6] == token then",
         start.test_the_lease_runs_from_a_repeated_start_too,
     ),
     Guard(
