@@ -140,11 +140,22 @@ GUARDS = [
     ),
     Guard(
         "start",
+        "ARGV[12] ~= here then",
+        "ARGV[12] ~= here and known[6] ~= token then",
+        servers.test_a_server_at_which_a_worker_has_not_reported_does_not_say_again_that_it_started_a_call,
+    ),
+    Guard(
+        "start",
         "wait = wait or not since or now_ms() - since < tonumber(ARGV[13])",
         "",
         servers.test_a_new_worker_starts_no_once_call_of_an_earlier_server,
     ),
-    Guard("start", "\n    begin_lease()", "", servers.test_while_a_call_waits_its_entry_is_not_taken_over),
+    Guard(
+        "start",
+        "begin_lease()\n  return {'WAIT'}",
+        "return {'WAIT'}",
+        servers.test_while_a_call_waits_its_entry_is_not_taken_over,
+    ),
     Guard(
         "retire",
         "forget_worker(KEYS[2], consumer, run_id())",
@@ -245,8 +256,8 @@ GUARDS = [
     ),
     Guard(
         "start",
-        "\n  begin_lease()",
-        "",
+        "begin_lease()\n  return {known[7]",
+        "return {known[7]",
         start.test_the_lease_runs_from_a_repeated_start_too,
     ),
     Guard(
