@@ -204,8 +204,8 @@ MUTATIONS = {
             Edit(f"{LEDGER}/renew.lua", "return {'OK', known[3] and 1 or 0}", "return {'OK', 0}"),
             Edit(
                 f"{LEDGER}/cancel.lua",
-                "redis.call('HSET', call, 'cancel', 1)\nredis.call('PUBLISH', ARGV[6], ARGV[7])",
-                "redis.call('HSET', call, 'cancel', 1)",
+                "redis.call('PUBLISH', ARGV[6], ARGV[7])",
+                "",
             ),
         ),
     ),

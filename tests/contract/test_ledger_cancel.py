@@ -46,13 +46,16 @@ async def test_of_a_running_call_the_end_is_asked_for(bench: Bench) -> None:
     assert await bench.worker.complete(delivery, fence, CANCELLED) == replies.Completed()
 
 
-async def test_the_worker_is_notified_at_once(bench: Bench) -> None:
-    delivery, _ = await bench.running()
+@pytest.mark.parametrize("begun", [True, False])
+async def test_the_workers_are_notified_at_once(bench: Bench, begun: bool) -> None:
+    request = (await bench.running())[0].request if begun else await bench.request()
+    if not begun:  # a server that has lost this end would have a worker start the call
+        await bench.engine.enqueue(request)
     listener = bench.redis.pubsub()
     await listener.subscribe(bench.keys.control)
     await wait_until(lambda: listener.get_message(timeout=1), what="the subscription")
 
-    await bench.cancel(delivery.request)
+    await bench.cancel(request)
 
     message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1))
     assert message["data"] == b'{"kind":"cancel"}'

@@ -215,6 +215,21 @@ async def test_a_stop_that_is_heard_before_the_answer_to_start_is_not_missed(
     assert "before it ran" in bench.outcome.error.message
 
 
+async def test_a_call_that_was_stopped_in_the_stream_does_not_run_when_redis_has_lost_that(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = delivery()
+    bench.handler.cancel(ours.request.correlation_id)
+    bench.server.behaviours, bench.server.sends = [gives(DONE)], False
+    await bench.handler.handle(ours)
+    assert (bench.outcome.state, bench.server.calls) == (CallState.CANCELLED, [])
+    monkeypatch.setattr(handler, "RECENT_SECONDS", -1.0)
+    bench.handler.cancel(new_id())  # forgets the first
+    bench.ledger.outcomes.clear()
+    await bench.handler.handle(ours)
+    assert bench.outcome.state is CallState.SUCCEEDED
+
+
 async def test_a_call_that_answers_in_spite_of_its_cancellation_has_that_answer(bench: Bench) -> None:
     async def stubborn(_: Callable[[CallProgress], None]) -> CallResult:
         with contextlib.suppress(asyncio.CancelledError):

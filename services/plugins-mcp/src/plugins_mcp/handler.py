@@ -12,7 +12,7 @@ import msgspec
 from plugins_contract.clock import Clock
 from plugins_contract.connections import describe_outage, is_outage
 from plugins_contract.errors import ErrorCode
-from plugins_contract.ledger import Delivery
+from plugins_contract.ledger import RECENT_SECONDS, Delivery
 from plugins_contract.ledger.replies import (
     Abandoned,
     CancelledBefore,
@@ -79,20 +79,21 @@ class CallHandler:
         self._lease_ms = lease_ms
         self._rights = rights
         self._running: dict[str, RunningCall] = {}
-        self._starting: dict[RunningCall, str] = {}
-        """Calls whose START is not answered yet, with their ids. A cancel request must reach them: START may have taken
-        effect already."""
+        self._stopped: dict[str, float] = {}
+        """The calls that were cancelled last, and when. One that this worker is about to run must not run: START may
+        have been on its way, or Redis may have lost that the call has ended."""
 
     def __len__(self) -> int:
         return len(self._running)
 
     def cancel(self, correlation_id: str) -> None:
-        """Cancel a call for its caller. Does nothing for a call that does not run here."""
+        """Cancel a call for its caller, whether it runs here or is started here within RECENT_SECONDS."""
         if running := self._running.get(correlation_id):
             running.cancel()
-        for starting, call in self._starting.items():
-            if call == correlation_id:
-                starting.cancel()
+        now = time.monotonic()
+        while self._stopped and self._stopped[oldest := next(iter(self._stopped))] < now - RECENT_SECONDS:
+            del self._stopped[oldest]
+        self._stopped[correlation_id] = now
 
     def serves(self, request: ToolCallRequested) -> bool:
         """Whether this worker has the call's server."""
@@ -112,7 +113,7 @@ class CallHandler:
 
     async def _start(self, delivery: Delivery) -> bool:
         """START the call, and do what it says. False to ask again: Redis has changed its server."""
-        running, once = RunningCall(), delivery.request.execution_class is ExecutionClass.ONCE
+        once = delivery.request.execution_class is ExecutionClass.ONCE
         redis = await self._leases.reported() if once else None
         asked_at = 0.0
 
@@ -127,17 +128,12 @@ class CallHandler:
                 reported_at=redis or "",
             )
 
-        self._starting[running] = delivery.request.correlation_id
-        try:
-            started = await self._until_written(start)
-        finally:
-            del self._starting[running]
-        match started:
+        match await self._until_written(start):
             case NotYet():
                 await asyncio.sleep(START_AGAIN_SECONDS)
                 return False
             case Run(fence, starts):
-                return await self._run(delivery, fence, starts, running, since=asked_at, redis=redis)
+                return await self._run(delivery, fence, starts, since=asked_at, redis=redis)
             case Abandoned(fence, 0):
                 message = "Redis lost its latest data, and a worker that may have run this call is gone"
                 await self._complete(delivery, fence, decisions.unknown(message), 0)
@@ -169,9 +165,7 @@ class CallHandler:
         log.debug("call %s: server %r is not configured here", request.correlation_id, request.server)
         return await self._until_written(lambda: self._ledger.pass_on(delivery, lease_ms=self._lease_ms))
 
-    async def _run(
-        self, delivery: Delivery, fence: int, starts: int, running: RunningCall, *, since: float, redis: str | None
-    ) -> bool:
+    async def _run(self, delivery: Delivery, fence: int, starts: int, *, since: float, redis: str | None) -> bool:
         """Run a call that was started at this server of Redis. False, and nothing is sent, when that has changed."""
         request = delivery.request
         server = self._servers.get(request.server)
@@ -184,7 +178,9 @@ class CallHandler:
             self._observer.lease_lost(request)
             running.lose_lease()
 
-        self._running[request.correlation_id] = running
+        running = self._running[request.correlation_id] = RunningCall()
+        if request.correlation_id in self._stopped:
+            running.cancel()
         started_at = time.monotonic()
         try:
             # The lease is held until the outcome is written, however long an outage of Redis lasts.

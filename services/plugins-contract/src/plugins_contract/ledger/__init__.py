@@ -18,6 +18,7 @@ from plugins_contract.ledger.engine import (
 from plugins_contract.ledger.scripts import decode_reply, encode_reply
 from plugins_contract.ledger.worker import (
     LEASE_MS,
+    RECENT_SECONDS,
     Delivery,
     RecentCompletions,
     WorkerLedger,
@@ -32,6 +33,7 @@ __all__ = [
     "AUDIT_BYTES",
     "LEASE_MS",
     "NEVER_OFFERED",
+    "RECENT_SECONDS",
     "SILENT_MS",
     "UNKNOWN_INCARNATION",
     "Delivery",

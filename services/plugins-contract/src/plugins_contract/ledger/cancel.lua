@@ -8,23 +8,23 @@ local call, requests, channel, mailbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, tool_call_id, group = ARGV[1], ARGV[2], ARGV[3]
 
 local known = redis.call('HMGET', call, 'state', 'entry', 'class', 'runId')
-if not known[1] then
-  -- Not enqueued yet, and the relay may be about to: ENQUEUE finds this terminal state. Or enqueued and lost, and maybe
-  -- running: the message reaches its worker, and RENEW and COMPLETE find this terminal state.
-  local unseen = ARGV[10] ~= '' and ARGV[10] ~= incarnation(KEYS[5])
-  finish(call, requests, channel, mailbox, group, '', id, tool_call_id, ARGV[unseen and 8 or 4], ARGV[unseen and 9 or 5])
-  redis.call('PUBLISH', ARGV[6], ARGV[7])
-  return {unseen and 'UNSEEN' or 'ENDED'}
-end
 if TERMINAL[known[1]] then return {'FINISHED', reply_of(call, channel)} end
-if known[1] == 'published' then
-  local unseen = may_have_started(KEYS[6], requests, group, known[3], known[4], run_id())
-  finish(call, requests, channel, mailbox, group, known[2], id, tool_call_id, ARGV[unseen and 8 or 4],
-    ARGV[unseen and 9 or 5])
-  if not unseen then return {'ENDED'} end
-  redis.call('PUBLISH', ARGV[6], ARGV[7])
-  return {'UNSEEN'}
-end
-redis.call('HSET', call, 'cancel', 1)
+
+-- The worker that runs it ends it. The others remember it: a server that has lost this end would have them start it.
 redis.call('PUBLISH', ARGV[6], ARGV[7])
-return {'REQUESTED'}
+if known[1] == 'started' then
+  redis.call('HSET', call, 'cancel', 1)
+  return {'REQUESTED'}
+end
+
+local unseen
+if known[1] then
+  unseen = may_have_started(KEYS[6], requests, group, known[3], known[4], run_id())
+else
+  -- Not enqueued yet, and the relay may be about to: ENQUEUE finds this terminal state. Or enqueued and lost, and maybe
+  -- running: RENEW and COMPLETE find this terminal state.
+  unseen = ARGV[10] ~= '' and ARGV[10] ~= incarnation(KEYS[5])
+end
+finish(call, requests, channel, mailbox, group, known[2] or '', id, tool_call_id, ARGV[unseen and 8 or 4],
+  ARGV[unseen and 9 or 5])
+return {unseen and 'UNSEEN' or 'ENDED'}

@@ -36,13 +36,15 @@ local function begin_lease()
   if delivered_ms * 100 > lease_ms then redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID') end
 end
 
--- This worker reported at another server, without this call. An old master that answers again that it started the call
--- would have it run while the new one has others run it.
-local here = class == 'repeatable' and '' or run_id()
-if here ~= '' and ARGV[12] ~= '' and ARGV[12] ~= here then
+local function not_yet()
   begin_lease()
   return {'WAIT'}
 end
+
+-- This worker reported at another server, without this call. An old master that answers again that it started the call
+-- would have it run while the new one has others run it.
+local here = class == 'repeatable' and '' or run_id()
+if here ~= '' and ARGV[12] ~= '' and ARGV[12] ~= here then return not_yet() end
 
 if known[6] == token then
   begin_lease()
@@ -74,10 +76,7 @@ if state == 'published' and here ~= '' then
     local _, since = report_of(redis.call('HGET', workers, consumer))
     wait = wait or not since or now_ms() - since < tonumber(ARGV[13])
   end
-  if wait then
-    begin_lease()
-    return {'WAIT'}
-  end
+  if wait then return not_yet() end
 end
 
 local fence, history = next_fence(known[4]), known[12] or ''
