@@ -153,8 +153,8 @@ MUTATIONS = {
         (
             Edit(
                 f"{ENGINE}/storage/turns.py",
-                "WHERE turn_id = $9 AND owner = $10 AND epoch = $11 AND status = 'running' RETURNING finished_at",
-                "WHERE turn_id = $9 AND $10 <> '' AND $11 > 0 RETURNING finished_at",
+                "WHERE turn_id = $10 AND owner = $11 AND epoch = $12 AND status = 'running' RETURNING finished_at",
+                "WHERE turn_id = $10 AND $11 <> '' AND $12 > 0 RETURNING finished_at",
             ),
         ),
     ),
