@@ -113,13 +113,19 @@ GUARDS = [
     ),
     Guard(
         "workers",
-        "redis.call('HGET', workers, '*unreported') == here",
-        "false",
+        "if server == here or before",
+        "if false",
         lambda bench: servers.test_once_calls_are_unknown_after_a_worker_is_removed_that_had_not_reported(bench, ""),
     ),
     Guard(
         "workers",
-        "redis.call('HSET', workers, '*unreported', here)",
+        "here or before",
+        "here",
+        servers.test_once_calls_are_unknown_at_the_server_after_that_one_too,
+    ),
+    Guard(
+        "workers",
+        "redis.call('HSET', workers, '*unreported', here .. ' ' .. now_ms())",
         "",
         lambda bench: servers.test_once_calls_are_unknown_after_a_worker_is_removed_that_had_not_reported(bench, ""),
     ),

@@ -168,6 +168,15 @@ async def test_once_calls_are_unknown_after_a_worker_is_removed_that_had_not_rep
     assert await start(bench, delivery) == ABANDONED
 
 
+async def test_once_calls_are_unknown_at_the_server_after_that_one_too(bench: Bench) -> None:
+    before, after = await from_elsewhere(bench), await from_elsewhere(bench)
+    reported(bench, "a")
+    published_ms = int((await bench.ledger(before.request))["publishedAt"])
+    await bench.redis.hset(bench.keys.workers, "*unreported", f"{ELSEWHERE[::-1]} {published_ms + 1}")
+    await bench.redis.hset(bench.keys.call(after.request.correlation_id), "publishedAt", published_ms + 1)
+    assert (await start(bench, before), await start(bench, after)) == (ABANDONED, RAN)
+
+
 async def test_a_worker_that_leaves_or_dies_after_its_report_holds_nothing_up(bench: Bench) -> None:
     delivery = await from_elsewhere(bench)
     await bench.redis.hset(bench.keys.workers, "never-read", f"{ELSEWHERE} 1 {await bench.now_ms()}")

@@ -7,7 +7,7 @@
 local call, requests, channel, mailbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, tool_call_id, group = ARGV[1], ARGV[2], ARGV[3]
 
-local known = redis.call('HMGET', call, 'state', 'entry', 'class', 'runId')
+local known = redis.call('HMGET', call, 'state', 'entry', 'class', 'runId', 'publishedAt')
 if TERMINAL[known[1]] then return {'FINISHED', reply_of(call, channel)} end
 
 -- The worker that runs it ends it. The others remember it: a server that has lost this end would have them start it.
@@ -19,7 +19,7 @@ end
 
 local unseen
 if known[1] then
-  unseen = may_have_started(KEYS[6], requests, group, known[3], known[4], run_id())
+  unseen = may_have_started(KEYS[6], requests, group, known[3], known[4], known[5], run_id())
 else
   -- Not enqueued yet, and the relay may be about to: ENQUEUE finds this terminal state. Or enqueued and lost, and maybe
   -- running: RENEW and COMPLETE find this terminal state.

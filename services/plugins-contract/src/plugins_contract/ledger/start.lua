@@ -10,7 +10,7 @@ local call, requests, channel, mailbox, workers = KEYS[1], KEYS[2], KEYS[3], KEY
 local id, group, consumer, entry, token, max_starts = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 
 local known = redis.call('HMGET', call, 'state', 'class', 'deadline', 'fence', 'starts', 'token', 'verdict', 'entry', 'cancel', 'owner', 'renewedAt',
-  'history', 'runId')
+  'history', 'runId', 'publishedAt')
 local tool_call_id = ARGV[10]
 local state, class, deadline, starts = known[1], known[2], tonumber(known[3]), tonumber(known[5])
 if not state then return {'MISSING'} end
@@ -68,7 +68,7 @@ end
 -- A `once` call that looks as if it was never started: an earlier server may have started it, and this one lost that.
 local doubtful = false
 if state == 'published' and here ~= '' then
-  local may_have = may_have_started(workers, requests, group, class, known[13], here)
+  local may_have = may_have_started(workers, requests, group, class, known[13], known[14], here)
   doubtful = may_have == 'lost' or may_have and (known_for(workers, here) > lease_ms or now_ms() >= deadline)
   local wait = may_have and not doubtful
   if not may_have and known[13] and known[13] ~= '' and known[13] ~= here then

@@ -2,8 +2,8 @@
 --
 -- The hash `workers` has a field for each worker: '<run id of the server> <first report, ms> <last report, ms>'. A worker
 -- reports at a server when it has written there what it knows of its calls: those that run, and those that it ended last.
--- '*began' is '<run id> <ms>', the first time that anybody noticed this server. '*unreported' is the run id of a server at
--- which a worker was removed that had not reported there.
+-- '*began' is '<run id> <ms>', the first time that anybody noticed this server. '*unreported' is '<run id> <ms>': the server
+-- at which a worker was removed that had not reported there, and when.
 
 local function report_of(row)
   local server, since, seen = string.match(row or '', '^(%x*) (%d+) (%d+)$')
@@ -34,9 +34,12 @@ end
 -- Whether a call that was enqueued at the server `enqueued_at`, and looks as if it was never started, may have been started
 -- there: this is another server, which may have lost the start, and some worker has not reported here. 'lost' when that
 -- worker is gone. nil where nothing tells the servers apart, and for calls that may run twice.
-local function may_have_started(workers, requests, group, class, enqueued_at, here)
+local function may_have_started(workers, requests, group, class, enqueued_at, published_ms, here)
   if class == 'repeatable' or not enqueued_at or enqueued_at == '' or here == '' or enqueued_at == here then return nil end
-  if redis.call('HGET', workers, '*unreported') == here then return 'lost' end
+  -- After another restart, too, that worker may have started what was enqueued before.
+  local server, removed_ms = string.match(redis.call('HGET', workers, '*unreported') or '', '^(%x*) (%d+)$')
+  local before = server ~= enqueued_at and tonumber(published_ms or 0) < tonumber(removed_ms or 0)
+  if server == here or before then return 'lost' end
   local rows, reported = redis.call('HGETALL', workers), {}
   for i = 1, #rows, 2 do
     if string.sub(rows[i], 1, 1) ~= '*' then
@@ -52,6 +55,8 @@ end
 
 -- Remove a worker that is gone.
 local function forget_worker(workers, name, here)
-  if report_of(redis.call('HGET', workers, name)) ~= here then redis.call('HSET', workers, '*unreported', here) end
+  if report_of(redis.call('HGET', workers, name)) ~= here then
+    redis.call('HSET', workers, '*unreported', here .. ' ' .. now_ms())
+  end
   redis.call('HDEL', workers, name)
 end
