@@ -95,7 +95,8 @@ async def test_writes_of_an_adopted_turn_are_taken_without_their_fences(
         pass
 
     monkeypatch.setattr(rules, "_check", no_check)
-    monkeypatch.setattr(turns, "_FINISH", FINISH.replace("owner = $10 AND epoch = $11", "owner <> $10 AND epoch > $11"))
+    unfenced = FINISH.replace("owner = ", "owner <> ").replace("AND epoch = ", "AND epoch > ")
+    monkeypatch.setattr(turns, "_FINISH", unfenced)
     async with running_turn(postgres_url) as (store, turn):
         await store.add_round(turn, tool_call())
         assert notes == []
