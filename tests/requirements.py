@@ -423,6 +423,11 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "contract/test_ledger_servers.py::test_what_a_worker_ended_last_is_ended_at_a_server_that_lost_it",
         "unit/test_worker_leases.py::test_at_another_server_a_worker_writes_all_that_it_knows_before_it_reports",
     ),
+    "a stop that Redis lost is written again": (
+        "contract/test_ledger_servers.py"
+        "::test_a_once_call_of_an_earlier_server_waits_until_engines_had_the_time_to_write_their_stops",
+        "integration/test_executor.py::test_a_stop_that_redis_lost_is_written_again_to_the_next_server",
+    ),
     "a commit that a killed PostgreSQL lost is not taken for one that it has": (
         "integration/test_postgres.py"
         "::test_a_commit_that_a_killed_server_lost_is_not_taken_for_another_one_that_got_its_id",

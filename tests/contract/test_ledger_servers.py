@@ -25,10 +25,22 @@ async def from_elsewhere(bench: Bench, execution_class: str = "once", *, expires
 
 
 async def start(
-    bench: Bench, delivery: Delivery, *, reported_at: str = "", lease_ms: int = 10_000, known_ms: int = 0
+    bench: Bench,
+    delivery: Delivery,
+    *,
+    reported_at: str = "",
+    lease_ms: int = 10_000,
+    known_ms: int = 0,
+    stops_ms: int = 0,
 ) -> replies.Started:
     return await bench.worker.start(
-        delivery, max_starts=3, expired=EXPIRED, lease_ms=lease_ms, reported_at=reported_at, known_ms=known_ms
+        delivery,
+        max_starts=3,
+        expired=EXPIRED,
+        lease_ms=lease_ms,
+        reported_at=reported_at,
+        known_ms=known_ms,
+        stops_ms=stops_ms,
     )
 
 
@@ -136,6 +148,17 @@ async def test_a_new_worker_starts_no_once_call_of_an_earlier_server(bench: Benc
     assert await start(bench, delivery, known_ms=MINUTE_MS) == RAN
 
 
+async def test_a_once_call_of_an_earlier_server_waits_until_engines_had_the_time_to_write_their_stops(
+    bench: Bench,
+) -> None:
+    delivery = await from_elsewhere(bench)
+    reported(bench, "a")
+    assert await start(bench, delivery, stops_ms=MINUTE_MS) == replies.NotYet()
+    began = f"{server_of(bench.thread, bench.keys)} {await bench.now_ms() - MINUTE_MS}"
+    await bench.redis.hset(bench.keys.workers, "*began", began)
+    assert await start(bench, delivery, stops_ms=MINUTE_MS) == RAN
+
+
 async def test_while_a_call_waits_its_entry_is_not_taken_over(bench: Bench) -> None:
     delivery = await from_elsewhere(bench)
     await bench.age(delivery)
@@ -211,7 +234,7 @@ async def test_a_stop_of_a_call_that_is_not_known_here_says_where_it_was_offered
     here = await bench.engine.incarnation()
     request = await bench.request()
     answer = await bench.engine.cancel(
-        request, CANCELLED, b"", unseen=LOST, offered_to=here if offered_to == "here" else offered_to
+        request, CANCELLED, unseen=LOST, offered_to=here if offered_to == "here" else offered_to
     )
     assert answer == (replies.CancelledUnseen() if ran else replies.CancelledAtOnce())
     assert (await bench.ledger(request))["state"] == (LOST if ran else CANCELLED).state

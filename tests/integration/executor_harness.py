@@ -11,6 +11,7 @@ from redis import Redis as SyncRedis
 
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
 from dialog_engine.catalog import DisabledTools
 from dialog_engine.model import CallAnswered, CallUpdate
@@ -63,8 +64,16 @@ class Harness:
         self.watch = RedisWatch(self.redis, self.keys, self.clock)
         self.workers = Workers()
         self.blocked = BlockedCalls(self.watch, self.workers)
+        self.ended = RecentEnds(self.ledger, self.watch)
         self.executor = CallExecutor(
-            self.ledger, self.calls, self.mailbox, self.blocked, self.keys, self.clock, default_timeout_ms=30_000
+            self.ledger,
+            self.calls,
+            self.mailbox,
+            self.blocked,
+            self.keys,
+            self.clock,
+            self.ended,
+            default_timeout_ms=30_000,
         )
         self.bench = Bench(self.redis, self.thread)
 

@@ -25,7 +25,7 @@ from dialog_engine.model import (
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.connections import command_client
 from plugins_contract.errors import ErrorCode
-from plugins_contract.ledger import replies
+from plugins_contract.ledger import NEVER_OFFERED, UNKNOWN_INCARNATION, replies
 from plugins_contract.outcomes import CallProgress, CallStarted, CallState, ToolOutcome
 from tests.integration.engines import at_work
 from tests.integration.executor_harness import Harness
@@ -416,6 +416,56 @@ async def test_a_stop_whose_answer_was_lost_is_repeated_with_the_same_outcome(
 
     assert truth(outcomes[call.correlation_id]) == (CallState.CANCELLED, ErrorCode.CANCELLED)
     assert len(asked) == 2
+
+
+async def test_a_call_that_the_relay_offered_while_its_stop_waited_for_redis_counts_as_offered(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, ask = harness.request(), harness.ledger.cancel
+    asked: list[str] = []
+
+    async def away_at_first(*arguments: Any, **options: Any) -> replies.Cancelled:
+        asked.append(options["offered_to"])
+        if len(asked) == 1:
+            await harness.publish(call)  # to a server that is gone when it is asked again
+            await harness.bench.flush()
+            raise RedisConnectionError("no answer")
+        return await ask(*arguments, **options)
+
+    monkeypatch.setattr(harness.ledger, "cancel", away_at_first)
+    outcomes = await harness.executor.cancel([call])
+    assert asked == [NEVER_OFFERED, UNKNOWN_INCARNATION]
+    assert truth(outcomes[call.correlation_id]) == (CallState.UNKNOWN, ErrorCode.LOST)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_stop_that_redis_lost_is_written_again_to_the_next_server(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    call, ask = harness.request(), harness.ledger.cancel
+    await harness.publish(call)
+    key = harness.keys.call(call.correlation_id)
+    before = await harness.redis.dump(key)
+
+    async def lose_the_answer(*arguments: Any, **options: Any) -> replies.Cancelled:
+        monkeypatch.setattr(harness.ledger, "cancel", ask)
+        await ask(*arguments, **options)
+        raise RedisConnectionError("the reply was lost")
+
+    if not answered:
+        monkeypatch.setattr(harness.ledger, "cancel", lose_the_answer)
+    harness.watch.available, harness.watch.run_id = True, "a"
+    async with at_work(harness.ended.run):
+        [outcome] = (await harness.executor.cancel([call])).values()
+        await harness.redis.restore(key, 0, before, replace=True)
+        await harness.redis.delete(call.response_channel)
+        harness.watch.run_id = "b"
+
+        async def ended() -> bool:
+            return (await harness.bench.ledger(call))["state"] == CallState.CANCELLED
+
+        await wait_until(ended)
+    assert await harness.ledger.cancel(call, CANCELLED) == replies.AlreadyFinished(outcome)
 
 
 async def test_a_cancelled_waiter_leaves_nothing_behind(harness: Harness) -> None:

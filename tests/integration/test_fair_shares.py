@@ -257,7 +257,7 @@ async def test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream(
         await engine.settled(WINDOW)
         ended = rows[WINDOW + 1]
         assert not isinstance(
-            await engine.ledger.cancel(decode_request(ended.payload), CANCELLED, b"{}"), replies.CancelRequested
+            await engine.ledger.cancel(decode_request(ended.payload), CANCELLED), replies.CancelRequested
         )
         fact = engine.outbox.answer(ended.event_id)
         if notified:
@@ -366,7 +366,7 @@ async def test_a_request_that_has_an_answer_does_not_count_against_the_window(en
         await wait_until(lambda: engine.outbox.looks)  # its places were checked, too
         rows = engine.commits("a", 2 * WINDOW)
         for row in rows[:WINDOW]:
-            await engine.ledger.cancel(decode_request(row.payload), over, b"{}")
+            await engine.ledger.cancel(decode_request(row.payload), over)
         engine.relay.offer(rows)
         await wait_until(lambda: len(engine.answers) == 2 * WINDOW)
     assert isinstance(engine.answers[rows[-1].event_id], replies.Queued)

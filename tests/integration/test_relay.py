@@ -470,7 +470,7 @@ async def test_the_answer_of_the_ledger_is_delivered(bench: Bench) -> None:
     deadline = await bench.deadline()
     stopped, taken = request(deadline), request(deadline)
     outcome = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "stopped")
-    await bench.ledger.cancel(stopped, outcome, b"{}")
+    await bench.ledger.cancel(stopped, outcome)
     await bench.ledger.enqueue(request(deadline, tool="other", correlation_id=taken.correlation_id))
     rows = [bench.outbox.call(stopped), bench.outbox.call(taken)]
     async with at_work(bench.relay.run):

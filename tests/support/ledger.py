@@ -183,8 +183,7 @@ class Bench:
         self, request: ToolCallRequested, outcome: ToolOutcome = CANCELLED, *, unseen: ToolOutcome | None = None
     ) -> replies.Cancelled:
         """CANCEL."""
-        word = b'{"kind":"cancel"}'
-        return await self.engine.cancel(request, outcome, word, unseen=unseen)
+        return await self.engine.cancel(request, outcome, unseen=unseen)
 
     async def audit(
         self, *requests: ToolCallRequested, silent_ms: int = SILENT_MS

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import NoPermissionError, ReadOnlyError, ResponseError
 
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, RecentCompletions
@@ -25,7 +25,7 @@ from tests.support.waiting import stays, wait_until
 
 pytestmark = pytest.mark.anyio
 
-TIMES = LeaseTimes(lease=0.5, renew=0.05, renew_again=0.02, give_up=0.4, loop_alive=0.25, heartbeat=0.02)
+TIMES = LeaseTimes(lease=0.5, renew=0.05, renew_again=0.02, give_up=0.4, loop_alive=0.25, heartbeat=0.02, settle=0.0)
 PATIENT = replace(TIMES, lease=50.0, give_up=40.0, loop_alive=25.0)
 """Renewed as often, and not lost when the machine has something else to do for a moment."""
 
@@ -38,6 +38,8 @@ class Scripts:
     refused: dict[str, Exception] = field(default_factory=dict[str, Exception])
     """By the key of a call."""
     away: bool = False
+    outage: Exception = field(default_factory=lambda: RedisConnectionError("away"))
+    disconnects: int = 0
     hangs: threading.Event | None = None
     asked_at: list[float] = field(default_factory=list[float])
     renewals: Counter[str] = field(default_factory=Counter[str])
@@ -58,8 +60,15 @@ class Scripts:
     def script_exists(self, sha: str) -> list[bool]:
         self.looks += 1
         if self.away:
-            raise RedisConnectionError("away")
+            raise self.outage
         return [self.marked]
+
+    @property
+    def connection_pool(self) -> "Scripts":
+        return self
+
+    def disconnect(self) -> None:
+        self.disconnects += 1
 
     def script_load(self, text: str) -> None:
         self.marked = True
@@ -75,7 +84,7 @@ class Scripts:
         if self.hangs is not None:
             self.hangs.wait(5)
         if self.away:
-            raise RedisConnectionError("away")
+            raise self.outage
         return self.refused.get(call, self.answer)
 
 
@@ -385,6 +394,39 @@ async def test_at_another_server_a_worker_writes_all_that_it_knows_before_it_rep
             assert await keeper.reported() == "another"
     # It asks which server this is, writes, and reports there.
     assert scripts.order == ["report", Keys().call(running.request.correlation_id), ended, "report"]
+
+
+async def test_a_new_worker_starts_nothing_before_its_report_is_old_enough_to_be_kept() -> None:
+    scripts, times = Scripts(), replace(TIMES, renew=60.0, settle=0.4)
+    async with keeping(scripts, times) as keeper:
+        begun = time.monotonic()
+        reported = asyncio.create_task(keeper.reported())
+        await wait_until(lambda: scripts.order.count("report") == 2)
+        scripts.server, scripts.marked = b"another", False  # which may have lost the first report
+        await wait_until(lambda: scripts.order.count("report") >= 4)
+        again = time.monotonic()
+        assert (await reported, time.monotonic() - begun > times.settle) == ("another", True)
+        assert time.monotonic() - again > times.settle / 2
+        scripts.server, scripts.marked = b"a third", False
+        await wait_until(lambda: scripts.order.count("report") >= 6)
+        async with asyncio.timeout(times.settle / 2):  # that one has the report of the second server, or an older one
+            assert await keeper.reported() == "a third"
+
+
+@pytest.mark.parametrize(
+    "error", [NoPermissionError("NOPERM no right to run 'script|exists'"), ReadOnlyError("READONLY")]
+)
+async def test_why_a_worker_cannot_report_is_logged_once_and_a_demoted_master_is_left(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    scripts = Scripts(away=True, outage=error)
+    async with keeping(scripts) as keeper:
+        await wait_until(lambda: scripts.looks > 3)
+        scripts.away = False
+        await keeper.reported()
+    [record] = caplog.records
+    assert str(error) in record.getMessage()
+    assert (scripts.disconnects > 1) == isinstance(error, ReadOnlyError)
 
 
 async def test_a_call_that_was_started_at_the_server_before_is_not_held_at_the_next_one() -> None:

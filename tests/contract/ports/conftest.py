@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from dialog_engine.calls import executor as executor_module
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
 from dialog_engine.catalog import DisabledTools
 from dialog_engine.chat.events import TurnFrames
@@ -177,8 +178,11 @@ async def real_calls(redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerat
         )
         worker = ScriptedWorker(bench)
         clock = RedisClock()
-        blocked = BlockedCalls(RedisWatch(redis, bench.keys, clock), DisabledTools())
-        executor = CallExecutor(bench.engine, calls, mailbox, blocked, bench.keys, clock, default_timeout_ms=60_000)
+        watch = RedisWatch(redis, bench.keys, clock)
+        blocked, ended = BlockedCalls(watch, DisabledTools()), RecentEnds(bench.engine, watch)
+        executor = CallExecutor(
+            bench.engine, calls, mailbox, blocked, bench.keys, clock, ended, default_timeout_ms=60_000
+        )
         await stack.enter_async_context(at_work(mailbox.run))
         # On Python 3.11 a cancellation that comes while redis-py sends a command is lost: cancel readers that wait.
         await at_rest(bench)

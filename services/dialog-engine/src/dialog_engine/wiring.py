@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
 from dialog_engine.catalog import CatalogReader, DisabledTools
 from dialog_engine.chat.approvals import Approvals
@@ -130,6 +131,7 @@ class _Calls:
     relay: Relay
     mailbox: Mailbox
     executor: CallExecutor
+    ended: RecentEnds
     watch: RedisWatch
     blocked: BlockedCalls
     catalog: CatalogReader
@@ -168,7 +170,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         chat = await _chat(stack, base, calls)
         turns, pending = chat.turns, chat.pending
         listener = ControlListener(base.connections.control, base.keys, turns.stop, pending.wake, turns.queue.wake)
-        loops = [calls.watch.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
+        loops = [calls.watch.run, calls.ended.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
         loops += [
             chat.consumption.run,
             chat.personal_data.run,
@@ -242,13 +244,14 @@ def _calls(base: _Base) -> _Calls:
     )
     blocked = BlockedCalls(watch, catalog)
     timeout_ms = settings.mcp_request_timeout_ms
+    ended = RecentEnds(ledger, watch)
     executor = CallExecutor(
-        ledger, waiting, mailbox, blocked, keys, base.clock, default_timeout_ms=timeout_ms, observer=observer
+        ledger, waiting, mailbox, blocked, keys, base.clock, ended, default_timeout_ms=timeout_ms, observer=observer
     )
     quarantine = Quarantine(lambda tool, model: base.metrics.tool_refused(tool.name, model))
     rights = ToolRights(base.rights) if base.rights else None
     tools = OfferedTools(catalog if settings.enable_mcp else DisabledTools(), quarantine, rights)
-    return _Calls(relay, mailbox, executor, watch, blocked, catalog, tools, quarantine)
+    return _Calls(relay, mailbox, executor, ended, watch, blocked, catalog, tools, quarantine)
 
 
 async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) -> _Chat:

@@ -69,7 +69,8 @@ class RedisWatch:
         """Whether the last question was answered, and Redis takes writes."""
         self._answered_at = 0.0
         self._offset = 0.0
-        self._run_id: str | None = None
+        self.run_id: str | None = None
+        """The run id of the server that answered last; None while it is not known, or cannot be read."""
         self._may_read_run_id = True
         self._steady_since = 0.0
         self._logged = ""
@@ -122,10 +123,10 @@ class RedisWatch:
         seconds, microseconds = redis_time
         offset = seconds + microseconds / 1e6 - (sent_at + received_at) / 2
         stepped = abs(offset - self._offset) > STEP_SECONDS + (received_at - sent_at)
-        restarted = run_id is not None and self._run_id not in (None, run_id)
+        restarted = run_id is not None and self.run_id not in (None, run_id)
         if not self.available or stepped or restarted or received_at - self._answered_at > GAP_SECONDS:
             self._steady_since = received_at
-        self._answered_at, self._offset, self._run_id = received_at, offset, run_id or self._run_id
+        self._answered_at, self._offset, self.run_id = received_at, offset, run_id or self.run_id
         self._clock.sample(redis_time, sent_at, received_at)
 
     def _read_run_id(self, info: Any = None) -> str | None:

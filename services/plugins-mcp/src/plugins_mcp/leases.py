@@ -24,8 +24,9 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from redis import Redis
+from redis.exceptions import ReadOnlyError
 
-from plugins_contract.connections import is_outage
+from plugins_contract.connections import describe_outage, is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import LEASE_MS, Delivery, RecentCompletions, complete_again, renew_each, report, server_of
 from plugins_contract.ledger.replies import Renewed, Stale
@@ -56,6 +57,10 @@ class LeaseTimes:
     grace: float = 5.0
     """How long Redis must have been steady before an entry is taken over. A running worker renews sooner after an
     outage or a clock step. Less than a lease, or workers that are killed often would never take over."""
+
+    settle: float = 2.0
+    """A worker starts no `once` call this soon after its first report. Redis may lose its latest writes, and this one
+    with them: a server that lost it would not know that this worker may have started calls."""
 
     @property
     def lease_ms(self) -> int:
@@ -105,6 +110,8 @@ class LeaseKeeper:
         self._server: str | None = None
         """The run id of the server at which this worker has reported; None while it may be another one."""
         self._reported = asyncio.Event()
+        self._settled_at: float | None = None
+        """When the first report will be old enough, on the monotonic clock; None before that report."""
         self._times = times or LeaseTimes()
         self._count = count
         self._leases: set[Lease] = set()
@@ -116,12 +123,17 @@ class LeaseKeeper:
     async def reported(self) -> str:
         """The run id of the server at which this worker has reported; empty where it cannot be read.
 
-        Waits until it has.
+        Waits until it has, and until its first report cannot be lost with the latest writes of Redis.
         """
-        while (server := self._server) is None:
-            self._reported.clear()
-            await self._reported.wait()
-        return server
+        while True:
+            server, settled_at = self._server, self._settled_at
+            if server is None or settled_at is None:
+                self._reported.clear()
+                await self._reported.wait()
+            elif (early := settled_at - time.monotonic()) > 0:
+                await asyncio.sleep(early)
+            else:
+                return server
 
     @contextlib.contextmanager
     def held(
@@ -176,7 +188,7 @@ class LeaseKeeper:
     # Runs in the thread.
 
     def _renew_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        due, stalled = 0.0, False
+        due, stalled, logged = 0.0, False, ""
         while not self._stop.wait(self._times.renew_again):
             was_stalled, stalled = stalled, time.monotonic() - self._loop_alive_at > self._times.loop_alive
             if stalled:
@@ -190,10 +202,17 @@ class LeaseKeeper:
                 elif self._server is not None and time.monotonic() < due:
                     continue
                 self._write_what_is_known(loop)
-                due = time.monotonic() + self._times.renew * random.uniform(0.9, 1.1)
+                due, logged = time.monotonic() + self._times.renew * random.uniform(0.9, 1.1), ""
             except Exception as error:
                 if not is_outage(error):
                     log.exception("internal error while renewing leases")
+                elif (reason := describe_outage(error)) != logged:
+                    log.warning("leases cannot be renewed, and no once call is started meanwhile: %s", reason)
+                    logged = reason
+                if isinstance(
+                    error, ReadOnlyError
+                ):  # the master was demoted: another connection may lead to the new one
+                    self._redis.connection_pool.disconnect()
                 due = 0.0
 
     def _write_what_is_known(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -207,12 +226,19 @@ class LeaseKeeper:
                 if is_outage(error):
                     raise error
                 log.error("a call that had ended cannot be completed again", exc_info=error)
-        self._set_server(server if report(self._redis, self._keys, self._worker, server) else None)
+        if not report(self._redis, self._keys, self._worker, server):
+            self._set_server(None)
+            return
+        if self._settled_at is None:
+            self._settled_at = time.monotonic() + self._times.settle
+        self._set_server(server)
         loop.call_soon_threadsafe(self._reported.set)
 
     def _set_server(self, server: str | None) -> None:
         with self._lock:
             self._server = server
+            if server is None and self._settled_at is not None and time.monotonic() < self._settled_at:
+                self._settled_at = None
 
     def _renew_each(self, leases: list[Lease], loop: asyncio.AbstractEventLoop) -> None:
         """Renew all leases in one round trip: with one each, a worker with many calls would be too slow.

@@ -6,11 +6,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from dialog_engine.calls import losses
 from dialog_engine.calls.losses import GivenUp, Known, given_up
 from dialog_engine.calls.mailbox import Mailbox
+from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import (
     BlockedCalls,
     CallLost,
@@ -82,6 +81,7 @@ class CallExecutor(ToolCalls):
         blocked: BlockedCalls,
         keys: Keys,
         clock: Clock,
+        ended: RecentEnds,
         *,
         default_timeout_ms: int,
         observer: CallObserver | None = None,
@@ -92,6 +92,7 @@ class CallExecutor(ToolCalls):
         self._blocked = blocked
         self._keys = keys
         self._clock = clock
+        self._ended = ended
         self._default_timeout_ms = default_timeout_ms
         self._observer = observer or CallObserver()
 
@@ -225,13 +226,11 @@ class CallExecutor(ToolCalls):
 
     async def _end_all(self, requests: Sequence[ToolCallRequested], why: GivenUp) -> list[ToolOutcome | None]:
         """End calls, all together: see `_end`."""
-        unpublished = await self._mailbox.unpublished([request.correlation_id for request in requests])
-        offered_to = [unpublished.get(request.correlation_id, UNKNOWN_INCARNATION) for request in requests]
-        ended = (self._end(request, why, each) for request, each in zip(requests, offered_to, strict=True))
-        return await asyncio.gather(*ended)
+        offered_to = await self._mailbox.unpublished([request.correlation_id for request in requests])
+        return await asyncio.gather(*(self._end(request, why, offered_to) for request in requests))
 
-    async def _end(self, request: ToolCallRequested, why: GivenUp, offered_to: str) -> ToolOutcome | None:
-        """End a call, which may have been offered to this incarnation of Redis.
+    async def _end(self, request: ToolCallRequested, why: GivenUp, offered_to: Mapping[str, str]) -> ToolOutcome | None:
+        """End a call. `offered_to` are the calls that are not published, and the incarnation that each may be known to.
 
         Returns its outcome; None while a worker runs it.
         """
@@ -246,23 +245,28 @@ class CallExecutor(ToolCalls):
             return losses.of_class(request, losses.internal_error())
         match answer:
             case CancelledAtOnce():
-                return not_begun
+                outcome = not_begun
             case CancelledUnseen():
-                return unseen
+                outcome = unseen
+            case AlreadyFinished(finished):
+                outcome = finished
             case CancelRequested():
                 return None
-            case AlreadyFinished(finished):
-                return finished
+        if outcome in (not_begun, unseen):  # also when this engine ended it and the first answer was lost
+            self._ended.add(request, outcome)
+        return outcome
 
     async def _request_end(
-        self, request: ToolCallRequested, outcome: ToolOutcome, unseen: ToolOutcome, offered_to: str
+        self, request: ToolCallRequested, outcome: ToolOutcome, unseen: ToolOutcome, offered_to: Mapping[str, str]
     ) -> Cancelled:
         """CANCEL, retried while Redis is unavailable: repeating it after a lost reply returns the same answer."""
-        control = msgspec.json.encode({"kind": "cancel", "correlationId": request.correlation_id})
         while True:
+            where = offered_to.get(request.correlation_id, UNKNOWN_INCARNATION)
             try:
-                return await self._ledger.cancel(request, outcome, control, unseen=unseen, offered_to=offered_to)
+                return await self._ledger.cancel(request, outcome, unseen=unseen, offered_to=where)
             except Exception as error:
                 if not is_outage(error):
                     raise
             await asyncio.sleep(ASK_AGAIN_SECONDS)
+            # The relay may have offered it meanwhile.
+            offered_to = await self._mailbox.unpublished([request.correlation_id])

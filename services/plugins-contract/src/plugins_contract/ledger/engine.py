@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from redis.asyncio import Redis
 
 from plugins_contract.encryption import CLEAR, Cipher
@@ -106,7 +107,6 @@ class EngineLedger:
         self,
         request: ToolCallRequested,
         outcome: ToolOutcome,
-        control_message: bytes,
         *,
         unseen: ToolOutcome | None = None,
         offered_to: str = UNKNOWN_INCARNATION,
@@ -135,7 +135,7 @@ class EngineLedger:
                 outcome.state,
                 encode_reply(CallFinished(outcome)),
                 self._keys.control,
-                control_message,
+                msgspec.json.encode({"kind": "cancel", "correlationId": request.correlation_id}),
                 absent.state,
                 encode_reply(CallFinished(absent)),
                 offered_to,

@@ -1,7 +1,7 @@
 -- START: record that the call is started, before any byte is sent to an MCP server. Raises the fence and starts the lease.
 -- KEYS call, requests, channel, mailbox, workers
 -- ARGV id, group, consumer, entry, token, maxStarts, expiredReply, startedReplyPrefix ('': no notice), leaseMs, toolCallId,
--- lostReply, reportedAt (the run id of the server at which this worker has reported; '': not known), knownMs
+-- lostReply, reportedAt (the run id of the server at which this worker has reported; '': not known), knownMs, stopsMs
 -- A token names one delivery: the same token again (its reply was lost) gets the same answer.
 -- -> {'RUN', fence, starts} | {'ABANDONED', fence, starts} | {'CANCELLED', fence, starts} | {'EXHAUSTED', fence, starts}
 --  | {'FINISHED', state} | {'EXPIRED'} | {'NOT_OWNER'} | {'MISSING'}
@@ -72,9 +72,9 @@ if state == 'published' and here ~= '' then
   doubtful = may_have == 'lost' or may_have and (known_for(workers, here) > lease_ms or now_ms() >= deadline)
   local wait = may_have and not doubtful
   if not may_have and known[13] and known[13] ~= '' and known[13] ~= here then
-    -- A server that takes over from this one must know this worker.
+    -- A server that takes over from this one must know this worker, and engines write here which calls were stopped.
     local _, since = report_of(redis.call('HGET', workers, consumer))
-    wait = wait or not since or now_ms() - since < tonumber(ARGV[13])
+    wait = not since or now_ms() - since < tonumber(ARGV[13]) or known_for(workers, here) < tonumber(ARGV[14])
   end
   if wait then return not_yet() end
 end

@@ -24,6 +24,9 @@ _COMPLETED_AT_ONCE = 500
 KNOWN_MS = 15_000
 """How long a worker must have been known before it starts a `once` call that was enqueued at another server: a server
 that takes over from this one must know the worker too."""
+STOPS_MS = 3_000
+"""How long a server must have been known before a `once` call of another server is started there: engines write again
+which calls they ended, which this server may have lost. They notice it within a second or so."""
 RECENT_SECONDS = 30.0
 """More than Redis can lose: a second or two at a restart, and as much as a replica was behind at a failover."""
 _MOST_RECENT = 10_000
@@ -136,6 +139,7 @@ class WorkerLedger:
         lease_ms: int = LEASE_MS,
         reported_at: str = "",
         known_ms: int = KNOWN_MS,
+        stops_ms: int = STOPS_MS,
     ) -> replies.Started:
         """Record that the call is started, before any byte is sent to an MCP server.
 
@@ -167,6 +171,7 @@ class WorkerLedger:
                 LOST_REPLY,
                 reported_at,
                 known_ms,
+                stops_ms,
             ],
         )
         match answer:
