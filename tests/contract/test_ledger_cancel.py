@@ -1,5 +1,6 @@
 """CANCEL: at once before a call has begun, on request while it runs, too late when it is finished."""
 
+import msgspec
 import pytest
 
 from plugins_contract.ledger import replies
@@ -57,8 +58,8 @@ async def test_the_workers_are_notified_at_once(bench: Bench, begun: bool) -> No
 
     await bench.cancel(request)
 
-    message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1))
-    assert message["data"] == b'{"kind":"cancel"}'
+    message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1), 8)
+    assert msgspec.json.decode(message["data"]) == {"kind": "cancel", "correlationId": request.correlation_id}
     await listener.aclose()
 
 

@@ -152,9 +152,15 @@ GUARDS = [
     ),
     Guard(
         "start",
-        "wait = wait or not since or now_ms() - since < tonumber(ARGV[13])",
-        "",
+        "not since or now_ms() - since < tonumber(ARGV[13])",
+        "false",
         servers.test_a_new_worker_starts_no_once_call_of_an_earlier_server,
+    ),
+    Guard(
+        "start",
+        "or known_for(workers, here) < tonumber(ARGV[14])",
+        "",
+        servers.test_a_once_call_of_an_earlier_server_waits_until_engines_had_the_time_to_write_their_stops,
     ),
     Guard(
         "start",
