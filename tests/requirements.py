@@ -101,7 +101,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_llm_answers.py::test_retries_do_not_prolong_the_wait_for_the_first_token",
     ),
     "keys go to the provider's own origin only, and into no log and no error": (
-        "integration/test_llm_refusals.py::test_a_redirect_is_reported_and_nothing_is_sent_to_another_server",
+        "integration/test_llm_openai_client.py::test_a_redirect_is_reported_and_nothing_is_sent_to_another_server",
         "integration/test_llm_connections.py::test_no_secret_is_logged_or_shown",
     ),
     "a kept connection that the provider just closed is no failure": (
